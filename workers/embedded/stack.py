@@ -286,7 +286,7 @@ def ensure_admin_key(configured: Settings) -> str:
             except AuthenticationError:
                 pass  # Revoked, or that of another database: a new one is made.
         record, token = keys.create(session, owner=LOCAL, scope=Scope.ADMIN, name=KEY_NAME)
-        audit.record(session, audit.AuditEvent("fedq up", record.id, 201, LOCAL, "", socket.gethostname()))
+        audit.record(session, audit.AuditFacts("fedq up", 201, LOCAL, "", socket.gethostname()), record.id)
     local_credentials.save(configured.home, token.text)
     return record.id
 

@@ -72,14 +72,9 @@ def sql_now(offset_s: float = 0.0) -> ColumnElement[datetime]:
     return _Now(literal(offset_s, Float))
 
 
-_MOMENT = select(sql_now())
+_NOW = select(sql_now())
 
 
-def transaction_time(session: Session) -> datetime:
-    """Time of this transaction's first question, for ids and dates that need the database's clock
-    but not a query each.
-    """
-    if "moment" not in session.info:
-        session.info["moment"] = session.scalars(_MOMENT).one()
-    asked: datetime = session.info["moment"]
-    return asked
+def database_time(session: Session) -> datetime:
+    """Read the clock of the database, for ids and for values that are dated."""
+    return session.scalars(_NOW).one()

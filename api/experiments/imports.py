@@ -1,76 +1,50 @@
-"""`/v1/imports`: results that another FedQ has written to a file."""
+"""Results files that another FedQ has written: checked, and turned into an experiment to create."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from fastapi import Response
-
-from api.experiments.responses import experiment_answer
 from api.experiments.service import code
-from api.http.audit_trail import Note
-from api.http.authentication import Submitter
-from api.http.dependencies import Configuration, Store
-from api.http.documents import Document, body_of, validate
-from api.http.problems import InvalidDocumentError, responses
-from api.http.routing import Router
+from api.http.documents import validate
+from api.http.problems import InvalidDocumentError
+from fedcore.platform.access import Principal
 from fedcore.platform.status import Status
-from fedcore.platform.store import imports
 from fedcore.platform.store.curves import COLUMNS
+from fedcore.platform.store.experiments import IMPORTED, NewExperiment, RunOutcome
 from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
 from fedcore.platform.store.tables import Document as Row
+from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import results_sha256
 from fedcore.spec.limits import ExperimentLimits, refuse_excess
-from fedq.schemas import Experiment, Flaw, ImportedRows, ImportedRun, ResultsFile
+from fedq.schemas import Flaw, ImportedRows, ImportedRun, ResultsFile
 
-router = Router(prefix="/v1/imports", tags=["experiments"])
+_KEY = "\u2192 import "
+"""Prefix of idempotency keys of imports; keys of requests are ASCII and thus never equal one."""
 
 
-@router.post(
-    "",
-    status_code=201,
-    responses={
-        200: {"model": Experiment, "description": "The file was already imported as this experiment."},
-        201: {
-            "headers": {"Location": {"description": "URL of the experiment.", "schema": {"type": "string"}}}
-        },
-        **responses(400, 413, 415, 422),
-    },
-    openapi_extra=body_of("ResultsFile"),
-    summary="Import results",
-)
-def import_results(
-    principal: Submitter,
-    document: Document,
-    database: Store,
-    settings: Configuration,
-    note: Note,
-    response: Response,
-) -> Experiment:
-    """Import a file written by `fedq export --to fedq` as a finished experiment with all its
-    results.
+def new_import(document: Any, settings: Settings, principal: Principal) -> NewExperiment:
+    """Return the experiment in a results file, ended as it did there.
 
-    It can be read, compared and drawn like any other experiment. It has no models and checkpoints,
-    so `retry` and `extend` return 409. Importing the same file again returns the same experiment.
+    No quotas apply to it: its runs took no time here. The digest of the file is its idempotency
+    key.
+
+    Raises InvalidRequestError or SpecificationError.
     """
-    file = validate(ResultsFile, document.value)
-    _check_digest(file, document.value)
+    file = validate(ResultsFile, document)
+    _check_digest(file, document)
     spec = validate(ExperimentSpec, _described(file), "/experiment/specification")
     refuse_excess(spec, ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters))
     flaws = list(_flaws(file, spec))
     if flaws:
         raise InvalidDocumentError(flaws[:100])
-    outcomes = [_outcome(run) for run in file.runs]
-    with database.transaction() as session:
-        provenance = code() | {imports.IMPORTED: _origin(file)}
-        record, made = imports.create(
-            session, spec, outcomes, owner=principal.owner, digest=file.digest, provenance=provenance
-        )
-        note(session, record.id)
-        answer = experiment_answer(session, record)
-    response.status_code = 201 if made else 200
-    response.headers["Location"] = f"/v1/experiments/{record.id}"
-    return answer
+    return NewExperiment(
+        spec,
+        owner=principal.owner,
+        idempotency_key=_KEY + file.digest,
+        request_hash=file.digest,
+        provenance=code() | {IMPORTED: _origin(file)},
+        outcomes=[_outcome(run) for run in file.runs],
+    )
 
 
 def _check_digest(file: ResultsFile, document: Any) -> None:
@@ -90,7 +64,7 @@ def _check_digest(file: ResultsFile, document: Any) -> None:
 
 
 def _described(file: ResultsFile) -> dict[str, Any]:
-    """The specification, with the name and tags that the experiment had last."""
+    """Return the specification with the last name and tags of the experiment."""
     return file.experiment.specification | {"name": file.experiment.name, "tags": file.experiment.tags}
 
 
@@ -105,7 +79,7 @@ def _origin(file: ResultsFile) -> dict[str, Any]:
 
 
 def _flaws(file: ResultsFile, spec: ExperimentSpec) -> Iterator[Flaw]:
-    """Where runs and rows are not those that the specification asks for."""
+    """Yield runs and rows that do not match the specification."""
     rounds = {arm.index: arm.spec.rounds for arm in spec.arms()}
     missing = {(arm, seed) for arm in rounds for seed in spec.seeds}
     for place, run in enumerate(file.runs):
@@ -139,15 +113,13 @@ def _flaws_of(run: ImportedRun, rounds: int, at: str) -> Iterator[Flaw]:
         yield Flaw(pointer=f"{at}/provenance/{MODEL_SHA256}", detail="must be a string")
 
 
-def _outcome(run: ImportedRun) -> imports.Outcome:
-    facts = {
-        name: getattr(run, name) for name in imports.Outcome._fields if name not in ("provenance", "rows")
-    }
-    # How the engine was chosen is for workers, which take nothing from strangers.
+def _outcome(run: ImportedRun) -> RunOutcome:
+    facts = {name: getattr(run, name) for name in RunOutcome._fields if name not in ("provenance", "rows")}
+    # Workers act on the choice of an engine, and take no instructions from a file.
     provenance = {name: value for name, value in run.provenance.items() if name != ENGINE_CHOICE} | {
         "imported_from": run.id
     }
-    return imports.Outcome(**facts, provenance=provenance, rows=_rows(run.rows))
+    return RunOutcome(**facts, provenance=provenance, rows=_rows(run.rows))
 
 
 def _rows(columns: ImportedRows) -> list[Row]:

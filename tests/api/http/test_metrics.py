@@ -20,7 +20,7 @@ from tests.support.asgi import calling
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 SHARED = """
-from api.http.telemetry.metrics import Metrics
+from api.http.metrics import Metrics
 from prometheus_client import generate_latest
 Metrics().request({"method": "GET"}, 200, 0.003)
 print(generate_latest(Metrics()).decode())

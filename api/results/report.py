@@ -1,29 +1,19 @@
-"""`/v1/experiments/{id}/report.html` (`.md`): an experiment on one page that stands by itself.
-
-What a report tells, put together from what the API answers.
-"""
+"""Reports: an experiment on one self-contained page, HTML or Markdown."""
 
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from fastapi import Path, Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from api.experiments.responses import experiment_answer
-from api.http.authentication import Reader
-from api.http.dependencies import ExperimentId, Store
-from api.http.drawing_gate import DrawingGate
-from api.http.problems import responses
-from api.http.routing import Router
+from api.experiments.service import experiment_answer
 from api.results.claims import claims_of, metrics_of, preset_of
 from api.results.curves import Window
-from api.results.rows import rows_of
-from api.results.summaries import METRICS, TOTALS, results_of
-from api.runs.responses import run_answer
+from api.results.summaries import METRICS, TOTALS, results_of, rows_of
+from api.runs.service import run_answer
 from fedcore.errors import NotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
@@ -37,8 +27,12 @@ from fedq.results import presentation
 from fedq.results.presentation import comparison_cells
 from fedq.schemas import Claims, Experiment, Results, Run
 
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+"""Reports contain text of users, so nothing in them is executed or loaded."""
+MEDIA = {"html": "text/html; charset=utf-8", "md": "text/markdown; charset=utf-8"}
+_SPECIAL, _BACKTICKS = re.compile(r"([\\|\[\]])"), re.compile("`+")
 POINTS = 500
-"""Of each curve in a picture."""
+"""Maximum number of points of a curve."""
 OWN = frozenset({ENGINE_CHOICE, "gang", MODEL_SHA256})
 """Entries of a provenance that concern one run only, or its timing."""
 
@@ -52,37 +46,37 @@ class Cell(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One metric."""
+    """Section on one metric."""
 
     name: str
-    """In words."""
+    """Name of the metric."""
     columns: Sequence[str]
-    """Of the table: what is said of an arm."""
+    """Columns of the table."""
     rows: Sequence[Sequence[Cell]]
-    """A row per arm."""
+    """One row per arm."""
     picture: str
-    """Curves over the rounds, SVG as a data URI."""
+    """Figure of the curves as a data URI."""
 
 
 class ReportContent(NamedTuple):
-    """An experiment, as it is told."""
+    """Content of a report."""
 
     experiment: Experiment
     written_at: datetime
-    """When this was put together."""
+    """Time of the report."""
     confidence: float
     sections: Sequence[Section]
     claims: Claims | None
-    """Where it follows a publication."""
+    """None unless it follows a publication."""
     runs: Sequence[Run]
     specification: str
     """As YAML."""
     carried_out: Sequence[Mapping[str, Any]]
-    """How its runs were carried out: each way once."""
+    """Distinct ways in which its runs were executed."""
 
 
 def content(principal: Principal, experiment_id: str, database: Database) -> ReportContent:
-    """An experiment that `principal` may see, as it is at one moment; raises NotFoundError."""
+    """Read an experiment that `principal` may see; raises NotFoundError."""
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         preset = _preset(record)
@@ -106,7 +100,7 @@ def content(principal: Principal, experiment_id: str, database: Database) -> Rep
 
 
 def _preset(record: ExperimentRecord) -> Preset | None:
-    """The preset that it follows, where that claims anything of it."""
+    """Return the preset of the experiment, None if it has none with claims."""
     try:
         return preset_of(record)
     except NotFoundError:
@@ -114,7 +108,7 @@ def _preset(record: ExperimentRecord) -> Preset | None:
 
 
 def _sections(results: Results) -> Iterator[Section]:
-    """The most telling metrics first."""
+    """Yield the sections, the most telling metrics first."""
     found = {name for arm in results.arms for name in arm.curves}
     for metric in [*(name for name in HEADLINES if name in found), *sorted(found - set(HEADLINES))]:
         table, best = comparison_cells(results, metric), _best(results, metric)
@@ -127,8 +121,8 @@ def _sections(results: Results) -> Iterator[Section]:
 
 
 def _best(results: Results, metric: str) -> dict[str, int]:
-    """The row with the best mean in each of the columns `best` and `final`, where the metric has
-    better and worse.
+    """Return the row with the best mean for the columns `best` and `final`, if the metric has a
+    direction.
     """
     best: dict[str, int] = {}
     for figure in ("best", "final") if metric in BETTER and len(results.arms) > 1 else ():
@@ -144,7 +138,7 @@ def _best(results: Results, metric: str) -> dict[str, int]:
 
 
 def _ways(carried: Sequence[Run]) -> list[Mapping[str, Any]]:
-    """How runs were carried out, each way once."""
+    """Return the distinct provenances of runs."""
     ways: list[Mapping[str, Any]] = []
     for run in carried:
         way = {name: value for name, value in run.provenance.items() if name not in OWN}
@@ -153,49 +147,15 @@ def _ways(carried: Sequence[Run]) -> list[Mapping[str, Any]]:
     return ways
 
 
-router = Router(prefix="/v1/experiments", tags=["results"])
-
-Form = Annotated[Literal["html", "md"], Path(description="Format: HTML or Markdown.")]
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
-"""It holds what users have written: nothing in it is run, and nothing is loaded."""
-MEDIA = {"html": "text/html; charset=utf-8", "md": "text/markdown; charset=utf-8"}
-_SPECIAL, _BACKTICKS = re.compile(r"([\\|\[\]])"), re.compile("`+")
-ANSWER: dict[int | str, Any] = {
-    200: {
-        "description": "The report.",
-        "content": {name.partition(";")[0]: {"schema": {"type": "string"}} for name in MEDIA.values()},
-    },
-    **responses(404, 422),
-}
-
-
-@router.get(
-    "/{experiment_id}/report.{form}", response_class=Response, responses=ANSWER, summary="Read a report"
-)
-async def read_report(
-    request: Request, principal: Reader, experiment_id: ExperimentId, form: Form, database: Store
-) -> Response:
-    """Return a self-contained file with a table and figure of each metric, claims, runs,
-    specification, provenance and how to reproduce it.
-
-    Figures are embedded. A report of an unfinished experiment lists what is missing.
-    """
-
-    def work() -> str:
-        return (
-            _templates()
-            .get_template(f"report.{form}")
-            .render(content(principal, experiment_id, database)._asdict())
-        )
-
-    gate: DrawingGate = request.app.state.drawing_gate
-    text = await gate.run(principal.owner, work)
-    return Response(text, media_type=MEDIA[form], headers={"Content-Security-Policy": POLICY})
+def render(form: str, principal: Principal, experiment_id: str, database: Database) -> str:
+    """Return the report of an experiment in `form`, html or md; raises NotFoundError."""
+    told = content(principal, experiment_id, database)
+    return _templates().get_template(f"report.{form}").render(told._asdict())
 
 
 @cache
 def _templates() -> Environment:
-    """Both forms; what users have written is escaped as each needs it."""
+    """Return the environment of both formats, which escapes text of users as each requires."""
     made = Environment(
         loader=PackageLoader("api.results", package_path=""),
         autoescape=select_autoescape(["html"]),
@@ -209,12 +169,10 @@ def _templates() -> Environment:
 
 
 def _in_a_line(text: object) -> str:
-    """Text in one line of Markdown that ends no cell of a table and starts no tag, link or
-    image.
-    """
+    """Return text as one line of Markdown that cannot end a cell or start a tag, link or image."""
     return _SPECIAL.sub(r"\\\1", " ".join(str(text).split())).replace("<", "&lt;")
 
 
 def _fence(code: str) -> str:
-    """Backticks that no line of `code` can close: more than there are in a row in it."""
+    """Return more backticks than `code` contains in a row."""
     return "`" * max(4, 1 + max(map(len, _BACKTICKS.findall(code)), default=0))

@@ -12,8 +12,9 @@ import httpx
 import matplotlib.figure
 import pytest
 
-from api.http.drawing_gate import DrawingGate
-from api.results import pictures, report_routes
+from api.results import pictures
+from api.results import report as reports
+from api.results.pictures import DrawingGate
 from fedcore.platform.store import Database
 from fedcore.platform.store.database import POOLED
 from tests.api.histories import TWO_ARMS, submit, write
@@ -53,7 +54,7 @@ def test_drawings_that_wait_delay_no_other_request(
         return b"<svg/>"
 
     monkeypatch.setattr(pictures, "draw", draw_slowly)
-    monkeypatch.setattr(report_routes, "draw", draw_slowly)
+    monkeypatch.setattr(reports, "draw", draw_slowly)
     with ThreadPoolExecutor(POOLED + 3) as clients:
         try:
             drawings = [clients.submit(http.get, path.format(id=id)) for _ in range(POOLED + 2)]

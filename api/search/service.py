@@ -1,4 +1,4 @@
-"""Searches over arms, and the arrivals at their rungs, as answers."""
+"""Searches over arms and their arrivals at rungs, as answered."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ from fedcore.platform.store.tables import ArrivalRecord, SearchRecord
 from fedq.schemas import ArmArrival, SearchPage
 
 ARRIVALS = 10_000
-"""Of a search, on a page, at most."""
+"""Maximum number of arrivals per page."""
 
 
 def search_answer(
     session: Session, record: SearchRecord, after: int = 0, limit: int = ARRIVALS
 ) -> SearchPage:
-    """A search, with `limit` arrivals at most after the sequence `after`."""
+    """Return a search with at most `limit` arrivals after the sequence `after`."""
     items = arrival_answers(session, record, search.arrivals(session, record.experiment_id, after, limit))
     return SearchPage(
         experiment_id=record.experiment_id,
@@ -32,7 +32,7 @@ def search_answer(
 def arrival_answers(
     session: Session, search_of: SearchRecord, arrivals: Sequence[ArrivalRecord]
 ) -> list[ArmArrival]:
-    """Arms that came to rungs of this search."""
+    """Return arrivals at rungs of this search."""
     names = search.names(session, search_of.experiment_id, [arrival.arm for arrival in arrivals])
     return [
         ArmArrival(

@@ -1,4 +1,4 @@
-"""Runs as answers."""
+"""Runs as answered."""
 
 from fedcore.platform.store import Status
 from fedcore.platform.store.tables import RunRecord
@@ -6,9 +6,7 @@ from fedq.schemas import Run
 
 
 def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:
-    """A run, and what it waits for beside its turn; the worker is named only while it has the
-    run.
-    """
+    """Return a run and what it waits for; the worker is named only while it holds the run."""
     return Run(
         id=record.id,
         experiment_id=record.experiment_id,

@@ -36,16 +36,18 @@ def key(database: Database) -> tuple[str, Token]:
     return record.id, token
 
 
-def test_of_a_key_that_many_show_at_one_moment_the_database_is_asked_once(database: Database) -> None:
+def test_a_valid_key_is_verified_once_until_it_is_forgotten(database: Database) -> None:
     key_id, token = key(database)
 
     async def show() -> None:
-        doorkeeper = KeyAuthenticator(database)
-        await doorkeeper.recognise(token)
-        doorkeeper.forget()
+        authenticator = KeyAuthenticator(database)
+        await authenticator.authenticate(token)
         with questions() as asked:
-            shown = await asyncio.gather(*(doorkeeper.recognise(token) for _ in range(20)))
-        assert {principal.key_id for principal in shown} == {key_id}
+            assert (await authenticator.authenticate(token)).key_id == key_id
+        assert asked == []
+        authenticator.forget()
+        with questions() as asked:
+            await authenticator.authenticate(token)
         assert sum("key" in statement and "SELECT" in statement for statement in asked) == 1
 
     asyncio.run(show())
@@ -55,26 +57,26 @@ def test_an_answer_from_before_a_revocation_lets_nobody_in_after_it(database: Da
     key_id, token = key(database)
 
     async def show() -> None:
-        doorkeeper = KeyAuthenticator(database)
-        before = asyncio.create_task(doorkeeper.recognise(token))
+        authenticator = KeyAuthenticator(database)
+        before = asyncio.create_task(authenticator.authenticate(token))
         await asyncio.sleep(0)
         write(database, keys.revoke, key_id)
-        doorkeeper.forget()
+        authenticator.forget()
         await asyncio.gather(before, return_exceptions=True)
         with pytest.raises(AuthenticationError):
-            await doorkeeper.recognise(token)
+            await authenticator.authenticate(token)
 
     asyncio.run(show())
 
 
-def test_a_key_that_is_none_is_refused_to_all_who_show_it_at_one_moment(database: Database) -> None:
+def test_a_wrong_key_is_refused_however_many_show_it_at_one_moment(database: Database) -> None:
     _, token = key(database)
     wrong = Token.parse(token.text[:-1] + ("0" if token.text[-1] != "0" else "1"))
 
     async def show() -> None:
-        doorkeeper = KeyAuthenticator(database)
+        authenticator = KeyAuthenticator(database)
         answers = await asyncio.gather(
-            *(doorkeeper.recognise(wrong) for _ in range(5)), return_exceptions=True
+            *(authenticator.authenticate(wrong) for _ in range(5)), return_exceptions=True
         )
         assert [type(answer) for answer in answers] == [AuthenticationError] * 5
 
