@@ -39,8 +39,8 @@ from api.results.pictures import DrawingGate
 from api.runs import pages as runs_pages
 from api.runs import routes as runs_routes
 from api.search import routes as search_routes
-from api.web import errors, sign_in
-from api.web.rendering import Assets
+from api.web import sign_in
+from api.web.rendering import Assets, install_error_pages
 from api.webhooks import pages as webhooks_pages
 from api.webhooks import routes as webhooks_routes
 from api.webhooks.service import UrlValidator
@@ -131,7 +131,7 @@ def create_app(
     app.mount("/static", Assets(), name="static")
     for router in PAGES:
         app.include_router(router)
-    errors.install(app)
+    install_error_pages(app)
     document.install(app)
     app.add_middleware(BodyTimeout)
     app.add_middleware(problems.UnhandledErrorMiddleware)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.platform.version import commit, release
 from fedcore.simulation.simulation import Simulation
@@ -22,7 +22,7 @@ _PROCESSORS = Path("/proc/cpuinfo")
 
 
 def model_key(claim: Claim) -> str:
-    """Where the final model of a run is stored; a worker that lost its claim writes elsewhere."""
+    """Storage key of the final model; a worker that lost its claim writes to another one."""
     return f"{claim.run_id}/model-{claim.fence}.safetensors"
 
 
@@ -47,7 +47,7 @@ def model_bytes(simulation: Simulation, claim: Claim) -> bytes:
 
 
 def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
-    """Code, versions, device, engine and data: what one has to have again to repeat the run."""
+    """Code, versions, device, engine and data: everything needed to repeat the run."""
     return {
         "code": {"release": release(), "commit": commit()},
         "versions": dict(_versions()),
@@ -91,7 +91,7 @@ def _hardware(device: str) -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The processor's name, where the system tells it."""
+    """Name of the processor, where the system tells it."""
     lines = (
         _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines() if _PROCESSORS.exists() else []
     )

@@ -29,7 +29,7 @@ from fedcore.errors import (
 from fedcore.platform.out_of_memory import is_out_of_memory, release_memory, user_message
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import UNAVAILABLE, Database, Session, WorkerDirective, runs
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import span
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport

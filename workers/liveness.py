@@ -21,7 +21,7 @@ from typing import Any
 
 from fedcore.errors import StaleLeaseError
 from fedcore.platform.store import UNAVAILABLE, Database, WorkerDirective, runs, workers
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from workers.memory import HeldRuns
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import cohort_batches
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import continued, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from fedcore.platform.version import commit

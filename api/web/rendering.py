@@ -1,24 +1,29 @@
-"""Pages from templates: filters, the context that all pages share, and the static files they load.
+"""Pages from templates: filters, the context that all pages share, errors as pages, and the static
+files that pages load.
 
 `/static` serves scripts and styles under an address that changes with their content, so that
-browsers may keep them for good.
+browsers may keep them for good. Visitors without a key are asked to sign in.
 """
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, wraps
 from hashlib import sha256
+from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+from urllib.parse import quote, urlsplit
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope as AsgiScope
 
 from api.http.dependencies import context_of
+from api.http.problems import MEDIA_TYPE
 from fedcore.platform.access import Scope
 from fedq.results import presentation
 
@@ -113,6 +118,10 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "count": count,
 }
 
+Handler = Callable[[Request, Any], Response]
+KEPT = ("retry-after", "allow")
+"""Headers of a problem that its page keeps."""
+
 environment = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
@@ -179,3 +188,53 @@ def digest_of(folder: Path) -> str:
             f"{path.relative_to(folder).as_posix()}\0{sha256(path.read_bytes()).hexdigest()}\n".encode()
         )
     return total.hexdigest()[:DIGITS]
+
+
+def install_error_pages(app: FastAPI) -> None:
+    """Install handlers that answer errors as pages to browsers."""
+    for kind, handler in list(app.exception_handlers.items()):
+        if not iscoroutinefunction(handler):
+            app.add_exception_handler(kind, _as_page(cast("Handler", handler)))
+
+
+def wants_page(request: Request) -> bool:
+    """Return whether a page is wanted: HTML, and not below `/v1`."""
+    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
+
+
+def _as_page(handler: Handler) -> Handler:
+    @wraps(handler)
+    def answer(request: Request, error: Any) -> Response:
+        response = handler(request, error)
+        if response.media_type != MEDIA_TYPE or not wants_page(request):
+            return response
+        if response.status_code == 401:
+            return _sign_in(request)
+        problem = json.loads(bytes(response.body))
+        told = page(request, "error.html", response.status_code, problem=problem)
+        told.headers.update({name: response.headers[name] for name in KEPT if name in response.headers})
+        return told
+
+    return answer
+
+
+def _sign_in(request: Request) -> Response:
+    """Redirect to `/sign-in`, and back afterwards."""
+    if is_fragment(request):
+        return Response(status_code=401, headers={"HX-Redirect": _current_address(request)})
+    return RedirectResponse(
+        _sign_in_address(request.url.path, request.url.query), 303, {"Cache-Control": "no-store"}
+    )
+
+
+def _current_address(request: Request) -> str:
+    try:
+        here = urlsplit(request.headers.get("hx-current-url", "/"))
+    except ValueError:  # No browser sends such a URL.
+        return _sign_in_address("/", "")
+    return _sign_in_address(here.path, here.query)
+
+
+def _sign_in_address(path: str, query: str) -> str:
+    wanted = f"{path}?{query}" if query else path
+    return "/sign-in" if wanted == "/" else f"/sign-in?next={quote(wanted)}"

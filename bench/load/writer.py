@@ -14,7 +14,7 @@ import time
 from contextlib import closing
 
 from fedcore.platform.store import Database, WorkerDirective, open_database, runs
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 
 LEASE_S = 120.0

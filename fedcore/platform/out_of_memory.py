@@ -30,7 +30,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release_memory() -> None:
-    """Let go of what nobody holds any more, on a GPU too."""
+    """Free unreferenced memory, on a GPU too."""
     import torch
 
     gc.collect()

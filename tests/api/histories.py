@@ -8,7 +8,7 @@ import httpx
 
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, runs
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec

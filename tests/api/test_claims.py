@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from fedcore import presets
 from fedcore.platform.store import Database
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import RoundReport
 from tests.api.histories import TINY, submit, write

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.settings import Settings
 from tests.api.histories import TINY, TWO_ARMS, submit, write
 from tests.documents import Document

@@ -6,7 +6,7 @@ from sqlalchemy import update
 
 from api.results.reproduction import relative
 from fedcore.platform.store import Database, experiments
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import RoundReport
 from tests.api.histories import TINY, TWO_ARMS, commit, submit, write

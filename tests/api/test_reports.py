@@ -15,7 +15,7 @@ import pytest
 from api.results.report import content
 from fedcore.platform.access import Principal, Scope
 from fedcore.platform.store import Database, Session
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.spec import yaml_documents
 from fedq.results.presentation import side, verdict

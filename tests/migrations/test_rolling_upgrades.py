@@ -9,7 +9,7 @@ from pytest_alembic import MigrationContext
 from sqlalchemy import Engine, MetaData, Table, insert, inspect, select, update
 
 from fedcore.platform.store import Database, Status, curves, open_database
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from tests.platform.store.acts import claim, commit, finish, lose, read, submit, the_run
 
 BEFORE = "0007"

@@ -11,7 +11,7 @@ import pytest
 
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import Status, experiments, runs
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.simulation.simulation import Simulation
 from tests.documents import merged, specification
 from tests.support import faulty

@@ -20,6 +20,7 @@ class RecordedSimulation:
         self.during: Callable[[], None] = lambda: None
 
     def __call__(self, spec: ExperimentSpec, _seed: int, **_: Any) -> Any:
+        assert spec.problem.model is not None
         self.created.append(spec.problem.model.kind)
         return self
 

@@ -201,7 +201,7 @@ def _url_host(host: str) -> str:
 
 @contextmanager
 def _exclusive_lock(path: Path) -> Iterator[None]:
-    """Hold the folder's lock; the system lets go of it however this process ends."""
+    """Hold the folder's lock; the system releases it however this process ends."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""The audit log: who changed what, or tried to.
+"""The audit log: changes, and refused attempts.
 
-It is added to, and what is old leaves it where the operator says so.
+Entries are only added; old ones are removed if the operator says so.
 """
 
 from dataclasses import asdict, dataclass

@@ -15,16 +15,16 @@ from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RunRecord
 
 LONGEST_S = 300.0
-"""No pause is longer."""
+"""Longest pause."""
 _LEAST_SHARE = 0.5
-"""Of a pause that is kept at least: the rest is drawn, so that what failed together does not come
-back together.
+"""Least part of a pause; the rest is drawn, so that runs that failed together do not come back
+together.
 """
 
 
 def after_error(attempts: int, backoff_s: float) -> float:
-    """Seconds to wait after an error in a claim, `attempts` of which have ended badly in a row:
-    backoff_s 2^(attempts - 1), jittered.
+    """Pause after an error in a claim, `attempts` of which have ended badly in a row: backoff_s
+    2^(attempts - 1), jittered.
     """
     # Before anything is raised to it: a power of two that is out of range is an error.
     doublings = min(max(0, attempts - 1), 64)
@@ -32,8 +32,8 @@ def after_error(attempts: int, backoff_s: float) -> float:
 
 
 def after_loss(attempts: int, backoff_s: float) -> float:
-    """Seconds to wait after a worker was lost: none the first time, for then it mostly was not the
-    run's doing.
+    """Pause after the loss of a worker: none the first time, for then it mostly was not the run's
+    doing.
     """
     return after_error(attempts - 1, backoff_s) if attempts > 1 else 0.0
 
@@ -44,5 +44,5 @@ def until(pause_s: float) -> ColumnElement[datetime] | None:
 
 
 def over(run: type[RunRecord] = RunRecord) -> ColumnElement[bool]:
-    """Of a run: that it need not wait any longer."""
+    """Condition of a run without a pause, or whose pause is over."""
     return or_(run.not_before.is_(None), run.not_before <= sql_now())

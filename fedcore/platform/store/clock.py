@@ -1,4 +1,4 @@
-"""The database's clock: the only one that leases, ages and orders are reckoned by."""
+"""The database's clock: the only one for leases, ages and orders."""
 
 from datetime import UTC, datetime
 from typing import Any

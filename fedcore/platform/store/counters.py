@@ -1,8 +1,8 @@
-"""Tallies: how often things have happened in all, counted in the transaction in which they happen.
+"""Counters of events since the start of the service, incremented in the transaction of the event.
 
-Who counts has rows of its own, so that workers never wait for one another's; when a worker leaves,
-what it counted is kept. Totals only grow: they are not those of the rows that are there, which
-users delete.
+Each source has rows of its own, so that workers never wait for one another; when a worker leaves,
+its counts are kept. Totals only grow: they are not those of the rows that exist, which users
+delete.
 """
 
 from bisect import bisect_left
@@ -19,13 +19,13 @@ from fedcore.platform.store.tables import TallyRecord
 ROUNDS, CLAIMS, ERRORS, EXPIRIES, SLICE_SECONDS = "rounds", "claims", "errors", "expiries", "slice_seconds"
 DELIVERED, UNDELIVERED, GIVEN_UP = "webhook_delivered", "webhook_undelivered", "webhook_given_up"
 SLICE_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, inf)
-"""Slices are counted by the first of these that their seconds do not exceed."""
+"""Upper bounds of the histogram of slices."""
 _GONE = "gone"
-"""Who has counted what those counted who are gone."""
+"""Source of the counters of all that are gone."""
 
 
 def add(session: Session, source: str, counts: Mapping[str, float]) -> None:
-    """`source`, a worker or another part of the service, has counted this much more."""
+    """Add to the counters of `source`, a worker or another part of the service."""
     insert = dialect_of(session).insert(TallyRecord)
     # In one order, so that none of two that write the same rows waits for the other in turn.
     rows = [{"source": source, "name": name, "value": value} for name, value in sorted(counts.items())]
@@ -34,7 +34,7 @@ def add(session: Session, source: str, counts: Mapping[str, float]) -> None:
 
 
 def add_slice(session: Session, source: str, rounds: int, seconds: float) -> None:
-    """A slice of so many rounds, which took so long, was committed."""
+    """Count a committed slice of `rounds` rounds that took `seconds`."""
     add(
         session,
         source,
@@ -52,7 +52,7 @@ def slice_buckets(bound_s: float) -> str:
 
 
 def archive(session: Session, sources: Sequence[str]) -> None:
-    """These are gone and count no more; what they have counted stays in the totals."""
+    """Move the counters of sources that are gone to the total."""
     left: defaultdict[str, float] = defaultdict(float)
     taken = (
         delete(TallyRecord)

@@ -24,7 +24,7 @@ from fedcore.platform.store.tables import BlockRecord, Document, RoundRecord, Ru
 from fedcore.simulation.report import RoundReport
 
 SIZE = 200
-"""Rounds of a block. PostgreSQL keeps values of so many bytes in the row itself."""
+"""Rounds of a block. PostgreSQL keeps values of this many bytes in the row itself."""
 ANCHOR = "bytes_up"
 """A measure that every round has: whatever is in blocks, it is there too."""
 _FLOATS = struct.Struct(f"<{SIZE}d")

@@ -1,32 +1,25 @@
-"""Databases and their transactions: SQLite and PostgreSQL behind one door."""
+"""Connections and transactions, the same for SQLite and PostgreSQL."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
-from select import POLLIN, poll
+from functools import cached_property
 from typing import Any
 
-import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DisconnectionError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 BUSY_TIMEOUT_MS = 10_000
 LOCK_TIMEOUT_MS = 10_000
 IDLE_S = 60.0
-"""PostgreSQL ends a transaction whose process has said nothing for so long, and frees what it has
-locked.
+"""PostgreSQL ends a transaction whose process has been silent for this long, and frees its locks.
 """
 POOLED = 8
-"""Connections of an engine, at most: one that were opened beyond them for each request would cost
-more than the request.
+"""Connections of an engine, at most: opening further ones for each request would cost more than the
+request.
 """
-FRESH_S = 1.0
-"""A connection that was in use so recently is not asked whether it still stands."""
 UNAVAILABLE = (InterfaceError, InternalError, OperationalError, PoolTimeoutError)
 """Errors while the database is away, keeps a lock for too long, or has given up a frozen process:
 the same transaction may work later.
@@ -122,43 +115,15 @@ def _postgresql(url: URL, idle_s: float) -> Engine:
     }
     # Said outright: whoever waited for a lock must then see what was committed meanwhile, whatever
     # the server's default.
-    made = create_engine(
+    return create_engine(
         url,
         hide_parameters=True,
         isolation_level="READ COMMITTED",
         connect_args=arguments,
         pool_size=POOLED,
         max_overflow=0,
+        pool_pre_ping=True,
     )
-    event.listen(made, "checkin", _leave)
-    event.listen(made, "checkout", partial(_look, made))
-    return made
-
-
-def _leave(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
-    record.info["left"] = time.monotonic()
-
-
-def _look(
-    made: Engine, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: PoolProxiedConnection
-) -> None:
-    """Replace a connection that is closed.
-
-    One that was in use a moment ago is closed only if there is something to be read from it.
-    """
-    left = record.info.get("left")
-    if left is None or (time.monotonic() - left < FRESH_S and not _speaks(connection.pgconn.socket)):
-        return
-    try:
-        made.dialect.do_ping(connection)
-    except psycopg.Error as error:
-        raise DisconnectionError from error
-
-
-def _speaks(descriptor: int) -> bool:
-    looking = poll()
-    looking.register(descriptor, POLLIN)
-    return bool(looking.poll(0))
 
 
 def _sqlite(url: URL) -> Engine:

@@ -54,9 +54,9 @@ class OwnerUsage:
     """Use of a queue by an owner."""
 
     seconds: float = 0.0
-    """Computed for him."""
+    """Computed for the owner."""
     lift: float = 0.0
-    """L: added for the time that he was away."""
+    """L: added for the time that the owner was away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class FairShareState:
     clocks: Mapping[str, float] = field(default_factory=dict)
     """v, by queue."""
     serving: Mapping[OwnerQueue, int] = field(default_factory=dict)
-    """How many workers play runs of an owner."""
+    """Number of workers that execute runs of an owner."""
     turns: Mapping[str, int] = field(default_factory=dict)
     """Counts this worker's claims: at which it last took from a queue."""
 
@@ -83,7 +83,7 @@ class ScheduledRun:
 
 
 def choose_candidate(flows: Iterable[RunCandidate], books: FairShareState) -> ScheduledRun | None:
-    """The flow whose best run is to be taken; None where nothing waits."""
+    """Choose the candidate whose best run is taken next; None where none is queued."""
     waiting = list(flows)
     if not waiting:
         return None

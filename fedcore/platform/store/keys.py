@@ -29,7 +29,7 @@ def create(
     expires_at: datetime | None = None,
     quota: Quota = UNLIMITED,
 ) -> tuple[KeyRecord, Token]:
-    """A new key, and its text, which nobody can read again."""
+    """Create a key; its text, returned with it, cannot be read again."""
     moment = session.scalars(select(sql_now())).one()
     (key_id,) = identifiers("key", moment, 1)
     token = Token.of(key_id)
@@ -62,7 +62,9 @@ def find(session: Session, key_id: str) -> KeyRecord:
 
 
 def verify(session: Session, token: Token) -> tuple[KeyRecord, bool]:
-    """The key that `token` is, and whether its use is to be noted; raises AuthenticationError."""
+    """Verify a token; return its key, and True if its use is to be recorded. Raises
+    AuthenticationError.
+    """
     long_ago = or_(KeyRecord.last_used_at.is_(None), KeyRecord.last_used_at < sql_now(-USE_NOTED_S))
     row = session.execute(select(KeyRecord, _expired(), long_ago).where(KeyRecord.id == token.key_id)).first()
     if row is None or not token.matches(row[0].digest):
@@ -80,7 +82,7 @@ def verify(session: Session, token: Token) -> tuple[KeyRecord, bool]:
 
 
 def note_use(session: Session, key_id: str) -> None:
-    """The key was used just now."""
+    """Record that the key was used just now."""
     session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(last_used_at=sql_now()))
 
 

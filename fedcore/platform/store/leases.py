@@ -2,20 +2,21 @@
 
 A claim takes a free row for some seconds of the database's clock and raises the row's fence. Every
 write of the holder names the fence and is refused once another process has claimed the row. Runs,
-webhook deliveries and removals are leased by the same statements; `LeaseTable` names their columns.
+webhook deliveries and removals are leased by the same statements; `LeaseTable` names their columns. A
+`Claim` is the lease of a run, with all that a worker needs to execute it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import ColumnElement, Row, Select, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.platform.status import DeliveryStatus, Status
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.tables import Base, DeliveryRecord, RemovalRecord, RunRecord
+from fedcore.platform.store.tables import Base, DeliveryRecord, Document, RemovalRecord, RunRecord
 
 Conditions = Sequence[ColumnElement[bool]]
 Query = TypeVar("Query", bound=Select[*tuple[Any, ...]])
@@ -148,3 +149,85 @@ DELIVERIES = LeaseTable(
 
 REMOVALS = LeaseTable(RemovalRecord, key="path", expiry="due_at")
 """Without a fence: removing files twice is harmless."""
+
+ANY_MEMORY = (1 << 63) - 1
+"""Memory of a worker without a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run as its worker holds it: its lease, and the facts that the work needs."""
+
+    run_id: str
+    experiment_id: str
+    worker: str
+    fence: int
+    """Counts the claims of this run: a higher one makes this one void."""
+    spec: Document
+    """The experiment's specification, sweep and all."""
+    arm: int
+    arm_name: str
+    seed: int
+    done: int
+    """Rounds committed."""
+    rounds: int
+    checkpoint: str | None
+    """Where the state after round `done` is stored; None before the first."""
+    until: int
+    """Last round to execute: the last of all, or the next rung of its search."""
+    model: str | None
+    """Where the model of an earlier rung is stored."""
+    queues: tuple[str, ...]
+    """The queues its worker serves."""
+    provenance: Document
+    """Provenance of its committed rounds; empty before the first."""
+    shortages: int = 0
+    """How often memory ran out in it."""
+    memory_bytes: int = 0
+    """Estimated memory."""
+    worker_memory: int = ANY_MEMORY
+    """Memory that runs may take on its worker."""
+    traceparent: str | None = None
+    """The trace in which the experiment was submitted."""
+
+    @classmethod
+    def of(
+        cls,
+        run: RunRecord,
+        spec: Document,
+        queues: Sequence[str],
+        traceparent: str | None = None,
+        worker_memory: int = ANY_MEMORY,
+    ) -> Self:
+        """Claim of a run whose row has just become `running`."""
+        assert run.worker is not None
+        return cls(
+            run_id=run.id,
+            experiment_id=run.experiment_id,
+            worker=run.worker,
+            fence=run.fence,
+            spec=spec,
+            arm=run.arm,
+            arm_name=run.arm_name,
+            seed=run.seed,
+            done=run.done,
+            rounds=run.rounds,
+            checkpoint=run.checkpoint,
+            until=run.rounds if run.until is None else run.until,
+            model=run.model,
+            queues=tuple(queues),
+            provenance=run.provenance,
+            shortages=run.shortages,
+            memory_bytes=run.memory_bytes,
+            worker_memory=worker_memory,
+            traceparent=traceparent,
+        )
+
+    @property
+    def lease(self) -> Lease:
+        """The part that every write of the worker names."""
+        return Lease(self.run_id, self.fence, self.worker)
+
+    def at(self, done: int, checkpoint: str) -> Self:
+        """This claim after the commit of round `done`."""
+        return replace(self, done=done, checkpoint=checkpoint)

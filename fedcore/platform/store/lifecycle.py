@@ -21,14 +21,12 @@ UNSTARTED = (Status.QUEUED, Status.PAUSED)
 IMPORTED = "imported"
 """Key of the provenance of an imported experiment; its value says where it is from."""
 STATUS_AFTER_REQUEST = {RunRequest.PAUSE: Status.PAUSED, RunRequest.CANCEL: Status.CANCELLED}
-"""Where a request puts a run when its worker lets go of it."""
+"""Status of a run after its worker has applied a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatuses:
-    """Where the runs of an experiment are, and where they will be once what was requested of them
-    is applied.
-    """
+    """Statuses of the runs of an experiment: current ones, and those once all requests are applied."""
 
     experiment_id: str
     current: set[Status]
@@ -154,7 +152,7 @@ def lock_runs(session: Session, experiment_id: str) -> Sequence[str]:
 
 
 def derive_status(counts: Mapping[Status, int], *, started: bool) -> Status:
-    """The status of an experiment with so many runs of each status."""
+    """Derive the status of an experiment from the number of its runs by status."""
     if counts.get(Status.RUNNING) or counts.get(Status.QUEUED) or counts.get(Status.AT_RUNG):
         return Status.RUNNING if started else Status.QUEUED
     for status in (Status.PAUSED, Status.CANCELLED, Status.FAILED):

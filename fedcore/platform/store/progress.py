@@ -1,4 +1,4 @@
-"""How far experiments have come."""
+"""Progress of experiments: rounds done, runs by status, remaining time."""
 
 import json
 from collections import defaultdict
@@ -23,7 +23,7 @@ _OVERVIEW: Executable = (
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far the runs of an experiment have come."""
+    """Progress of the runs of an experiment."""
 
     done: int
     """Rounds committed, over all runs."""
@@ -38,7 +38,7 @@ class RunProgress:
 
 
 class RunSnapshot(NamedTuple):
-    """Where one run stands."""
+    """Status and progress of one run."""
 
     status: Status
     done: int
@@ -63,7 +63,7 @@ class Overview(NamedTuple):
 
 
 class ExperimentSnapshot(NamedTuple):
-    """Where an experiment stands."""
+    """Status of an experiment and of its runs."""
 
     status: Status
     runs: dict[str, RunSnapshot]
@@ -81,7 +81,7 @@ class UnfinishedRuns:
 
 
 def run_snapshots(session: Session, experiment_id: str) -> dict[str, RunSnapshot]:
-    """Where each run of an experiment stands, in order of run ids."""
+    """Read the status and progress of each run of an experiment, in order of run ids."""
     query = select(RunRecord.id, RunRecord.status, RunRecord.done).where(
         RunRecord.experiment_id == experiment_id
     )
@@ -89,7 +89,7 @@ def run_snapshots(session: Session, experiment_id: str) -> dict[str, RunSnapshot
 
 
 def experiment_snapshots(session: Session, experiment_ids: Sequence[str]) -> dict[str, ExperimentSnapshot]:
-    """Where each of the experiments that there are stands, by id."""
+    """Read the status of each of the experiments that exist, by id."""
     columns = (ExperimentRecord.id, ExperimentRecord.status, RunRecord.id, RunRecord.status, RunRecord.done)
     query = (
         select(*columns)
@@ -117,7 +117,7 @@ def queue_depths(session: Session) -> Sequence[UnfinishedRuns]:
 
 
 def oversized(session: Session, limits: Mapping[str, int]) -> dict[str, int]:
-    """How many runs that wait need more memory than `limits` says that there is, by queue."""
+    """Count, by queue, the queued runs that need more memory than the limit of the queue."""
     counts = {}
     for queue, limit in limits.items():
         waits = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, RunRecord.memory_bytes > limit

@@ -1,5 +1,5 @@
-"""The lines before the queues: what waits by experiment, in the order in which workers would take
-from it; and what runs.
+"""View of the queues: experiments with queued runs, in the order in which workers would take from
+them, and running runs.
 """
 
 from collections import Counter
@@ -17,13 +17,11 @@ from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCan
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
 MAX_SIMULATED_PICKS = 200
-"""So many runs of a queue are given out in thought; who has not come up by then comes after those
-who have.
-"""
+"""Scheduling steps simulated per queue; experiments not reached are listed last."""
 
 
 class QueuedExperiment(NamedTuple):
-    """The runs of an experiment that wait in a queue."""
+    """The queued runs of an experiment."""
 
     queue: str
     owner: str
@@ -33,10 +31,10 @@ class QueuedExperiment(NamedTuple):
     name: str
     runs: int
     ready: int
-    """Of these, how many need not wait for another try."""
+    """Runs without a pause before their next attempt."""
     rounds_left: int
     queued_at: datetime
-    """Since when the first of them has waited."""
+    """When the first of them was queued."""
     next_try_at: datetime | None
     memory_bytes: int
     """The least that one of its runs needs."""
@@ -44,17 +42,17 @@ class QueuedExperiment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """A place in a line."""
+    """Position of an experiment in its queue."""
 
     entry: QueuedExperiment
     position: int | None
-    """Counted from 1 in its queue; None where none of its runs can be taken up now."""
+    """From 1; None where none of its runs can be taken now."""
     reason: str | None = None
-    """Why not."""
+    """Reason for not having a position."""
 
 
 class RunningRun(NamedTuple):
-    """A run in the hands of a worker."""
+    """A run that a worker executes."""
 
     worker: str | None
     run_id: str
@@ -70,7 +68,7 @@ class RunningRun(NamedTuple):
 
 
 def queue_positions(session: Session, seen_s: float) -> list[QueuePosition]:
-    """All that waits, by queue, those first who come first.
+    """List the experiments with queued runs, by queue and position.
 
     Workers are those seen in the last `seen_s` seconds.
     """
@@ -126,7 +124,7 @@ def _entries(session: Session) -> list[QueuedExperiment]:
 
 
 def _reason(entry: QueuedExperiment, limits: dict[str, int], full: dict[str, str]) -> str | None:
-    """Why no worker can take up one of its runs now."""
+    """Reason why no worker can take one of its runs now."""
     texts = [wait_reasons.no_suitable_worker(entry.queue, entry.memory_bytes, limits), full.get(entry.key_id)]
     if not entry.ready and entry.next_try_at is not None:
         texts.append(f"something went wrong; tried again at {entry.next_try_at:%H:%M:%S} UTC")
@@ -134,8 +132,8 @@ def _reason(entry: QueuedExperiment, limits: dict[str, int], full: dict[str, str
 
 
 def _order(session: Session, queue: str, entries: Sequence[QueuedExperiment]) -> Iterator[QueuedExperiment]:
-    """The entries of a queue in the order in which the first run of each would be taken, by the
-    rules of `turn.take`.
+    """Order the entries of a queue by when the first run of each would be taken, simulating the
+    scheduler.
     """
     left = {entry: entry.ready for entry in entries if entry.queue == queue}
     ranked: dict[QueuedExperiment, None] = {}

@@ -34,7 +34,8 @@ class Quota:
     stored_bytes: int | None = None
     """Of uploaded data sets, as they are kept."""
     compute_seconds: float | None = None
-    """That rounds took, those of deleted runs too; once they are used, nothing more is played."""
+    """Seconds that rounds took, deleted runs included; once they are used up, no run is executed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,7 @@ def quota_of(key: KeyRecord) -> Quota:
 
 
 def check_runs(session: Session, key_id: str, joining: int = 0) -> None:
-    """Runs of this key have joined the queue, and so many more are about to: raises QuotaError when
-    that is more than it may have.
-    """
+    """Raise QuotaError if the queued runs of this key, and `joining` more, exceed its limits."""
     quota, used = _held(session, key_id)
     _hold_seconds(quota, used)
     waiting = used.waiting_runs + joining
@@ -79,34 +78,30 @@ def check_runs(session: Session, key_id: str, joining: int = 0) -> None:
 
 
 def violations(session: Session, key_id: str, runs: int) -> list[str]:
-    """Why so many runs more would be refused, or none."""
+    """Reasons why `runs` more would be refused."""
     key = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id)).first()
     if key is None or quota_of(key) == Quota():
         return []
     quota, used = quota_of(key), usage(session, key)
-    told = []
+    reasons = []
     if quota.waiting_runs is not None and used.waiting_runs + runs > quota.waiting_runs:
         limit = f"{used.waiting_runs + runs:,} queued or paused runs, limit {quota.waiting_runs:,}"
-        told.append(f"would be rejected: quota max_waiting_runs exceeded: {limit}")
+        reasons.append(f"would be rejected: quota max_waiting_runs exceeded: {limit}")
     if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
-        told.append(
+        reasons.append(
             f"would be rejected: quota max_compute_seconds exhausted, {quota.compute_seconds:,.1f} seconds"
         )
-    return told
+    return reasons
 
 
 def check_retry(session: Session, experiment_id: str) -> None:
-    """To be called once runs of an experiment were queued again: raises QuotaError as `hold_runs`
-    does.
-    """
+    """Raise QuotaError as `check_runs` does, after runs of an experiment were queued again."""
     for key_id in _keys_of(session, experiment_id):
         check_runs(session, key_id)
 
 
 def check_resume(session: Session, experiment_id: str) -> None:
-    """To be called where paused runs go on, which waited before: raises QuotaError when their key
-    may compute no more.
-    """
+    """Raise QuotaError when the key of paused runs that are resumed has no compute seconds left."""
     for key_id in _keys_of(session, experiment_id):
         _hold_seconds(*_held(session, key_id))
 

@@ -20,25 +20,25 @@ from fedcore.platform.store.tables import RunRecord
 def requeue_expired(
     session: Session, max_attempts: int, limit: int = 100, *, backoff_s: float = 0.0
 ) -> Sequence[str]:
-    """Take runs from workers that let their leases expire; returns their ids.
+    """Requeue runs whose lease has expired; returns their ids.
 
-    Each goes back to its place in the queue, or to where a pending pause or cancel puts it, or it
-    fails: when `max_attempts` claims in a row have ended without a committed round. From the second
-    of them on it is not taken up again for `backoff_s`, then longer and longer.
+    Each goes back to its place in the queue, or to the status of a pending request, or it fails:
+    when `max_attempts` claims in a row have ended without a committed round. From the second of
+    them on it is not claimed again for `backoff_s`, then longer and longer.
     """
-    losses = _locked(session, RUNS.expired(), max_attempts, limit)
+    losses = _lock_losses(session, RUNS.expired(), max_attempts, limit)
     for run, status in losses:
-        _take(session, run, status, _afterwards(run, status, backoff_s))
-    return _settled(session, losses, "reconciler", counters.EXPIRIES)
+        _requeue(session, run, status, _columns_after_loss(run, status, backoff_s))
+    return _update_dependents(session, losses, "reconciler", counters.EXPIRIES)
 
 
 def requeue_oom_killed(
     session: Session, worker: str, error: str, max_attempts: int, backoff_s: float
 ) -> Sequence[str]:
-    """Take its runs from a worker that was ended for want of memory, as `runs.fail` would after a
-    shortage; returns their ids.
+    """Requeue the runs of a worker that was killed because memory ran out, as `runs.fail` would;
+    returns their ids.
     """
-    losses = _locked(session, [*RUNS.leased(), RunRecord.worker == worker], max_attempts)
+    losses = _lock_losses(session, [*RUNS.leased(), RunRecord.worker == worker], max_attempts)
     for run, status in losses:
         pause_s = backoff.after_error(run.attempts, backoff_s) if status is Status.QUEUED else 0.0
         values = {
@@ -47,14 +47,12 @@ def requeue_oom_killed(
             "shortages": run.shortages + 1,
             "not_before": backoff.until(pause_s),
         }
-        _take(session, run, status, values)
-    return _settled(session, losses, worker, counters.ERRORS)
+        _requeue(session, run, status, values)
+    return _update_dependents(session, losses, worker, counters.ERRORS)
 
 
 def count_out_of_memory(session: Session, run_ids: Collection[str], error: str) -> None:
-    """Count a shortage of memory of runs that the reconciler took before it was known to be the
-    reason.
-    """
+    """Count that memory ran out in runs that the reconciler had requeued before this was known."""
     short = RunRecord.id.in_(run_ids), RunRecord.status != Status.SUCCEEDED
     wanted = select(RunRecord.id, RunRecord.experiment_id).where(*short).order_by(RunRecord.id)
     found = dict(session.execute(wanted.with_for_update()).all())
@@ -66,8 +64,8 @@ def count_out_of_memory(session: Session, run_ids: Collection[str], error: str) 
 
 
 def runs_to_wake(session: Session, queue: str, older_than_s: float, limit: int = 100) -> Sequence[str]:
-    """Runs that wait in `queue` and that no worker was nudged for in the last `older_than_s`
-    seconds, by id; stamps them as nudged now.
+    """Select queued runs of `queue` that no worker was notified of in the last `older_than_s`
+    seconds, and stamp them as notified; returns their ids.
 
     Several reconcilers may call it at once: each run goes to one of them.
     """
@@ -90,16 +88,16 @@ def runs_to_wake(session: Session, queue: str, older_than_s: float, limit: int =
 
 
 class _Loss(NamedTuple):
-    """A run that is to be taken from its worker, and where it goes."""
+    """A run that loses its worker, and its new status."""
 
     run: RunRecord
     status: Status
 
 
-def _locked(
+def _lock_losses(
     session: Session, running: Conditions, max_attempts: int, limit: int | None = None
 ) -> Sequence[_Loss]:
-    """Runs to be taken from their workers."""
+    """Lock leased runs that lose their workers."""
     # An arm that fails may end a rung, and searches are locked before runs: one that is not locked
     # now is seen to at the next look.
     failing = and_(RunRecord.until.is_not(None), RunRecord.attempts >= max_attempts)
@@ -112,8 +110,10 @@ def _locked(
     return [_Loss(run, after_loss(run.request, run.attempts, max_attempts)) for run in runs]
 
 
-def _settled(session: Session, losses: Sequence[_Loss], teller: str, what: str) -> Sequence[str]:
-    """Runs were taken: what follows for others, and for the tally of `teller`; their ids."""
+def _update_dependents(session: Session, losses: Sequence[_Loss], source: str, counter: str) -> Sequence[str]:
+    """Update what depends on runs that were requeued, and count them for `source`; returns their
+    ids.
+    """
     ids = [run.id for run, _ in losses]
     webhook_outbox.of_runs(session, ids)
     for run, status in losses:
@@ -121,29 +121,29 @@ def _settled(session: Session, losses: Sequence[_Loss], teller: str, what: str) 
             search.advance(session, run.experiment_id, run.arm)
     refresh_status(session, {run.experiment_id for run, _ in losses})
     if ids:
-        counters.add(session, teller, {what: len(ids)})
+        counters.add(session, source, {counter: len(ids)})
     return ids
 
 
-def _afterwards(run: RunRecord, status: Status, backoff_s: float) -> dict[str, Any]:
+def _columns_after_loss(run: RunRecord, status: Status, backoff_s: float) -> dict[str, Any]:
     """Columns of a run whose worker was lost: its error and its pause."""
     values: dict[str, Any] = {}
     if run.attempts and (run.error is None or run.error_of_loss):
-        values |= {"error": _told(run.attempts), "error_of_loss": True}
+        values |= {"error": _loss_message(run.attempts), "error_of_loss": True}
     if status is Status.QUEUED:
         values["not_before"] = backoff.until(backoff.after_loss(run.attempts, backoff_s))
     return values
 
 
-def _take(session: Session, run: RunRecord, status: Status, values: dict[str, Any]) -> None:
+def _requeue(session: Session, run: RunRecord, status: Status, values: dict[str, Any]) -> None:
     values |= {"status": status, "request": RunRequest.NONE, "lease_until": None, "woken_at": None}
     if status in ENDED:
         values["finished_at"] = sql_now()
     RUNS.revoke(session, run.id, **values)
 
 
-def _told(attempts: int) -> str:
-    """The error of a run whose worker was lost so often in a row."""
+def _loss_message(attempts: int) -> str:
+    """Error of a run whose worker was lost `attempts` times in a row."""
     often = " was lost" if attempts == 1 else f"s were lost {attempts} times in a row"
     return (
         f"its worker{often} before a round was committed; the system ends processes that take more memory"

@@ -1,8 +1,9 @@
-"""Files to be removed: noted in the transaction that deletes their rows, removed by the reconciler.
+"""Files to be removed: recorded in the transaction that deletes their rows, removed by the
+reconciler.
 
-A reconciler takes some for a while. Those that it does not conclude by then are due again, so no
-file stays because a process was killed or the storage was away. Removing files twice is harmless:
-no run and no data set gets the path of an earlier one.
+A reconciler leases some at a time. Those it has not removed when the lease expires are due again,
+so no file stays because a process was killed or the storage was away. Removing files twice is
+harmless: no run and no data set gets the path of an earlier one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,17 +16,17 @@ from fedcore.platform.store.leases import REMOVALS, Lease
 from fedcore.platform.store.tables import RemovalRecord, RunRecord
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 3_600.0
-"""Between two attempts: doubled after each failure."""
+"""Pause between two attempts, doubled after each failure."""
 
 
 def note(session: Session, path: str) -> None:
-    """Have what is stored at `path` removed; all below it where it ends in a slash."""
+    """Have the file at `path` removed; all files below it if it ends in a slash."""
     session.execute(insert(RemovalRecord).values(path=path, due_at=sql_now(), failures=0))
 
 
 def note_runs(session: Session, experiment_id: str) -> None:
-    """Have the files of the runs of an experiment removed, which are about to be deleted and are
-    locked.
+    """Have the files of the runs of an experiment removed, which are locked and about to be
+    deleted.
     """
     # A worker may write until its lease is over. A run that no worker ever held has no files.
     due_at = func.coalesce(RunRecord.lease_until, sql_now())
@@ -35,13 +36,13 @@ def note_runs(session: Session, experiment_id: str) -> None:
 
 
 def any_due(session: Session) -> bool:
-    """Return whether anything is to be removed now."""
+    """True if a removal is due."""
     return session.scalar(select(RemovalRecord.path).where(*REMOVALS.free()).limit(1)) is not None
 
 
 def take(session: Session, limit: int, lease_s: float) -> Sequence[tuple[str, int]]:
-    """Take for `lease_s` seconds the paths that have been due longest, at most `limit`, with their
-    failures.
+    """Claim for `lease_s` seconds the paths that have been due longest, at most `limit`; return
+    them with their failures.
     """
     query = select(RemovalRecord.path, RemovalRecord.failures)
     oldest = query.order_by(RemovalRecord.due_at, RemovalRecord.path).limit(limit)
@@ -52,7 +53,7 @@ def take(session: Session, limit: int, lease_s: float) -> Sequence[tuple[str, in
 
 
 def conclude(session: Session, removed: Collection[str], failed: Mapping[str, int]) -> None:
-    """Forget what was removed.
+    """Delete the records of `removed` paths.
 
     Paths that failed, given with their earlier failures, are due after a pause.
     """

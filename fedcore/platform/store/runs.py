@@ -1,11 +1,7 @@
-"""Runs in the hands of workers: claimed under a lease, committed slice by slice, given back or
-ended.
+"""Runs in execution: claimed under a lease, committed slice by slice, released or ended.
 
-A claim carries a fence, and every write of a worker names it: a worker that lost its lease is
-refused, never believed.
-
-Companions: runs of one experiment that a worker takes beside one that it holds, to train them
-together.
+Every write of a worker names its claim; a worker that lost its lease is refused. A worker may claim
+further runs of the same experiment, to train them as one batch.
 """
 
 from __future__ import annotations
@@ -30,11 +26,10 @@ from fedcore.platform.store import (
     webhook_outbox,
     workers,
 )
-from fedcore.platform.store.claim import ANY_MEMORY, Claim
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.curves import append_rounds
 from fedcore.platform.store.fair_share import OwnerQueue
-from fedcore.platform.store.leases import RUNS
+from fedcore.platform.store.leases import ANY_MEMORY, RUNS, Claim
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, refresh_status
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import RoundReport, StopReason
@@ -79,11 +74,11 @@ def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[
 def claim(
     session: Session, worker: str, queues: Sequence[str], lease_s: float, worker_memory: int = ANY_MEMORY
 ) -> Claim | None:
-    """Take the best run that waits in `queues` and needs no more memory than `worker_memory`, for `lease_s`
-    seconds; None when none waits.
+    """Claim the best queued run of `queues` that needs no more memory than `worker_memory`, for
+    `lease_s` seconds; None when there is none.
 
-    Higher priority first; then the owner whose turn it is, as `fairness` says; of his experiments
-    the one with the fewest running runs; then the longest waiting.
+    Higher priority first; then by fair share between owners; of an owner's experiments the one with
+    the fewest running runs; then the run queued longest.
     """
     run_id = scheduler.next_run(session, worker, queues, worker_memory)
     return None if run_id is None else claim_next(session, run_id, worker, queues, lease_s, worker_memory)
@@ -97,7 +92,7 @@ def claim_next(
     lease_s: float,
     worker_memory: int = ANY_MEMORY,
 ) -> Claim:
-    """Take a run that waits, and whose row is locked."""
+    """Claim a queued run whose row is locked."""
     RUNS.claim(
         session,
         run_id,
@@ -128,14 +123,13 @@ def commit_slice(
     provenance: Mapping[str, Any],
     turn_over: bool = False,
 ) -> WorkerDirective:
-    """Store the rounds that follow `claim.done`, and where the state after them is.
+    """Store the rounds that follow `claim.done` and the key of their checkpoint, and renew the
+    lease for `lease_s` seconds.
 
-    The lease runs on for `lease_s` seconds.
-
-    `provenance` is what carries the run out, for those who take it over. Says what comes next;
+    `provenance` describes the execution, for those who take the run over. Returns what comes next;
     after CONTINUE go on with `claim.at(done)`. `turn_over` lets runs of the same priority come
-    first. A run whose key has no seconds left to compute is handed back. Raises StaleLeaseError
-    when the run is no longer this claim's.
+    first. A run whose key has no compute seconds left is handed back. Raises StaleLeaseError when
+    the run is no longer this claim's.
     """
     played = [report.round for report in reports]
     done = claim.done + len(played)
@@ -175,7 +169,7 @@ def committed(session: Session, claim: Claim, done: int) -> bool:
 
 
 def renew(session: Session, claim: Claim, lease_s: float) -> WorkerDirective:
-    """Let the lease run on for `lease_s` seconds; says what the user wants. Raises
+    """Extend the lease to `lease_s` seconds from now; returns the request of the user. Raises
     StaleLeaseError.
     """
     (request,) = _valid(RUNS.renew(session, claim.lease, lease_s, RunRecord.request), claim)
@@ -199,8 +193,8 @@ def should_interrupt(session: Session, claims: Sequence[Claim]) -> bool:
 
 
 def release(session: Session, claim: Claim) -> None:
-    """Give the run up between two rounds: back to the queue, or to where a pending pause or cancel
-    puts it. Raises StaleLeaseError.
+    """Release the run between two rounds: back to the queue, or to the status of a pending request.
+    Raises StaleLeaseError.
     """
     kept = case((RunRecord.attempts > 0, RunRecord.attempts - 1), else_=0)
     (request,) = _valid(RUNS.lock(session, claim.lease, RunRecord.request), claim)
@@ -215,12 +209,11 @@ def release(session: Session, claim: Claim) -> None:
 
 
 def pause_at_rung(session: Session, claim: Claim, *, model: str, provenance: Mapping[str, Any]) -> None:
-    """The run has come to round `claim.until`, a rung.
+    """Pause a run at round `claim.until`, a rung; `model` is where the model of that round is
+    stored.
 
-    `model` is where the model of that round is stored. Raises StaleLeaseError.
-
-    It waits there, or does what is requested of it, until its arm is promoted or stopped; which
-    this may bring about, for others too.
+    It stays at the rung, or follows a pending request, until its arm is promoted or stopped. This
+    call may bring that about, for other runs too. Raises StaleLeaseError.
     """
     search.lock(session, claim.experiment_id)
     row = RUNS.lock(session, claim.lease, RunRecord.request, where=_intact(claim))
@@ -246,7 +239,7 @@ def finish(
     diverged_round: int | None = None,
     stop_reason: StopReason | None = None,
 ) -> None:
-    """The run has played its last round; `model` is where the final model is stored.
+    """End a run after its last round; `model` is where the final model is stored.
 
     Raises StaleLeaseError.
     """
@@ -265,11 +258,11 @@ def fail(
     *,
     out_of_memory: bool = False,
 ) -> Status:
-    """An error ended the claim: the run goes back to the queue, or fails when this was the last of
-    `max_attempts` without a round.
+    """End a claim by an error: the run is queued again, or fails when this was the last of
+    `max_attempts` without a committed round.
 
-    It is not taken up again for `backoff_s`, or longer the more often this has happened; after a
-    `out_of_memory` of memory, to be played with less. Returns its new status. Raises StaleLeaseError.
+    It is not claimed again for `backoff_s`, or longer the more often this has happened; if memory
+    ran out, it is then executed with less. Returns its new status. Raises StaleLeaseError.
     """
     search.lock(session, claim.experiment_id)
     row = RUNS.lock(session, claim.lease, RunRecord.request, RunRecord.attempts)
@@ -292,7 +285,7 @@ def fail(
 
 
 def after_loss(request: RunRequest, attempts: int, max_attempts: int) -> Status:
-    """Where a run goes whose claim ended badly."""
+    """Status of a run after its claim ended badly."""
     if request is RunRequest.NONE and attempts >= max_attempts:
         return Status.FAILED
     return STATUS_AFTER_REQUEST.get(request, Status.QUEUED)
@@ -346,11 +339,11 @@ def _begin_experiment(session: Session, experiment_id: str) -> None:
 def claim_batch(
     session: Session, held: Claim, arms: Collection[int], most: int, *, lease_s: float, seen_s: float
 ) -> list[Claim]:
-    """Take waiting runs of these arms of the experiment, for `lease_s` seconds: `most` of them at
-    most, and a fair part.
+    """Claim queued runs of these arms of the experiment, for `lease_s` seconds: at most `most`, and
+    a fair part.
 
-    That is what remains to a worker when all that are idle, and were seen in the last `seen_s`
-    seconds, share what waits.
+    The fair part is what remains for this worker when all idle ones, seen in the last `seen_s`
+    seconds, share the queued runs.
     """
     queue, key_id = session.execute(
         select(RunRecord.queue, RunRecord.key_id).where(RunRecord.id == held.run_id)
@@ -379,7 +372,7 @@ def claim_batch(
 
 
 def _fair(session: Session, waiting: Sequence[ColumnElement[bool]], queue: str, seen_s: float) -> int:
-    """How many of those that wait are left to this worker beside the one it holds."""
+    """Number of queued runs left to this worker beside the one it holds."""
     busy = set(session.scalars(select(RunRecord.worker).where(RunRecord.status == Status.RUNNING).distinct()))
     idle = [
         worker

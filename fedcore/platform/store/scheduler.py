@@ -1,9 +1,7 @@
-"""Whose turn it is: what waits and may be taken, asked of the database in steps that cost by
-owners, not by runs.
+"""Picks the next run. Cost grows with the number of owners, not runs.
 
 The index `run_by_turn` holds the runs of a status and queue by owner, key, priority, experiment and
-age, so the best of each owner and key is found by leaping from one to the next, however many runs
-each has.
+age, so the best of each owner and key is found by an index skip scan, however many runs each has.
 """
 
 from collections import Counter
@@ -19,18 +17,17 @@ from sqlalchemy.orm import Session, aliased
 
 from fedcore.platform.status import Status
 from fedcore.platform.store import backoff, fair_share, quotas
-from fedcore.platform.store.claim import ANY_MEMORY
 from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate
-from fedcore.platform.store.leases import RUNS
+from fedcore.platform.store.leases import ANY_MEMORY, RUNS
 from fedcore.platform.store.tables import RunRecord
 
 CONSIDERED = 100
-"""Experiments of one owner, the oldest, that are considered at once."""
+"""Oldest experiments of one owner that are considered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A run in the hands of a worker."""
+    """A run that a worker executes."""
 
     place: OwnerQueue
     key_id: str
@@ -49,11 +46,10 @@ class _Waiting(NamedTuple):
 
 
 def next_run(session: Session, worker: str, queues: Sequence[str], worker_memory: int) -> str | None:
-    """Choose a run that waits in `queues` and lock it, noting the turn.
+    """Choose a queued run of `queues`, lock it and record the pick.
 
-    Runs that others are just taking are passed over.
-
-    So are those that need more memory than `worker_memory`.
+    Runs that others are just claiming, and those that need more memory than `worker_memory`, are
+    passed over.
     """
     waiting, busy = candidates(session, queues, worker_memory), running(session)
     accounts, clocks, turns = fair_share.read_usage(session, worker, queues)
@@ -111,7 +107,7 @@ def candidates(
 
 
 def running(session: Session) -> list[Running]:
-    """All runs that workers hold."""
+    """All runs that workers execute."""
     columns = RunRecord.queue, RunRecord.owner, RunRecord.key_id, RunRecord.experiment_id, RunRecord.worker
     rows = session.execute(select(*columns).where(RunRecord.status == Status.RUNNING))
     return [
@@ -123,7 +119,7 @@ def running(session: Session) -> list[Running]:
 def _within_quotas(
     session: Session, waiting: Sequence[RunCandidate], busy: Sequence[Running]
 ) -> list[RunCandidate]:
-    """Those whose keys may have another run running."""
+    """Candidates whose keys may have another run running."""
     limits = quotas.running_limits(session, {flow.key_id for flow in waiting if flow.key_id})
     held = Counter(run.key_id for run in busy)
     return [flow for flow in waiting if flow.key_id not in limits or held[flow.key_id] < limits[flow.key_id]]
@@ -132,7 +128,7 @@ def _within_quotas(
 # Built once: to build such a statement takes longer than to carry it out.
 @cache
 def _best(queues: tuple[str, ...]) -> Select[Any]:
-    """The ids of the best runs of each queue, owner and key; None where a queue ends."""
+    """Ids of the best runs of each queue, owner and key; None where a queue ends."""
     # First leap to one run of each, of its highest priority.
     start, *starts = [select(_last(RunRecord, *_waits(RunRecord, queue)).label("id")) for queue in queues]
     leap, after = start.cte("leap", recursive=True), aliased(RunRecord, name="after")
@@ -152,7 +148,7 @@ def _best(queues: tuple[str, ...]) -> Select[Any]:
 
 @cache
 def _by_experiment() -> Select[Any]:
-    """The ids of the runs that wait longest of each experiment of a flow; None at the end."""
+    """Ids of the runs queued longest of each experiment of a candidate; None at the end."""
     leap = select(_first(RunRecord, *_alike(RunRecord)).label("id")).cte("leap", recursive=True)
     after = aliased(RunRecord, name="after")
     following = _first(after, *_alike(after), after.experiment_id > _of(leap, "experiment_id"))
@@ -162,15 +158,15 @@ def _by_experiment() -> Select[Any]:
 
 @cache
 def _next() -> Select[Any]:
-    """The id of the run that waits longest of an experiment of a flow, locked."""
+    """Id of the run queued longest of an experiment of a candidate, locked."""
     among = *_alike(RunRecord), RunRecord.experiment_id == bindparam("experiment_id")
     query = select(RunRecord.id).where(*among).order_by(RunRecord.queued_at, RunRecord.id).limit(1)
     return RUNS.lock_free(query)
 
 
 def _locked(session: Session, flow: RunCandidate, under_way: Counter[str], worker_memory: int) -> str | None:
-    """The run of a flow to take, locked: of the experiment with the fewest running, the one that
-    waits longest.
+    """Lock the run of a candidate to take: of the experiment with the fewest running, the one
+    queued longest.
     """
     named = {
         **flow.place._asdict(),

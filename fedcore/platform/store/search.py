@@ -83,8 +83,8 @@ def decided(session: Session, experiment_ids: Sequence[str]) -> dict[str, int]:
     return dict(session.execute(query).all())
 
 
-def decisions(session: Session, experiment_id: str, told: int, limit: int) -> Sequence[ArrivalRecord]:
-    """The decisions after the first `told`, in the order in which they were made.
+def decisions(session: Session, experiment_id: str, after: int, limit: int) -> Sequence[ArrivalRecord]:
+    """The decisions after the first `after`, in the order in which they were made.
 
     What is made later comes after all of them.
     """
@@ -92,7 +92,7 @@ def decisions(session: Session, experiment_id: str, told: int, limit: int) -> Se
         ArrivalRecord.experiment_id == experiment_id, ArrivalRecord.verdict.is_not(None)
     )
     ordered = query.order_by(ArrivalRecord.decided_by, ArrivalRecord.rung, ArrivalRecord.rank)
-    return session.scalars(ordered.offset(told).limit(limit)).all()
+    return session.scalars(ordered.offset(after).limit(limit)).all()
 
 
 def names(session: Session, experiment_id: str, arms: Sequence[int]) -> dict[int, str]:

@@ -22,7 +22,7 @@ class RunGroup(NamedTuple):
     status: Status
     runs: int
     longest_s: float
-    """Since the one of them that joined its queue first did so."""
+    """Time since the first of them was queued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ServiceSnapshot:
 
 
 def snapshot(session: Session, within_s: float) -> ServiceSnapshot:
-    """The census now; workers are those seen in the last `within_s` seconds."""
+    """Read the state of the service; workers are those seen in the last `within_s` seconds."""
     return ServiceSnapshot(
         _groups(session),
         workers.alive(session, within_s),
@@ -59,7 +59,7 @@ def _groups(session: Session) -> list[RunGroup]:
 
 
 LATEST = 100
-"""Experiments that are looked at."""
+"""Latest experiments considered."""
 MOST_RUNS = 25
 
 

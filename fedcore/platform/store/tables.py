@@ -113,11 +113,9 @@ class RunRecord(Base):
     rounds: Mapped[int]
     """Rounds asked for."""
     until: Mapped[int | None]
-    """Under a search, the round up to which it may play."""
+    """Under a search, the last round to execute for now."""
     held_at: Mapped[datetime | None]
-    """Since when it waits at round `until`, its model stored, for what becomes of its arm; None
-    while it does not.
-    """
+    """Since when it is at the rung of round `until`, its model stored; None if it is not."""
     stop_reason: Mapped[StopReason | None]
     """Reason for stopping early."""
     seconds: Mapped[float] = mapped_column(default=0.0)
@@ -128,19 +126,21 @@ class RunRecord(Base):
     queued_at: Mapped[datetime]
     """When it last joined the queue of its own accord: its place among equals."""
     woken_at: Mapped[datetime | None]
-    """When a worker was last nudged for it."""
+    """When a worker was last notified of it."""
     fence: Mapped[int] = mapped_column(default=0)
     """Counts the claims; a worker that holds an older one is refused."""
     worker: Mapped[str | None]
-    """Who holds the lease, or held it last."""
+    """The worker that holds the lease, or held it last."""
     lease_until: Mapped[datetime | None]
     request: Mapped[RunRequest] = mapped_column(default=RunRequest.NONE)
     attempts: Mapped[int] = mapped_column(default=0)
     """Claims since the last committed round."""
     not_before: Mapped[datetime | None]
-    """After something went wrong: when it may be taken up again."""
+    """After an error: when it may be claimed again."""
     shortages: Mapped[int] = mapped_column(default=0)
-    """How often memory ran out in it: it is then played by itself, fewer clients at a time."""
+    """How often memory ran out in it; it is then executed without a batch, with fewer clients at a
+    time.
+    """
     memory_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
     """Estimated memory; 0 where unknown."""
     checkpoint: Mapped[str | None] = mapped_column(Text)
@@ -153,7 +153,7 @@ class RunRecord(Base):
     error: Mapped[str | None] = mapped_column(Text)
     """The last error; of a run that is not failed, one that it has not yet got past."""
     error_of_loss: Mapped[bool] = mapped_column(default=False)
-    """The error says that its worker was lost; an error of another kind tells more, and stays."""
+    """The error is the loss of its worker; an error of another kind says more, and stays."""
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -201,7 +201,7 @@ class SearchRecord(Base):
     rungs: Mapped[list[int]]
     """Their rounds."""
     arrivals: Mapped[int] = mapped_column(default=0)
-    """So many have been recorded."""
+    """Number of arrivals recorded."""
 
 
 class ArrivalRecord(Base):
@@ -228,9 +228,9 @@ class ArrivalRecord(Base):
     rank: Mapped[int | None]
     """Among the arms at its rung when it was decided, from 1."""
     field: Mapped[int | None]
-    """So many these were: those of this rung with a sequence up to `decided_by`."""
+    """Number of those: arms at this rung with a sequence up to `decided_by`."""
     places: Mapped[int | None]
-    """So many of them could be promoted."""
+    """Number of those that could be promoted."""
     decided_by: Mapped[int | None]
     """The arrival that brought the decision."""
     decided_at: Mapped[datetime | None]
@@ -258,7 +258,7 @@ class RoundRecord(Base):
 
 
 class BlockRecord(Base):
-    """One measure over many rounds of one run; `blocks` says what for."""
+    """One measure over many rounds of one run; see `curves`."""
 
     __tablename__ = "block"
 
@@ -271,7 +271,7 @@ class BlockRecord(Base):
 
 
 class IdempotencyRecord(Base):
-    """A key under which somebody created an experiment."""
+    """An idempotency key of a created experiment."""
 
     __tablename__ = "idempotency"
 
@@ -309,7 +309,7 @@ class WorkerRecord(Base):
 
 
 class TallyRecord(Base):
-    """How often something has happened, by who counted it."""
+    """Count of an event, by source."""
 
     __tablename__ = "tally"
 
@@ -379,7 +379,7 @@ class DatasetUseRecord(Base):
 
 
 class DatasetKeyRecord(Base):
-    """A key under which somebody uploaded a data set."""
+    """An idempotency key of an uploaded data set."""
 
     __tablename__ = "dataset_key"
 
@@ -402,9 +402,9 @@ class KeyRecord(Base):
     itself.
     """
     name: Mapped[str]
-    """For people: what it is for."""
+    """Label for people."""
     owner: Mapped[str]
-    """Whose things it makes and sees."""
+    """Owner of the resources that it creates and sees."""
     scope: Mapped[Scope]
     digest: Mapped[str] = mapped_column(String(64))
     """SHA-256 of the key."""
@@ -441,7 +441,7 @@ class AuditRecord(Base):
 
 
 class WebhookRecord(Base):
-    """Where its owner wants to be told of what, and by which secret that is signed."""
+    """A URL to which events are sent, and the secret that signs them."""
 
     __tablename__ = "webhook"
 
@@ -450,14 +450,15 @@ class WebhookRecord(Base):
     name: Mapped[str]
     """For people: what it is for."""
     owner: Mapped[str]
-    """Whose experiments and runs it tells of."""
+    """Owner of the experiments and runs whose events are sent."""
     url: Mapped[str] = mapped_column(Text)
     kinds: Mapped[list[str]]
     """The `EventKind`s that it is sent."""
     experiment_id: Mapped[str | None] = mapped_column(String(40))
-    """It tells of this experiment alone; None: of all. Names no row: it outlives the experiment."""
+    """Only events of this experiment; None: of all. Not a foreign key: it outlives the experiment.
+    """
     tag: Mapped[str | None] = mapped_column(String(64))
-    """It tells of experiments with this tag alone; None: of all."""
+    """Only events of experiments with this tag; None: of all."""
     # Loaded only by who signs.
     secret: Mapped[str] = mapped_column(String(200), deferred=True, deferred_raiseload=True)
     previous_secret: Mapped[str | None] = mapped_column(String(200), deferred=True, deferred_raiseload=True)
@@ -473,7 +474,7 @@ class WebhookRecord(Base):
 
 
 class DeliveryRecord(Base):
-    """Something that a webhook is told: written with the change it tells of, and sent later."""
+    """An event for one webhook: written with the change, sent later."""
 
     __tablename__ = "webhook_delivery"
 
@@ -487,9 +488,9 @@ class DeliveryRecord(Base):
     """JSON, byte by byte as it is signed and sent."""
     status: Mapped[DeliveryStatus]
     due_at: Mapped[datetime]
-    """When it is to be sent; of one that is being sent, when its sender is taken to be gone."""
+    """When it is to be sent; while it is being sent, when its lease expires."""
     fence: Mapped[int] = mapped_column(default=0)
-    """Counts the times it was taken up; a sender that holds an older one is refused."""
+    """Counts the claims; a dispatcher that holds an older one is refused."""
     failures: Mapped[int] = mapped_column(default=0)
     """Attempts in a row that failed, since it was last asked for."""
     attempts: Mapped[list[Document]]
@@ -504,16 +505,14 @@ class DeliveryRecord(Base):
 
 
 class RemovalRecord(Base):
-    """Files in the storage whose rows were deleted, and that are to be removed."""
+    """Files to be removed from the storage; their rows were deleted."""
 
     __tablename__ = "storage_removal"
 
     path: Mapped[str] = mapped_column(primary_key=True)
     """A key of the storage; with a slash at its end, all keys in that folder."""
     due_at: Mapped[datetime]
-    """When they are to be removed; while that is under way, when its process is taken to be
-    gone.
-    """
+    """When they are to be removed; while this is being done, when the lease expires."""
     failures: Mapped[int] = mapped_column(default=0)
 
     __table_args__ = (Index("storage_removal_by_turn", "due_at"),)

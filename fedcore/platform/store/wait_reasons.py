@@ -1,4 +1,4 @@
-"""Why runs wait, where it is not just for their turn."""
+"""Reasons why runs wait, other than their turn: no suitable worker, or a quota."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -13,7 +13,7 @@ GIGABYTE = 1e9
 
 
 def reasons(session: Session, runs: Iterable[RunRecord], seen_s: float) -> dict[str, str]:
-    """Why some of these runs, by id, cannot be taken up now.
+    """Reasons, by id, why some of these runs cannot be claimed now.
 
     Workers are those seen in the last `seen_s` seconds.
     """
@@ -43,8 +43,8 @@ def obstacles(session: Session, queue: str, memory_bytes: int, seen_s: float) ->
 
 
 def no_suitable_worker(queue: str, memory_bytes: int, limits: Mapping[str, int]) -> str | None:
-    """Why no worker can take a run of this queue that needs so much, given what one of each queue
-    may need.
+    """Reason why no worker can take a run of this queue that needs `memory_bytes`, given the memory
+    limit of each queue.
     """
     limit = limits.get(queue)
     if limit is None:
@@ -69,9 +69,9 @@ def quota_exhausted(session: Session, key_ids: Collection[str]) -> dict[str, str
             select(RunRecord.key_id, func.count()).where(*running).group_by(RunRecord.key_id)
         ).all()
     )
-    told = "quota of its key reached: {} running runs, limit {} (max_running_runs)"
+    template = "quota of its key reached: {} running runs, limit {} (max_running_runs)"
     held = {
-        key_id: told.format(counts.get(key_id, 0), most)
+        key_id: template.format(counts.get(key_id, 0), most)
         for key_id, most in limits.items()
         if counts.get(key_id, 0) >= most
     }

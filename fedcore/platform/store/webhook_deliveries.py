@@ -1,8 +1,7 @@
-"""Deliveries of webhooks: taken up by senders, concluded, asked for again, listed, and forgotten
-after a while.
+"""Webhook deliveries: claimed by dispatchers, recorded, repeated on request, listed and pruned.
 
-A sender takes a delivery for a while; one that is not heard of by then has lost it, and another
-sends it again. So each is sent at least once, always under the same id.
+A dispatcher leases a delivery. One that has not reported when its lease expires has lost it, and
+another sends it again. So each is sent at least once, always under the same id.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,13 +23,13 @@ from fedcore.platform.webhooks.protocol import DISABLED_AFTER_S, GONE, ReceiverR
 
 SENDER = "sender"
 MOST_ATTEMPTS = 30
-"""So many of its attempts a delivery remembers, the latest."""
+"""Latest attempts that a delivery keeps."""
 _PRUNED_AT_ONCE = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDelivery:
-    """A delivery as its sender holds it."""
+    """A delivery as its dispatcher holds it."""
 
     id: str
     webhook_id: str
@@ -41,7 +40,7 @@ class ClaimedDelivery:
     secrets: Sequence[str] = field(repr=False)
     created_at: datetime
     moment: datetime
-    """When it was taken up, by the database's clock."""
+    """When it was claimed, by the database's clock."""
     fence: int
     failures: int
 
@@ -56,14 +55,14 @@ class Backlog(NamedTuple):
 
     deliveries: int
     longest_s: float
-    """Since the change happened of which it is to tell."""
+    """Age of the oldest."""
 
 
 def claim_due(
     session: Session, lease_s: float, *, besides: Collection[str] = (), not_of: Collection[str] = ()
 ) -> ClaimedDelivery | None:
-    """The delivery that has been due longest, for `lease_s` seconds: of no webhook in `besides` and
-    no owner in `not_of`.
+    """Claim the delivery that has been due longest, for `lease_s` seconds: of no webhook in
+    `besides` and no owner in `not_of`.
     """
     query = (
         select(DeliveryRecord.id)
@@ -87,12 +86,12 @@ def any_due(session: Session) -> bool:
 def record_attempt(
     session: Session, claimed: ClaimedDelivery, response: ReceiverResponse, chance: float
 ) -> DeliveryStatus | None:
-    """Note what came of an attempt, and when there is to be another.
+    """Record the outcome of an attempt, and schedule the next one.
 
     `chance` in [0, 1) is its jitter.
 
-    Returns where the delivery stands; None when it is no longer this sender's. A webhook that is
-    gone, or has failed for days, is disabled.
+    Returns the status of the delivery; None when it is no longer this dispatcher's. A webhook whose
+    receiver is gone, or has failed for days, is disabled.
     """
     # The webhook first, then its deliveries: the order of whoever deletes or disables one.
     failing_s = _note_health(session, claimed, response)
@@ -111,8 +110,8 @@ def record_attempt(
     counters.add(
         session, SENDER, counts | ({counters.GIVEN_UP: 1} if status is DeliveryStatus.FAILED else {})
     )
-    # Of one that is seldom told anything the last failure may be long ago: what is new is tried for
-    # its day first.
+    # The last failure of a webhook with few events may be long ago: a new delivery is first tried
+    # for its day.
     tried = status is DeliveryStatus.FAILED or claimed.moment - claimed.created_at >= timedelta(days=1)
     reason = _hopeless(response, failing_s if tried else 0.0)
     if reason:
@@ -163,7 +162,7 @@ def redeliver(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRe
 
 
 def ping(session: Session, webhook_id: str) -> DeliveryRecord:
-    """Send something of no consequence.
+    """Send a test message.
 
     Raises ResourceNotFoundError, and StateConflictError where the webhook is disabled.
     """
@@ -172,7 +171,7 @@ def ping(session: Session, webhook_id: str) -> DeliveryRecord:
 
 
 def prune(session: Session, older_than_s: float) -> int:
-    """Forget deliveries that are over and were written so long ago, some thousands at a time.
+    """Delete ended deliveries that are older than `older_than_s` seconds, some thousands at a time.
 
     Returns how many.
     """
@@ -221,7 +220,7 @@ def _claimed(session: Session, delivery_id: str) -> ClaimedDelivery:
 
 
 def _note_health(session: Session, claimed: ClaimedDelivery, response: ReceiverResponse) -> float:
-    """Since how many seconds nothing was delivered though it was tried."""
+    """Update the health of the webhook; return for how many seconds all attempts have failed."""
     hook, since = WebhookRecord.id == claimed.webhook_id, WebhookRecord.failing_since
     if response.error is None:
         session.execute(update(WebhookRecord).where(hook, since.is_not(None)).values(failing_since=None))
@@ -258,12 +257,17 @@ def _write(
 
 
 def _attempt(claimed: ClaimedDelivery, response: ReceiverResponse) -> Document:
-    told = {"code": response.code, "answer": response.body, "error": response.error}
-    return {"at": claimed.moment.isoformat(), "seconds": round(response.seconds, 3), **told}
+    return {
+        "at": claimed.moment.isoformat(),
+        "seconds": round(response.seconds, 3),
+        "code": response.code,
+        "answer": response.body,
+        "error": response.error,
+    }
 
 
 def _hopeless(response: ReceiverResponse, failing_s: float) -> str | None:
-    """Why nothing more should be sent there."""
+    """Reason for disabling the webhook, if there is one."""
     if response.code == GONE:
         return "it answered 410 Gone"
     if failing_s >= DISABLED_AFTER_S:

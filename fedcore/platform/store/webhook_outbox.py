@@ -1,8 +1,7 @@
-"""Notices: what webhooks are to be told of runs and experiments, written in the transaction that
-changes their status.
+"""Webhook events of runs and experiments, written in the transaction that changes their status.
 
-So a change and its deliveries are there together or not at all: none is lost with a process, none
-tells of what was rolled back.
+So a change and its deliveries are stored together or not at all: none is lost with a process, none
+tells of a change that was rolled back.
 """
 
 import json
@@ -52,19 +51,19 @@ _RUN = (
 
 
 def of_experiments(session: Session, experiment_ids: Sequence[str]) -> None:
-    """The statuses of these experiments have just changed to what they are."""
+    """Record that the statuses of these experiments have just changed to what they are."""
     if not experiment_ids or not _anybody_listens(session):
         return
     wanted = ExperimentRecord.id.in_(experiment_ids)
     listeners = _listeners(session, select(ExperimentRecord.owner).where(wanted))
     if listeners:
         rows = session.execute(select(*_EXPERIMENT).where(wanted).order_by(ExperimentRecord.id)).mappings()
-        told = [(EventKind.of_experiment(row["status"]), dict(row)) for row in rows]
-        _write(session, [order for kind, facts in told for order in _orders(listeners, kind, facts)])
+        changes = [(EventKind.of_experiment(row["status"]), dict(row)) for row in rows]
+        _write(session, [event for kind, facts in changes for event in _events_for(listeners, kind, facts)])
 
 
 def of_runs(session: Session, run_ids: Sequence[str]) -> None:
-    """The statuses of these runs have just changed to what they are."""
+    """Record that the statuses of these runs have just changed to what they are."""
     if not run_ids or not _anybody_listens(session):
         return
     wanted = RunRecord.id.in_(run_ids)
@@ -76,12 +75,12 @@ def of_runs(session: Session, run_ids: Sequence[str]) -> None:
             .where(wanted)
             .order_by(RunRecord.id)
         )
-        told = [(EventKind.of_run(row["status"]), dict(row)) for row in session.execute(query).mappings()]
-        _write(session, [order for kind, facts in told for order in _orders(listeners, kind, facts)])
+        changes = [(EventKind.of_run(row["status"]), dict(row)) for row in session.execute(query).mappings()]
+        _write(session, [event for kind, facts in changes for event in _events_for(listeners, kind, facts)])
 
 
 def ping(session: Session, webhook_id: str) -> str:
-    """Let this webhook be told that it is one; the id of the delivery."""
+    """Send a test message to a webhook; returns the id of the delivery."""
     return _write(session, [(webhook_id, PING, {"webhook_id": webhook_id})])[0]
 
 
@@ -91,19 +90,19 @@ def _anybody_listens(session: Session) -> bool:
 
 
 def _listeners(session: Session, owners: Select[str]) -> Sequence[WebhookRecord]:
-    """The webhooks of these owners, which stay until the end of the transaction: one that is being
-    deleted is waited for, and is none.
+    """Lock the webhooks of these owners until the end of the transaction; one that is being deleted
+    is waited for, and not returned.
     """
     listening = WebhookRecord.disabled_at.is_(None), WebhookRecord.owner.in_(owners)
     query = select(WebhookRecord).where(*listening).order_by(WebhookRecord.id)
     return session.scalars(query.with_for_update(read=True, key_share=True, of=WebhookRecord)).all()
 
 
-_Order = tuple[str, str, Document]
-"""The id of a webhook, and what it is to be told."""
+_Event = tuple[str, str, Document]
+"""Id of a webhook, kind of event and its data."""
 
 
-def _orders(listeners: Sequence[WebhookRecord], kind: EventKind, facts: Document) -> Iterator[_Order]:
+def _events_for(listeners: Sequence[WebhookRecord], kind: EventKind, facts: Document) -> Iterator[_Event]:
     for hook in listeners:
         of_this = hook.experiment_id in (None, facts["experiment_id"]) and (
             hook.tag is None or hook.tag in facts["tags"]
@@ -112,12 +111,12 @@ def _orders(listeners: Sequence[WebhookRecord], kind: EventKind, facts: Document
             yield hook.id, kind.value, facts
 
 
-def _write(session: Session, orders: Sequence[_Order]) -> list[str]:
+def _write(session: Session, events: Sequence[_Event]) -> list[str]:
     moment = session.scalars(select(sql_now())).one()
-    ids = identifiers("msg", moment, len(orders))
+    ids = identifiers("msg", moment, len(events))
     rows: list[dict[str, Any]] = [
         {"id": id, "webhook_id": webhook_id, "kind": kind, "body": _body(kind, moment, facts)}
-        for id, (webhook_id, kind, facts) in zip(ids, orders, strict=True)
+        for id, (webhook_id, kind, facts) in zip(ids, events, strict=True)
     ]
     common = {
         "status": DeliveryStatus.PENDING,
@@ -133,8 +132,8 @@ def _write(session: Session, orders: Sequence[_Order]) -> list[str]:
 
 
 def _body(kind: str, moment: datetime, facts: Document) -> str:
-    """As Standard Webhooks lays it out, and no larger than it asks for, whatever a library has put
-    into an error.
+    """Body as Standard Webhooks specifies it, and no larger than it recommends, whatever a library
+    has put into an error.
     """
     facts = {
         field: value[:_MOST_CHARACTERS] if isinstance(value, str) else value for field, value in facts.items()

@@ -1,7 +1,7 @@
-"""Webhooks: made, found, listed, edited, disabled and deleted.
+"""Webhooks: created, found, listed, edited, disabled and deleted.
 
-The secret of a webhook is stored as it is, since it has to sign; it leaves the database in the
-answer that shows it once, and in the hands of whoever signs.
+The secret of a webhook is stored in clear, since it has to sign; it leaves the database only in the
+response that shows it once, and to the dispatcher.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.platform.webhooks.protocol import new_secret
 
 OVERLAP_S = 86_400.0
-"""A secret that was replaced signs as well for so long, until its receiver knows the new one."""
+"""A replaced secret signs as well for this long, until its receiver knows the new one."""
 
 
 def create(
@@ -103,7 +103,7 @@ def rotate(session: Session, webhook_id: str) -> tuple[WebhookRecord, str]:
 
 
 def enable(session: Session, webhook_id: str) -> WebhookRecord:
-    """Let a webhook be told again; what it was not told meanwhile stays untold.
+    """Enable a webhook; events from before are not sent.
 
     Raises ResourceNotFoundError.
     """
@@ -111,7 +111,7 @@ def enable(session: Session, webhook_id: str) -> WebhookRecord:
 
 
 def disable(session: Session, webhook_id: str, reason: str) -> WebhookRecord:
-    """Tell a webhook nothing more, what waits to be sent included; a disabled one keeps its reason.
+    """Disable a webhook and cancel its pending deliveries; one that is disabled keeps its reason.
 
     Raises ResourceNotFoundError.
     """
@@ -130,7 +130,7 @@ def disable(session: Session, webhook_id: str, reason: str) -> WebhookRecord:
 
 
 def delete(session: Session, webhook_id: str) -> None:
-    """Remove a webhook and what it was told, or was to be told; raises ResourceNotFoundError."""
+    """Delete a webhook and its deliveries; raises ResourceNotFoundError."""
     gone = session.execute(
         delete_from(WebhookRecord).where(WebhookRecord.id == webhook_id).returning(WebhookRecord.id)
     )

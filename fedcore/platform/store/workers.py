@@ -1,4 +1,4 @@
-"""Workers: who is there, and what each is doing."""
+"""Workers: presence, and what each is doing."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from fedcore.platform.store import counters, fair_share
-from fedcore.platform.store.claim import ANY_MEMORY
 from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.leases import ANY_MEMORY
 from fedcore.platform.store.tables import WorkerRecord
 
 
@@ -23,7 +23,9 @@ def seen(
     run_id: str | None,
     memory_bytes: int | None = None,
 ) -> None:
-    """A worker says that it is there, which run it holds, and what a run on it may need."""
+    """Record that a worker is present, which run it holds, and the memory that a run on it may
+    take.
+    """
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     present = {
         "host": host,
@@ -39,7 +41,7 @@ def seen(
 
 
 def gone(session: Session, worker_id: str) -> None:
-    """A worker says that it leaves."""
+    """Remove a worker that ends."""
     session.execute(delete(WorkerRecord).where(WorkerRecord.id == worker_id))
     counters.archive(session, [worker_id])
     fair_share.archive(session, [worker_id])
@@ -66,7 +68,7 @@ def memory_limits(session: Session, within_s: float) -> dict[str, int]:
 
 
 def forget(session: Session, older_than_s: float) -> int:
-    """Drop the workers that were not seen for `older_than_s` seconds; returns how many."""
+    """Remove the workers that were not seen for `older_than_s` seconds; returns how many."""
     dropped = (
         delete(WorkerRecord).where(WorkerRecord.seen_at < sql_now(-older_than_s)).returning(WorkerRecord.id)
     )

@@ -1,3 +1,3 @@
-"""Webhooks: what is told, how it is signed, when it is tried again, and which addresses may be
-reached; nothing here knows a database.
+"""Webhooks: events, signatures, retry schedule, and the addresses that may be reached; independent
+of the database.
 """

@@ -20,13 +20,13 @@ SECRET_BYTES = 32
 
 
 def new_secret() -> str:
-    """A secret that nobody has: `whsec_` and 32 random bytes in base 64."""
+    """Create a secret: `whsec_` and 32 random bytes in base 64."""
     return f"whsec_{base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}"
 
 
 def signed(id: str, moment: datetime, body: str, keys: Sequence[str]) -> Mapping[str, str]:
-    """The headers that prove that `body` is the message `id`, sent at `moment` (in UTC) by whoever
-    knows these secrets.
+    """Headers that sign `body` as the message `id`, sent at `moment` (in UTC), with each of these
+    secrets.
     """
     signatures = " ".join(Webhook(key).sign(id, moment, body) for key in keys)
     return {
@@ -37,7 +37,7 @@ def signed(id: str, moment: datetime, body: str, keys: Sequence[str]) -> Mapping
 
 
 GONE = 410
-"""By this HTTP status a receiver says that it wants nothing more."""
+"""HTTP status by which a receiver unsubscribes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +48,29 @@ class ReceiverResponse:
     code: int | None = None
     """The HTTP status; None when there was none."""
     body: str = ""
-    """The beginning of what was answered."""
+    """Beginning of the response."""
     error: str | None = None
-    """Why it failed, for whoever made the webhook; None when it was delivered."""
+    """Why it failed, for the owner of the webhook; None when it was delivered."""
     retry_after_s: float = 0.0
-    """How long the receiver asks to be left alone."""
+    """Retry-After of the receiver."""
 
 
 FIRST_PAUSE_S, GROWTH, LONGEST_PAUSE_S = 5.0, 3.0, 6 * 3_600.0
 RETRIES = 11
-"""After so many it is given up: 22.6 hours after the first attempt, were there no jitter."""
+"""A delivery fails after this many retries: without jitter, 22.6 hours after the first attempt."""
 JITTER = 0.2
-"""Each pause is longer or shorter by up to this share, so that what failed together is not tried
-again together.
+"""Each pause varies by up to this share, so that deliveries that failed together are not retried
+together.
 """
 DISABLED_AFTER_S = 3 * 86_400.0
-"""A webhook of which nothing has been delivered for so long, though it was tried, is disabled."""
+"""A webhook whose deliveries have all failed for this long is disabled."""
 
 
 def pause_s(failures: int, chance: float, asked_s: float = 0.0) -> float | None:
-    """Seconds to wait after so many failures in a row; None when it is time to give up.
+    """Pause after `failures` in a row; None when the delivery fails for good.
 
-    `chance` in [0, 1) is where in its span of jitter the pause lies. `asked_s` is how long the
-    receiver asked to be left alone (its Retry-After), which is granted up to the longest pause.
+    `chance` in [0, 1) is the position within the jitter. `asked_s` is the receiver's Retry-After,
+    granted up to the longest pause.
     """
     if failures > RETRIES:
         return None

@@ -21,7 +21,7 @@ from fedcore.platform.webhooks.protocol import ReceiverResponse
 from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget
 
 MOST_BYTES = 64 << 10
-"""Of an answer, with its head; whoever answers with more is hung up on."""
+"""Size of a response, with its head; a longer one is cut off."""
 KEPT_BYTES = 1_000
 """Of an answer's body, for the log of deliveries."""
 
@@ -155,8 +155,8 @@ class _Pinned(httpcore.NetworkBackend):
 
 
 class _Bounded(httpcore.NetworkStream):
-    """A connection that ends at a moment, and after so many bytes: neither drop by drop nor in
-    floods can a receiver hold it longer.
+    """Connection with a deadline and a limit of bytes: a receiver can hold it no longer, neither
+    drop by drop nor in floods.
     """
 
     def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:

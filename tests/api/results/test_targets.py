@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from fedcore.platform.store import Database
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from tests.api.histories import TWO_ARMS, commit, submit, write
 from tests.documents import Document

@@ -5,7 +5,7 @@ from threading import Thread
 from sqlalchemy import update
 
 from fedcore.platform.store import runs
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RoundRecord
 from fedcore.simulation.report import RoundReport
 from fedq.client import Client

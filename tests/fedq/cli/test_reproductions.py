@@ -9,7 +9,7 @@ import pytest
 
 from fedcore import presets
 from fedcore.platform.store import runs
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec

@@ -17,8 +17,8 @@ from fedcore.platform.store import (
     recovery,
     runs,
 )
-from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.experiments import NewExperiment
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import RoundReport
 from tests.documents import Document, specification

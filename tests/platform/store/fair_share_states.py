@@ -5,7 +5,7 @@ which ways a status may go.
 from dataclasses import dataclass
 
 from fedcore.platform.store import RunRequest, Status
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 
 APPLIED = {
     RunRequest.NONE: Status.QUEUED,

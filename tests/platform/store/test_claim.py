@@ -10,7 +10,7 @@ from subprocess import PIPE
 import pytest
 
 from fedcore.platform.store import Database, Status, experiments, runs
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from tests.platform.store.acts import (
     LEASE_S,
     QUEUE,

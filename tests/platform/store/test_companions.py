@@ -3,7 +3,7 @@
 import pytest
 
 from fedcore.platform.store import Database, Status, runs, workers
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from tests.platform.store.acts import LEASE_S, WORKER, claim, submit, the_runs, write
 
 SEEN_S = 30.0

@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 
 from fedcore.errors import IdempotencyError, ResourceNotFoundError, StaleLeaseError, StateConflictError
 from fedcore.platform.store import ENDED, RunRequest, Status, curves, experiments, open_database, runs
-from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.experiments import NewExperiment
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from tests.documents import specification

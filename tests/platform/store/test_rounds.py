@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from fedcore.platform.store import Database, curves, runs
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from tests.platform.store.acts import LEASE_S, claim, commit, read, report, submit, write
 
 

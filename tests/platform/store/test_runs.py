@@ -12,7 +12,7 @@ from sqlalchemy import delete, update
 
 from fedcore.errors import ResourceNotFoundError, StaleLeaseError
 from fedcore.platform.store import Database, Status, WorkerDirective, curves, experiments, runs
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RoundRecord, RunRecord
 from tests.platform.store.acts import (
     LEASE_S,

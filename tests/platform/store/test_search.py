@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from fedcore.errors import ResourceNotFoundError, StaleLeaseError, StateConflictError
 from fedcore.platform.store import ENDED, Database, Status, experiments, open_database, runs, search
-from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ArrivalRecord, ExperimentRecord, RunRecord
 from fedcore.simulation.halving import Decision, Verdict, replay
 from fedcore.simulation.report import StopReason

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import delete, func, select
 
 from fedcore.platform.store import Database, curves, experiments
-from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.curves import SIZE
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import BlockRecord
 from fedcore.simulation.report import RoundReport
 from tests.platform.store.acts import claim, commit, read, record, report, submit, write
