@@ -19,7 +19,7 @@ import sys
 import api.app
 app = api.app.create_app()
 arrays = {"torch", "torchvision", "sklearn", "scipy", "numpy", "matplotlib", "pandas", "polars", "pyarrow"}
-heavy = (arrays | {"fedcore.platform.tracing_exporter"}) & set(sys.modules)
+heavy = (arrays | {"opentelemetry.exporter.otlp.proto.http"}) & set(sys.modules)
 import psutil
 print(psutil.Process().memory_info().rss / 2**20, *sorted(heavy))
 """

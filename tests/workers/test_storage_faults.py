@@ -9,7 +9,7 @@ from itertools import count, cycle
 
 import pytest
 
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import Status, experiments, runs
 from fedcore.platform.store.claim import Claim
 from fedcore.simulation.simulation import Simulation
@@ -17,7 +17,7 @@ from tests.documents import merged, specification
 from tests.support import faulty
 from tests.support.faulty import FaultyFileSystem
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
-from workers.checkpoints import Checkpoints
+from workers.simulations import Checkpoints
 
 SHORT = merged(EXPERIMENT, {"rounds": 12})
 FULL_BYTES = 20_000
@@ -167,7 +167,7 @@ def test_a_run_that_is_deleted_while_its_worker_waits_for_the_storage_leaves_not
     def deleted(_path: str) -> faulty.Fault | None:
         if next(writes) == 0:
             return None
-        with suppress(NotFoundError), store.database.transaction() as session:
+        with suppress(ResourceNotFoundError), store.database.transaction() as session:
             experiments.delete(session, experiment)
         return faulty.broken_off
 
@@ -199,7 +199,7 @@ def test_of_two_checkpoints_that_are_kept_none_is_a_damaged_one(store: Site, cut
         checkpoints.keep(keys[-1])
     store.storage.put(keys[1], states[1][:cut])
     later = Checkpoints(store.storage, held.at(2, keys[1]))
-    later.look()
+    later.find()
     restored = Simulation(specification(SHORT), seed=0)
     later.restore(restored)
     assert restored.round == 1
