@@ -120,4 +120,4 @@ def test_what_is_no_target_is_refused_with_what_would_be_one(
     assert answer.status_code == 422
     (flaw,) = answer.json()["errors"]
     assert flaw["pointer"] == "?target"
-    assert "as test_accuracy:0.9, the metric one of train_loss, test_loss, " in flaw["detail"]
+    assert "e.g. test_accuracy:0.9, with one of the metrics train_loss, test_loss, " in flaw["detail"]
