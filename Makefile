@@ -58,7 +58,7 @@ bench-peers: $(INSTALLED) ## Measure FedQ against other simulators, in environme
 	@$(BIN)/python -m bench peers $(ARGS)
 
 gpu: $(INSTALLED) ## On a machine with a GPU: its tests, then five seeds of each workload on it, in a gang and one by one
-	@$(BIN)/python -m pytest tests/engine/accelerated/gpu tests/engine/test_cuda.py $(ARGS)
+	@$(BIN)/python -m pytest tests/engine/accelerated/gpu tests/engine/accelerated/test_cuda.py $(ARGS)
 	@$(BIN)/python -m bench seeds --device cuda --workloads W1,W2,W3,W4,W5
 
 clean: ## Remove .venv, .bench and caches (experiments in .fedq stay)

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedcore.errors import ResourceNotFoundError
+from fedcore.platform.private_files import make_private_folder, private_files
 from fedcore.platform.storage import Storage, open_storage
 from fedcore.platform.store import Database, open_database, runs
 from fedcore.platform.store.dump import dump, load
-from fedcore.private import make_private_folder, private_files
 
 FILES = "storage"
 _DATASETS = "datasets"

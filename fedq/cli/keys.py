@@ -10,7 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from fedcore.platform.access import Scope
-from fedcore.private import make_private_folder
+from fedcore.platform.private_files import make_private_folder
 from fedcore.settings import settings
 from fedq.cli import views
 from fedq.cli.connection import connect
@@ -170,7 +170,8 @@ def _create_direct(wanted: KeyRequest) -> str:
             )
             audit.record(
                 session,
-                audit.AuditEvent("fedq key create --direct", record.id, 201, getuser(), "", gethostname()),
+                audit.AuditFacts("fedq key create --direct", 201, getuser(), "", gethostname()),
+                record.id,
             )
     except UNAVAILABLE as error:
         complain(f"the database is unavailable: {error}")

@@ -8,22 +8,22 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from fedcore.data.datasets import Uploaded, UploadedContent
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import ENDED
 from fedcore.platform.store import prepared, removals
-from fedcore.platform.store.clock import sql_now, transaction_time
+from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import claim_key, dialect_of
 from fedcore.platform.store.paging import RecordPage, identifiers, newest
 from fedcore.platform.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
 from fedcore.platform.uploads import dataset_storage
 from fedcore.spec import Arm
-from fedcore.spec.dataset import Uploaded, UploadedContent
 
 
 def new_id(session: Session) -> str:
     """An id for a data set that is about to be stored."""
-    return identifiers("set", transaction_time(session), 1)[0]
+    return identifiers("set", database_time(session), 1)[0]
 
 
 def create(

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from fedcore.data.datasets import Uploaded
 from fedcore.errors import DataUnavailableError, ResourceNotFoundError
 from fedcore.platform.storage import Storage
-from fedcore.spec.dataset import Uploaded
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
+from fedcore.data.datasets import UploadedContent
 from fedcore.errors import IdempotencyError, ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.store import Database, datasets, experiments, extension
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import DatasetRecord
-from fedcore.spec.dataset import UploadedContent
 from tests.documents import Document, specification
 from tests.platform.store.acts import ONE_RUN, claim, finish, on_postgresql, read, write
 from tests.support.polling import eventually
