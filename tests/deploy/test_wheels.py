@@ -56,6 +56,14 @@ def test_the_client_contains_nothing_of_the_service(wheels: dict[str, Path]) -> 
     assert _contents(wheels["fedq_service"]) == {"api", "workers", "migrations"}
 
 
+def test_an_editable_service_refers_to_the_clone(tmp_path: Path) -> None:
+    program = "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"
+    _succeeds([sys.executable, "-c", program, tmp_path], ROOT / "deploy" / "service")
+    (wheel,) = tmp_path.glob("*.whl")
+    (path,) = _contents(wheel)
+    assert Path(ZipFile(wheel).read(path).decode()) == ROOT
+
+
 def test_every_tracked_file_is_in_one_of_the_wheels(wheels: dict[str, Path]) -> None:
     packed = {name for wheel in wheels.values() for name in ZipFile(wheel).namelist()}
     folders = ("fedq", "fedcore", "api", "workers", "migrations")
