@@ -6,7 +6,7 @@ The fence is in the name, so a worker that lost its claim cannot write over its 
 import logging
 import re
 
-from fedcore.errors import CheckpointError, NotFoundError, StorageError
+from fedcore.errors import CheckpointError, ResourceNotFoundError, StorageError
 from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.claim import Claim
 from fedcore.simulation.simulation import Simulation
@@ -45,7 +45,7 @@ class Checkpoints:
         for key in [*newest, *reversed(usable)]:
             try:
                 simulation.restore(read(self._storage, key))
-            except (CheckpointError, NotFoundError, StorageError) as error:
+            except (CheckpointError, ResourceNotFoundError, StorageError) as error:
                 log.warning("run %s falls back behind checkpoint %s: %s", self._claim.run_id, key, error)
                 unread = error if isinstance(error, StorageError) else unread
                 self._demote(key)

@@ -66,7 +66,7 @@ class ExperimentState:
 
 
 def read(session: Session, experiment_id: str, owner: str | None) -> ExperimentState:
-    """Where an experiment stands, if it is `owner`'s where one is given; raises NotFoundError."""
+    """Where an experiment stands, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
     record = experiments.find(session, experiment_id, owner)
     summary = summary_answer(record, progress.progress(session, experiment_id))
     return ExperimentState(

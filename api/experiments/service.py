@@ -25,7 +25,7 @@ from api.experiments.responses import experiment_answer
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
 from fedcore import presets
-from fedcore.errors import FedcoreError, NotFoundError, PresetNotFoundError, SpecificationError
+from fedcore.errors import FedcoreError, PresetNotFoundError, ResourceNotFoundError, SpecificationError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, audit, datasets, experiments
 from fedcore.platform.store.audit import AuditEvent
@@ -223,7 +223,7 @@ def _content(dataset_id: Any, pointer: str, database: Database, owner: str | Non
     try:
         with database.reading() as session:
             return datasets.find(session, str(dataset_id), owner).content
-    except NotFoundError as error:
+    except ResourceNotFoundError as error:
         raise datasets.unknown(pointer, str(dataset_id)) from error
 
 

@@ -105,7 +105,7 @@ def _choice(preset: Preset) -> PresetOption:
 
 
 def _start(database: Database, owner: str | None, preset: str | None, experiment: str | None) -> Start:
-    """Raises PresetNotFoundError and NotFoundError."""
+    """Raises PresetNotFoundError and ResourceNotFoundError."""
     if preset is not None:
         found = presets.load(preset)
         return Start(yaml_documents.dump(found.spec), f"preset {found.name}, version {found.version}", found)

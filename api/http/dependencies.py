@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database
 from fedcore.platform.wakeups import WakeupNotifier
@@ -43,9 +43,9 @@ async def _wake(request: Request) -> Callable[[str], None]:
 
 
 def printable(identifier: str) -> str:
-    """An id that a query may be asked for; raises NotFoundError."""
+    """An id that a query may be asked for; raises ResourceNotFoundError."""
     if not identifier.isprintable():
-        raise NotFoundError(f"not found: {identifier!r}")
+        raise ResourceNotFoundError(f"not found: {identifier!r}")
     return identifier
 
 

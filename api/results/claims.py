@@ -6,7 +6,7 @@ from math import isfinite
 
 from api.results.rows import ResultRows, rows_of
 from fedcore import presets
-from fedcore.errors import NotFoundError, PresetNotFoundError
+from fedcore.errors import PresetNotFoundError, ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments, imports
 from fedcore.platform.store.tables import ExperimentRecord
@@ -20,7 +20,7 @@ from fedq.schemas import ClaimResult, Claims, ComparisonResult, Estimate, Publis
 
 
 def read_claims(database: Database, principal: Principal, experiment_id: str) -> Claims:
-    """The claims on an experiment with their verdicts so far; raises NotFoundError."""
+    """The claims on an experiment with their verdicts so far; raises ResourceNotFoundError."""
     with database.reading() as session:
         experiment = experiments.find(session, experiment_id, principal.sees)
         preset = preset_of(experiment)
@@ -31,20 +31,22 @@ def read_claims(database: Database, principal: Principal, experiment_id: str) ->
 def preset_of(experiment: ExperimentRecord) -> Preset:
     """The preset that `experiment` was submitted as, here or where it was imported from.
 
-    Raises NotFoundError.
+    Raises ResourceNotFoundError.
 
     So where it was none, or one that has changed since.
     """
     origin = imports.origin(experiment.provenance)
     name, version = origin.get("preset"), origin.get("preset_version")
     if not isinstance(name, str):
-        raise NotFoundError(f"{experiment.id} was not submitted as a preset, so it has no published claims")
+        raise ResourceNotFoundError(
+            f"{experiment.id} was not submitted as a preset, so it has no published claims"
+        )
     try:
         preset = presets.load(name)
     except PresetNotFoundError as error:
-        raise NotFoundError(str(error)) from error
+        raise ResourceNotFoundError(str(error)) from error
     if preset.version != version:
-        raise NotFoundError(
+        raise ResourceNotFoundError(
             f"{experiment.id} uses version {version} of {name}, but the claims apply to version"
             f" {preset.version}"
         )

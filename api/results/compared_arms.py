@@ -72,7 +72,7 @@ def compare(
     window: Window,
     baseline: int = 0,
 ) -> Comparison:
-    """The comparison; raises NotFoundError and InvalidRequestError."""
+    """The comparison; raises ResourceNotFoundError and InvalidRequestError."""
     with database.reading() as session:
         chosen = gather(session, principal, wanted)
         if baseline >= len(chosen):
@@ -104,7 +104,7 @@ def compare(
 def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> list[Candidate]:
     """The arms that are asked for, each once, in that order.
 
-    Raises NotFoundError and InvalidRequestError.
+    Raises ResourceNotFoundError and InvalidRequestError.
     """
     chosen: dict[tuple[str, int], Candidate] = {}
     arms: dict[str, dict[int, Candidate]] = {}

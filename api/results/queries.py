@@ -87,7 +87,7 @@ def read_results(
 ) -> Results:
     """Return the results so far.
 
-    Raises NotFoundError, and InvalidRequestError where no arm is called `baseline`.
+    Raises ResourceNotFoundError, and InvalidRequestError where no arm is called `baseline`.
     """
     wanted = dict.fromkeys(
         (*metrics, *TOTALS) if target is None else (*metrics, *TOTALS, target.metric, *COLUMNS)

@@ -24,7 +24,7 @@ from api.results.curves import Window
 from api.results.rows import rows_of
 from api.results.summaries import METRICS, TOTALS, results_of
 from api.runs.responses import run_answer
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
 from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
@@ -82,7 +82,7 @@ class ReportContent(NamedTuple):
 
 
 def content(principal: Principal, experiment_id: str, database: Database) -> ReportContent:
-    """An experiment that `principal` may see, as it is at one moment; raises NotFoundError."""
+    """An experiment that `principal` may see, as it is at one moment; raises ResourceNotFoundError."""
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         preset = _preset(record)
@@ -109,7 +109,7 @@ def _preset(record: ExperimentRecord) -> Preset | None:
     """The preset that it follows, where that claims anything of it."""
     try:
         return preset_of(record)
-    except NotFoundError:
+    except ResourceNotFoundError:
         return None
 
 

@@ -19,7 +19,7 @@ from api.http.authentication import Reader, Submitter
 from api.http.dependencies import Configuration, ExperimentId, IdempotencyKey, Store, Wake
 from api.http.problems import responses
 from api.http.routing import Router
-from fedcore.errors import ConflictError, NotFoundError
+from fedcore.errors import ResourceNotFoundError, StateConflictError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import ENDED, Database, Session, Status, experiments, imports, reproductions, runs
 from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256, Pair
@@ -194,7 +194,7 @@ def read_reproduction(principal: Reader, experiment_id: ExperimentId, database: 
     with database.reading() as session:
         here = experiments.find(session, experiment_id, principal.sees)
         if REPRODUCES not in here.provenance:
-            raise NotFoundError(
+            raise ResourceNotFoundError(
                 f"{here.id} is not a reproduction; POST /v1/experiments/{here.id}/reproduce creates one"
             )
         original = experiments.find(session, here.provenance[REPRODUCES], principal.sees)
@@ -216,5 +216,7 @@ def _finished(database: Database, principal: Principal, experiment_id: str) -> E
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
     if record.status is not Status.SUCCEEDED:
-        raise ConflictError(f"{record.id} is {record.status}; only succeeded experiments can be reproduced")
+        raise StateConflictError(
+            f"{record.id} is {record.status}; only succeeded experiments can be reproduced"
+        )
     return record

@@ -21,7 +21,7 @@ ROUNDS = 200
 def read_theory(database: Database, principal: Principal, experiment_id: str, points: int = ROUNDS) -> Theory:
     """Return the closed form of each arm, with curves of at most `points` rounds.
 
-    Raises NotFoundError.
+    Raises ResourceNotFoundError.
     """
     with database.reading() as session:
         experiment = experiments.find(session, experiment_id, principal.sees)

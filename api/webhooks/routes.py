@@ -13,7 +13,7 @@ from api.http.problems import InvalidDocumentError, responses
 from api.http.routing import Router
 from api.webhooks.responses import new_webhook_answer, webhook_answer
 from api.webhooks.url_validation import Probe
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import Session, experiments, webhooks
 from fedcore.platform.store.tables import WebhookRecord
 from fedq.schemas import Flaw, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
@@ -156,5 +156,5 @@ def _refuse_foreign(session: Session, experiment_id: str | None, owner: str) -> 
         return
     try:
         experiments.find(session, experiment_id, owner)
-    except NotFoundError as error:
+    except ResourceNotFoundError as error:
         raise InvalidDocumentError([Flaw(pointer="/experiment_id", detail=str(error))]) from error
