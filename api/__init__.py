@@ -1,1 +1,1 @@
-"""FedQ's HTTP interface, its Python client and its command line."""
+"""The HTTP API and the web pages of FedQ."""

@@ -12,36 +12,38 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
-from api.audit import routes
+from api.audit import routes as audit_routes
 from api.datasets import routes as datasets_routes
 from api.datasets.service import UploadSlots
 from api.events import routes as events_routes
 from api.events.feed import Feed
 from api.events.routes import StreamLimit
-from api.experiments import import_routes, lifecycle_routes
+from api.experiments import list_pages, submit_pages
+from api.experiments import pages as experiments_pages
 from api.experiments import routes as experiments_routes
-from api.experiments.service import SubmissionBatcher
-from api.http import health, problems
+from api.http import health, metrics, problems
 from api.http.audit_trail import AuditFailuresMiddleware
 from api.http.authentication import KeyAuthenticator
-from api.http.body_timeout import BodyTimeout
-from api.http.drawing_gate import DrawingGate
+from api.http.dependencies import AppState
+from api.http.middleware import BodyTimeout, RequestLog, SecurityHeadersMiddleware, is_probe
 from api.http.rate_limit import RateLimiter
-from api.http.security_headers import SecurityHeadersMiddleware
-from api.http.telemetry import logs, metrics
+from api.keys import pages as keys_pages
 from api.keys import routes as keys_routes
 from api.openapi import document
-from api.pages import install
-from api.presets import catalogue_routes
 from api.presets import routes as presets_routes
+from api.queue import pages as queue_pages
 from api.queue import routes as queue_routes
-from api.results import claims_routes, compare_routes, report_routes, reproduction_routes, theory_routes
+from api.results import pages as results_pages
 from api.results import routes as results_routes
+from api.results.pictures import DrawingGate
+from api.runs import pages as runs_pages
 from api.runs import routes as runs_routes
 from api.search import routes as search_routes
-from api.webhooks import delivery_routes
+from api.web import errors, sign_in
+from api.web.rendering import Assets
+from api.webhooks import pages as webhooks_pages
 from api.webhooks import routes as webhooks_routes
-from api.webhooks.url_validation import UrlValidator
+from api.webhooks.service import UrlValidator
 from fedcore.platform import tracing, watchdog
 from fedcore.platform.logging import configure
 from fedcore.platform.storage import open_storage
@@ -54,26 +56,32 @@ from fedcore.settings import settings as process_settings
 from workers.celery_app import send_wakeup
 
 KEYED = (
-    *(
-        experiments_routes,
-        lifecycle_routes,
-        runs_routes,
-        results_routes,
-        theory_routes,
-        compare_routes,
-        claims_routes,
-        report_routes,
-        reproduction_routes,
-        search_routes,
-        events_routes,
-        datasets_routes,
-        import_routes,
-        presets_routes,
-        catalogue_routes,
-    ),
-    *(queue_routes, webhooks_routes, delivery_routes, keys_routes, routes),
+    experiments_routes.router,
+    runs_routes.router,
+    results_routes.router,
+    search_routes.router,
+    events_routes.router,
+    datasets_routes.router,
+    experiments_routes.imports_router,
+    presets_routes.router,
+    queue_routes.router,
+    webhooks_routes.router,
+    keys_routes.router,
+    audit_routes.router,
 )
 """Routes that require an API key."""
+PAGES = (
+    list_pages.router,
+    experiments_pages.router,
+    runs_pages.router,
+    results_pages.router,
+    submit_pages.router,
+    queue_pages.router,
+    keys_pages.router,
+    webhooks_pages.router,
+    sign_in.router,
+)
+"""Pages for people."""
 DESCRIPTION = """
 Runs federated-learning experiments. An **experiment** is one submitted specification; an **arm** is
 one point of its sweep; a **run** is one arm with one seed; a **round** is one communication round
@@ -85,14 +93,19 @@ invalid field of the request.
 """
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
-    """The application, with the settings of this process unless others are given.
+def create_app(
+    settings: Settings | None = None,
+    url_validator: UrlValidator | None = None,
+) -> FastAPI:
+    """Build the application, with the settings of this process unless others are given.
 
-    Connects to nothing until it is asked.
+    It connects to nothing before the first request. Tests pass a
+    validator that looks up no names.
     """
     settings = settings or process_settings()
     configure(settings, "api")
     tracing.configure("api")
+    state = _build_state(settings, url_validator or UrlValidator())
     # Its pages of documentation load nothing from other hosts.
     app = FastAPIOffline(
         title="FedQ",
@@ -106,41 +119,51 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             "logs": False,
             "operation_spans": False,
             "auto_configure": False,
-            "exclude": logs.is_probe,
+            "exclude": is_probe,
         },
     )
-    app.state.settings = settings
-    app.state.database = open_database(settings.database)
-    app.state.doorkeeper = KeyAuthenticator(app.state.database)
-    app.state.rates = RateLimiter(settings)
-    app.state.seats = StreamLimit(settings.streams_max)
-    app.state.storage = open_storage(settings.storage)
-    app.state.intake = SubmissionBatcher(app.state.database)
-    app.state.feed = Feed(app.state.database)
-    app.state.metrics = metrics.Metrics()
-    app.state.upload_gate = CapacityLimiter(1)
-    app.state.document_gate = CapacityLimiter(1)
-    app.state.drawing_gate = DrawingGate()
-    app.state.upload_slots = UploadSlots()
-    app.state.prober = UrlValidator()
-    app.state.wakeups = WakeupNotifier(partial(send_wakeup, broker=settings.broker))
-    for module in KEYED:
-        app.include_router(module.router, responses=problems.responses(401, 403, 429, 500, 503))
-    for module in (health, metrics):
-        app.include_router(module.router, responses=problems.responses(500, 503))
+    app.state.fedq = state
+    for router in KEYED:
+        app.include_router(router, responses=problems.responses(401, 403, 429, 500, 503))
+    for router in (health.router, metrics.router):
+        app.include_router(router, responses=problems.responses(500, 503))
     problems.install(app)
-    install(app)
+    app.mount("/static", Assets(), name="static")
+    for router in PAGES:
+        app.include_router(router)
+    errors.install(app)
     document.install(app)
     app.add_middleware(BodyTimeout)
     app.add_middleware(problems.UnhandledErrorMiddleware)
     app.add_middleware(SecurityHeadersMiddleware)
-    app.add_middleware(AuditFailuresMiddleware, database=app.state.database)
-    app.add_middleware(logs.RequestLog, metrics=app.state.metrics)
+    app.add_middleware(AuditFailuresMiddleware, database=state.database)
+    app.add_middleware(RequestLog, metrics=state.metrics)
     return app
+
+
+def _build_state(settings: Settings, url_validator: UrlValidator) -> AppState:
+    database = open_database(settings.database)
+    return AppState(
+        settings=settings,
+        database=database,
+        storage=open_storage(settings.storage),
+        authenticator=KeyAuthenticator(database),
+        rate_limiter=RateLimiter(settings),
+        stream_limit=StreamLimit(settings.streams_max),
+        feed=Feed(database),
+        metrics=metrics.Metrics(),
+        wakeups=WakeupNotifier(partial(send_wakeup, broker=settings.broker)),
+        url_validator=url_validator,
+        drawing_gate=DrawingGate(),
+        upload_slots=UploadSlots(),
+        upload_gate=CapacityLimiter(1),
+        document_gate=CapacityLimiter(1),
+    )
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    state: AppState = app.state.fedq
     # One thread more would wait for a connection, and keep those that have one from going on.
     to_thread.current_default_thread_limiter().total_tokens = POOLED
     # What was made by now stays: the collector of garbage is to look at what requests make.
@@ -148,15 +171,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     resetting = asyncio.create_task(_reset_watchdog())
     yield
     gc.unfreeze()
-    await app.state.feed.close()
-    await app.state.rates.close()
-    await to_thread.run_sync(app.state.wakeups.close)
-    app.state.database.close()
+    await state.feed.close()
+    await state.rate_limiter.close()
+    await to_thread.run_sync(state.wakeups.close)
+    state.database.close()
     resetting.cancel()
 
 
 async def _reset_watchdog() -> None:
-    """From the event loop: an API whose loop is blocked answers nobody."""
+    """Reset the watchdog from the event loop: if the loop is blocked, the service answers nobody."""
     reset = watchdog.resetter()
     while True:
         reset()

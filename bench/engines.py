@@ -20,6 +20,7 @@ from fedcore import ExperimentSpec
 from fedcore.data.datasets import data_shape
 from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.engine.client_table import ClientTable
+from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.engines import ENGINES, EngineName
 from fedcore.engine.round import (
     RoundCost,
@@ -30,7 +31,6 @@ from fedcore.engine.round import (
     initial_state,
     open_round,
 )
-from fedcore.engine.traffic import Traffic
 from fedcore.models.layers import build_module
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem

@@ -10,6 +10,7 @@ turn with them.
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import TypeVar
 
@@ -93,9 +94,8 @@ def _step(
     ways = []
     for number, layer in enumerate(row):
         name = f"{number} {type(layer).__name__}"
-        signal, back = times.of(
-            f"{name}, forward", lambda layer=layer, signal=signal: layer(signal, parameters, gradients)
-        )  # type: ignore[misc]
+        forward = partial(layer, signal, parameters, gradients)
+        signal, back = times.of(f"{name}, forward", forward)
         ways.append((f"{name}, backward", back))
         if done := _products(layer, parameters, signal):
             # The first has no gradient of its inputs.

@@ -30,7 +30,7 @@ from fedcore.platform.store import keys, open_database, upgrade
 from fedcore.presets import load
 from fedq.client import Client
 from fedq.embedded import embedded_service
-from workers.embedded.listener import API
+from workers.embedded.stack import API
 
 LOOK_S = 0.005
 START_S = 30.0

@@ -1,8 +1,8 @@
-"""The message queue: what a nudge is, and how to send one.
+"""The message queue: the one kind of message, a wake-up, and how to send it.
 
-A message says only that something waits: which run, and whether at all, the database knows. So a
-message may be lost, doubled or late without harm; it never expires, which it would by the clocks of
-two machines.
+A message says only that runs may be queued; the database knows which, if any. So a message may be
+lost, doubled or late without harm. It never expires, which would be judged by the clocks of two
+machines.
 """
 
 import logging
@@ -16,14 +16,14 @@ from celery import Celery
 from kombu.entity import Queue
 
 WAKEUP_TASK = "fedq.wake"
-"""The one task: see what waits, and carry it out."""
+"""The one task: execute queued runs."""
 MAX_TASK_SECONDS = 3_600.0
-"""A task ends after about this long, whatever waits; the next message begins another."""
+"""A task ends after about this long even if runs are queued; the next message begins another."""
 _ROUND_LIMIT_S = 6 * 3_600.0
-"""A single round may take this long before its process is taken to hang, and killed."""
+"""A single round may take this long before its process is considered to hang, and killed."""
 _UNUSED_S = 3_600.0
 _BROKER_TIMEOUT_S = 2.0
-"""A broker that is silent for this long is taken to be away."""
+"""A broker that is silent for this long is considered to be away."""
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ def send_wakeup(queue: str | Queue, broker: str) -> bool:
     """
     app = celery_app(broker)
     try:
-        named = queue_name(queue) if isinstance(queue, str) else queue
-        app.send_task(WAKEUP_TASK, queue=named, retry=False, ignore_result=True)
+        name = queue_name(queue) if isinstance(queue, str) else queue
+        app.send_task(WAKEUP_TASK, queue=name, retry=False, ignore_result=True)
     except Exception as error:
         log.warning("no worker of queue %r was woken: %s: %s", str(queue), type(error).__name__, error)
         return False
@@ -50,9 +50,7 @@ def queue_name(queue: str) -> str:
 
 
 def own_queue() -> Queue:
-    """A new queue for one worker alone, which the broker removes when it has been unused for an
-    hour.
-    """
+    """Create the queue of one worker, which the broker removes when it has been unused for an hour."""
     # Without an exchange, no binding stays behind. Queues of specifications have no dot in their
     # names.
     return Queue(f"fedq.worker.{uuid4().hex}", expires=_UNUSED_S)  # type: ignore[no-untyped-call]
@@ -60,10 +58,10 @@ def own_queue() -> Queue:
 
 @cache
 def celery_app(broker: str) -> Celery:
-    """Celery on the broker at this URL; it connects on first use.
+    """Configure Celery for the broker at this URL; it connects on first use.
 
     `redis://host`, `rediss://host`, `redis+socket:///path`, `amqp://host`, or
-    `filesystem:///folder` where nothing else is to be had.
+    `filesystem:///folder` where nothing else is available.
     """
     app = Celery("fedq", set_as_current=False)
     app.conf.update(

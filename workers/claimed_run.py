@@ -1,8 +1,6 @@
-"""One run in a worker's hands: its lease, its checkpoints and its simulation, and every write that
-is made of it.
+"""One run of a worker: its lease, its checkpoints and its simulation, and every write made of it.
 
-Patience: what a worker does when the database or the storage is away; it tries again for a while,
-its run in its hands.
+While the database or the storage is away, a worker keeps the run and retries for a while.
 """
 
 import logging
@@ -37,9 +35,8 @@ from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from workers.artifacts import model_bytes, model_key, model_sha256, provenance
-from workers.checkpoints import Checkpoints
-from workers.heartbeat import HeldLease
-from workers.simulation_cache import SimulationCache
+from workers.liveness import HeldLease
+from workers.simulations import Checkpoints, SimulationCache
 
 _RETRY_EVERY_S = 0.5
 TRANSIENT_ERRORS = (StorageError, *UNAVAILABLE)
@@ -90,16 +87,13 @@ class Resources:
 
 
 class ClaimedRun:
-    """A claimed run while a turn with it lasts.
-
-    Alone, or one of a gang, whose other members it does not know.
-    """
+    """A claimed run during one session, alone or in a batch whose other runs it does not know."""
 
     simulation: Simulation
 
     def __init__(self, resources: Resources, lease: HeldLease) -> None:
         self.lease, self.released = lease, False
-        """`released`: the run is no longer in this worker's hands."""
+        """`released`: the run is no longer this worker's."""
         self.reports: list[RoundReport] = []
         """The rounds since the last commit."""
         self._resources, self._checkpoints = resources, Checkpoints(resources.storage, lease.claim)
@@ -121,7 +115,7 @@ class ClaimedRun:
                 self._fail(str(error), max_attempts=1)
             except (DataUnavailableError, StorageError) as error:
                 # The files may come back, or another worker may have them.
-                log.warning("run %s is let go of: %s", claim.run_id, error)
+                log.warning("run %s is released: %s", claim.run_id, error)
                 self._fail(str(error), attempts)
             except UNAVAILABLE as error:
                 log.error("run %s is left to its lease, the database is away: %s", claim.run_id, error)  # noqa: TRY400 - expected
@@ -135,18 +129,18 @@ class ClaimedRun:
                     out_of_memory=short,
                 )
             if short:
-                # Only now does nothing hold what the error held: the next run needs it.
+                # Only now is what the error referred to free: the next run needs it.
                 release_memory()
 
     @property
     def at_end(self) -> bool:
-        """It has played its last round, or has come to a rung of its search."""
+        """True after its last round, or at a rung of its search."""
         return self.simulation.finished or self.simulation.round >= self.lease.claim.until
 
     def load(self) -> None:
-        """Stand after the last committed round.
+        """Restore the state after the last committed round.
 
-        Rounds that come after the newest readable checkpoint are played again.
+        Rounds after the newest readable checkpoint are executed again.
         """
         self.reports.clear()
         self.simulation = self._with_storage_retry(self._restored)
@@ -155,17 +149,17 @@ class ClaimedRun:
             self._check_lease()
 
     def _restored(self) -> Simulation:
-        self._checkpoints.look()
+        self._checkpoints.find()
         return self._resources.simulations.get(self.lease.claim, self._checkpoints)
 
     def reload(self) -> None:
-        """As `load`, where the simulation's state is in doubt."""
+        """Load again, where the simulation's state is in doubt."""
         self._resources.simulations.evict(self.lease.claim)
         vars(self).pop("simulation", None)
         self.load()
 
     def commit(self, *, turn_over: bool) -> WorkerDirective:
-        """Save the state and commit the reports, whole; says what comes next."""
+        """Save the state, commit the reports and return what comes next."""
         self._check_lease()
         began, reports, settings = time.monotonic(), self.reports, self._resources.settings
         claim, made_with = self.lease.claim, provenance(self.simulation, self._resources.device)
@@ -199,7 +193,7 @@ class ClaimedRun:
         return control
 
     def release(self, control: WorkerDirective) -> None:
-        """Give the run up, to be gone on with later."""
+        """Hand the run back, to be continued later."""
         if control is not WorkerDirective.YIELD:
             self._resources.simulations.evict(self.lease.claim)
         self.released = True
@@ -207,10 +201,7 @@ class ClaimedRun:
         log.info("run handed back after round %d: %s", self.lease.claim.done, control)
 
     def complete(self) -> None:
-        """The run has played its last round, or waits at a rung from here on.
-
-        Its model is stored either way.
-        """
+        """Finish the run after its last round, or pause it at a rung; store its model."""
         claim, simulation, key = self.lease.claim, self.simulation, model_key(self.lease.claim)
         model, made_with = model_bytes(simulation, claim), self._provenance()
         self._with_storage_retry(lambda: self._resources.storage.put(key, model))
@@ -221,9 +212,9 @@ class ClaimedRun:
             self._with_database_retry(
                 lambda session, _: runs.pause_at_rung(session, claim, model=key, provenance=made_with)
             )
-            log.info("run parked at the rung of round %d", claim.done)
+            log.info("run paused at the rung of round %d", claim.done)
         if claim.model not in (None, key):
-            # Left behind where the storage is away: it goes with the experiment.
+            # If the storage is away, it is deleted with the experiment.
             with suppress(StorageError):
                 self._resources.storage.delete(claim.model)
 
@@ -245,7 +236,7 @@ class ClaimedRun:
 
     def _let_go(self) -> None:
         self._resources.simulations.evict(self.lease.claim)
-        # Others of a gang go on, and need the memory.
+        # Others of the batch go on, and need the memory.
         vars(self).pop("simulation", None)
         self.released = True
 
@@ -257,9 +248,9 @@ class ClaimedRun:
             )
 
     def _with_database_retry(self, write: Callable[[Session, bool], Result]) -> Result:
-        """`write` in a transaction, again while the database is away.
+        """Call `write` in a transaction, again while the database is away.
 
-        It is told when an earlier try may have gone through.
+        Its second argument is true when an earlier attempt may have gone through.
         """
 
         def transact(again: bool) -> Result:
@@ -273,8 +264,8 @@ class ClaimedRun:
 
         Gives up when a user wants something of the run, or the worker is to end.
         """
-        given_up = lambda: self.lease.interrupted or self._resources.stopping()  # noqa: E731 - one expression
-        return retry_transient(lambda _: act(), self._resources.settings.retry_seconds, given_up)
+        aborted = lambda: self.lease.interrupted or self._resources.stopping()  # noqa: E731 - one expression
+        return retry_transient(lambda _: act(), self._resources.settings.retry_seconds, aborted)
 
     def _fail(self, error: str, max_attempts: int, *, out_of_memory: bool = False) -> None:
         self._let_go()
@@ -291,7 +282,7 @@ class ClaimedRun:
             self._delete_orphaned_files()
 
     def _delete_orphaned_files(self) -> None:
-        """Remove the files of a run that was deleted while it was played here."""
+        """Delete the files of a run that was deleted while it was executed here."""
         run_id = self.lease.claim.run_id
         try:
             with self._resources.database.reading() as session:
@@ -300,5 +291,5 @@ class ClaimedRun:
             with suppress(StorageError):
                 self._resources.storage.delete_prefix(run_id)
         except UNAVAILABLE as away:
-            # Other runs of the gang go on: nothing may leave `guarded`, whose handlers call this.
+            # Other runs of the batch go on: nothing may leave `handling_errors`, whose handlers call this.
             log.warning("not known whether run %s was deleted, its files stay: %s", run_id, away)

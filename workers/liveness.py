@@ -1,16 +1,11 @@
-"""How a worker notices that something has stopped: its child, or the wake-ups it should receive.
+"""Liveness of a worker: the threads that prove it and watch it.
 
-The parent process kills a child that no longer makes progress (`ChildWatchdog`). An idle worker
-polls for runs it was never notified about (`WakeupMonitor`).
-
-A process that stops within a transaction keeps its locks: on SQLite nobody else can write until it
-goes on or dies, on PostgreSQL its run cannot be taken from it. By then its lease is over, so
-nothing is lost with it. A child may also say that it is of no use with this parent; then both end.
-
-A consumer that lost its broker for a while may stop receiving without an error. Each worker has a
-queue of its own for these messages, since one in a shared queue may go to any of its workers. A
-message that arrives also makes the worker look for runs, so one whose wake-up was lost does not
-wait for the reconciler.
+| thread | process | what it does |
+| --- | --- | --- |
+| `Heartbeat` | child | renews the leases of its runs and reports the worker as present |
+| `ChildWatchdog.attach` | child | counts in shared memory as long as the process is not stopped |
+| `ChildWatchdog.start` | parent | kills a child that no longer counts |
+| `WakeupMonitor` | child | sends the worker a message while it is idle; ends it if none arrives |
 """
 
 import logging
@@ -20,48 +15,177 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from threading import Event, Thread
+from typing import Any
+
+from fedcore.errors import StaleLeaseError
+from fedcore.platform.store import UNAVAILABLE, Database, WorkerDirective, runs, workers
+from fedcore.platform.store.claim import Claim
+from workers.memory import HeldRuns
+
+log = logging.getLogger(__name__)
+
+_BEATS_PER_LEASE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """A worker process, as it is listed."""
+
+    id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    device: str
+    memory_bytes: int
+    """Memory that a run on it may take."""
+
+
+class HeldLease:
+    """State of a claim, as the heartbeat last saw it.
+
+    The loop that executes rounds checks it between two of them.
+    """
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        """As of the last commit."""
+        self.lost = False
+        """Another process has taken the run."""
+        self.interrupted = False
+        """The slice should end: the lease is lost, or a user asks for a pause or a cancellation."""
+
+
+class Heartbeat:
+    """Thread that renews the leases three times per lease, with connections of its own, and reports
+    the worker as present.
+    """
+
+    def __init__(
+        self, database: Database, identity: WorkerIdentity, lease_s: float, held_runs: HeldRuns
+    ) -> None:
+        self.identity = identity
+        self._database, self._lease_s, self._held_runs = database, lease_s, held_runs
+        # Replaced, never changed: the thread may read it at any moment.
+        self._held: tuple[HeldLease, ...] = ()
+        self._writing = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and remove the worker from the list of workers."""
+        self._ended.set()
+        self._thread.join()
+        self._held_runs.close()
+        try:
+            with self._database.transaction() as session:
+                workers.gone(session, self.identity.id)
+        except UNAVAILABLE as error:
+            log.warning("still listed as a worker, the database is away: %s", error)
+
+    def hold(self, claim: Claim) -> HeldLease:
+        """Renew the lease of `claim` until it is released."""
+        lease = HeldLease(claim)
+        self._held = (*self._held, lease)
+        self._write_held_runs()
+        return lease
+
+    def release(self, lease: HeldLease) -> None:
+        """Renew this lease no more."""
+        self._held = tuple(held for held in self._held if held is not lease)
+        self._write_held_runs()
+
+    def _write_held_runs(self) -> None:
+        with self._writing:
+            self._held_runs.write([lease.claim.run_id for lease in self._held if not lease.lost])
+
+    def _run(self) -> None:
+        self._beat()
+        while not self._ended.wait(self._lease_s / _BEATS_PER_LEASE):
+            self._beat()
+
+    def _beat(self) -> None:
+        held = self._held
+        try:
+            for lease in held:
+                self._renew(lease)
+            self._report(held)
+            self._write_held_runs()
+        except UNAVAILABLE as error:
+            # The leases may run out meanwhile. If so, the next commits find out.
+            log.warning("no heartbeat, the database is away: %s", error)
+        except Exception:
+            # Whatever it is: a worker that went on without its heart would lose every run that it
+            # takes.
+            log.exception("no heartbeat")
+
+    def _renew(self, held: HeldLease) -> None:
+        try:
+            with self._database.transaction() as session:
+                control = runs.renew(session, held.claim, self._lease_s)
+        except StaleLeaseError:
+            held.lost = held.interrupted = True
+        else:
+            held.interrupted = control is not WorkerDirective.CONTINUE
+
+    def _report(self, held: tuple[HeldLease, ...]) -> None:
+        worker = self.identity
+        run_id = held[0].claim.run_id if held else None
+        present: dict[str, Any] = {
+            "host": worker.host,
+            "pid": worker.pid,
+            "queues": worker.queues,
+            "device": worker.device,
+            "memory_bytes": worker.memory_bytes,
+        }
+        with self._database.transaction() as session:
+            workers.seen(session, worker.id, run_id=run_id, **present)
+
 
 _LOOKS = 10
 _PID, _BEATS, _USELESS = 0, 1, 2
 
-log = logging.getLogger(__name__)
-
 
 class ChildWatchdog:
-    """Counted by a thread in the child, watched by one in the parent; made before the fork.
+    """A counter that a thread of the child increments and one of the parent watches; created before
+    the fork. The two share memory, and no lock.
 
-    The two share memory, and no lock.
+    A process that stops within a transaction keeps its locks: on SQLite nobody else can write until
+    it goes on or dies, on PostgreSQL its run cannot be taken from it. By then its lease has
+    expired, so nothing is lost with it. A child may also ask the parent to end with it.
     """
 
     def __init__(self, patience_s: float) -> None:
-        """A child without a pulse for so long is killed."""
+        """Kill a child that has not counted for `patience_s` seconds."""
         self._pause_s = patience_s / _LOOKS
         self._shared = memoryview(mmap.mmap(-1, 24)).cast("q")
         self._ended = threading.Event()
 
     def attach(self) -> None:
-        """Of this process, the child: be watched from now on."""
+        """Begin to count, in the child."""
         self._shared[_PID] = os.getpid()
         threading.Thread(target=self._count, name="pulse", daemon=True).start()
 
     def abort(self) -> None:
-        """Of this process, the child: have the parent end, with this child, so that another worker
-        is started in its place.
-        """
+        """Have the parent end, with this child, so that another worker is started in its place."""
         self._shared[_USELESS] = 1
 
     def detach(self) -> None:
-        """Be watched no more."""
+        """Stop counting, in the child; it is watched no more."""
         self._shared[_PID] = 0
         self._ended.set()
 
     def start(self) -> None:
-        """Of this process, the parent: watch whatever child begins."""
+        """Begin to watch, in the parent, whichever child is attached."""
         threading.Thread(target=self._poll, name="watch", daemon=True).start()
 
     def kill(self) -> None:
-        """End the child at once, in the parent."""
+        """Kill the child, in the parent."""
         if _is_ours(self._shared[_PID]):
             with suppress(ProcessLookupError):
                 os.kill(self._shared[_PID], signal.SIGKILL)
@@ -108,9 +232,12 @@ broker again.
 
 
 class WakeupMonitor:
-    """A thread that checks, while its worker is idle, that messages reach it.
+    """Thread that checks, while its worker is idle, that messages reach it. Create it after a fork.
 
-    Create it after a fork.
+    A consumer that lost its broker for a while may stop receiving without an error. Each worker has
+    a queue of its own for these messages, since one in a shared queue may go to any worker. A
+    message that arrives also makes the worker look for runs, so one whose wake-up was lost does not
+    wait for the reconciler.
     """
 
     def __init__(self, send: Callable[[], bool], on_unreachable: Callable[[], None]) -> None:

@@ -1,43 +1,49 @@
-"""The reconciler: sees that every run that waits is known to a worker, and that no run is lost with
-its worker.
+"""The reconciler: requeues runs whose lease has expired, and repeats lost wake-ups.
 
     python -m workers.reconciler
 
-Several may run at once; each run is seen to by one of them. While there is none, runs still begin
-by the nudges of the API. In the same process webhooks are sent and files of what was deleted are
-removed, on threads of their own.
+Several may run at once; each run is handled by one of them. While there is none, runs still start
+by the wake-ups of the API. Webhooks are sent, and files of deleted rows removed, on threads of the
+same process: a receiver or a storage may take minutes, for which runs that lost their workers must
+not wait.
 """
 
 import signal
 import threading
-from collections.abc import Sequence
-from contextlib import closing
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 
 import structlog
 
+from fedcore.errors import StorageError
 from fedcore.platform import watchdog
 from fedcore.platform.logging import configure
-from fedcore.platform.storage import open_storage
-from fedcore.platform.store import UNAVAILABLE, Database, audit, open_database, recovery, workers
+from fedcore.platform.storage import Storage, open_storage
+from fedcore.platform.store import UNAVAILABLE, Database, audit, open_database, recovery, removals, workers
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings, settings
 from workers.celery_app import send_wakeup
-from workers.removal import removing
 from workers.webhook_dispatcher import dispatching
 
 PERIOD_S = 1.0
-NUDGE_AGAIN_S = 5.0
-"""A run that has waited for this long since its last nudge is announced again: the message may be
-lost.
-"""
+WAKE_AGAIN_S = 5.0
+"""A wake-up is repeated for a run that is still queued after this long: the message may be lost."""
 FORGET_WORKER_S = 3_600.0
+REMOVALS_AT_ONCE = 100
+REMOVAL_LEASE_S = 1_200.0
+"""Until claimed removals are due again; an operation of a storage that hangs is given up after
+`fedcore.platform.storage.remote.TIMEOUT_S`.
+"""
+REMOVAL_GRACE_S = 5.0
+"""For the current removal when the process is asked to end; then it is left to its lease."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 def main() -> None:
-    """Look every second, until SIGTERM or SIGINT."""
+    """Reconcile every second, until SIGTERM or SIGINT."""
     ended = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: ended.set())
@@ -47,9 +53,7 @@ def main() -> None:
 
 
 def run_forever(database: Database, configured: Settings, ended: threading.Event) -> None:
-    """Reconcile every second, send what webhooks are to be told, and remove files, until
-    `ended`.
-    """
+    """Reconcile every second, send webhooks and remove files, until `ended`."""
     reset_watchdog = watchdog.resetter()
     storage = open_storage(configured.storage)
     wakeups = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
@@ -61,13 +65,13 @@ def run_forever(database: Database, configured: Settings, ended: threading.Event
             except UNAVAILABLE as error:
                 log.warning("the database is away: %s", error)
             except Exception:
-                # Whatever it is: without a reconciler, runs of lost workers would stay lost.
+                # Go on: without a reconciler, runs of lost workers would stay lost.
                 log.exception("not reconciled")
 
 
 def reconcile(database: Database, configured: Settings, wakeups: WakeupNotifier) -> None:
-    """Take runs from workers that are gone, nudge a worker of every queue in which a run waits
-    unannounced, and let old entries go.
+    """Requeue runs of workers that are gone, wake a worker of every queue with runs that none was
+    notified of, and delete old audit entries.
     """
     lost, queues = reconcile_once(database, configured)
     if lost:
@@ -81,15 +85,70 @@ def reconcile(database: Database, configured: Settings, wakeups: WakeupNotifier)
 
 
 def reconcile_once(database: Database, configured: Settings) -> tuple[Sequence[str], Sequence[str]]:
-    """The ids of the runs just taken from their workers, and the queues to be nudged."""
+    """Return the ids of the runs just requeued, and the queues whose workers are to be woken."""
     with database.transaction() as session:
         lost = recovery.requeue_expired(session, configured.attempts, backoff_s=configured.backoff_seconds)
-        # Nudges that nobody is there to take would pile up. One for a queue is enough: a worker
-        # that finds a run calls the next worker.
+        # Wake-ups of queues without workers would pile up. One per queue is enough: a worker that
+        # finds a run wakes the next worker.
         served = sorted(workers.memory_limits(session, configured.seen_seconds))
-        queues = [queue for queue in served if recovery.runs_to_wake(session, queue, NUDGE_AGAIN_S)]
+        queues = [queue for queue in served if recovery.runs_to_wake(session, queue, WAKE_AGAIN_S)]
         workers.forget(session, FORGET_WORKER_S)
     return lost, queues
+
+
+@contextmanager
+def removing(database: Database, storage: Storage) -> Iterator[None]:
+    """Remove files that are due every second, in a thread, as long as the block lasts."""
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=_remove_forever, args=(database, storage, ended), name="removal", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(REMOVAL_GRACE_S)
+
+
+def remove_due(database: Database, storage: Storage, ended: threading.Event) -> None:
+    """Remove files that are due until there are none, or `ended`."""
+    while not ended.is_set():
+        with database.reading() as session:
+            if not removals.any_due(session):
+                return
+        with database.transaction() as session:
+            taken, began = removals.take(session, REMOVALS_AT_ONCE, REMOVAL_LEASE_S), time.monotonic()
+        removed, failed = list[str](), dict[str, int]()
+        for path, failures in taken:
+            if ended.is_set() or time.monotonic() - began > REMOVAL_LEASE_S / 2:
+                break
+            try:
+                _remove(storage, path)
+                removed.append(path)
+            except StorageError as error:
+                failed[path] = failures
+                log.warning("files stay for now", path=path, failures=failures + 1, error=str(error))
+        with database.transaction() as session:
+            removals.conclude(session, removed, failed)
+
+
+def _remove(storage: Storage, path: str) -> None:
+    if path.endswith("/"):
+        storage.delete_prefix(path[:-1])
+    else:
+        storage.delete(path)
+
+
+def _remove_forever(database: Database, storage: Storage, ended: threading.Event) -> None:
+    while not ended.wait(PERIOD_S):
+        try:
+            remove_due(database, storage, ended)
+        except UNAVAILABLE as error:
+            log.warning("the database is away: %s", error)
+        except Exception:
+            # What is due stays due.
+            log.exception("no files were removed")
 
 
 if __name__ == "__main__":

@@ -1,45 +1,54 @@
-"""The task: carry out what waits, run after run.
+"""The task of a worker: claim queued runs and execute them, one after another.
 
 Every write names its claim. A worker that lost it, by a crash, a freeze or a slow disk, is refused
-and stops; whoever claims the run next goes on from the last commit, and plays the rounds that this
-one would have played: to the bit, or where a library sums a larger stack in another order, to
-rounding.
+and stops; whoever claims the run next continues from the last commit with the rounds that this one
+would have executed: to the bit, or where a library sums a larger stack in another order, to
+rounding. An idle worker warms up (`WarmUp`).
 """
 
 import logging
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from structlog.contextvars import bound_contextvars
 
+from fedcore import ExperimentSpec, presets
+from fedcore.data.plan import cohort_batches
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.tracing import continued, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
+from fedcore.platform.version import commit
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
+from fedcore.simulation.simulation import Simulation
+from fedcore.systems.work import Work
 from workers.celery_app import MAX_TASK_SECONDS, send_wakeup
 from workers.claimed_run import ClaimedRun, Resources
-from workers.heartbeat import Heartbeat, Identity
-from workers.memory import memory_limit
-from workers.oom_recovery import HeldRuns
+from workers.liveness import Heartbeat, WorkerIdentity
+from workers.memory import HeldRuns, memory_limit
 from workers.session import WorkSession
-from workers.simulation_cache import SimulationCache
-from workers.warmup import WarmUp
+from workers.simulations import SimulationCache
+
+IDLE_S = 2.0
+"""Idle time before the warm-up; a worker that starts because there is work has it by then."""
 
 log = logging.getLogger(__name__)
 
 
 def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bool]) -> "Runner":
-    """The runner of this process, its heartbeat beating.
+    """Build the runner of this process and start its heartbeat.
 
-    `stopping` says that it has been asked to end.
+    `stopping` is true once the worker has been asked to end.
     """
     torch.set_num_threads(configured.torch_threads)
     device = configured.device
@@ -47,9 +56,9 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
         device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.empty((), device=device)  # raises now, not in every run, where there is no such device
     # A worker that is silent in a transaction for as long as its lease, its machine gone perhaps,
-    # has lost its runs: they are set free.
+    # has lost its runs: their rows are unlocked.
     database = open_database(configured.database, idle_s=configured.lease_seconds)
-    identity = Identity(
+    identity = WorkerIdentity(
         worker_id,
         socket.gethostname(),
         os.getpid(),
@@ -65,7 +74,7 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
 
 
 class Runner:
-    """Carries out the runs that wait in a worker's queues, one gang at a time."""
+    """Executes the runs queued in a worker's queues, one batch at a time."""
 
     def __init__(self, resources: Resources, heartbeat: Heartbeat) -> None:
         self._resources, self._heartbeat = resources, heartbeat
@@ -75,7 +84,7 @@ class Runner:
         self._warm_up.start()
 
     def close(self) -> None:
-        """Take the worker off the list of those that are there, and close its connections."""
+        """Remove the worker from the list of workers, and close its connections."""
         self._warm_up.stop()
         self._heartbeat.stop()
         self._wakeups.close()
@@ -83,15 +92,15 @@ class Runner:
         flush()
 
     def work(self) -> None:
-        """Turn after turn, until nothing waits or the stint is over."""
+        """Execute runs until none is queued or the task has lasted long enough."""
         identity, began = self._heartbeat.identity, time.monotonic()
         while not self._resources.stopping():
-            looked_ns = time.time_ns()
+            claiming_ns = time.time_ns()
             claim = self._claim()
             if claim is None:
                 return
             self._warm_up.stop()
-            # Where one run waits there are often more, so each worker that finds one calls the
+            # Where one run is queued there are often more, so each worker that finds one wakes the
             # next.
             self._wakeups.notify(identity.queues)
             names: dict[str, Any] = {
@@ -101,9 +110,9 @@ class Runner:
             }
             with (
                 bound_contextvars(**names),
-                continued(claim.traceparent, "turn", began_ns=looked_ns, **names),
+                continued(claim.traceparent, "turn", began_ns=claiming_ns, **names),
             ):
-                self._take(claim)
+                self._execute(claim)
             if time.monotonic() - began > MAX_TASK_SECONDS:
                 return
 
@@ -119,28 +128,25 @@ class Runner:
                     identity.memory_bytes,
                 )
         except UNAVAILABLE as error:
-            log.warning("the database is away, the reconciler will call again: %s", error)
+            log.warning("the database is away, the reconciler will wake a worker again: %s", error)
             return None
 
-    def _take(self, claim: Claim) -> None:
-        """A turn with a run, and with others of its experiment where they are faster together."""
+    def _execute(self, claim: Claim) -> None:
+        """Run a session with a run, and with others of its experiment where they are faster together."""
         simulations = self._resources.simulations
         simulations.start(claim)
-        members = [self._member(claim)]
+        members = [self._load(claim)]
         try:
-            if not (members[0].released or claim.shortages) and members[0].simulation.gang_pays:
-                members += map(self._member, self._batch_claims(claim))
+            if not (members[0].released or claim.shortages) and members[0].simulation.benefits_from_batching:
+                members += map(self._load, self._batch_claims(claim))
             simulations.retain([member.lease.claim for member in members])
             WorkSession(self._resources, [member for member in members if not member.released]).run()
         finally:
             for member in members:
                 self._heartbeat.release(member.lease)
 
-    def _member(self, claim: Claim) -> ClaimedRun:
-        """The claimed run, its lease kept and its simulation loaded.
-
-        If that goes wrong, it has left.
-        """
+    def _load(self, claim: Claim) -> ClaimedRun:
+        """Load a claimed run, its lease kept; if that fails, it is released."""
         member = ClaimedRun(self._resources, self._heartbeat.hold(claim))
         with member.handling_errors():
             log.info("run claimed, %d of %d rounds are done", claim.done, claim.rounds)
@@ -163,3 +169,61 @@ class Runner:
         except UNAVAILABLE as error:
             log.warning("run %s goes alone, the database is away: %s", claim.run_id, error)
             return []
+
+
+class WarmUp(threading.Thread):
+    """Thread that loads the libraries and compiles the machine code that most runs need, by
+    executing a round of the demonstration; it would take a run some two seconds.
+
+    A first run is not kept waiting. The warm-up begins when a worker has been idle for a while,
+    goes in steps, and ends after the current step, most of whose work the run would have to do
+    itself.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        data_dir: Path,
+        idle_s: float = IDLE_S,
+        create: Callable[..., Simulation] = Simulation,
+    ) -> None:
+        """Compute on the worker's own device; nothing is read from `data_dir`."""
+        super().__init__(name="warm-up", daemon=True)
+        self._device, self._data_dir = device, data_dir
+        self._idle_s, self._create = idle_s, create
+        self._over = threading.Event()
+
+    def stop(self) -> None:
+        """Begin no further step."""
+        self._over.set()
+
+    def run(self) -> None:
+        """Do step after step until the worker has something to do."""
+        if self._over.wait(self._idle_s):
+            return
+        try:
+            for _ in self._steps():
+                if self._over.is_set():
+                    return
+        except Exception:
+            # A run that needs it reports the error to those who wait for it.
+            log.warning("the warm-up ended early", exc_info=True)
+
+    def _steps(self) -> Iterator[None]:
+        commit()
+        yield
+        many = np.full(30, 300)
+        cohort_batches(0, 1, np.arange(len(many)), many, [Work(30, 10)] * len(many))
+        yield
+        demo = presets.load("demo").spec
+        for model in ({"kind": "logistic"}, demo["problem"]["model"]):
+            document = demo | {"problem": demo["problem"] | {"model": model}, "rounds": 1}
+            simulation = self._create(
+                ExperimentSpec.model_validate(document).arms()[0].spec,
+                0,
+                device=self._device,
+                data_dir=self._data_dir,
+            )
+            yield
+            simulation.advance()
+            yield

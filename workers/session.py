@@ -1,5 +1,5 @@
-"""One turn of a worker with a gang of runs, or with one: slices of rounds, until each has ended or
-is handed back.
+"""One session of a worker with a batch of runs, or with one: slices of rounds, until each run has
+ended or is handed back.
 """
 
 import logging
@@ -9,39 +9,39 @@ from collections.abc import Sequence
 from fedcore.platform.out_of_memory import release_memory
 from fedcore.platform.store import UNAVAILABLE, WorkerDirective, runs
 from fedcore.platform.tracing import span
-from fedcore.simulation.batching import advance_batch
 from fedcore.simulation.report import RoundReport
+from fedcore.simulation.simulation import advance_batch
 from workers.celery_app import MAX_TASK_SECONDS
 from workers.claimed_run import ClaimedRun, Resources
 
 SAVING_SHARE = 0.05
-"""Slices grow so long that saving and committing takes at most about this share of the time."""
+"""Slices are so long that saving and committing takes at most about this share of the time."""
 
 LOOK_S, LOOK_SHARE = 0.1, 0.01
-"""Between rounds it is asked at most so often, and for this share of the time, whether users want
-something: for long rounds after each.
+"""Between rounds, requests of users are looked up at most once per LOOK_S and for LOOK_SHARE of the
+time: after each round, if rounds are long.
 """
 
 log = logging.getLogger(__name__)
 
 
 class WorkSession:
-    """Plays the runs of some claims; `play` may be called once.
+    """Executes the runs of some claims; `run` may be called once.
 
     Each run is committed in a transaction of its own: one that is paused, cancelled or lost leaves,
     and the others go on.
     """
 
     def __init__(self, resources: Resources, members: Sequence[ClaimedRun]) -> None:
-        """The members are loaded."""
+        """The runs are loaded."""
         self._resources, self._members = resources, list(members)
         self._together = True
         self._began = time.monotonic()
         self._saving_s = self._look_at = 0.0
 
     def run(self) -> None:
-        """Go on from the last committed rounds until every run is finished, at a rung, interrupted
-        by its user, or others come first.
+        """Execute slices until every run is finished, at a rung or interrupted by its user, or until
+        other runs come first.
         """
         while True:
             for member in self._members:
@@ -66,7 +66,7 @@ class WorkSession:
                     member.release(WorkerDirective.YIELD if control is WorkerDirective.CONTINUE else control)
 
     def _advance(self) -> None:
-        """The rounds of one slice.
+        """Execute the rounds of one slice.
 
         A run's first slice is one round, so that there is something to read at once.
         """
@@ -75,37 +75,33 @@ class WorkSession:
             max(self._resources.settings.slice_seconds, self._saving_s / SAVING_SHARE) if begun else 0.0
         )
         deadline, self._look_at = time.monotonic() + length_s, time.monotonic() + LOOK_S
-        while playing := [member for member in self._members if not (member.released or member.at_end)]:
-            for group in [playing] if self._together else [[member] for member in playing]:
+        while active := [member for member in self._members if not (member.released or member.at_end)]:
+            for group in [active] if self._together else [[member] for member in active]:
                 self._round(group)
-            if (
-                time.monotonic() > deadline
-                or self._resources.stopping()
-                or self._interrupt_requested(playing)
-            ):
+            if time.monotonic() > deadline or self._resources.stopping() or self._interrupt_requested(active):
                 return
 
-    def _interrupt_requested(self, playing: Sequence[ClaimedRun]) -> bool:
+    def _interrupt_requested(self, active: Sequence[ClaimedRun]) -> bool:
         """True if the slice should end here, so that a request of a user takes effect after this
         round.
         """
-        if any(member.lease.interrupted for member in playing):
+        if any(member.lease.interrupted for member in active):
             return True
         if (began := time.monotonic()) < self._look_at:
             return False
         try:
             with self._resources.database.reading() as session:
-                called = runs.should_interrupt(session, [member.lease.claim for member in playing])
+                requested = runs.should_interrupt(session, [member.lease.claim for member in active])
         except UNAVAILABLE:
-            called = False  # the commit waits for it
+            requested = False  # the commit waits for it
         ended = time.monotonic()
         self._look_at = ended + max(LOOK_S, (ended - began) / LOOK_SHARE)
-        return called
+        return requested
 
     def _round(self, group: Sequence[ClaimedRun]) -> None:
-        """A round of each.
+        """Execute one round of each run.
 
-        Where it goes wrong for several, they go on apart, and it shows with whom.
+        If it fails for several, they go on separately, which shows whose error it is.
         """
         if len(group) == 1:
             (member,) = group
@@ -114,7 +110,7 @@ class WorkSession:
             return
         reports = self._all_at_once(group)
         if reports is None:
-            # Here, where nothing holds what the error held any more.
+            # Here, where nothing refers to what the error referred to any more.
             release_memory()
             for member in group:
                 with member.handling_errors():
@@ -124,11 +120,11 @@ class WorkSession:
             member.reports.append(report)
 
     def _all_at_once(self, group: Sequence[ClaimedRun]) -> list[RoundReport] | None:
-        """The reports of a round of each; None where it went wrong."""
+        """Execute one round of the batch and return its reports; None where it failed."""
         try:
             return advance_batch([member.simulation for member in group])
         except Exception:
-            log.exception("%d runs failed together, they go on apart", len(group))
+            log.exception("%d runs failed together, they go on separately", len(group))
             self._together = False
             return None
 

@@ -1,10 +1,7 @@
-"""The sender: takes up what webhooks are to be told, and sends it.
+"""Sends webhook deliveries, on threads of the reconciler's process.
 
-Threads of the reconciler's process.
-
-Several may run at once, in as many processes: each delivery is sent by one of them. A receiver that
-is slow holds up nothing but what is for itself: of a webhook one delivery is under way at a time,
-of an owner a few, and reconciling has a thread of its own.
+Several processes may do so at once: each delivery is leased by one of them. A slow receiver delays
+only its own deliveries: of a webhook one delivery is sent at a time, of an owner a few.
 """
 
 import random
@@ -26,27 +23,24 @@ from fedcore.settings import Settings
 PERIOD_S = 1.0
 THREADS, OF_ONE_OWNER = 16, 4
 RESOLVING_S = 60.0
-"""The system's resolver is given so long beside the timeout of a delivery; then another sender may
-take it up.
-"""
+"""Time for the system's resolver, added to the timeout of a delivery: the lease of a delivery."""
 PRUNE_EVERY_S = 600.0
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class WebhookDispatcher:
-    """Sends what is due, on threads of its own; `look_up` is the resolver of names."""
+    """Sends the deliveries that are due, on threads of its own; `look_up` resolves host names."""
 
     def __init__(self, database: Database, configured: Settings, look_up: Resolve = resolve) -> None:
         self._database, self._settings, self._look_up = database, configured, look_up
         self._rules = AddressRules(configured.webhook_networks, configured.webhook_http)
         self._busy: dict[str, str] = {}  # owners by webhook
-        self._lock, self._news = threading.Lock(), threading.Event()
+        self._lock, self._awake = threading.Lock(), threading.Event()
 
     def run(self, ended: threading.Event) -> None:
-        """Look every second, and whenever something was sent, until `ended`.
-
-        What is under way by then is waited for.
+        """Dispatch every second, and whenever a delivery was sent, until `ended`; then wait for those
+        that are being sent.
         """
         pruned = PRUNE_EVERY_S
         with ThreadPoolExecutor(THREADS, "webhooks") as pool:
@@ -57,25 +51,25 @@ class WebhookDispatcher:
                 except UNAVAILABLE as error:
                     log.warning("the database is away: %s", error)
                 except Exception:
-                    # Whatever it is, what is due stays due.
+                    # What is due stays due.
                     log.exception("nothing was sent")
                 pruned += PERIOD_S
-                self._news.wait(PERIOD_S)
-                self._news.clear()
+                self._awake.wait(PERIOD_S)
+                self._awake.clear()
 
     def wake(self) -> None:
-        """Look at once, also whether it has ended."""
-        self._news.set()
+        """Dispatch at once, or end."""
+        self._awake.set()
 
     def dispatch_due(self, pool: ThreadPoolExecutor) -> None:
-        """Give a thread to each delivery that may be sent now, as far as there are threads."""
+        """Give a thread to each delivery that may be sent now, while there are threads."""
         with self._database.reading() as session:
             if not webhook_deliveries.any_due(session):
                 return
-        while (delivery := self._take()) is not None:
+        while (delivery := self._claim()) is not None:
             pool.submit(self._deliver, delivery)
 
-    def _take(self) -> ClaimedDelivery | None:
+    def _claim(self) -> ClaimedDelivery | None:
         with self._lock:
             busy = dict(self._busy)
         if len(busy) >= THREADS:
@@ -91,17 +85,17 @@ class WebhookDispatcher:
 
     def _deliver(self, delivery: ClaimedDelivery) -> None:
         try:
-            answer = self._send(delivery)
+            response = self._send(delivery)
             with self._database.transaction() as session:
-                status = webhook_deliveries.record_attempt(session, delivery, answer, random.random())  # noqa: S311 - it spreads retries, and hides nothing
-            # Not the URL: it may hold what only its owner is to know.
+                status = webhook_deliveries.record_attempt(session, delivery, response, random.random())  # noqa: S311 - it spreads retries, and hides nothing
+            # Not the URL: it may hold a secret of its owner.
             log.info(
-                "webhook told",
+                "webhook delivery attempted",
                 webhook_id=delivery.webhook_id,
                 delivery_id=delivery.id,
                 status=status,
-                code=answer.code,
-                error=answer.error,
+                code=response.code,
+                error=response.error,
             )
         except UNAVAILABLE as error:
             log.warning(
@@ -128,7 +122,7 @@ class WebhookDispatcher:
         )
 
     def _prune(self, since_s: float) -> float:
-        """Forget what is old, if it is time; the seconds since it was last done."""
+        """Delete old deliveries, if it is time; return the seconds since this was last done."""
         if since_s < PRUNE_EVERY_S:
             return since_s
         with self._database.transaction() as session:
@@ -138,13 +132,13 @@ class WebhookDispatcher:
 
 @contextmanager
 def dispatching(database: Database, configured: Settings) -> Iterator[None]:
-    """Send, in threads beside the block, as long as it lasts."""
-    sender, ended = WebhookDispatcher(database, configured), threading.Event()
-    thread = threading.Thread(target=sender.run, args=[ended], name="sender")
+    """Send webhook deliveries, in threads, as long as the block lasts."""
+    dispatcher, ended = WebhookDispatcher(database, configured), threading.Event()
+    thread = threading.Thread(target=dispatcher.run, args=[ended], name="webhooks")
     thread.start()
     try:
         yield
     finally:
         ended.set()
-        sender.wake()
+        dispatcher.wake()
         thread.join()

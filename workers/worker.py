@@ -1,4 +1,4 @@
-"""A worker: Celery's prefork pool with a single child, which plays the rounds.
+"""A worker: Celery's prefork pool with a single child, which executes rounds.
 
     python -m workers.worker
 
@@ -25,14 +25,14 @@ from fedcore.platform.storage import open_storage
 from fedcore.settings import Settings, settings
 from workers.celery_app import WAKEUP_TASK, celery_app, own_queue, queue_name, send_wakeup
 from workers.liveness import ChildWatchdog, WakeupMonitor
-from workers.oom_recovery import requeue_oom_killed
+from workers.memory import requeue_oom_killed
 
 if TYPE_CHECKING:
     from workers.runner import Runner
 
 PATIENCE_S = 5.0
-"""However short the lease, a child may be still for this long: a library that it loads on a busy
-machine holds it up.
+"""Least time without progress before a child is killed, however short the lease: loading a library
+on a busy machine takes long.
 """
 
 log = logging.getLogger(__name__)
@@ -41,12 +41,12 @@ log = logging.getLogger(__name__)
 def main() -> None:
     """Serve the queues of the settings until SIGTERM.
 
-    Then finish and commit the round at hand, and exit 0; or 1 when it takes too long.
+    Then finish and commit the current round, and exit 0; or 1 when that takes too long.
     """
     configured = settings()
     configure(configured, "worker")
     watchdog.reset_from_thread()
-    # Here too, so that a URL that leads nowhere ends the worker before it reports for duty.
+    # Here too, so that an unusable URL ends the worker before it is ready.
     open_storage(configured.storage)
     worker = WorkerProcess(configured)
     worker.watch()
@@ -61,33 +61,31 @@ def main() -> None:
 
 
 class WorkerProcess:
-    """The two halves of a worker, before and after its fork, and what they share: a flag, and the
-    pulse.
-    """
+    """The two halves of a worker, before and after its fork; they share a flag and a watchdog."""
 
     def __init__(self, configured: Settings) -> None:
         self._settings = configured
         # Shared memory without a lock: a child killed at any moment cannot leave it locked.
         self._stop_flag = mmap.mmap(-1, 1)
-        self._pulse = ChildWatchdog(max(configured.lease_seconds, PATIENCE_S))
+        self._watchdog = ChildWatchdog(max(configured.lease_seconds, PATIENCE_S))
         self.queue = own_queue()
-        """Which messages to this worker alone go through."""
+        """Queue of the messages to this worker alone."""
         self._runner: Runner | None = None
         self._monitor: WakeupMonitor | None = None
 
     def watch(self) -> None:
-        """Kill a child that has stopped; Celery starts another."""
-        self._pulse.start()
+        """Kill a child that has stopped; Celery starts another one."""
+        self._watchdog.start()
 
     def attach(self, app: Celery) -> None:
-        """Answer wake-ups with work, in the child."""
+        """Handle wake-ups, in the child."""
         app.amqp.queues.add(self.queue)
         app.task(self._work, name=WAKEUP_TASK)
-        # Whoever answers this signal has set logging up, and Celery leaves it alone.
+        # Where a handler is connected, Celery does not configure logging.
         signals.setup_logging.connect(lambda **_: None, weak=False)
         signals.worker_shutting_down.connect(self._ask_to_stop, weak=False)
-        signals.worker_process_init.connect(self._begin, weak=False)
-        signals.worker_process_shutdown.connect(self._end, weak=False)
+        signals.worker_process_init.connect(self._start_child, weak=False)
+        signals.worker_process_shutdown.connect(self._end_child, weak=False)
 
     def _ask_to_stop(self, **_: Any) -> None:
         self._stop_flag[0] = 1
@@ -97,13 +95,13 @@ class WorkerProcess:
 
     def _give_up(self) -> None:
         log.error(
-            "the round at hand did not end within %g s, its run is left to its lease",
+            "the current round did not end within %g s, its run is left to its lease",
             self._settings.grace_seconds,
         )
-        self._pulse.kill()
+        self._watchdog.kill()
         os._exit(1)
 
-    def _begin(self, **_: Any) -> None:
+    def _start_child(self, **_: Any) -> None:
         identity = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         configure(self._settings, "worker", worker_id=identity)
         tracing.configure("worker", **{"service.instance.id": identity})
@@ -117,10 +115,10 @@ class WorkerProcess:
             self._runner = build_runner(self._settings, identity, stopping=lambda: self._stop_flag[0] == 1)
         except Exception:
             # Celery would log it and give this child work all the same.
-            log.exception("this worker cannot play rounds")
+            log.exception("this worker cannot execute rounds")
             os.kill(os.getppid(), signal.SIGTERM)
             os._exit(1)
-        self._pulse.attach()
+        self._watchdog.attach()
         self._monitor = WakeupMonitor(
             lambda: send_wakeup(self.queue, self._settings.broker), self._end_unreachable
         )
@@ -128,7 +126,7 @@ class WorkerProcess:
 
     def _end_unreachable(self) -> None:
         log.error("no message reaches this worker though the broker takes them: it ends, to be started again")
-        self._pulse.abort()
+        self._watchdog.abort()
 
     def _work(self) -> None:
         assert self._runner is not None
@@ -136,12 +134,12 @@ class WorkerProcess:
         with self._monitor.handling():
             self._runner.work()
 
-    def _end(self, **_: Any) -> None:
+    def _end_child(self, **_: Any) -> None:
         if self._monitor is not None:
             self._monitor.stop()
         if self._runner is not None:
             self._runner.close()
-            self._pulse.detach()
+            self._watchdog.detach()
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""`/v1/audit`: who changed what."""
+"""`/v1/audit`: the audit log."""
 
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import APIRouter, Query
 
 from api.http.authentication import Administrator
-from api.http.dependencies import Cursor, OwnerFilter, Store, TargetFilter
+from api.http.dependencies import Cursor, DatabaseDep, OwnerFilter, TargetFilter
 from api.http.problems import responses
-from api.http.routing import Router
 from fedcore.platform.store import audit
 from fedq.schemas import AuditEntry, AuditPage
 
-router = Router(prefix="/v1/audit", tags=["access"])
+router = APIRouter(prefix="/v1/audit", tags=["access"])
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of entries per page.")]
 
@@ -19,7 +18,7 @@ Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of entrie
 @router.get("", responses=responses(422), summary="Read the audit log")
 def read_audit(
     _principal: Administrator,
-    database: Store,
+    database: DatabaseDep,
     owner: OwnerFilter = None,
     target: TargetFilter = None,
     limit: Limit = 50,

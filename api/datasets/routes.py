@@ -1,27 +1,21 @@
-"""`/v1/datasets`: users' own data, uploaded, listed, read, deleted."""
+"""`/v1/datasets`: upload, list, read and delete data sets."""
 
 from typing import Annotated
 
-from anyio import CapacityLimiter, to_thread
-from fastapi import Depends, Query, Request, Response
+from anyio import to_thread
+from fastapi import APIRouter, Query, Response
 
 from api.datasets.service import BODY, Labelled, Received, dataset_answer, keep
-from api.http.audit_trail import Note
+from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import Configuration, Cursor, DatasetId, Files, Store
+from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, DatasetId
 from api.http.problems import responses
-from api.http.routing import Router
-from fedcore.platform.store import datasets
+from fedcore.platform.store import audit, datasets
 from fedq.schemas import Dataset, DatasetPage
 
-router = Router(prefix="/v1/datasets", tags=["data sets"])
+router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of data sets per page.")]
-
-
-async def _gate(request: Request) -> CapacityLimiter:
-    gate: CapacityLimiter = request.app.state.upload_gate
-    return gate
 
 
 @router.post(
@@ -37,12 +31,9 @@ async def _gate(request: Request) -> CapacityLimiter:
 )
 async def upload(
     label: Labelled,
-    note: Note,
+    facts: Audit,
     file: Received,
-    database: Store,
-    storage: Files,
-    settings: Configuration,
-    gate: Annotated[CapacityLimiter, Depends(_gate)],
+    state: AppStateDep,
     response: Response,
 ) -> Dataset:
     """Validate and store a data set, to be used as `problem.dataset: {kind: uploaded, id: ...}`.
@@ -68,11 +59,10 @@ async def upload(
     """
 
     def work() -> tuple[Dataset, bool]:
-        record, made = keep(file, label, note, database, storage, settings)
+        record, made = keep(file, label, facts, state.database, state.storage, state.settings)
         return dataset_answer(record), made
 
-    # One at a time: whoever checks it holds its arrays in memory.
-    answer, made = await to_thread.run_sync(work, limiter=gate)
+    answer, made = await to_thread.run_sync(work, limiter=state.upload_gate)
     response.status_code = 201 if made else 200
     response.headers["Location"] = f"{router.prefix}/{answer.id}"
     return answer
@@ -80,7 +70,7 @@ async def upload(
 
 @router.get("", responses=responses(422), summary="List data sets")
 def read_datasets(
-    principal: Reader, database: Store, limit: Limit = 50, cursor: Cursor = None
+    principal: Reader, database: DatabaseDep, limit: Limit = 50, cursor: Cursor = None
 ) -> DatasetPage:
     """Return data sets, newest first; administrators see those of all owners."""
     with database.reading() as session:
@@ -89,7 +79,7 @@ def read_datasets(
 
 
 @router.get("/{dataset_id}", responses=responses(404, 422), summary="Read a data set")
-def read_dataset(principal: Reader, dataset_id: DatasetId, database: Store) -> Dataset:
+def read_dataset(principal: Reader, dataset_id: DatasetId, database: DatabaseDep) -> Dataset:
     """Return a data set with its shape, classes and client sizes."""
     with database.reading() as session:
         return dataset_answer(datasets.find(session, dataset_id, principal.sees))
@@ -98,7 +88,7 @@ def read_dataset(principal: Reader, dataset_id: DatasetId, database: Store) -> D
 @router.delete(
     "/{dataset_id}", status_code=204, responses=responses(404, 409, 422), summary="Delete a data set"
 )
-def delete(principal: Submitter, dataset_id: DatasetId, database: Store, note: Note) -> None:
+def delete(principal: Submitter, dataset_id: DatasetId, database: DatabaseDep, facts: Audit) -> None:
     """Remove a data set, and its file soon after; 409 while an unfinished experiment trains on it.
 
     Finished ones keep their results, but cannot be retried.
@@ -106,4 +96,4 @@ def delete(principal: Submitter, dataset_id: DatasetId, database: Store, note: N
     with database.transaction() as session:
         datasets.find(session, dataset_id, principal.sees)
         datasets.delete(session, dataset_id)
-        note(session, dataset_id)
+        audit.record(session, facts, dataset_id)

@@ -1,7 +1,4 @@
-"""An upload on its way: received on disk, checked, put into the storage, noted in the database.
-
-Uploaded data sets as answers.
-"""
+"""Uploads: received on disk, checked, stored and recorded in the database."""
 
 import asyncio
 import tempfile
@@ -13,12 +10,12 @@ from weakref import WeakValueDictionary
 from fastapi import Depends, HTTPException, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from api.http.audit_trail import Noting
 from api.http.authentication import Submitter
-from api.http.dependencies import NO_NUL, Configuration, IdempotencyKey
+from api.http.dependencies import NO_NUL, AppStateDep, IdempotencyKey
 from fedcore.data.datasets import UploadedContent
 from fedcore.platform.storage import Storage
-from fedcore.platform.store import Database, datasets, quotas
+from fedcore.platform.store import Database, audit, datasets, quotas
+from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import DatasetRecord
 from fedcore.platform.uploads import dataset_storage
 from fedcore.platform.uploads.limits import UploadLimits
@@ -34,15 +31,14 @@ Name = Annotated[
 ]
 
 AT_ONCE = 2
-"""Uploads of a key that a process receives or checks at a time; others wait, their bodies
-unread.
+"""Uploads of one key that a process receives or checks at a time; others wait, their bodies unread.
 """
 
 _BINARY = {"type": "string", "format": "binary", "description": "An NPZ or Parquet file."}
 BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BINARY}}}
 }
-"""The OpenAPI text of the body."""
+"""OpenAPI description of the body."""
 
 
 class Label(NamedTuple):
@@ -62,8 +58,7 @@ Labelled = Annotated[Label, Depends(_label)]
 
 
 class UploadSlots:
-    """Bounds how many uploads of a key are on the disk at a time, which no quota counts before they
-    are checked.
+    """Limit of concurrent uploads per key: before they are checked, no quota counts them.
 
     Belongs to one event loop.
     """
@@ -72,26 +67,22 @@ class UploadSlots:
         self._of_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def of(self, key_id: str) -> asyncio.Semaphore:
-        """The slots of this key, which last while a request holds one or waits for one."""
+        """Return the slots of a key; they exist while a request holds or awaits one."""
         return self._of_key.setdefault(key_id, asyncio.Semaphore(AT_ONCE))
 
 
-async def receive(request: Request, principal: Submitter, settings: Configuration) -> AsyncIterator[BinaryIO]:
-    """The body as a file on disk, which is gone after the answer.
-
-    Read once the key has a slot for it.
-    """
+async def receive(request: Request, principal: Submitter, state: AppStateDep) -> AsyncIterator[BinaryIO]:
+    """Yield the body as a temporary file, read once the key has a free slot."""
     if request.headers.get("content-type", "").startswith("multipart/"):
         raise HTTPException(
             415, "The body must be the file itself (curl --data-binary @FILE), not a multipart form."
         )
-    declared, limit = request.headers.get("content-length", "0"), settings.upload_max_bytes
+    declared, limit = request.headers.get("content-length", "0"), state.settings.upload_max_bytes
     size = int(declared) if declared.isdecimal() else 0
     if size > limit:
         raise _too_large(limit)
-    slots: UploadSlots = request.app.state.upload_slots
-    async with slots.of(principal.key_id):
-        with tempfile.TemporaryFile(dir=_folder(settings)) as file:
+    async with state.upload_slots.of(principal.key_id):
+        with tempfile.TemporaryFile(dir=_folder(state.settings)) as file:
             size = 0
             async for piece in request.stream():
                 size += len(piece)
@@ -110,11 +101,11 @@ Received = Annotated[BinaryIO, Depends(receive)]
 
 
 def keep(
-    file: BinaryIO, label: Label, note: Noting, database: Database, storage: Storage, settings: Settings
+    file: BinaryIO, label: Label, facts: AuditFacts, database: Database, storage: Storage, settings: Settings
 ) -> tuple[DatasetRecord, bool]:
-    """Check the upload in `file` and keep what it holds; says whether that is a new data set.
+    """Check the upload in `file` and store its content; also returns whether it is a new data set.
 
-    Raises UploadError, IdempotencyError.
+    Raises UploadError, IdempotencyError and QuotaError.
     """
     with tempfile.TemporaryDirectory(dir=_folder(settings)) as folder:
         kept = Path(folder) / "kept.npz"
@@ -139,7 +130,7 @@ def keep(
             )
             if record.id == dataset_id:
                 quotas.charge(session, dataset_id, label.key_id)
-            note(session, record.id)
+            audit.record(session, facts, record.id)
             # Before the commit: if the connection breaks then, it may have gone through, and the
             # row needs its file.
             kept_id = record.id
@@ -150,14 +141,14 @@ def keep(
 
 
 def _folder(settings: Settings) -> Path | None:
-    """Where files wait; None: where the system has its temporary files."""
+    """Return the folder of temporary files; None: the default of the system."""
     if settings.upload_dir is not None:
         settings.upload_dir.mkdir(parents=True, exist_ok=True)
     return settings.upload_dir
 
 
 def dataset_answer(record: DatasetRecord) -> Dataset:
-    """A data set."""
+    """Return a data set as answered."""
     return Dataset(
         id=record.id,
         name=record.name,

@@ -1,17 +1,16 @@
-"""News of the experiments that somebody listens to: one poller per process reads the database and
-tells all listeners.
+"""Changes of experiments with listeners: one poller per process reads the database and notifies all
+listeners.
 """
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import structlog
-from fastapi import Depends, Request
 
-from api.search.responses import arrival_answers
+from api.search.service import arrival_answers
 from fedcore.platform.store import Database, Status, curves, progress, search
 from fedq.schemas import DecisionEvent, RoundEvent
 
@@ -19,15 +18,15 @@ FASTEST_S = 0.1
 SLOWEST_S = 1.0
 SLOWING = 1.5
 BACKLOG = 16
-"""News a listener may be behind before it has to read the rest from the database."""
+"""Snapshots that a listener may be behind before it reads the rest from the database."""
 ROWS = 5_000
-"""Rows read at a time."""
+"""Maximum number of rows per query."""
 
 log = structlog.stdlib.get_logger("fedq.api")
 
 
 class SerializedRow(NamedTuple):
-    """A row, ready to be sent."""
+    """Row of a round as JSON."""
 
     run_id: str
     round: int
@@ -42,9 +41,9 @@ class Snapshot(NamedTuple):
     runs: Mapping[str, tuple[Status, int]]
     """Each run's status and rounds done, in order of run ids."""
     lines: Sequence[SerializedRow] = ()
-    """Rows since the news before; the database has them all."""
+    """Rows since the previous snapshot."""
     decisions: int = 0
-    """So many its search has made; the database has them."""
+    """Number of decisions of its search."""
 
 
 Subscription = asyncio.Queue[Snapshot | None]
@@ -52,16 +51,16 @@ Subscription = asyncio.Queue[Snapshot | None]
 
 @dataclass
 class _Channel:
-    """An experiment that is listened to. Changes in place."""
+    """Listeners of one experiment. Changes in place."""
 
     mailboxes: list[Subscription] = field(default_factory=list)
     newcomers: list[Subscription] = field(default_factory=list)
-    """Those of them that were told nothing yet."""
+    """Those that have not received a snapshot yet."""
     news: Snapshot | None = None
 
 
 class Feed:
-    """The poller and those who listen. Belongs to one event loop."""
+    """The poller and its listeners. Belongs to one event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -71,10 +70,10 @@ class Feed:
 
     @contextmanager
     def listen(self, experiment_id: str) -> Iterator[Subscription]:
-        """A mailbox that gets how an experiment stands, at once and whenever it changes, and None
-        when it is deleted.
+        """Yield a queue that receives a snapshot of the experiment at once and whenever it changes,
+        and None when it is deleted.
 
-        When the mailbox is full, the oldest news are lost.
+        If the queue is full, the oldest snapshot is dropped.
         """
         mailbox: Subscription = asyncio.Queue(BACKLOG)
         channel = self._channels.setdefault(experiment_id, _Channel())
@@ -98,14 +97,13 @@ class Feed:
                 await self._poller
 
     async def lines(self, after: Mapping[str, int]) -> Sequence[SerializedRow]:
-        """Some rows past the given round of each run, each run's in order.
-
-        None when there are no more.
+        """Return some rows after the given round of each run, those of a run in order; empty at the
+        end.
         """
         return await asyncio.to_thread(read_lines, self._database, after)
 
     async def decisions(self, experiment_id: str, told: int) -> Sequence[str]:
-        """Some decisions after the first `told`, in order, as JSON; none when there are no more."""
+        """Return some decisions after the first `told`, in order, as JSON; empty at the end."""
         return await asyncio.to_thread(read_decisions, self._database, experiment_id, told)
 
     async def _poll(self) -> None:
@@ -120,10 +118,10 @@ class Feed:
             self._hurry.clear()
 
     async def _refresh(self, channels: Mapping[str, _Channel]) -> bool:
-        """Read the experiments.
+        """Read the experiments, and notify the listeners of those that changed and all new
+        listeners.
 
-        Tell the listeners of each that has something new, and newcomers in any case. Whether any
-        has.
+        Returns whether any has changed.
         """
         newcomers = {experiment_id: channel.newcomers for experiment_id, channel in channels.items()}
         for channel in channels.values():
@@ -141,7 +139,9 @@ class Feed:
         return any(changed)
 
     def _spread(self, channel: _Channel, newcomers: Sequence[Subscription], news: Snapshot | None) -> bool:
-        """Tell of one experiment; None when it is gone. Whether it has something new."""
+        """Notify the listeners of one experiment, None: it was deleted. Returns whether it has
+        changed.
+        """
         if news is None:
             _tell(channel.mailboxes, None)
             return False
@@ -153,8 +153,8 @@ class Feed:
 
 
 def read_news(database: Database, before: Mapping[str, Snapshot | None]) -> dict[str, Snapshot]:
-    """Those of the experiments that are there, as they are now, with the rows since the news
-    `before`; all read at once.
+    """Read snapshots of the existing experiments, with the rows since the previous snapshots
+    `before`.
     """
     with database.reading() as session:
         found = progress.experiment_snapshots(session, list(before))
@@ -176,7 +176,7 @@ def read_news(database: Database, before: Mapping[str, Snapshot | None]) -> dict
 
 
 def read_lines(database: Database, after: Mapping[str, int]) -> Sequence[SerializedRow]:
-    """At most `ROWS` rows past the given round of each run, each run's in order."""
+    """Read at most `ROWS` rows after the given round of each run, those of a run in order."""
     if not after:
         return ()
     with database.reading() as session:
@@ -187,8 +187,8 @@ def read_lines(database: Database, after: Mapping[str, int]) -> Sequence[Seriali
 
 
 def read_decisions(database: Database, experiment_id: str, told: int) -> Sequence[str]:
-    """At most `ROWS` decisions of an experiment's search after the first `told`, in the order in
-    which they were made, as JSON.
+    """Read at most `ROWS` decisions of an experiment's search after the first `told`, in order, as
+    JSON.
     """
     with database.reading() as session:
         answers = arrival_answers(
@@ -205,11 +205,3 @@ def _tell(mailboxes: Sequence[Subscription], news: Snapshot | None) -> None:
         if mailbox.full():
             mailbox.get_nowait()
         mailbox.put_nowait(news)
-
-
-async def _feed(request: Request) -> Feed:
-    feed: Feed = request.app.state.feed
-    return feed
-
-
-NewsFeed = Annotated[Feed, Depends(_feed)]

@@ -1,6 +1,5 @@
-"""One listener of an experiment: news in, events out, nothing lost and nothing told twice.
-
-Server-sent events on the wire.
+"""One listener of an experiment: turns snapshots into server-sent events, without gaps or
+repetition.
 """
 
 import asyncio
@@ -29,23 +28,22 @@ class Event(NamedTuple):
 
 
 class EventStream(StreamingResponse):
-    """A response that sends events as they come, and closes their source as soon as nobody listens
-    any more.
+    """Response that sends events as they come and closes their source when the client disconnects.
 
-    FastAPI's own leaves its source open then, and logs an error when an event was on its way
+    FastAPI's own leaves the source open and logs an error if an event was being sent
     (fastapi/fastapi, discussion 15725).
     """
 
     media_type = "text/event-stream"
 
     def __init__(self, events: AsyncGenerator[Sequence[Event], None]) -> None:
-        """Events that come together are sent together."""
+        """Each item of `events` is sent in one piece."""
         self._events = events
         # Not to be kept, neither by caches nor, until it is complete, by nginx.
         super().__init__(_encoded(events), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
     async def stream_response(self, send: Send) -> None:
-        """Send the events until they end or the listener is gone."""
+        """Send the events until they end or the client disconnects."""
         async with aclosing(self._events):
             await super().stream_response(send)
 
@@ -72,21 +70,21 @@ class Listener:
 
     @property
     def finished(self) -> bool:
-        """The experiment's status was told, and is final."""
+        """True once the final status of the experiment was sent."""
         return self._up_to_date and self._position.experiment in ENDED
 
     def missing(self, news: Snapshot) -> Mapping[str, int]:
-        """The runs that are further than what was told, with the last round that was."""
+        """Return the runs with rounds that were not sent, with the last round that was."""
         told = ((run_id, self._position.rounds[index]) for run_id, index in self._index.items())
         return {run_id: round for run_id, round in told if news.runs[run_id][1] > round}
 
     def beginnings(self, news: Snapshot) -> Iterator[Event]:
-        """Changes to a status in which rounds may follow: told before the rows."""
+        """Yield changes to statuses that rounds may follow; sent before the rows."""
         self._admit(news)
         return self._changes(news, ended=False)
 
     def rounds(self, lines: Sequence[SerializedRow]) -> Iterator[Event]:
-        """The rows, but for those told before and those behind a gap."""
+        """Yield the rows that come next: none that were sent before, and none after a gap."""
         for line in lines:
             index = self._index[line.run_id]
             if line.round == self._position.rounds[index] + 1:
@@ -94,25 +92,23 @@ class Listener:
                 yield Event("round", line.row, str(self._position))
 
     def undecided(self, news: Snapshot) -> int | None:
-        """How many decisions were told, where there are more; else None."""
+        """Return the number of decisions sent if there are more; otherwise None."""
         told = self._position.decisions
         return told if told < news.decisions else None
 
     def decisions(self, made: Sequence[str]) -> Iterator[Event]:
-        """Decisions that follow those told before."""
+        """Yield the decisions that follow those already sent."""
         for decision in made:
             self._position.decisions += 1
             yield Event("decision", decision, str(self._position))
 
     def endings(self, news: Snapshot) -> Iterator[Event]:
-        """Changes to a final status, the experiment's last: told after the rows."""
+        """Yield changes to final statuses, that of the experiment last; sent after the rows."""
         yield from self._changes(news, ended=True)
         self._up_to_date = True
 
     def _admit(self, news: Snapshot) -> None:
-        """Runs that the experiment has been given since; their ids sort after those of the
-        others.
-        """
+        """Add runs that were created since; their ids sort after those of the others."""
         for run_id in sorted(news.runs.keys() - self._index.keys()):
             self._index[run_id] = len(self._index)
             self._position.statuses.append(None)

@@ -1,9 +1,7 @@
-"""`/v1/experiments/{id}/events`: what happens, as it happens.
+"""`/v1/experiments/{id}/events`: changes as they happen.
 
-Leave to go on: what is open for long ends when the key that opened it no longer allows it.
-
-How many event streams a key holds open: each takes a seat, of which a key has so many in each
-process.
+A stream ends when its key no longer allows it, and a key may hold a limited number of streams
+open in each process.
 """
 
 import asyncio
@@ -15,15 +13,14 @@ from itertools import islice
 from time import monotonic
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import StreamingResponse
 
-from api.events.feed import Feed, NewsFeed, Snapshot
+from api.events.feed import Feed, Snapshot
 from api.events.listeners import Event, EventStream, Listener
 from api.http.authentication import Reader
-from api.http.dependencies import ExperimentId, Store
+from api.http.dependencies import AppStateDep, DatabaseDep, ExperimentId
 from api.http.problems import InvalidDocumentError, responses
-from api.http.routing import Router
 from fedcore.errors import RateError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import UNAVAILABLE, Database, experiments, keys, progress, search
@@ -31,11 +28,11 @@ from fedq.client.events import Position
 from fedq.schemas import Flaw, HeartbeatEvent
 
 LOOK_S = 5.0
-"""So long, at most, somebody is told something more after his key has ended."""
+"""Maximum time that a stream continues after its key has become invalid."""
 
 
 class KeyCheck:
-    """The leave of one who listens. Changes in place."""
+    """Checks from time to time that the key of a stream is still valid. Changes in place."""
 
     def __init__(self, database: Database, principal: Principal) -> None:
         self._database, self._principal, self._looked_at = database, principal, monotonic()
@@ -59,10 +56,10 @@ WAIT_S = 5
 
 
 class StreamLimit:
-    """The seats of an application. Belongs to one event loop."""
+    """Limit of open event streams per key. Belongs to one event loop."""
 
     def __init__(self, most: int) -> None:
-        """A key may have `most` of them; 0: as many as it likes."""
+        """`most` is the number of streams per key; 0: no limit."""
         self._most = most
         self._taken: Counter[str] = Counter()
 
@@ -71,7 +68,7 @@ class StreamLimit:
         """A seat of this key; raises RateError when it has no more."""
         if self._most and self._taken[key_id] >= self._most:
             allowed = f"{self._most} open event streams per key (FEDQ_STREAMS_MAX)"
-            raise RateError(f"limit exceeded: {allowed}; close one, or try again in {WAIT_S} s", WAIT_S)
+            raise RateError(f"limit exceeded: {allowed}; close one or try again in {WAIT_S} s", WAIT_S)
         self._taken[key_id] += 1
         try:
             yield
@@ -81,9 +78,9 @@ class StreamLimit:
 
 
 AT_ONCE = 100
-"""Events sent in one piece, at most."""
+"""Maximum number of events sent in one piece."""
 
-router = Router(prefix="/v1/experiments", tags=["experiments"])
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
 LastEventId = Annotated[
     str | None,
@@ -131,13 +128,13 @@ EVENT = {
 def start(
     principal: Reader,
     experiment_id: ExperimentId,
-    database: Store,
+    database: DatabaseDep,
     last_event_id: LastEventId = None,
     since: Since = None,
 ) -> Listener:
-    """A listener at the place it asks for.
+    """Return a listener at the requested position.
 
-    Made before the stream, so that errors are answered as such.
+    A dependency, so that errors are answered before the stream starts.
     """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
@@ -159,10 +156,9 @@ def _parsed(pointer: str, text: str, runs: int) -> Position:
         raise InvalidDocumentError([Flaw(pointer=pointer, detail=str(error))]) from error
 
 
-async def seat(request: Request, principal: Reader) -> AsyncGenerator[None, None]:
-    """One of the key's seats, until the stream has ended, however it does."""
-    seats: StreamLimit = request.app.state.seats
-    with seats.one_of(principal.key_id):
+async def seat(state: AppStateDep, principal: Reader) -> AsyncGenerator[None, None]:
+    """Count the stream against the limit of its key until it ends."""
+    with state.stream_limit.one_of(principal.key_id):
         yield
 
 
@@ -179,8 +175,7 @@ async def seat(request: Request, principal: Reader) -> AsyncGenerator[None, None
 async def listen(
     principal: Reader,
     experiment_id: ExperimentId,
-    database: Store,
-    feed: NewsFeed,
+    state: AppStateDep,
     listener: Annotated[Listener, Depends(start)],
     heartbeat: Heartbeat = 15,
 ) -> EventStream:
@@ -192,7 +187,9 @@ async def listen(
     a run are in order. The stream ends after the final status of the experiment, or when the key is
     revoked, expires or changes its scope.
     """
-    return EventStream(_listen(experiment_id, feed, listener, heartbeat, KeyCheck(database, principal)))
+    return EventStream(
+        _listen(experiment_id, state.feed, listener, heartbeat, KeyCheck(state.database, principal))
+    )
 
 
 async def _listen(
@@ -216,10 +213,7 @@ async def _listen(
 async def _tell(
     experiment_id: str, listener: Listener, news: Snapshot, feed: Feed
 ) -> AsyncGenerator[Sequence[Event], None]:
-    """The events that `news` are to `listener`, some at a time.
-
-    What the news leave out is read from the database.
-    """
+    """Yield the events in a snapshot, in batches; rows that it lacks are read from the database."""
     yield list(listener.beginnings(news))
     lines = news.lines or await feed.lines(listener.missing(news))
     while lines:

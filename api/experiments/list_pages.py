@@ -1,22 +1,16 @@
-"""`/`: the experiments, searched and filtered.
+"""`/`: the experiments, searched and filtered."""
 
-What many pages ask for at once: made once, and handed to all that ask within a moment.
-"""
-
-from collections.abc import Callable, Hashable
 from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
-from threading import Lock
-from time import monotonic
-from typing import Annotated, Generic, NamedTuple, Self, TypeVar
+from typing import Annotated, NamedTuple, Self
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BeforeValidator, StringConstraints
 
-from api.experiments.responses import summary_answer
+from api.experiments.service import summary_answer
 from api.http.authentication import Reader
-from api.http.dependencies import NO_NUL, Store
+from api.http.dependencies import NO_NUL, DatabaseDep
 from api.web.rendering import is_fragment, page
 from fedcore.platform.access import Principal
 from fedcore.platform.status import Status
@@ -24,46 +18,7 @@ from fedcore.platform.store import Database, experiments, progress
 from fedcore.platform.store.experiments import Filter
 from fedq.schemas import ExperimentSummary
 
-MAX_KEPT = 1_000
-
-Value = TypeVar("Value")
-
-
-class _Made(NamedTuple, Generic[Value]):
-    until: float
-    value: Value
-
-
-class TtlCache(Generic[Value]):
-    """Values by key, each for so many seconds. Changes in place; of one application."""
-
-    def __init__(self, lasts_s: float) -> None:
-        self._lasts_s, self._made, self._locks = (
-            lasts_s,
-            dict[Hashable, _Made[Value]](),
-            dict[Hashable, Lock](),
-        )
-
-    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of `key`, made by `make` unless one was a moment ago.
-
-        Those that ask meanwhile wait for it.
-        """
-        if len(self._locks) >= MAX_KEPT:
-            self._locks, self._made = {}, {}
-        with self._locks.setdefault(key, Lock()):
-            known = self._made.get(key)
-            if known is None or known.until < monotonic():
-                known = _Made(monotonic() + self._lasts_s, make())
-                self._made[key] = known
-            return known.value
-
-
 PAGE = 50
-POLLED_S = 1.0
-"""Pages that show the same are told the same for so long: of two hundred that are open each costs
-next to nothing.
-"""
 
 router = APIRouter(include_in_schema=False)
 
@@ -93,7 +48,7 @@ class ListFilter(NamedTuple):
         since: Day = None,
         until: Day = None,
     ) -> Self:
-        """From the address."""
+        """Read the form from the query string."""
         return cls(search, status, tag, owner, since, until)
 
     def filter(self, principal: Principal) -> Filter:
@@ -111,42 +66,36 @@ class ListFilter(NamedTuple):
         )
 
     def address(self, cursor: str) -> str:
-        """That of the page from `cursor` on."""
+        """Return the query string of the page that starts at `cursor`."""
         return "?" + urlencode(
             {name: value for name, value in {**self._asdict(), "cursor": cursor}.items() if value}
         )
 
 
 class ListPage(NamedTuple):
-    """A page of the list."""
+    """Page of the list."""
 
     items: list[ExperimentSummary]
     next: str | None
     digest: str
-    """The same while nothing has changed."""
+    """Digest of everything shown; equal as long as nothing changes."""
 
 
 @router.get("/")
 def read_list(
     request: Request,
     principal: Reader,
-    database: Store,
+    database: DatabaseDep,
     asked: Annotated[ListFilter, Depends(ListFilter.read)],
     cursor: Text = None,
     seen: Text = None,
 ) -> Response:
-    """Newest first, a page at a time.
+    """Return a page of the list, newest first; administrators see all owners.
 
-    Of all owners for administrators. 204 for a part of the page that shows that already.
+    204 if a refresh finds nothing changed.
     """
     wanted = asked.filter(principal)
-    polls: TtlCache[ListPage] = request.app.state.listings
-    # Whoever comes anew, as after a change of their own, is told what is so now.
-    shown = (
-        polls.get((wanted, cursor), lambda: _shown(database, wanted, cursor))
-        if seen
-        else _shown(database, wanted, cursor)
-    )
+    shown = _shown(database, wanted, cursor)
     if is_fragment(request) and shown.digest == seen:
         return Response(status_code=204)
     template = "_list.html" if is_fragment(request) else "list.html"

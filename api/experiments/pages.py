@@ -1,10 +1,4 @@
-"""`/experiments/{id}`: one experiment, and the parts of its page that are asked for anew.
-
-Where an experiment stands, as its page shows it and asks for anew: a part of the page that is sent
-only when it has changed.
-
-YAML as it is shown, its parts told apart by colour.
-"""
+"""`/experiments/{id}`: one experiment, and the parts of its page that refresh themselves."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,19 +8,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 
-from api.experiments.responses import summary_answer
+from api.experiments.service import summary_answer
 from api.http.authentication import Reader
-from api.http.dependencies import Configuration, Cursor, ExperimentId, Store
-from api.results import pages as results_pages
-from api.results.claims import read_claims
-from api.runs.responses import run_answer
-from api.search.responses import search_answer
+from api.http.dependencies import Cursor, DatabaseDep, ExperimentId, SettingsDep
+from api.results.queries import curve_context, read_claims
+from api.runs.service import run_answer
+from api.search.service import search_answer
 from api.web.rendering import page
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import (
     Session,
     experiments,
-    imports,
     lifecycle,
     progress,
     runs,
@@ -61,12 +53,12 @@ class ExperimentState:
 
     @property
     def digest(self) -> str:
-        """The same while nothing has changed."""
+        """Digest of everything shown; equal as long as nothing changes."""
         return sha256(self.experiment.model_dump_json().encode()).hexdigest()[:16]
 
 
 def read(session: Session, experiment_id: str, owner: str | None) -> ExperimentState:
-    """Where an experiment stands, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
+    """Read the state of an experiment of `owner`, None: of anyone; raises ResourceNotFoundError."""
     record = experiments.find(session, experiment_id, owner)
     summary = summary_answer(record, progress.progress(session, experiment_id))
     return ExperimentState(
@@ -88,7 +80,7 @@ def actions(runs: Mapping[Status, int], *, searched: bool = False) -> list[str]:
 
 
 def highlight(text: str) -> Markup:
-    """YAML as HTML, its parts in elements of classes that `fedq.css` colours."""
+    """Return YAML as HTML with classes that `fedq.css` colours."""
     # Loaded with the first page that shows some.
     from pygments import highlight as marked
     from pygments.formatters import HtmlFormatter
@@ -98,7 +90,7 @@ def highlight(text: str) -> Markup:
 
 
 RUNS = 100
-"""On a page."""
+"""Rows per page."""
 
 router = APIRouter(prefix="/experiments/{experiment_id}", include_in_schema=False)
 
@@ -106,8 +98,10 @@ Seen = Annotated[str, Query(max_length=16, description="The digest of what the p
 
 
 @router.get("")
-def read_page(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
-    """The whole page."""
+def read_page(
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep
+) -> Response:
+    """Return the whole page."""
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         now = read(session, experiment_id, principal.sees)
@@ -117,20 +111,20 @@ def read_page(request: Request, principal: Reader, experiment_id: ExperimentId, 
         request,
         "experiment.html",
         now=now,
-        **results_pages.told([record.spec], sweep.size(record.spec["sweep"])),
+        **curve_context([record.spec], sweep.size(record.spec["sweep"])),
         specification=specification,
         highlighted=highlight(specification),
         provenance=record.provenance,
         has_search=has_search,
-        has_claims="preset" in imports.origin(record.provenance),
+        has_claims="preset" in experiments.origin(record.provenance),
     )
 
 
 @router.get("/standing")
 def read_standing(
-    request: Request, principal: Reader, experiment_id: ExperimentId, database: Store, seen: Seen = ""
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep, seen: Seen = ""
 ) -> Response:
-    """Name, status, progress and what can be done; 204 where the page shows that already."""
+    """Return name, status, progress and actions; 204 if the page already shows them."""
     with database.reading() as session:
         now = read(session, experiment_id, principal.sees)
     return Response(status_code=204) if now.digest == seen else page(request, "_standing.html", now=now)
@@ -141,11 +135,11 @@ def read_runs(
     request: Request,
     principal: Reader,
     experiment_id: ExperimentId,
-    database: Store,
-    settings: Configuration,
+    database: DatabaseDep,
+    settings: SettingsDep,
     cursor: Cursor = None,
 ) -> Response:
-    """Some of the runs, by arm and seed."""
+    """Return a page of the runs, by arm and seed."""
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id, after=cursor or None, limit=RUNS + 1)
@@ -158,7 +152,9 @@ def read_runs(
 
 
 @router.get("/search")
-def read_rungs(request: Request, principal: Reader, experiment_id: ExperimentId, database: Store) -> Response:
+def read_rungs(
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep
+) -> Response:
     """Return the decisions of its search, rung by rung."""
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
@@ -169,7 +165,7 @@ def read_rungs(request: Request, principal: Reader, experiment_id: ExperimentId,
 
 @router.get("/claims")
 def read_verdicts(
-    request: Request, principal: Reader, experiment_id: ExperimentId, database: Store
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep
 ) -> Response:
     """Return the claims of its publication with their verdicts."""
     return page(request, "_claims.html", found=read_claims(database, principal, experiment_id))

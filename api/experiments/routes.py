@@ -1,32 +1,51 @@
-"""`/v1/experiments`: submitted, listed, read."""
+"""`/v1/experiments` and `/v1/imports`: submit, import, list, read, change, delete."""
 
-from functools import partial
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Annotated
 
-import structlog
-from fastapi import Depends, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
+from fastapi import APIRouter, Depends, Query, Request, Response
 
-from api.experiments.responses import experiment_answer, summary_answer
-from api.experiments.service import Submission, SubmissionBatcher, order_of, specification
-from api.experiments.service_estimates import add_service_estimates
-from api.http import audit_trail
+from api.experiments.imports import new_import
+from api.experiments.service import (
+    code,
+    create_experiment,
+    experiment_answer,
+    new_submission,
+    service_plan,
+    specification,
+    summary_answer,
+)
+from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import NO_NUL, Cursor, ExperimentId, IdempotencyKey, Moment, Store, Wake
-from api.http.documents import Document, Parsed, body_of
+from api.http.dependencies import (
+    NO_NUL,
+    AppStateDep,
+    Cursor,
+    DatabaseDep,
+    ExperimentId,
+    IdempotencyKey,
+    Moment,
+    SettingsDep,
+    Wake,
+    context_of,
+)
+from api.http.documents import Document, body_of, validate
 from api.http.problems import responses
-from api.http.routing import Router
 from fedcore.platform.access import Principal
-from fedcore.platform.store import Database, Status, experiments, progress
-from fedcore.platform.store.experiments import Filter, NewExperiment
+from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress
+from fedcore.platform.store.audit import AuditFacts
+from fedcore.platform.store.experiments import Filter
+from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.platform.tracing import span
-from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
-from fedq.planning.estimates import plan
-from fedq.schemas import Experiment, ExperimentPage, Plan
+from fedcore.spec.limits import ExperimentLimits, refuse_excess
+from fedq.planning.estimates import memory_needed
+from fedq.schemas import Experiment, ExperimentEdit, ExperimentExtension, ExperimentPage, Plan
 
-router = Router(prefix="/v1/experiments", tags=["experiments"])
-log = structlog.stdlib.get_logger("fedq.api")
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+imports_router = APIRouter(prefix="/v1/imports", tags=["experiments"])
+
+Change = Callable[[Session, str], ExperimentRecord]
 
 DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing.")]
 StatusFilter = Annotated[Status | None, Query(description="Return only experiments with this status.")]
@@ -86,47 +105,13 @@ async def _wanted(
 Wanted = Annotated[Filter, Depends(_wanted)]
 
 
-class SubmissionRequest(NamedTuple):
-    """What somebody asks for, not looked at yet."""
-
-    document: Parsed
-    dry_run: bool
-    database: Database
-    settings: Settings
-
-    def foresee(self, principal: Principal) -> Plan:
-        """What would come of it."""
-        spec, _ = self._read(principal)
-        return add_service_estimates(plan(spec), spec, self.database, self.settings, principal)
-
-    def order(self, principal: Principal, idempotency_key: str | None) -> NewExperiment:
-        """What the store is asked for."""
-        spec, provenance = self._read(principal)
-        return order_of(
-            principal, spec, provenance, idempotency_key, self.document.digest if idempotency_key else None
-        )
-
-    def _read(self, principal: Principal) -> tuple[ExperimentSpec, dict[str, Any]]:
-        """The specification, and its provenance; raises InvalidRequestError or
-        SpecificationError.
-        """
-        return specification(self.document.value, self.database, self.settings, principal.sees)
+CREATED = {"headers": {"Location": {"description": "URL of the experiment.", "schema": {"type": "string"}}}}
 
 
-async def _trial(request: Request, dry_run: DryRun = False) -> bool:
-    # Known before the body is read: what is wrong with that harms nothing where it is only tried
-    # out.
-    request.state.trial = dry_run
+# Known before the body is read: an invalid body of a dry run is not worth an audit entry.
+async def _dry_run(request: Request, dry_run: DryRun = False) -> bool:
+    context_of(request.scope).is_dry_run = dry_run
     return dry_run
-
-
-async def _asked(
-    request: Request, dry_run: Annotated[bool, Depends(_trial)], document: Document
-) -> SubmissionRequest:
-    return SubmissionRequest(document, dry_run, request.app.state.database, request.app.state.settings)
-
-
-Submitted = Annotated[SubmissionRequest, Depends(_asked)]
 
 
 @router.post(
@@ -134,18 +119,18 @@ Submitted = Annotated[SubmissionRequest, Depends(_asked)]
     status_code=201,
     responses={
         200: {"model": Plan, "description": "With `dry_run`: the plan."},
-        201: {
-            "headers": {"Location": {"description": "URL of the experiment.", "schema": {"type": "string"}}}
-        },
+        201: CREATED,
         **responses(400, 413, 415, 422),
     },
     openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
     summary="Submit an experiment",
 )
-async def submit(
+def submit(
     principal: Submitter,
-    submitted: Submitted,
-    request: Request,
+    facts: Audit,
+    dry_run: Annotated[bool, Depends(_dry_run)],
+    document: Document,
+    state: AppStateDep,
     response: Response,
     wake: Wake,
     idempotency_key: IdempotencyKey = None,
@@ -153,24 +138,22 @@ async def submit(
     """Validate a specification, or a preset with overrides, and queue its runs: each arm of the
     sweep with each seed.
     """
-    if submitted.dry_run:
+    if dry_run:
         response.status_code = 200
-        return await run_in_threadpool(submitted.foresee, principal)
-    intake: SubmissionBatcher = request.app.state.intake
+        return service_plan(document.value, state.database, state.settings, principal)
     with span("submit"):
-        order = await run_in_threadpool(submitted.order, principal, idempotency_key)
-        answer = await intake.store(Submission(order, partial(audit_trail.of, request)))
-    request.state.noted = True
-    queue = order.spec.execution.queue
-    log.info("experiment submitted", experiment_id=answer.id, queue=queue)
+        spec, provenance = specification(document.value, state.database, state.settings, principal.sees)
+        request_hash = document.digest if idempotency_key else None
+        new = new_submission(principal, spec, provenance, idempotency_key, request_hash)
+        answer, _ = create_experiment(state.database, new, facts)
     response.headers["Location"] = f"{router.prefix}/{answer.id}"
-    wake(queue)
+    wake(spec.execution.queue)
     return answer
 
 
 @router.get("", responses=responses(422), summary="List experiments")
 def read_experiments(
-    wanted: Wanted, database: Store, limit: Limit = 50, cursor: Cursor = None
+    wanted: Wanted, database: DatabaseDep, limit: Limit = 50, cursor: Cursor = None
 ) -> ExperimentPage:
     """Return experiments, newest first; administrators see those of all owners."""
     with database.reading() as session:
@@ -182,7 +165,178 @@ def read_experiments(
 
 
 @router.get("/{experiment_id}", responses=responses(404, 422), summary="Read an experiment")
-def read_experiment(principal: Reader, experiment_id: ExperimentId, database: Store) -> Experiment:
+def read_experiment(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Experiment:
     """Return an experiment with status, progress, arms, specification and provenance."""
     with database.reading() as session:
         return experiment_answer(session, experiments.find(session, experiment_id, principal.sees))
+
+
+@router.patch(
+    "/{experiment_id}",
+    responses=responses(400, 404, 413, 415, 422),
+    openapi_extra=body_of("ExperimentEdit"),
+    summary="Edit name, tags or priority",
+)
+def edit(
+    principal: Submitter, experiment_id: ExperimentId, document: Document, database: DatabaseDep, facts: Audit
+) -> Experiment:
+    """Change the given fields of an experiment.
+
+    A new priority applies to all of its runs, including later retries.
+    """
+    changes = validate(ExperimentEdit, document.value)
+    return _change(
+        database,
+        principal,
+        facts,
+        experiment_id,
+        lambda session, id: experiments.edit(
+            session, id, name=changes.name, tags=changes.tags, priority=changes.priority
+        ),
+    )
+
+
+@router.post("/{experiment_id}/cancel", responses=responses(404, 409, 422), summary="Cancel")
+def cancel(
+    principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit
+) -> Experiment:
+    """Cancel unfinished runs; runs in progress stop at their next round boundary.
+
+    Idempotent; 409 if all runs have finished.
+    """
+    return _change(database, principal, facts, experiment_id, experiments.cancel)
+
+
+@router.post("/{experiment_id}/pause", responses=responses(404, 409, 422), summary="Pause")
+def pause(
+    principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit
+) -> Experiment:
+    """Pause until `resume`; runs in progress stop at their next round boundary.
+
+    Idempotent; 409 if all runs are finished or stopping.
+    """
+    return _change(database, principal, facts, experiment_id, experiments.pause)
+
+
+@router.post("/{experiment_id}/resume", responses=responses(404, 409, 422), summary="Resume")
+def resume(
+    principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit, wake: Wake
+) -> Experiment:
+    """Queue paused runs again; each continues exactly where it stopped.
+
+    Idempotent; 409 if all runs are finished or stopping.
+    """
+    answer = _change(database, principal, facts, experiment_id, experiments.resume)
+    wake(answer.specification["execution"]["queue"])
+    return answer
+
+
+@router.post("/{experiment_id}/retry", responses=responses(404, 409, 422), summary="Retry")
+def retry(
+    principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit, wake: Wake
+) -> Experiment:
+    """Queue failed and cancelled runs again, from their last checkpoints.
+
+    Idempotent; 409 if there is nothing to retry.
+    """
+    answer = _change(database, principal, facts, experiment_id, experiments.retry)
+    wake(answer.specification["execution"]["queue"])
+    return answer
+
+
+@router.post(
+    "/{experiment_id}/extend",
+    responses=responses(400, 404, 409, 413, 415, 422),
+    openapi_extra=body_of("ExperimentExtension"),
+    summary="Extend by rounds or seeds",
+)
+def extend(
+    principal: Submitter,
+    experiment_id: ExperimentId,
+    document: Document,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    facts: Audit,
+    wake: Wake,
+) -> Experiment:
+    """Add rounds or seeds to an experiment.
+
+    Runs continue from their checkpoints, bit-identical to runs of the full length.
+
+    Idempotent; 409 if completed rounds depend on the total number of rounds, for a search, or if
+    all runs have failed or were cancelled. The provenance lists the `extensions`.
+    """
+    wanted = validate(ExperimentExtension, document.value)
+
+    def measure(spec: ExperimentSpec) -> Sequence[int]:
+        refuse_excess(spec, ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters))
+        return memory_needed(spec)
+
+    def change(session: Session, id: str) -> ExperimentRecord:
+        more, made_with = wanted.seeds or (), code()
+        return extension.extend(
+            session,
+            id,
+            rounds=wanted.rounds,
+            seeds=more,
+            measure=measure,
+            key_id=principal.key_id,
+            made_with=made_with,
+        )
+
+    answer = _change(database, principal, facts, experiment_id, change)
+    wake(answer.specification["execution"]["queue"])
+    return answer
+
+
+@router.delete("/{experiment_id}", status_code=204, responses=responses(404, 422), summary="Delete")
+def delete(principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit) -> None:
+    """Remove an experiment with its rows, whatever its status, and its files soon after.
+
+    A worker that has one of its runs drops it at its next commit.
+    """
+    with database.transaction() as session:
+        experiments.find(session, experiment_id, principal.sees)
+        experiments.delete(session, experiment_id)
+        audit.record(session, facts, experiment_id)
+
+
+@imports_router.post(
+    "",
+    status_code=201,
+    responses={
+        200: {"model": Experiment, "description": "The file was already imported as this experiment."},
+        201: CREATED,
+        **responses(400, 413, 415, 422),
+    },
+    openapi_extra=body_of("ResultsFile"),
+    summary="Import results",
+)
+def import_results(
+    principal: Submitter,
+    facts: Audit,
+    document: Document,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    response: Response,
+) -> Experiment:
+    """Import a file written by `fedq export --to fedq` as a finished experiment with all its
+    results.
+
+    It can be read, compared and drawn like any other experiment. It has no models and checkpoints,
+    so `retry` and `extend` return 409. Importing the same file again returns the same experiment.
+    """
+    answer, is_new = create_experiment(database, new_import(document.value, settings, principal), facts)
+    response.status_code = 201 if is_new else 200
+    response.headers["Location"] = f"{router.prefix}/{answer.id}"
+    return answer
+
+
+def _change(
+    database: Database, principal: Principal, facts: AuditFacts, experiment_id: str, change: Change
+) -> Experiment:
+    with database.transaction() as session:
+        experiments.find(session, experiment_id, principal.sees)
+        record = change(session, experiment_id)
+        audit.record(session, facts, experiment_id)
+        return experiment_answer(session, record)

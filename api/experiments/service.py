@@ -1,71 +1,100 @@
-"""Submissions that wait at the same moment are stored together: a transaction costs about as much
-for many as for one.
+"""Functions of the resource: read a submission, create, estimate, and answer.
 
-One group is stored at a time. What comes meanwhile waits, and is the next; what comes while nothing
-is being stored goes at once. Each is answered after the commit that it is part of. What would keep
-the others of a group waiting, or fail them, is stored by itself.
-
-Uploaded data sets in a document, described by their ids: what is stored and run names the very
-content.
-
-What `POST /v1/experiments` takes: a specification, or a preset with overrides.
+`create_experiment` creates submissions, reproductions and imports alike.
 """
 
 import re
-from asyncio import Future, Task, create_task, get_running_loop, shield
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import Context
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fastapi.concurrency import run_in_threadpool
+import structlog
 from pydantic import BaseModel, ConfigDict
 
-from api.experiments.responses import experiment_answer
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
 from fedcore import presets
-from fedcore.errors import FedcoreError, PresetNotFoundError, ResourceNotFoundError, SpecificationError
+from fedcore.errors import PresetNotFoundError, ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import Principal
-from fedcore.platform.store import Database, Session, audit, datasets, experiments
-from fedcore.platform.store.audit import AuditEvent
-from fedcore.platform.store.database import wait_briefly
-from fedcore.platform.store.experiments import CreatedExperiment, NewExperiment
+from fedcore.platform.store import (
+    Database,
+    Session,
+    Status,
+    audit,
+    datasets,
+    experiments,
+    progress,
+    quotas,
+    reproductions,
+    search,
+    service_metrics,
+    wait_reasons,
+    workers,
+)
+from fedcore.platform.store.audit import AuditFacts
+from fedcore.platform.store.experiments import IMPORTED, NewExperiment
+from fedcore.platform.store.progress import ArmPoint, RunProgress
+from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.platform.tracing import traceparent
 from fedcore.platform.version import commit, release
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.digest import specification_sha256
 from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
 from fedcore.spec.sweep import JOINT
-from fedq.planning.estimates import memory_needed
-from fedq.schemas import Experiment, Flaw
+from fedq.planning.estimates import memory_needed, plan
+from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Flaw, Plan, Progress
 
-MOST_RUNS = 20
-"""More are stored by themselves: they take longer than a group should."""
-MOST_AT_ONCE = 64
-LOCK_TIMEOUT_MS = 500
-"""A group gives up waiting for a lock after this: one of them needs it, and the others do not."""
+REPRODUCES = "reproduces"
+"""Entry of a reproduction's provenance: the id of the original."""
+PRESET_ENTRIES = ("preset", "preset_version", "overrides")
+"""Entries of a provenance that name the preset of the experiment."""
 
-
-class Submission(NamedTuple):
-    """What is to be stored for a request."""
-
-    order: NewExperiment
-    deed: Callable[[str], AuditEvent]
-    """What the audit log is to say, by the id of the experiment."""
+log = structlog.stdlib.get_logger("fedq.api")
 
 
-Outcome = Experiment | FedcoreError
+class PresetSubmission(BaseModel):
+    """A preset by name, with changes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    preset: str
+    """Its name, as `GET /v1/presets` lists it."""
+    overrides: dict[str, Any] = {}
+    """Merged into the preset's specification: blocks merge, null removes, anything else replaces; a
+    block whose `kind` changes is replaced whole.
+    """
 
 
-def order_of(
+class CreatedAnswer(NamedTuple):
+    """Result of `create_experiment`."""
+
+    experiment: Experiment
+    is_new: bool
+    """False if the same request created it before."""
+
+
+def create_experiment(database: Database, new: NewExperiment, facts: AuditFacts) -> CreatedAnswer:
+    """Store an experiment and its audit entry in one transaction.
+
+    Raises IdempotencyError, QuotaError and SpecificationError, as `experiments.create`.
+    """
+    with database.transaction() as session:
+        record, is_new = experiments.create(session, new)
+        audit.record(session, facts, record.id)
+        answer = experiment_answer(session, record)
+    log.info("experiment submitted", experiment_id=record.id, queue=new.spec.execution.queue)
+    return CreatedAnswer(answer, is_new)
+
+
+def new_submission(
     principal: Principal,
     spec: ExperimentSpec,
     provenance: Mapping[str, Any],
     idempotency_key: str | None,
     request_hash: str | None,
 ) -> NewExperiment:
-    """What the store is asked for, for whoever asks, in the trace of the request."""
+    """Return an experiment whose runs are queued, in the trace of the request."""
     return NewExperiment(
         spec,
         owner=principal.owner,
@@ -78,77 +107,165 @@ def order_of(
     )
 
 
-class _BatchAbortedError(Exception):
-    """Nothing of a group was stored: each is to be stored by itself."""
+def new_reproduction(
+    database: Database,
+    settings: Settings,
+    principal: Principal,
+    original_id: str,
+    idempotency_key: str | None,
+) -> NewExperiment:
+    """Return the same experiment again, each run with the engine of the original.
 
-
-class SubmissionBatcher:
-    """Stores submissions. Belongs to one event loop; changes in place."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._waiting: deque[tuple[Submission, Future[Outcome]]] = deque()
-        self._storing: Task[None] | None = None
-
-    async def store(self, submission: Submission) -> Experiment:
-        """The experiment, once it is on disk; raises what `experiments.create` does."""
-        if submission.order.runs <= MOST_RUNS:
-            try:
-                return await self._together(submission)
-            except _BatchAbortedError:
-                pass
-        return await run_in_threadpool(self._by_itself, submission)
-
-    async def _together(self, submission: Submission) -> Experiment:
-        stored: Future[Outcome] = get_running_loop().create_future()
-        self._waiting.append((submission, stored))
-        if self._storing is None or self._storing.done():
-            # In a context of its own: what it does is part of no request's log lines and trace.
-            self._storing = create_task(self._store_waiting(), context=Context())
-        return _answer(await shield(stored))
-
-    async def _store_waiting(self) -> None:
-        while self._waiting:
-            group = [self._waiting.popleft() for _ in range(min(MOST_AT_ONCE, len(self._waiting)))]
-            try:
-                outcomes = await run_in_threadpool(self._store_group, [submission for submission, _ in group])
-            except Exception as error:
-                for _, stored in group:
-                    stored.set_exception(error)
-            else:
-                for (_, stored), outcome in zip(group, outcomes, strict=True):
-                    stored.set_result(outcome)
-
-    def _store_group(self, submissions: Sequence[Submission]) -> list[Outcome]:
-        with self._database.transaction() as session:
-            # An error in the commit is none of these: what was asked to be committed may be there,
-            # and is not stored again.
-            try:
-                wait_briefly(session, LOCK_TIMEOUT_MS)
-                return _store(session, submissions)
-            except Exception as error:
-                raise _BatchAbortedError from error
-
-    def _by_itself(self, submission: Submission) -> Experiment:
-        with self._database.transaction() as session:
-            (outcome,) = _store(session, [submission])
-            return _answer(outcome)
-
-
-def _store(session: Session, submissions: Sequence[Submission]) -> list[Outcome]:
-    made = experiments.create_all(session, [submission.order for submission in submissions])
-    pairs = zip(submissions, made, strict=True)
-    audit.record(
-        session,
-        *(submission.deed(one.record.id) for submission, one in pairs if isinstance(one, CreatedExperiment)),
+    Raises ResourceNotFoundError, and StateConflictError unless the original has succeeded.
+    """
+    with database.reading() as session:
+        original = experiments.find(session, original_id, principal.sees)
+        engines = reproductions.engine_choices(session, original_id)
+    if original.status is not Status.SUCCEEDED:
+        raise StateConflictError(
+            f"{original.id} is {original.status}; only succeeded experiments can be reproduced"
+        )
+    spec, provenance = specification(original.spec, database, settings, principal.sees)
+    inherited = dict(original.provenance)
+    if IMPORTED in inherited:
+        origin = experiments.origin(inherited)
+        inherited = {name: origin[name] for name in PRESET_ENTRIES if name in origin}
+    new = new_submission(
+        principal,
+        spec,
+        inherited | provenance | {REPRODUCES: original.id},
+        idempotency_key,
+        f"reproduce {original.id}",
     )
-    return [one if isinstance(one, FedcoreError) else experiment_answer(session, *one) for one in made]
+    return replace(new, run_provenance=engines)
 
 
-def _answer(outcome: Outcome) -> Experiment:
-    if isinstance(outcome, FedcoreError):
-        raise outcome
-    return outcome
+def specification(
+    document: Any, database: Database, settings: Settings, owner: str | None = None
+) -> tuple[ExperimentSpec, dict[str, Any]]:
+    """Return the specification in `document`, with uploaded data sets resolved, and its provenance.
+
+    It may name data sets of `owner`, None: of anyone.
+
+    Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model
+    by an import path that no pattern in `settings` allows (it would run on a worker, and is not
+    imported here), and for specifications beyond the limits.
+    """
+    if not (isinstance(document, dict) and "preset" in document):
+        return _validated(document, database, settings, owner), code()
+    submission = validate(PresetSubmission, document)
+    try:
+        preset = presets.load(submission.preset)
+    except PresetNotFoundError as error:
+        raise InvalidDocumentError([Flaw(pointer="/preset", detail=str(error))]) from error
+    spec = _validated(
+        presets.override(preset.spec, submission.overrides), database, settings, owner, at="/overrides"
+    )
+    return spec, code() | {
+        "preset": preset.name,
+        "preset_version": preset.version,
+        "overrides": submission.overrides,
+    }
+
+
+def code() -> dict[str, Any]:
+    """Return the version of FedQ, for the provenance."""
+    return {"fedq": release(), "commit": commit()}
+
+
+def _validated(
+    document: Any, database: Database, settings: Settings, owner: str | None, at: str = ""
+) -> ExperimentSpec:
+    spec = validate(ExperimentSpec, describe(document, database, owner, at), at)
+    try:
+        check_allowed_models(spec, settings.models_allowed)
+        refuse_excess(spec, ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters))
+    except SpecificationError as error:
+        raise SpecificationError(at + error.pointer, error.detail) from error
+    return spec
+
+
+def service_plan(document: Any, database: Database, settings: Settings, principal: Principal) -> Plan:
+    """Return the plan of a submission: sizes, and the time, workers and warnings of the service as
+    it is now.
+    """
+    spec, _ = specification(document, database, settings, principal.sees)
+    return add_service_estimates(plan(spec), spec, database, settings, principal)
+
+
+def add_service_estimates(
+    wanted: Plan, spec: ExperimentSpec, database: Database, settings: Settings, principal: Principal
+) -> Plan:
+    """Return the plan of `spec` with its time, its workers and its warnings."""
+    queue, seen_s = spec.execution.queue, settings.seen_seconds
+    with database.reading() as session:
+        obstacles = wait_reasons.obstacles(session, queue, wanted.memory_bytes, seen_s)
+        excess = quotas.violations(session, principal.key_id, wanted.runs)
+        serving = sum(queue in worker.queues for worker in workers.alive(session, seen_s))
+        step_s = service_metrics.seconds_per_step(session, wanted.specification, principal.sees)
+    return wanted.model_copy(
+        update={"warnings": [*obstacles, *excess], "workers": serving, "seconds": _seconds(wanted, step_s)}
+    )
+
+
+def _seconds(wanted: Plan, step_s: float | None) -> float | None:
+    if step_s is None:
+        return None
+    played = wanted.search.rounds / wanted.rounds if wanted.search else 1.0
+    return step_s * wanted.local_steps * played
+
+
+def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
+    """Return an experiment with its progress and arms."""
+    rounds, points = progress.overview(session, record.id)
+    last = search.last(session, record.id) if record.spec.get("search") else {}
+    summary = summary_answer(record, rounds)
+    arms = [_arm(point, last.get(point.arm)) for point in points]
+    return Experiment(**_fields(summary), arms=arms, specification=record.spec, provenance=made_from(record))
+
+
+def made_from(record: ExperimentRecord) -> dict[str, Any]:
+    """Return an experiment's provenance, and the digest of its specification as it is now."""
+    return record.provenance | {"specification_sha256": specification_sha256(record.spec)}
+
+
+def summary_answer(record: ExperimentRecord, rounds: RunProgress) -> ExperimentSummary:
+    """Return an experiment as listed."""
+    return ExperimentSummary(
+        id=record.id,
+        name=record.name,
+        description=record.description,
+        tags=record.tags,
+        status=record.status,
+        priority=record.priority,
+        owner=record.owner,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        error=record.error,
+        progress=_progress(rounds),
+    )
+
+
+def _arm(point: ArmPoint, last: search.ArmStanding | None) -> ArmSummary:
+    judged = {} if last is None else {"rung": last.round, "value": last.value, "verdict": last.verdict}
+    return ArmSummary(index=point.arm, name=point.name, settings=point.settings, **judged)
+
+
+def _progress(rounds: RunProgress) -> Progress:
+    fraction = rounds.done / rounds.rounds if rounds.rounds else 1.0
+    return Progress(
+        rounds_done=rounds.done,
+        rounds_total=rounds.rounds,
+        fraction=fraction,
+        runs=rounds.runs,
+        eta_s=rounds.eta_s,
+    )
+
+
+def _fields(answer: ExperimentSummary) -> dict[str, Any]:
+    return {name: getattr(answer, name) for name in ExperimentSummary.model_fields}
 
 
 _Change = Callable[[Any, str], Any]
@@ -156,11 +273,10 @@ _PART = re.compile(r"problem\.dataset\.(id|content)(\.|$)")
 
 
 def describe(document: Any, database: Database, owner: str | None = None, at: str = "") -> Any:
-    """`document`, which stands at the pointer `at` of the body, with the `content` of each uploaded
-    data set it names.
+    """Return `document` with the `content` of each uploaded data set that it names.
 
-    Raises SpecificationError for an id that there is not, or not among the data sets of `owner`
-    where one is given. What is wrong in other ways is left for the validation to find.
+    `at` is its pointer in the body. Raises SpecificationError for an id that does not exist, or not
+    among the data sets of `owner` if given. All other errors are left to validation.
     """
 
     def dataset(block: Any, pointer: str) -> Any:
@@ -199,7 +315,7 @@ def _refuse_parts(block: Any, pointer: str) -> None:
 
 
 def _changed(block: Any, changes: dict[str, _Change], pointer: str) -> Any:
-    """A copy of `block` with these of its fields changed, if it is a block and has them."""
+    """Return a copy of `block` with these fields changed, if it is a mapping that has them."""
     if not isinstance(block, dict):
         return block
     changed = {
@@ -225,62 +341,3 @@ def _content(dataset_id: Any, pointer: str, database: Database, owner: str | Non
             return datasets.find(session, str(dataset_id), owner).content
     except ResourceNotFoundError as error:
         raise datasets.unknown(pointer, str(dataset_id)) from error
-
-
-class PresetSubmission(BaseModel):
-    """A preset by name, with changes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    preset: str
-    """Its name, as `GET /v1/presets` lists it."""
-    overrides: dict[str, Any] = {}
-    """Merged into the preset's specification: blocks merge, null removes, anything else replaces; a
-    block whose `kind` changes is replaced whole.
-    """
-
-
-def specification(
-    document: Any, database: Database, settings: Settings, owner: str | None = None
-) -> tuple[ExperimentSpec, dict[str, Any]]:
-    """The specification that `document` submits, its uploaded data sets described, and where it
-    came from, for the provenance.
-
-    It may name the data sets of `owner`, or of anybody where none is given.
-
-    Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model
-    by an import path that none of the patterns in `settings` covers (it would run on a worker, and
-    is not imported here), and for what is larger than they allow.
-    """
-    if not (isinstance(document, dict) and "preset" in document):
-        return _validated(document, database, settings, owner), code()
-    submission = validate(PresetSubmission, document)
-    try:
-        preset = presets.load(submission.preset)
-    except PresetNotFoundError as error:
-        raise InvalidDocumentError([Flaw(pointer="/preset", detail=str(error))]) from error
-    spec = _validated(
-        presets.override(preset.spec, submission.overrides), database, settings, owner, at="/overrides"
-    )
-    return spec, code() | {
-        "preset": preset.name,
-        "preset_version": preset.version,
-        "overrides": submission.overrides,
-    }
-
-
-def code() -> dict[str, Any]:
-    """Which FedQ this is."""
-    return {"fedq": release(), "commit": commit()}
-
-
-def _validated(
-    document: Any, database: Database, settings: Settings, owner: str | None, at: str = ""
-) -> ExperimentSpec:
-    spec = validate(ExperimentSpec, describe(document, database, owner, at), at)
-    try:
-        check_allowed_models(spec, settings.models_allowed)
-        refuse_excess(spec, ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters))
-    except SpecificationError as error:
-        raise SpecificationError(at + error.pointer, error.detail) from error
-    return spec

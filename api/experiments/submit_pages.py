@@ -1,5 +1,5 @@
-"""`/submit`: a form and a YAML editor, begun from an example, a preset, or an experiment that there
-is.
+"""`/submit`: a form and a YAML editor that start from an example, a preset or an existing
+experiment.
 """
 
 import json
@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel
 
 from api.http.authentication import Submitter
-from api.http.dependencies import Store, printable
+from api.http.dependencies import DatabaseDep, printable
 from api.web.rendering import page
 from fedcore import presets
 from fedcore.data.datasets import Uploaded
 from fedcore.platform.store import Database, experiments
-from fedcore.presets import Preset
+from fedcore.presets import PresetSpec
 from fedcore.spec import ExperimentSpec, stored_spec, yaml_documents
 
 EXAMPLE = """\
@@ -47,19 +47,19 @@ class Start(NamedTuple):
 
     text: str
     origin: str | None = None
-    """Where it is from, in words."""
-    preset: Preset | None = None
+    """Origin, in words."""
+    preset: PresetSpec | None = None
 
 
 class PresetOption(NamedTuple):
-    """A preset that can be begun from."""
+    """A preset to start from."""
 
     name: str
     title: str
     sheet: str
     runs: int
     rounds: int
-    """Of each run."""
+    """Rounds of each run."""
     words: str
     """Text that the search box matches, in lower case."""
 
@@ -68,14 +68,11 @@ class PresetOption(NamedTuple):
 def write(
     request: Request,
     principal: Submitter,
-    database: Store,
+    database: DatabaseDep,
     preset: Name = None,
     experiment: Annotated[Name, Query(alias="from", max_length=200)] = None,
 ) -> Response:
-    """The page.
-
-    It writes through `POST /v1/experiments` alone, by which it has what is typed checked, too.
-    """
+    """Return the page; it checks and submits through `POST /v1/experiments` only."""
     start = _start(database, principal.sees, preset, experiment)
     known = start.preset and {"name": start.preset.name, "specification": start.preset.spec}
     return page(
@@ -91,11 +88,11 @@ def write(
 
 @cache
 def choices() -> tuple[PresetOption, ...]:
-    """All presets; they are the same for the life of the process."""
+    """Return all presets."""
     return tuple(_choice(presets.load(name)) for name in presets.names())
 
 
-def _choice(preset: Preset) -> PresetOption:
+def _choice(preset: PresetSpec) -> PresetOption:
     spec = ExperimentSpec.model_validate(preset.spec)
     kinds = f"{spec.problem.dataset.kind} {spec.algorithm.kind}"
     words = f"{preset.name} {preset.title} {preset.source} {kinds}".lower()
@@ -117,8 +114,8 @@ def _start(database: Database, owner: str | None, preset: str | None, experiment
 
 
 def _brief(value: Any) -> Any:
-    """A specification, or a part of one, as somebody would have written it: without defaults, and
-    without what is known of uploads.
+    """Return a specification, or a part of one, as a person would write it: without defaults and
+    without the content of uploads.
     """
     match value:
         case BaseModel():

@@ -1,6 +1,5 @@
 """The audit log: changes are recorded in their own transaction, refused attempts afterwards."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 import structlog
@@ -8,44 +7,28 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedcore.platform.access import Principal
-from fedcore.platform.store import Database, Session, audit
-from fedcore.platform.store.audit import AuditEvent
+from api.http.dependencies import context_of
+from fedcore.platform.store import Database, audit
+from fedcore.platform.store.audit import AuditFacts
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 FORBIDDEN = frozenset({401, 403, 429})
-MOST_CHARACTERS = 200
+MAX_TARGET_CHARACTERS = 200
 
 log = structlog.stdlib.get_logger("fedq.api")
 
 
-Noting = Callable[[Session, str], None]
+async def _facts(request: Request) -> AuditFacts:
+    return _facts_of(request.scope, request.scope["route"].status_code or 200)
 
 
-def of(request: Request, target: str) -> AuditEvent:
-    """A change to `target` that this request makes, to be recorded in the transaction that makes
-    it.
-    """
-    return _entry(request.scope, target, request.scope["route"].status_code or 200)
-
-
-async def _note(request: Request) -> Noting:
-    """Call it with the session of the change and the id of what was changed."""
-
-    def note(session: Session, target: str) -> None:
-        audit.record(session, of(request, target))
-        request.state.noted = True
-
-    return note
-
-
-Note = Annotated[Noting, Depends(_note)]
+# After the principal among an endpoint's parameters: it is part of the facts.
+Audit = Annotated[AuditFacts, Depends(_facts)]
+"""Facts of a change, to be recorded in its transaction: `audit.record(session, facts, id)`."""
 
 
 class AuditFailuresMiddleware:
-    """Middleware that notes changes which a known key asked for and which were refused, or
-    failed.
-    """
+    """Middleware that records changes that a known key requested and that were refused or failed."""
 
     def __init__(self, app: ASGIApp, database: Database) -> None:
         self._app, self._database = app, database
@@ -66,33 +49,30 @@ class AuditFailuresMiddleware:
         try:
             await self._app(scope, receive, watch)
         finally:
-            state = scope.get("state", {})
-            # What is only tried out changes nothing, whatever is said of it; but nobody tries out
-            # what he may not do.
-            harmless = state.get("trial", False) and status not in FORBIDDEN
-            if status >= 400 and "principal" in state and "noted" not in state and not harmless:
-                await run_in_threadpool(
-                    self._write, _entry(scope, next(iter(scope.get("path_params", {}).values()), ""), status)
-                )
+            context = context_of(scope)
+            # A dry run changes nothing, but nobody makes one without permission.
+            is_harmless = context.is_dry_run and status not in FORBIDDEN
+            if status >= 400 and context.principal is not None and not is_harmless:
+                target = next(iter(scope.get("path_params", {}).values()), "")
+                await run_in_threadpool(self._write, _facts_of(scope, status), target)
 
-    def _write(self, deed: AuditEvent) -> None:
+    def _write(self, facts: AuditFacts, target: str) -> None:
         try:
             with self._database.transaction() as session:
-                audit.record(session, deed)
+                audit.record(session, facts, target.replace("\0", "?")[:MAX_TARGET_CHARACTERS])
         except Exception:
             # It was refused all the same, and the request is in the log.
-            log.exception("a refusal was not noted", action=deed.action)
+            log.exception("refused attempt not recorded", action=facts.action)
 
 
-def _entry(scope: Scope, target: str, status: int) -> AuditEvent:
-    principal: Principal = scope["state"]["principal"]
-    client = scope.get("client")
-    return AuditEvent(
+def _facts_of(scope: Scope, status: int) -> AuditFacts:
+    context, client = context_of(scope), scope.get("client")
+    assert context.principal is not None
+    return AuditFacts(
         action=f"{scope['method']} {scope['route'].path}",
-        target=target.replace("\0", "?")[:MOST_CHARACTERS],
         status=status,
-        owner=principal.owner,
-        key_id=principal.key_id,
+        owner=context.principal.owner,
+        key_id=context.principal.key_id,
         address=client[0] if client else "",
-        request_id=scope["state"].get("request_id", ""),
+        request_id=context.request_id,
     )

@@ -1,15 +1,13 @@
 """Authentication: the API key of a request or of a browser's cookie, and the scopes it has."""
 
 import time
-from asyncio import Task, create_task, shield
-from contextvars import Context
 from typing import Annotated, NamedTuple
 
 from fastapi import Depends, Request, Response, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
-from api.http.rate_limit import RateLimiter
+from api.http.dependencies import context_of, state_of
 from fedcore.errors import AuthenticationError, ForbiddenError
 from fedcore.platform.access import Principal, Scope, Token
 from fedcore.platform.store import Database, keys
@@ -19,9 +17,9 @@ LASTS_S = 30 * 24 * 3600
 
 
 def key_of(request: Request) -> str | None:
-    """The key that the request's cookie holds.
+    """Return the key in the request's cookie.
 
-    Raises ForbiddenError where a foreign page makes it send what changes something.
+    Raises ForbiddenError if a foreign page makes the browser send a change.
     """
     key = request.cookies.get(_name(request))
     if key is not None and request.method not in READING:
@@ -30,7 +28,7 @@ def key_of(request: Request) -> str | None:
 
 
 def hold_same_origin(request: Request) -> None:
-    """Raises ForbiddenError unless the browser says that a page of this service sends this."""
+    """Raise ForbiddenError unless the browser says that a page of this service sends this."""
     if not _same_origin(request):
         raise ForbiddenError(
             "cookies are accepted from pages of this service only; programs send their key as `Authorization:"
@@ -39,21 +37,21 @@ def hold_same_origin(request: Request) -> None:
 
 
 def keep(request: Request, response: Response, token: Token) -> None:
-    """Have the browser send this key from now on, to this service alone, and show it to no
-    script.
-    """
+    """Store the key in a cookie of this service that no script can read."""
     response.set_cookie(
         _name(request), token.text, max_age=LASTS_S, secure=_secure(request), httponly=True, samesite="strict"
     )
 
 
 def drop(request: Request, response: Response) -> None:
-    """Have the browser forget the key."""
+    """Delete the cookie."""
     response.delete_cookie(_name(request), secure=_secure(request), httponly=True, samesite="strict")
 
 
 def _name(request: Request) -> str:
-    """By port: cookies, unlike origins, are the same for all services of a host."""
+    """Return the name of the cookie. It contains the port, since cookies are shared by all services
+    of a host.
+    """
     return f"fedq-{request.url.port or (443 if _secure(request) else 80)}"
 
 
@@ -62,9 +60,10 @@ def _secure(request: Request) -> bool:
 
 
 def _same_origin(request: Request) -> bool:
-    """By what no script can set.
+    """Return whether the request comes from a page of this service, by headers that no script can
+    set.
 
-    Browsers leave `Sec-Fetch-Site` out where plain HTTP goes over a network.
+    Browsers omit `Sec-Fetch-Site` for plain HTTP over a network.
     """
     site = request.headers.get("sec-fetch-site")
     if site is not None:
@@ -74,8 +73,8 @@ def _same_origin(request: Request) -> bool:
 
 
 REMEMBERED_S = 2.0
-"""A key that was found valid is taken for valid this long: so long its revocation may take to reach
-every process.
+"""A valid key is remembered this long, so a revocation takes up to this long to reach every
+process.
 """
 MAX_REMEMBERED = 10_000
 
@@ -96,7 +95,7 @@ class _Known(NamedTuple):
 
 
 class KeyAuthenticator:
-    """Verifies keys, and remembers for a moment those it found valid.
+    """Verifies keys, and remembers valid ones for a moment.
 
     Belongs to one event loop; changes in place.
     """
@@ -104,42 +103,23 @@ class KeyAuthenticator:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: dict[str, _Known] = {}
-        self._asking: dict[str, Task[Principal]] = {}
 
-    async def recognise(self, token: Token) -> Principal:
-        """Whose key this is, by the database, or by what it said a moment ago.
-
-        Raises AuthenticationError.
-        """
-        known, now = self._known.get(token.digest), time.monotonic()
-        if known is None or known.until <= now:
-            return await shield(self._ask(token))
-        if known.until - now < REMEMBERED_S / 2:
-            # Asked about before that is needed, a key that is in use keeps nobody waiting.
-            self._ask(token)
-        return known.principal
+    async def authenticate(self, token: Token) -> Principal:
+        """Return the owner and scope of a key; raises AuthenticationError."""
+        # An answer from before `forget` must not be remembered after it.
+        remembered, now = self._known, time.monotonic()
+        known = remembered.get(token.digest)
+        if known is not None and known.until > now:
+            return known.principal
+        principal = await run_in_threadpool(self._verify, token)
+        if len(remembered) >= MAX_REMEMBERED:
+            remembered.clear()
+        remembered[token.digest] = _Known(now + REMEMBERED_S, principal)
+        return principal
 
     def forget(self) -> None:
-        """Ask the database about every key again: one was revoked."""
-        # What is being answered just now goes into the old ones.
-        self._known, self._asking = {}, {}
-
-    def _ask(self, token: Token) -> Task[Principal]:
-        """Verify a key, once for all who show it meanwhile."""
-        known, asking, until = self._known, self._asking, time.monotonic() + REMEMBERED_S
-
-        def note(answer: Task[Principal]) -> None:
-            asking.pop(token.digest, None)
-            if len(known) >= MAX_REMEMBERED:
-                known.clear()
-            if not answer.cancelled() and answer.exception() is None:
-                known[token.digest] = _Known(until, answer.result())
-
-        if token.digest not in asking:
-            # In a context of its own: it is part of no request's log lines and trace.
-            asking[token.digest] = create_task(run_in_threadpool(self._verify, token), context=Context())
-            asking[token.digest].add_done_callback(note)
-        return asking[token.digest]
+        """Verify every key again: one was edited or revoked."""
+        self._known = {}
 
     def _verify(self, token: Token) -> Principal:
         with self._database.reading() as session:
@@ -151,23 +131,19 @@ class KeyAuthenticator:
 
 
 async def current_principal(request: Request, given: HTTPAuthorizationCredentials | None) -> Principal:
-    """Whoever sent the request.
+    """Return the owner of the key that the request carries.
 
-    Raises AuthenticationError, RateError, and ForbiddenError for what a foreign page makes a
-    browser send.
+    Raises AuthenticationError, RateError, and ForbiddenError for requests that a foreign page makes
+    a browser send.
     """
     key = key_of(request) if given is None else given.credentials
     if key is None:
         raise AuthenticationError("requires an API key in the header `Authorization: Bearer fq_...`")
-    request.state.principal = principal = await authenticate(request, Token.parse(key))
-    rates: RateLimiter = request.app.state.rates
-    await rates.take(principal.key_id)
+    state = state_of(request)
+    principal = await state.authenticator.authenticate(Token.parse(key))
+    context_of(request.scope).principal = principal
+    await state.rate_limiter.take(principal.key_id)
     return principal
-
-
-async def authenticate(request: Request, token: Token) -> Principal:
-    """Whose key this is; raises AuthenticationError."""
-    return await authenticator_of(request).recognise(token)
 
 
 async def require_scope(
@@ -175,7 +151,7 @@ async def require_scope(
     request: Request,
     given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Principal:
-    """Whoever sent the request, as `identify` has it, if their key has the scope that is needed.
+    """Return the `current_principal` if its key has the scope that is needed.
 
     Raises ForbiddenError otherwise.
     """
@@ -184,12 +160,6 @@ async def require_scope(
         if not principal.scope.covers(Scope(scope)):
             raise ForbiddenError(f"requires a key of scope `{scope}`; this key has `{principal.scope}`")
     return principal
-
-
-def authenticator_of(request: Request) -> KeyAuthenticator:
-    """The application's."""
-    doorkeeper: KeyAuthenticator = request.app.state.doorkeeper
-    return doorkeeper
 
 
 # First among an endpoint's parameters: what a stranger sends is not even read.

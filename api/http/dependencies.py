@@ -1,19 +1,36 @@
-"""Dependencies of endpoints: database, storage and settings, and parameters that are safe in a
+"""Dependencies of endpoints: the state of the application, and parameters that are safe in a
 query.
+
+`AppState` and `RequestContext` are all that modules share beside arguments.
 """
 
-import re
-from collections.abc import Callable
-from typing import Annotated
+from __future__ import annotations
 
+import re
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from anyio import CapacityLimiter
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 from fedcore.errors import ResourceNotFoundError
+from fedcore.platform.access import Principal
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
+
+if TYPE_CHECKING:
+    from api.datasets.service import UploadSlots
+    from api.events.feed import Feed
+    from api.events.routes import StreamLimit
+    from api.http.authentication import KeyAuthenticator
+    from api.http.metrics import Metrics
+    from api.http.rate_limit import RateLimiter
+    from api.results.pictures import DrawingGate
+    from api.webhooks.service import UrlValidator
 
 NO_NUL = r"^[^\x00]*$"
 """PostgreSQL stores no NUL, and so finds none."""
@@ -21,29 +38,78 @@ _NUMBER = re.compile(r"[-+]?[0-9.]+")
 """Reject numbers, which pydantic would interpret as seconds since 1970."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppState:
+    """Everything that the requests of one application share; `api.app.create_app` builds it."""
+
+    settings: Settings
+    database: Database
+    storage: Storage
+    authenticator: KeyAuthenticator
+    rate_limiter: RateLimiter
+    stream_limit: StreamLimit
+    feed: Feed
+    metrics: Metrics
+    wakeups: WakeupNotifier
+    url_validator: UrlValidator
+    drawing_gate: DrawingGate
+    upload_slots: UploadSlots
+    upload_gate: CapacityLimiter
+    """One data set is checked at a time: its arrays are in memory."""
+    document_gate: CapacityLimiter
+    """One large request body is handled at a time."""
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """Facts of one request that its errors, pages and audit entries need. Changes in place."""
+
+    request_id: str = ""
+    principal: Principal | None = None
+    """Owner of the API key, once it is verified."""
+    is_dry_run: bool = False
+    """True if the request changes nothing, whatever its outcome."""
+    yaml: str | None = None
+    """A YAML body, in which errors are located by line and column."""
+
+
 # Declared async so that FastAPI calls them at once instead of in a thread.
+async def app_state(request: Request) -> AppState:
+    """Return the state of the application."""
+    return state_of(request)
+
+
+def state_of(request: Request) -> AppState:
+    """Return the state of the application that serves a request."""
+    state: AppState = request.app.state.fedq
+    return state
+
+
+def context_of(scope: MutableMapping[str, Any]) -> RequestContext:
+    """Return the context of a request by its ASGI scope; the first call creates it."""
+    context: RequestContext = scope.setdefault("state", {}).setdefault("fedq", RequestContext())
+    return context
+
+
 async def _database(request: Request) -> Database:
-    database: Database = request.app.state.database
-    return database
+    return state_of(request).database
 
 
 async def _storage(request: Request) -> Storage:
-    storage: Storage = request.app.state.storage
-    return storage
+    return state_of(request).storage
 
 
 async def _settings(request: Request) -> Settings:
-    settings: Settings = request.app.state.settings
-    return settings
+    return state_of(request).settings
 
 
 async def _wake(request: Request) -> Callable[[str], None]:
-    wakeups: WakeupNotifier = request.app.state.wakeups
+    wakeups = state_of(request).wakeups
     return lambda queue: wakeups.notify([queue])
 
 
 def printable(identifier: str) -> str:
-    """An id that a query may be asked for; raises ResourceNotFoundError."""
+    """Return an id if it is safe in a query; raises ResourceNotFoundError."""
     if not identifier.isprintable():
         raise ResourceNotFoundError(f"not found: {identifier!r}")
     return identifier
@@ -55,9 +121,10 @@ def _no_number(text: str) -> str:
     return text
 
 
-Store = Annotated[Database, Depends(_database)]
-Files = Annotated[Storage, Depends(_storage)]
-Configuration = Annotated[Settings, Depends(_settings)]
+AppStateDep = Annotated[AppState, Depends(app_state)]
+DatabaseDep = Annotated[Database, Depends(_database)]
+StorageDep = Annotated[Storage, Depends(_storage)]
+SettingsDep = Annotated[Settings, Depends(_settings)]
 Wake = Annotated[Callable[[str], None], Depends(_wake)]
 """Wakes a worker of a queue; call it after the commit."""
 

@@ -7,12 +7,11 @@ from itertools import islice
 from math import isfinite
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from anyio import CapacityLimiter
 from fastapi import Depends, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ValidationError
 
-from api.http import source_positions
+from api.http.dependencies import context_of, state_of
 from api.http.problems import InvalidDocumentError, UnreadableBodyError
 from fedcore.errors import SpecificationError
 from fedcore.settings import Settings
@@ -22,21 +21,21 @@ from fedq.validation_errors import errors_of, join_pointer
 
 MAX_FLAWS = 100
 MAX_FIELDS = 10_000
-"""Of one block."""
+"""Maximum number of fields of one mapping."""
 SMALL_BYTES = 4_096
-"""JSON of this size is read in less time than it takes to hand it to a thread and back."""
+"""Parsing JSON up to this size takes less time than a switch to a thread and back."""
 LARGE_BYTES = 1 << 16
-"""Bodies above this size are handled one at a time; in larger YAML flaws have no lines, for which
-it would be read again.
+"""Bodies above this size are handled one at a time. In larger YAML, errors have no line and column,
+since that requires parsing it again.
 """
 MAX_VALUES = 2_000_000
-"""Keys and values: an import of 16 MiB has 1.4 million, the work of a million clients listed one by
-one a million.
+"""Maximum number of keys and values: an import of 16 MiB has 1.4 million, the work of a million
+clients listed individually a million.
 """
 BYTES_PER_VALUE = 8
-"""Where the operator allows larger bodies, they may have as many more values."""
+"""Larger bodies, if the operator allows them, may have proportionally more values."""
 MAX_YAML_PARTS = 500_000
-"""Keys, values and ends of blocks: PyYAML takes some 500 bytes for each."""
+"""Maximum number of keys, values and ends of blocks; PyYAML takes some 500 bytes for each."""
 JSON, YAML = "application/json", "application/yaml"
 MEDIA_TYPES = {JSON: JSON, YAML: YAML, "application/x-yaml": YAML, "text/yaml": YAML, "text/x-yaml": YAML}
 """Accepted values of Content-Type."""
@@ -51,12 +50,12 @@ class Parsed(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The same for documents that say the same."""
+        """Digest of the content, independent of its formatting."""
         return sha256(json.dumps(self.value, sort_keys=True).encode()).hexdigest()
 
 
 def choose_media_type(request: Request) -> str:
-    """`JSON` or `YAML`, as the Content-Type says; JSON where it says nothing."""
+    """Return `JSON` or `YAML` according to Content-Type (default: JSON)."""
     given = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if given not in MEDIA_TYPES:
         raise HTTPException(415, f"The body must be {JSON} or {YAML}, not {given}.")
@@ -64,8 +63,8 @@ def choose_media_type(request: Request) -> str:
 
 
 async def read(request: Request, media_type: str) -> bytes:
-    """The body. FastAPI's own limit would answer in plain text, so it is counted here."""
-    settings: Settings = request.app.state.settings
+    """Read the body, up to the limit of its type. FastAPI's own limit would answer in plain text."""
+    settings = state_of(request).settings
     limit, setting = (
         (settings.yaml_max_bytes, "YAML") if media_type == YAML else (settings.json_max_bytes, "JSON")
     )
@@ -86,10 +85,9 @@ async def read(request: Request, media_type: str) -> bytes:
 
 
 async def parse(request: Request) -> AsyncIterator[Parsed]:
-    """The body as a document.
+    """Parse the body.
 
-    While the request is handled no other with a large body is: what one of 16 MiB holds takes some
-    hundred megabytes.
+    Large bodies are handled one at a time: one of 16 MiB takes some hundred megabytes.
     """
     media_type = choose_media_type(request)
     body = await read(request, media_type)
@@ -98,8 +96,7 @@ async def parse(request: Request) -> AsyncIterator[Parsed]:
     elif len(body) <= LARGE_BYTES:
         yield await run_in_threadpool(_parse, request, body, media_type)
     else:
-        gate: CapacityLimiter = request.app.state.document_gate
-        async with gate:
+        async with state_of(request).document_gate:
             yield await run_in_threadpool(_parse, request, body, media_type)
 
 
@@ -108,7 +105,7 @@ Document = Annotated[Parsed, Depends(parse, scope="function")]
 
 
 def validate(model: type[Model], value: Any, at: str = "") -> Model:
-    """`value`, which stands at the pointer `at` of the body, as `model`.
+    """Return `value`, at the pointer `at` of the body, as `model`.
 
     Raises InvalidRequestError or SpecificationError.
     """
@@ -121,7 +118,7 @@ def validate(model: type[Model], value: Any, at: str = "") -> Model:
 
 
 def body_of(*schemas: str) -> dict[str, Any]:
-    """The OpenAPI text of a body that is one of `schemas`, names of components."""
+    """Return the OpenAPI description of a body that is one of `schemas`, names of components."""
     choices = [{"$ref": f"#/components/schemas/{name}"} for name in schemas]
     schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
     content = {media_type: {"schema": schema} for media_type in (JSON, YAML)}
@@ -140,7 +137,7 @@ def _load(request: Request, body: bytes, media_type: str) -> Any:
     try:
         text = body.decode()
         if media_type == JSON:
-            _check_extent(text, request.app.state.settings)
+            _check_extent(text, state_of(request).settings)
             return json.loads(text)
         value = yaml_documents.load(text, MAX_YAML_PARTS)
     except (ValueError, RecursionError) as error:
@@ -148,7 +145,7 @@ def _load(request: Request, body: bytes, media_type: str) -> Any:
             f"The body is not valid {media_type}: {error}", _unreadable(error)
         ) from error
     if len(body) <= LARGE_BYTES:
-        source_positions.remember(request, text)
+        context_of(request.scope).yaml = text
     return value
 
 
@@ -163,15 +160,14 @@ def _unreadable(error: Exception) -> Flaw:
 
 
 def _check_extent(text: str, settings: Settings) -> None:
-    """Raise HTTPException for more keys and values than a body may have, before memory is taken for
-    them.
+    """Raise HTTPException for too many keys and values, before they take memory.
 
-    Each stands after one of these characters, or at the beginning. Those within strings are counted
-    too: it is an upper bound.
+    Each follows one of these characters, or the start. Characters in strings count too, so this is
+    an upper bound.
     """
     most = max(MAX_VALUES, settings.json_max_bytes // BYTES_PER_VALUE)
     if sum(map(text.count, ",:[{")) >= most:
-        raise HTTPException(413, f"The body holds more than {most:,} keys and values.")
+        raise HTTPException(413, f"The body contains more than {most:,} keys and values.")
 
 
 def _foreign_values(document: Any) -> Iterator[Flaw]:

@@ -1,17 +1,16 @@
-"""`/healthz` and `/readyz`: whether the process lives, and whether it can serve."""
+"""`/healthz` and `/readyz`: liveness and readiness."""
 
 from collections.abc import Callable
 
-from fastapi import Response
+from fastapi import APIRouter, Response
 
-from api.http.dependencies import Configuration, Store
-from api.http.routing import Router
+from api.http.dependencies import DatabaseDep, SettingsDep
 from fedcore.platform.store import Database, progress
 from fedcore.platform.version import release
 from fedq.schemas import Check, Health, Readiness
 from workers.celery_app import celery_app
 
-router = Router(tags=["operations"])
+router = APIRouter(tags=["operations"])
 
 BROKER_TIMEOUT_S = 2.0
 
@@ -27,7 +26,7 @@ async def read_health() -> Health:
     responses={503: {"model": Readiness, "description": "The database is unavailable."}},
     summary="Readiness",
 )
-def read_readiness(database: Store, settings: Configuration, response: Response) -> Readiness:
+def read_readiness(database: DatabaseDep, settings: SettingsDep, response: Response) -> Readiness:
     """Check database and broker.
 
     Without the broker, requests are still served, but runs start a little later.

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.source_positions import placed
+from api.http.dependencies import context_of, state_of
 from fedcore.errors import (
     AuthenticationError,
     DataUnavailableError,
@@ -29,6 +29,7 @@ from fedcore.errors import (
     UploadError,
 )
 from fedcore.platform.store import UNAVAILABLE
+from fedcore.spec import yaml_documents
 from fedq.schemas import Flaw, ProblemDetails
 from fedq.validation_errors import detail_of, join_pointer
 
@@ -47,7 +48,7 @@ class ProblemType(NamedTuple):
 
 
 ANSWERS: dict[type[FedcoreError], ProblemType] = {
-    SpecificationError: ProblemType(422, "specification", "The specification cannot be run"),
+    SpecificationError: ProblemType(422, "specification", "Invalid specification"),
     UploadError: ProblemType(422, "upload", "Invalid data set"),
     DataUnavailableError: ProblemType(422, "data-unavailable", "Data set not available"),
     IdempotencyError: ProblemType(422, "idempotency", "Idempotency key reused"),
@@ -101,8 +102,9 @@ def install(app: FastAPI) -> None:
 
 
 class UnhandledErrorMiddleware:
-    """Middleware that answers what nobody expected, below those that give every answer its headers
-    and its line in the log.
+    """Middleware that turns unexpected errors into responses.
+
+    It lies below the middlewares that add headers and log the request.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -136,9 +138,21 @@ def _problem(
         status=answer.status,
         detail=detail,
         instance=request.url.path,
-        errors=placed(request, errors),
+        errors=_located(context_of(request.scope).yaml, errors),
     )
     return Response(body.model_dump_json(exclude_none=True), answer.status, headers, MEDIA_TYPE)
+
+
+def _located(yaml: str | None, flaws: Sequence[Flaw]) -> list[Flaw]:
+    """Return the errors, those in a YAML body with line and column."""
+    if yaml is None:
+        return list(flaws)
+    pointers = {flaw.pointer for flaw in flaws if flaw.pointer == "" or flaw.pointer.startswith("/")}
+    found = yaml_documents.locate(yaml, pointers)
+    return [
+        flaw if flaw.pointer not in found else flaw.model_copy(update=found[flaw.pointer]._asdict())
+        for flaw in flaws
+    ]
 
 
 def _invalid_request(request: Request, error: Exception) -> Response:
@@ -180,13 +194,13 @@ def _http(request: Request, error: Exception) -> Response:
 
 
 def _incomplete_body(request: Request, _error: Exception) -> Response:
-    """Answer a client that was too slow (`api.http.body_timeout`).
+    """Answer a client that was too slow (`api.http.middleware.BodyTimeout`).
 
     One that has disconnected is only logged.
     """
     answer = ProblemType(408, BLANK, HTTPStatus.REQUEST_TIMEOUT.phrase)
     return _problem(
-        request, answer, "The body did not arrive completely, or too slowly.", headers={"Connection": "close"}
+        request, answer, "The body was incomplete or arrived too slowly.", headers={"Connection": "close"}
     )
 
 
@@ -229,7 +243,7 @@ def _hints(error: Exception) -> dict[str, str] | None:
 
 def _unavailable(request: Request, error: Exception) -> Response:
     log.warning("database unavailable", path=request.url.path, error=str(error))
-    request.app.state.metrics.unavailable.inc()
+    state_of(request).metrics.unavailable.inc()
     answer = ProblemType(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
     return _problem(request, answer, "The database is unavailable. Try again.", headers={"Retry-After": "1"})
 

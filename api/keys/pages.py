@@ -1,7 +1,4 @@
-"""`/keys`: one's own key and what is left of its quotas.
-
-For administrators all keys, made, changed and revoked.
-"""
+"""`/keys` and `/audit`: the caller's key and quotas; for administrators all keys and the audit log."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -10,13 +7,13 @@ from typing import Any, NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from api.http.authentication import Administrator, Reader
-from api.http.dependencies import Cursor, OwnerFilter, Store, TargetFilter
-from api.keys.responses import key_answer
-from api.web import formatting
+from api.http.dependencies import Cursor, DatabaseDep, OwnerFilter, TargetFilter
+from api.keys.routes import key_answer
+from api.web import rendering
 from api.web.rendering import page
 from fedcore.platform.access import Scope
 from fedcore.platform.store import audit, keys, quotas
-from fedcore.platform.store.clock import transaction_time
+from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.quotas import Usage
 from fedq.schemas import Key, KeyEdit
 
@@ -26,23 +23,23 @@ router = APIRouter(include_in_schema=False)
 
 
 QUOTAS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("waiting_runs", "queued and paused runs", formatting.count),
-    ("running_runs", "running runs", formatting.count),
-    ("stored_bytes", "data sets", formatting.size),
-    ("compute_seconds", "computing time", formatting.duration),
+    ("waiting_runs", "queued and paused runs", rendering.count),
+    ("running_runs", "running runs", rendering.count),
+    ("stored_bytes", "data sets", rendering.size),
+    ("compute_seconds", "computing time", rendering.duration),
 )
-"""Fields of a usage, those of a key beginning with `max_`; what they count; how it is written."""
+"""Field of the usage (with prefix `max_` of the key), label, and format."""
 
 
 class Allowance(NamedTuple):
-    """One of a key's quotas, and how much of it is used."""
+    """Quota of a key, and how much of it is used."""
 
     words: str
     used: str
     most: str | None
-    """None: as much as it likes."""
+    """None: no limit."""
     share: float
-    """Used of it, 0 to 1."""
+    """Used fraction, 0 to 1."""
 
 
 class KeyRow(NamedTuple):
@@ -58,8 +55,8 @@ class KeyRow(NamedTuple):
 
 
 @router.get("/keys")
-def read(request: Request, principal: Reader, database: Store, cursor: Cursor = None) -> Response:
-    """The page. It writes through `/v1/keys` alone."""
+def read(request: Request, principal: Reader, database: DatabaseDep, cursor: Cursor = None) -> Response:
+    """Return the page; it writes through `/v1/keys` only."""
     listed: dict[str, Any] = {"rows": None, "next": None}
     with database.reading() as session:
         own = keys.find(session, principal.key_id)
@@ -67,7 +64,7 @@ def read(request: Request, principal: Reader, database: Store, cursor: Cursor = 
         if principal.scope.covers(Scope.ADMIN):
             found = keys.page(session, limit=PAGE, cursor=cursor)
             listed = {
-                "rows": [_row(key_answer(record), transaction_time(session)) for record in found.items],
+                "rows": [_row(key_answer(record), database_time(session)) for record in found.items],
                 "next": found.next,
             }
     answer = key_answer(own)
@@ -78,12 +75,12 @@ def read(request: Request, principal: Reader, database: Store, cursor: Cursor = 
 def read_audit(
     request: Request,
     _principal: Administrator,
-    database: Store,
+    database: DatabaseDep,
     owner: OwnerFilter = None,
     target: TargetFilter = None,
     cursor: Cursor = None,
 ) -> Response:
-    """Who changed what; empty filters count as none."""
+    """Return the audit log; empty filters are ignored."""
     with database.reading() as session:
         found = audit.page(session, owner=owner or None, target=target or None, limit=PAGE, cursor=cursor)
     return page(

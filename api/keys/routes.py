@@ -1,25 +1,24 @@
-"""`/v1/keys` and `/v1/me`: API keys, made, listed, changed and revoked by administrators.
-
-And whoever asks.
+"""`/v1/keys` and `/v1/me`: administrators create, list, edit and revoke keys; anyone reads their
+own.
 """
 
 from typing import Annotated
 
-from fastapi import Path, Query, Request
+from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator
 
-from api.http.audit_trail import Note
-from api.http.authentication import Administrator, Reader, authenticator_of
-from api.http.dependencies import Cursor, Store, printable
+from api.http.audit_trail import Audit
+from api.http.authentication import Administrator, Reader
+from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, printable
 from api.http.documents import Document, body_of, validate
 from api.http.problems import responses
-from api.http.routing import Router
-from api.keys.responses import key_answer
-from fedcore.platform.store import keys, quotas
+from fedcore.platform.access import prefix_of
+from fedcore.platform.store import audit, keys, quotas
 from fedcore.platform.store.quotas import Quota
+from fedcore.platform.store.tables import KeyRecord
 from fedq.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 
-router = Router(prefix="/v1", tags=["access"])
+router = APIRouter(prefix="/v1", tags=["access"])
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of keys per page.")]
 KeyId = Annotated[
@@ -34,7 +33,7 @@ KeyId = Annotated[
     openapi_extra=body_of("KeyRequest"),
     summary="Create a key",
 )
-def create(_principal: Administrator, document: Document, database: Store, note: Note) -> NewKey:
+def create(_principal: Administrator, document: Document, database: DatabaseDep, facts: Audit) -> NewKey:
     """Create a key for a new or existing owner.
 
     The response contains the key itself, which is not stored or shown again.
@@ -52,13 +51,13 @@ def create(_principal: Administrator, document: Document, database: Store, note:
             expires_at=wanted.expires_at,
             quota=quota,
         )
-        note(session, record.id)
+        audit.record(session, facts, record.id)
     return NewKey(**key_answer(record).model_dump(), key=token.text)
 
 
 @router.get("/keys", responses=responses(422), summary="List keys")
 def read_keys(
-    _principal: Administrator, database: Store, limit: Limit = 50, cursor: Cursor = None
+    _principal: Administrator, database: DatabaseDep, limit: Limit = 50, cursor: Cursor = None
 ) -> KeyPage:
     """Return keys, including revoked ones, newest first."""
     with database.reading() as session:
@@ -67,7 +66,7 @@ def read_keys(
 
 
 @router.get("/keys/{key_id}", responses=responses(404, 422), summary="Read a key")
-def read_key(_principal: Administrator, key_id: KeyId, database: Store) -> KeyStanding:
+def read_key(_principal: Administrator, key_id: KeyId, database: DatabaseDep) -> KeyStanding:
     """Return a key and its use of quotas. `/v1/me` returns the caller's own key."""
     with database.reading() as session:
         record = keys.find(session, key_id)
@@ -86,39 +85,57 @@ def edit(
     _principal: Administrator,
     key_id: KeyId,
     document: Document,
-    database: Store,
-    note: Note,
-    request: Request,
+    state: AppStateDep,
+    facts: Audit,
 ) -> Key:
     """Change the given fields of a key, effective within two seconds.
 
     Lower quotas do not affect existing resources.
     """
     changes = validate(KeyEdit, document.value)
-    with database.transaction() as session:
+    with state.database.transaction() as session:
         record = keys.edit(
             session, key_id, {name: getattr(changes, name) for name in changes.model_fields_set}
         )
-        note(session, key_id)
-    authenticator_of(request).forget()
+        audit.record(session, facts, key_id)
+    state.authenticator.forget()
     return key_answer(record)
 
 
 @router.post("/keys/{key_id}/revoke", responses=responses(404, 422), summary="Revoke a key")
-def revoke(_principal: Administrator, key_id: KeyId, database: Store, note: Note, request: Request) -> Key:
+def revoke(_principal: Administrator, key_id: KeyId, state: AppStateDep, facts: Audit) -> Key:
     """Revoke a key, effective within two seconds. Everything created with it is kept.
     Idempotent.
     """
-    with database.transaction() as session:
+    with state.database.transaction() as session:
         record = keys.revoke(session, key_id)
-        note(session, key_id)
-    authenticator_of(request).forget()
+        audit.record(session, facts, key_id)
+    state.authenticator.forget()
     return key_answer(record)
 
 
 @router.get("/me", summary="Read the caller's key")
-def read_me(principal: Reader, database: Store) -> Me:
+def read_me(principal: Reader, database: DatabaseDep) -> Me:
     """Return the key of the request with its scope and its use of quotas."""
     with database.reading() as session:
         record = keys.find(session, principal.key_id)
         return Me(key=key_answer(record), usage=KeyUsage.model_validate(quotas.usage(session, record)))
+
+
+def key_answer(record: KeyRecord) -> Key:
+    """Return a key as answered: without the secret."""
+    return Key(
+        id=record.id,
+        prefix=prefix_of(record.id),
+        name=record.name,
+        owner=record.owner,
+        scope=record.scope,
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        revoked_at=record.revoked_at,
+        last_used_at=record.last_used_at,
+        max_waiting_runs=record.max_waiting_runs,
+        max_running_runs=record.max_running_runs,
+        max_stored_bytes=record.max_stored_bytes,
+        max_compute_seconds=record.max_compute_seconds,
+    )

@@ -1,17 +1,21 @@
-"""The OpenAPI document: FastAPI's, with the models of the bodies that are read by hand, with
-examples and links.
+"""The OpenAPI document: FastAPI's, with the models of bodies that are not parsed by FastAPI, with
+examples (`examples.yaml`) and links between operations.
 """
 
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from api.experiments.service import PresetSubmission
-from api.openapi.examples import examples
-from api.openapi.links import link
-from fedcore.spec import ExperimentSpec
+from fedcore.block import kind_of
+from fedcore.spec import ExperimentSpec, yaml_documents
+from fedcore.spec.kinds import kinds
+from fedq import schemas
 from fedq.schemas import (
     DecisionEvent,
     ExperimentEdit,
@@ -40,13 +44,36 @@ BODIES = (
 )
 ANSWERS = (ProblemDetails, RoundEvent, StatusEvent, DecisionEvent, HeartbeatEvent)
 FOREIGN = ("HTTPValidationError", "ValidationError")
-"""FastAPI's own shapes of errors, which nothing here answers with."""
+"""Schemas of FastAPI's own errors, which this service does not return."""
 
 Object = dict[str, Any]
 
 
+class Source(NamedTuple):
+    """Response that contains the id of a resource."""
+
+    path: str
+    method: str
+    status: str
+    parameter: str
+    """Path parameter of the operations on the resource."""
+    value: str = "$response.body#/id"
+    """Expression of the id in the response."""
+
+
+SOURCES = (
+    Source("/v1/experiments", "post", "201", "experiment_id"),
+    Source("/v1/experiments/{experiment_id}/runs", "get", "200", "run_id", "$response.body#/items/0/id"),
+    Source("/v1/datasets", "post", "201", "dataset_id"),
+    Source("/v1/webhooks", "post", "201", "webhook_id"),
+    Source("/v1/webhooks/{webhook_id}/ping", "post", "202", "delivery_id"),
+    Source("/v1/keys", "post", "201", "key_id"),
+)
+"""Operations that create a resource, and the list of the runs of an experiment."""
+
+
 def install(app: FastAPI) -> None:
-    """Make `app` describe itself in full."""
+    """Complete the OpenAPI document of `app`."""
     describe = app.openapi
 
     def openapi() -> Object:
@@ -74,7 +101,7 @@ def _schemas() -> Object:
 
 
 def _illustrate(document: Object) -> None:
-    """Give each schema, each of its fields, and each JSON body its example."""
+    """Add examples to each schema, field and JSON body."""
     known = examples()
     for name, schema in document["components"]["schemas"].items():
         if name in known:
@@ -88,7 +115,7 @@ def _illustrate(document: Object) -> None:
 
 
 def _bodies(document: Object) -> Iterator[Object]:
-    """The JSON and YAML bodies of all operations, of requests and responses."""
+    """Yield the JSON and YAML bodies of all operations, of requests and responses."""
     for path in document["paths"].values():
         for operation in path.values():
             for message in (operation.get("requestBody", {}), *operation["responses"].values()):
@@ -97,3 +124,75 @@ def _bodies(document: Object) -> Iterator[Object]:
 
 def _name(schema: Object) -> str:
     return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def documents() -> Mapping[str, Any]:
+    """Return the documents of `examples.yaml` by name of their schema."""
+    text = resources.files("api.openapi").joinpath("examples.yaml").read_text(encoding="utf-8")
+    loaded: Mapping[str, Any] = yaml_documents.load(text)
+    return loaded
+
+
+def examples() -> dict[str, Any]:
+    """Return an example for each schema by name."""
+    read = documents()
+    specifications = [ExperimentSpec.model_validate(document) for document in read["ExperimentSpec"]]
+    blocks = [
+        member.model_validate({"kind": kind_of(member), **member.example})
+        for members in kinds().values()
+        for member in members
+    ]
+    submitted = [PresetSubmission.model_validate(read["PresetSubmission"]), *blocks, *specifications]
+    answered = [
+        getattr(schemas, name).model_validate(document)
+        for name, document in read.items()
+        if hasattr(schemas, name)
+    ]
+    found: dict[str, Any] = {}
+    for model in (part for whole in (*submitted, *answered) for part in _parts(whole)):
+        # What a specification leaves out, an example need not say; an answer leaves nothing out.
+        found.setdefault(
+            type(model).__name__,
+            model.model_dump(mode="json", exclude_none=not isinstance(model, schemas.Schema)),
+        )
+    return found
+
+
+def _parts(value: Any) -> Iterator[BaseModel]:
+    """Yield the models in `value`, itself first."""
+    if isinstance(value, BaseModel):
+        yield value
+        value = [getattr(value, field) for field in type(value).model_fields]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        for entry in value:
+            yield from _parts(entry)
+
+
+def link(document: Object) -> None:
+    """Add links from each source to the operations on its resource."""
+    for source in SOURCES:
+        given = {name: f"$request.path.{name}" for name in _parameters(source.path)} | {
+            source.parameter: source.value
+        }
+        answer = document["paths"][source.path][source.method]["responses"][source.status]
+        answer["links"] = dict(_links(document, source.parameter, given))
+
+
+def _links(document: Object, parameter: str, given: dict[str, str]) -> Iterator[tuple[str, Object]]:
+    for path, operations in document["paths"].items():
+        needed = _parameters(path)
+        if parameter in needed and needed <= given.keys():
+            parameters = {one: given[one] for one in sorted(needed)}
+            for operation in operations.values():
+                name = operation["operationId"]
+                yield (
+                    name,
+                    {"operationId": name, "parameters": parameters, "description": operation["summary"]},
+                )
+
+
+def _parameters(path: str) -> set[str]:
+    """Return the parameters of a path, except `form`, which has a fixed set of values."""
+    return set(re.findall(r"{(\w+)}", path)) - {"form"}

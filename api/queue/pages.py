@@ -1,4 +1,4 @@
-"""`/queue`: what waits, in which order and why; what runs, and on which worker."""
+"""`/queue`: queued experiments in scheduling order with reasons, and workers with their runs."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -7,8 +7,8 @@ from typing import NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from api.http.authentication import Reader
-from api.http.dependencies import Configuration, Store
-from api.queue.responses import queue_answers
+from api.http.dependencies import DatabaseDep, SettingsDep
+from api.queue.routes import queue_answers
 from api.web.rendering import page
 from fedcore.platform.access import Principal
 from fedcore.platform.store import queue_view, workers
@@ -17,7 +17,7 @@ from fedcore.platform.store.tables import WorkerRecord
 from fedq.schemas import QueueDepth
 
 MOST = 200
-"""Rows of a table."""
+"""Maximum number of rows of a table."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -30,12 +30,12 @@ class QueueRow(NamedTuple):
 
 
 class WorkerRow(NamedTuple):
-    """A worker with its runs, as far as they may be seen."""
+    """Worker with its runs that the caller may see."""
 
     record: WorkerRecord
     runs: Sequence[RunningRun]
     hidden: int
-    """Runs of others."""
+    """Number of runs of other owners."""
 
 
 class QueueLine(NamedTuple):
@@ -43,16 +43,16 @@ class QueueLine(NamedTuple):
 
     name: str
     depth: QueueDepth | None
-    """None: nothing in it."""
+    """None: empty."""
     workers: int
     rows: Sequence[QueueRow]
     more: int
-    """Experiments that wait and are not listed."""
+    """Number of queued experiments that are not listed."""
 
 
 @router.get("/queue")
-def read(request: Request, principal: Reader, database: Store, settings: Configuration) -> Response:
-    """The page, which asks for itself anew every few seconds.
+def read(request: Request, principal: Reader, database: DatabaseDep, settings: SettingsDep) -> Response:
+    """Return the page, which refreshes itself every few seconds.
 
     Experiments and runs are named to their owner and to administrators.
     """

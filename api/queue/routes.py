@@ -1,25 +1,29 @@
-"""`/v1/queue` and `/v1/workers`: what waits, what runs, where."""
+"""`/v1/queue` and `/v1/workers`: queue lengths and live workers."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from fastapi import APIRouter
 
 from api.http.authentication import Reader
-from api.http.dependencies import Configuration, Store
-from api.http.routing import Router
-from api.queue.responses import queue_answers
-from fedcore.platform.store import runs, workers
+from api.http.dependencies import DatabaseDep, SettingsDep
+from fedcore.platform.store import Session, Status, progress, runs, workers
+from fedcore.platform.store.progress import UnfinishedRuns
 from fedcore.platform.store.tables import WorkerRecord
-from fedq.schemas import Queues, Worker, Workers
+from fedq.schemas import QueueDepth, Queues, Worker, Workers
 
-router = Router(prefix="/v1", tags=["operations"])
+router = APIRouter(prefix="/v1", tags=["operations"])
 
 
 @router.get("/queue", summary="Read the queues")
-def read_queue(_principal: Reader, database: Store, settings: Configuration) -> Queues:
+def read_queue(_principal: Reader, database: DatabaseDep, settings: SettingsDep) -> Queues:
     """Return the number of unfinished runs of all owners, by queue."""
     with database.reading() as session:
         return Queues(items=queue_answers(session, settings.seen_seconds))
 
 
 @router.get("/workers", summary="List workers")
-def read_workers(principal: Reader, database: Store, settings: Configuration) -> Workers:
+def read_workers(principal: Reader, database: DatabaseDep, settings: SettingsDep) -> Workers:
     """Return workers with a recent heartbeat. A run is visible to its owner and to
     administrators.
     """
@@ -27,6 +31,29 @@ def read_workers(principal: Reader, database: Store, settings: Configuration) ->
         alive = workers.alive(session, settings.seen_seconds)
         shown = runs.visible(session, [record.run_id for record in alive if record.run_id], principal.sees)
     return Workers(items=[_worker(record, shown) for record in alive])
+
+
+def queue_answers(session: Session, seen_s: float) -> list[QueueDepth]:
+    """Return the runs in each queue, and how many need more memory than any worker has that
+    reported within `seen_s`.
+    """
+    too_large = progress.oversized(session, workers.memory_limits(session, seen_s))
+    groups = groupby(progress.queue_depths(session), key=lambda depth: depth.queue)
+    return [_queue(name, list(depths), too_large.get(name, 0)) for name, depths in groups]
+
+
+def _queue(name: str, depths: Sequence[UnfinishedRuns], too_large: int) -> QueueDepth:
+    counts = {depth.status: depth.runs for depth in depths}
+    left = sum(depth.rounds_left for depth in depths if depth.status not in (Status.AT_RUNG, Status.PAUSED))
+    return QueueDepth(
+        queue=name,
+        queued=counts.get(Status.QUEUED, 0),
+        running=counts.get(Status.RUNNING, 0),
+        waiting=counts.get(Status.AT_RUNG, 0),
+        paused=counts.get(Status.PAUSED, 0),
+        too_large=too_large,
+        rounds_left=left,
+    )
 
 
 def _worker(record: WorkerRecord, shown: set[str]) -> Worker:

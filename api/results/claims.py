@@ -4,38 +4,25 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from api.results.rows import ResultRows, rows_of
+from api.results.summaries import ResultRows
 from fedcore import presets
 from fedcore.errors import PresetNotFoundError, ResourceNotFoundError
-from fedcore.platform.access import Principal
-from fedcore.platform.store import Database, experiments, imports
+from fedcore.platform.store import experiments
 from fedcore.platform.store.tables import ExperimentRecord
-from fedcore.presets import Preset
-from fedcore.presets.claims import ClaimComparison, ClaimVerdict, Sides, judge
+from fedcore.presets import PresetSpec
+from fedcore.presets.claims import ClaimComparison, ClaimVerdict, Sides, Trajectory, judge, read
 from fedcore.presets.claims import Rows as Trajectories
-from fedcore.presets.curve_statistics import Trajectory, read
 from fedcore.presets.sheet import Published
 from fedcore.statistics import summary
 from fedq.schemas import ClaimResult, Claims, ComparisonResult, Estimate, PublishedRow, PublishedTable
 
 
-def read_claims(database: Database, principal: Principal, experiment_id: str) -> Claims:
-    """The claims on an experiment with their verdicts so far; raises ResourceNotFoundError."""
-    with database.reading() as session:
-        experiment = experiments.find(session, experiment_id, principal.sees)
-        preset = preset_of(experiment)
-        rows = rows_of(session, experiment, metrics_of(preset))
-    return claims_of(rows, preset)
+def preset_of(experiment: ExperimentRecord) -> PresetSpec:
+    """Return the preset that `experiment` was submitted as, here or where it was imported from.
 
-
-def preset_of(experiment: ExperimentRecord) -> Preset:
-    """The preset that `experiment` was submitted as, here or where it was imported from.
-
-    Raises ResourceNotFoundError.
-
-    So where it was none, or one that has changed since.
+    Raises ResourceNotFoundError if there is none or it has changed since.
     """
-    origin = imports.origin(experiment.provenance)
+    origin = experiments.origin(experiment.provenance)
     name, version = origin.get("preset"), origin.get("preset_version")
     if not isinstance(name, str):
         raise ResourceNotFoundError(
@@ -53,8 +40,8 @@ def preset_of(experiment: ExperimentRecord) -> Preset:
     return preset
 
 
-def metrics_of(preset: Preset) -> list[str]:
-    """The metrics that claims and printed numbers are about."""
+def metrics_of(preset: PresetSpec) -> list[str]:
+    """Return the metrics of the claims and published numbers."""
     sheet = presets.sheet(preset.sheet)
     claimed = {
         comparison.metric for claim in sheet.claims_of(preset.panel) for comparison in claim.comparisons
@@ -62,7 +49,7 @@ def metrics_of(preset: Preset) -> list[str]:
     return sorted(claimed | {table.metric for table in sheet.published_of(preset.panel)})
 
 
-def claims_of(rows: ResultRows, preset: Preset) -> Claims:
+def claims_of(rows: ResultRows, preset: PresetSpec) -> Claims:
     """Compare the claims of `preset` with the rows of an experiment that ran it.
 
     `rows` contain the metrics of `metrics_of(preset)`.
@@ -73,7 +60,7 @@ def claims_of(rows: ResultRows, preset: Preset) -> Claims:
         preset=preset.name,
         preset_version=preset.version,
         departures=list(preset.departures),
-        changed=bool(imports.origin(rows.experiment.provenance).get("overrides")),
+        changed=bool(experiments.origin(rows.experiment.provenance).get("overrides")),
         claims=[_claim(judge(claim, found), preset.name) for claim in sheet.claims_of(preset.panel)],
         published=[_published(table, found) for table in sheet.published_of(preset.panel)],
     )
@@ -120,7 +107,7 @@ def _comparison(sides: Sides) -> ComparisonResult:
 
 
 def words(comparison: ClaimComparison) -> str:
-    """A comparison as a sentence."""
+    """Return a comparison as a sentence."""
     what = f"{comparison.statistic.replace('_', ' ')} {comparison.metric.replace('_', ' ')}"
     if comparison.target is not None:
         what = f"rounds to {comparison.metric.replace('_', ' ')} {comparison.target:g}"

@@ -17,13 +17,13 @@ from fedcore.statistics import significance, summary
 from fedq.schemas import Comparison, Flaw, Member
 
 MOST_ARMS = 500
-"""In one comparison."""
+"""Maximum number of arms in a comparison."""
 SHARED = 2
-"""Of fewer seeds that two arms have both, their pairs would say nothing of chance."""
+"""Minimum number of common seeds for a paired comparison."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ComparedArm:
     """An arm that is compared."""
 
     experiment: ExperimentRecord
@@ -45,7 +45,7 @@ class Candidate:
         spec = stored_arms(self.experiment.spec)[self.arm].spec
         return spec.problem.dataset, spec.problem.partition, spec.participation, spec.systems.availability
 
-    def pairs_with(self, other: "Candidate", found: dict[str, Series]) -> bool:
+    def pairs_with(self, other: "ComparedArm", found: dict[str, Series]) -> bool:
         """Return whether it is compared with `other` seed by seed."""
         if self.experiment.id == other.experiment.id:
             return True
@@ -53,7 +53,7 @@ class Candidate:
         return len(mine & theirs) >= SHARED and self.conditions == other.conditions
 
     def member(self, *, paired: bool) -> Member:
-        """Where it is from."""
+        """Return its experiment and whether it is paired."""
         record = self.experiment
         return Member(
             experiment_id=record.id,
@@ -72,7 +72,7 @@ def compare(
     window: Window,
     baseline: int = 0,
 ) -> Comparison:
-    """The comparison; raises ResourceNotFoundError and InvalidRequestError."""
+    """Return the comparison; raises ResourceNotFoundError and InvalidRequestError."""
     with database.reading() as session:
         chosen = gather(session, principal, wanted)
         if baseline >= len(chosen):
@@ -101,19 +101,19 @@ def compare(
     )
 
 
-def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> list[Candidate]:
-    """The arms that are asked for, each once, in that order.
+def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> list[ComparedArm]:
+    """Return the requested arms, each once, in that order.
 
     Raises ResourceNotFoundError and InvalidRequestError.
     """
-    chosen: dict[tuple[str, int], Candidate] = {}
-    arms: dict[str, dict[int, Candidate]] = {}
+    chosen: dict[tuple[str, int], ComparedArm] = {}
+    arms: dict[str, dict[int, ComparedArm]] = {}
     for entry in wanted:
         id, _, arm = entry.partition(":")
         if id not in arms:
             record = experiments.find(session, id, principal.sees)
             arms[id] = {
-                index: Candidate(record, members)
+                index: ComparedArm(record, members)
                 for index, members in by_arm(runs.of_experiment(session, id)).items()
             }
         named = {one.name: index for index, one in arms[id].items()}
@@ -126,9 +126,9 @@ def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> lis
     return list(chosen.values())
 
 
-def _names(chosen: Sequence[Candidate]) -> list[str]:
-    """The arms' names, with those of their experiments where there are several, and their ids where
-    these are alike.
+def _names(chosen: Sequence[ComparedArm]) -> list[str]:
+    """Return the arms' names, with those of their experiments if there are several, and their ids
+    if those are equal.
     """
     ids: dict[str, set[str]] = {}
     for one in chosen:
@@ -145,9 +145,10 @@ def _names(chosen: Sequence[Candidate]) -> list[str]:
 def _words(apart: Sequence[str], arms: int) -> str:
     if not apart:
         return "Differences are paired by seed."
-    test = (
-        "independent samples (Welch's t-test), for want of the same data and participation or of shared seeds"
-    )
+    lacking = "do not share data, participation and at least two seeds"
     if len(apart) == arms - 1:
-        return f"Differences are those of {test}."
-    return f"Differences are paired by seed, but for those of {test}: {listed(apart)}."
+        return f"The arms are compared as independent samples (Welch's t-test): they {lacking}."
+    return (
+        "Differences are paired by seed, except of arms that are compared as independent samples (Welch's"
+        f" t-test) because they {lacking} with the baseline: {listed(apart)}."
+    )

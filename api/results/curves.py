@@ -1,6 +1,4 @@
-"""Curves: a metric over the rounds of several runs, thinned so that whoever looks at them still
-sees every spike.
-"""
+"""Curves: a metric over the rounds of several runs, thinned without losing a spike."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ class Window(NamedTuple):
 
 
 def megabytes(run: Series) -> Floats:
-    """[T] sent in both directions up to each round."""
+    """Return the megabytes [T] sent in both directions up to each round."""
     import numpy as np
 
     return (
@@ -42,10 +40,11 @@ def megabytes(run: Series) -> Floats:
 
 
 def area(run: Series, metric: str) -> float | None:
-    """Of a run's values v_1 ... v_m in the evaluated rounds r_1 < ... < r_m the mean height of the
-    straight lines between them.
+    """Return the mean height of the polygon through a run's values v_1 ... v_m in the evaluated
+    rounds r_1 < ... < r_m.
 
-    sum_i (r_{i+1} - r_i) (v_i + v_{i+1}) / 2 / (r_m - r_1); of one value itself, of none None.
+    sum_i (r_{i+1} - r_i) (v_i + v_{i+1}) / 2 / (r_m - r_1); v_1 if there is only one; None if there
+    is none.
     """
     import numpy as np
 
@@ -62,9 +61,9 @@ def area(run: Series, metric: str) -> float | None:
 
 
 def first_reaching(run: Series, metric: str, target: float, better: Callable[..., float]) -> int | None:
-    """The first round whose value is as good as the target, counted from 1.
+    """Return the first round whose value reaches the target, counted from 1; None if none does.
 
-    None of none. `better` is max or min.
+    `better` is max or min.
     """
     import numpy as np
 
@@ -75,10 +74,10 @@ def first_reaching(run: Series, metric: str, target: float, better: Callable[...
 
 
 def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
-    """The mean over the runs that have a value, with the megabytes those runs had sent and where
-    their clocks stood; None of no value.
+    """Return the mean over the runs that have a value, with the megabytes that they had sent and
+    their simulated time; None if there is no value.
 
-    Of the rounds in the window, the first and the last are among those that are kept.
+    The first and last round in the window are always kept.
     """
     import numpy as np
 
@@ -108,10 +107,10 @@ def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
 
 
 def moments(values: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Of the numbers in each column of `values` [S, T]: mean, sample standard deviation and count,
-    each [T]; NaN where they are not known.
+    """Return mean, sample standard deviation and count of the numbers in each column of `values`
+    [S, T], each [T]; NaN if unknown.
 
-    As `fedcore.statistics.summary.moments`: without overflow for any finite values.
+    Like `fedcore.statistics.summary.moments` without overflow for any finite values.
     """
     import numpy as np
 
@@ -152,7 +151,7 @@ def thinned(mean: Floats, std: Floats, points: int) -> NDArray[np.int64]:
 def _extremes(
     line: Floats, bounds: NDArray[np.int64], extreme: Callable[..., NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Where the extreme of `line` [T] lies in each stretch between two of `bounds`."""
+    """Return the position of the extreme of `line` [T] in each stretch between two of `bounds`."""
     import numpy as np
 
     # As wide as the widest of them; in narrower ones the last point stands twice.
@@ -162,7 +161,7 @@ def _extremes(
 
 
 def _beside(columns: Sequence[Floats]) -> Floats:
-    """[S, T] of columns that may end before; NaN from there on."""
+    """Stack columns of different lengths to [S, T], padded with NaN."""
     import numpy as np
 
     table = np.full((len(columns), max(map(len, columns), default=0)), np.nan)

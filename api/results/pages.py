@@ -1,68 +1,24 @@
-"""`/compare`: arms of any experiments side by side.
+"""`/compare`: arms of any experiments side by side; `/experiments/{id}/download`: results as files."""
 
-What pages with curves are told: the metrics there are to choose from, and which way is better.
-"""
-
-from collections import Counter
-from collections.abc import Collection, Mapping
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
 from api.http.authentication import Reader
-from api.http.dependencies import NO_NUL, Store
+from api.http.dependencies import NO_NUL, DatabaseDep, ExperimentId
 from api.results.compared_arms import gather
+from api.results.curves import Window
+from api.results.queries import curve_context, read_results
 from api.results.summaries import METRICS
 from api.web.rendering import page
 from fedcore.platform.store import experiments
 from fedcore.platform.store.experiments import Filter
-from fedcore.statistics.summary import BETTER, HEADLINES
-
-EXACT = ("suboptimality", "objective", "distance")
-"""Metrics of every problem with a known minimiser."""
-UNTESTED = frozenset({"test_loss", "test_accuracy"})
-"""Metrics that such a problem lacks."""
-
-
-class Told(TypedDict):
-    """The context of `_curves.html`, beside addresses."""
-
-    metrics: list[str]
-    better: Mapping[str, str]
-    arms: int
-
-
-def told(specifications: Collection[Mapping[str, Any]], arms: int) -> Told:
-    """Of so many arms of experiments with these specifications.
-
-    Metrics that most of them have come first, then the most telling.
-    """
-    counts = Counter(metric for specification in specifications for metric in measured(specification))
-    metrics = sorted(
-        counts,
-        key=lambda metric: (
-            -counts[metric],
-            HEADLINES.index(metric) if metric in HEADLINES else len(HEADLINES),
-        ),
-    )
-    return {
-        "metrics": metrics,
-        "better": {metric: better.__name__ for metric, better in BETTER.items()},
-        "arms": arms,
-    }
-
-
-def measured(specification: Mapping[str, Any]) -> list[str]:
-    """The metrics that an experiment asks for."""
-    measures = [metric for metric in specification["evaluation"]["measures"] if metric in METRICS]
-    if specification["problem"]["dataset"]["kind"] in ("quadratic", "least_squares"):
-        return [*EXACT, *(metric for metric in measures if metric not in UNTESTED)]
-    return measures
-
+from fedcore.spec import yaml_documents
+from fedq.results.tables import CSV, PARQUET, Table, written
 
 OFFERED = 50
-"""Experiments to choose from: the newest."""
+"""The newest experiments, to choose from."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -73,8 +29,8 @@ Wanted = Annotated[
 
 
 @router.get("/compare")
-def read_compare(request: Request, principal: Reader, database: Store, wanted: Wanted) -> Response:
-    """Curves and results of the arms that the address names, and what else could be taken in."""
+def read_compare(request: Request, principal: Reader, database: DatabaseDep, wanted: Wanted) -> Response:
+    """Return curves and results of the arms in the address, and the experiments that can be added."""
     with database.reading() as session:
         chosen = gather(session, principal, wanted)
         offered = experiments.page(session, Filter(principal.sees), limit=OFFERED).items
@@ -91,5 +47,58 @@ def read_compare(request: Request, principal: Reader, database: Store, wanted: W
         results=f"/v1/compare?{query}",
         figure=f"/v1/compare/figure.svg?{query}",
         theory=None,
-        **told(specifications.values(), len(chosen)),
+        **curve_context(specifications.values(), len(chosen)),
     )
+
+
+EVERYTHING = Window(100_000)
+"""All points of a curve."""
+
+
+class Form(NamedTuple):
+    """File format of results."""
+
+    media_type: str
+    table: Table
+
+
+FORMS = {
+    "summary.csv": Form(CSV, "summary"),
+    "curves.csv": Form(CSV, "curves"),
+    "summary.parquet": Form(PARQUET, "summary"),
+    "curves.parquet": Form(PARQUET, "curves"),
+}
+Name = Literal["summary.csv", "curves.csv", "summary.parquet", "curves.parquet"]
+
+
+@router.get("/experiments/{experiment_id}/download/results.json")
+def read_json(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Response:
+    """Return all results as JSON."""
+    found = read_results(database, principal, experiment_id, METRICS, EVERYTHING)
+    return _file(
+        Response(found.model_dump_json(), media_type="application/json"), f"{experiment_id}-results.json"
+    )
+
+
+@router.get("/experiments/{experiment_id}/download/specification.yaml")
+def read_specification(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Response:
+    """Return the specification with all defaults."""
+    with database.reading() as session:
+        spec = experiments.find(session, experiment_id, principal.sees).spec
+    return _file(Response(yaml_documents.dump(spec), media_type="application/yaml"), f"{experiment_id}.yaml")
+
+
+@router.get("/experiments/{experiment_id}/download/{name}")
+def read_table(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep, name: Name) -> Response:
+    """Return statistics over seeds, or curves, as a table."""
+    form = FORMS[name]
+    found = read_results(database, principal, experiment_id, METRICS, EVERYTHING)
+    return _file(
+        Response(written(found, form.table, form.media_type), media_type=form.media_type),
+        f"{experiment_id}-{name}",
+    )
+
+
+def _file(response: Response, name: str) -> Response:
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response

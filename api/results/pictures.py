@@ -1,19 +1,20 @@
-"""The answer to a request for a picture: drawn, or as the numbers in it, each a link away from the
-other.
-"""
+"""Figures: drawn one at a time, or as the numbers in them, each a link away from the other."""
 
+import gc
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf, isfinite
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
+from anyio import CapacityLimiter, Lock, to_thread
 from fastapi import Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from api.http.dependencies import NO_NUL
-from api.http.drawing_gate import DrawingGate
+from api.http.dependencies import NO_NUL, state_of
 from api.http.problems import InvalidDocumentError, responses
 from api.results.curves import Window
 from api.results.summaries import METRICS, Metric
@@ -35,16 +36,18 @@ from fedq.figures.style import (
 from fedq.results.tables import CSV, to_csv
 from fedq.schemas import ArmResults, Flaw, Theory
 
+Result = TypeVar("Result")
+
 _NUMBER = r"[-+]?[0-9]{1,15}(?:\.[0-9]{0,15})?(?:[eE][-+]?[0-9]{1,2})?"
 _LIMITS = re.compile(rf"({_NUMBER})?:({_NUMBER})?")
 _MILLIMETRES = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4})?")
 POINTS_PER_INCH = 72
 MAX_PIXELS = 25_000_000
-"""Of a PNG: Matplotlib needs 6 bytes for each."""
+"""Maximum of a PNG: Matplotlib needs 6 bytes for each."""
 ACROSS, DOWN = 14, 10
-"""So many times the size of its letters a picture is at least wide and high."""
+"""Minimum width and height of a figure in multiples of its font size."""
 PICTURES: Mapping[Format, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
-"""Their media types."""
+"""Media types by format."""
 FIGURE: dict[int | str, Any] = {
     200: {
         "description": "The picture.",
@@ -78,7 +81,7 @@ X = Annotated[
 ]
 
 Read = Callable[[Sequence[Metric], Window], ArmResults]
-"""Reads results with these metrics, and what is wanted of their curves."""
+"""Function that reads results with these metrics and this part of their curves."""
 
 
 async def _look(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -132,7 +135,7 @@ async def _look(  # noqa: PLR0913, PLR0917 - one parameter per option
     )
     if size is not None and size > most:
         raise _refused(
-            "size", f"letters of {size:g} pt are too large for a picture of this size: {most:.1f} pt at most"
+            "size", f"{size:g} pt is too large for a figure of this size; the maximum is {most:.1f} pt"
         )
     return replace(look, size_pt=min(look.size_pt, most) if size is None else size)
 
@@ -161,7 +164,7 @@ def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> t
 
 
 def _known(results: ArmResults) -> set[str]:
-    """The metrics that there are curves of."""
+    """Return the metrics that have curves."""
     return {name for arm in results.arms for name in arm.curves}
 
 
@@ -174,9 +177,7 @@ def picture(
     look: FigureStyle,
     theory: Theory | None = None,
 ) -> Response:
-    """The answer to a request for a picture, or for the numbers in it; raises
-    InvalidRequestError.
-    """
+    """Return a figure, or the numbers in it; raises InvalidRequestError."""
     _check(look, metric)
     if form == "csv":
         drawn = [
@@ -196,7 +197,7 @@ def picture(
 async def answered(
     request: Request, principal: Principal, form: Form, look: FigureStyle, work: Callable[[], Response]
 ) -> Response:
-    """Answer with what `work` makes in a thread: a drawing in its turn, numbers at once.
+    """Return the result of `work`, called in a thread: drawings one at a time, numbers at once.
 
     Raises InvalidRequestError for too many pixels.
     """
@@ -210,12 +211,11 @@ async def answered(
         )
     if form == "csv":
         return await run_in_threadpool(work)
-    gate: DrawingGate = request.app.state.drawing_gate
-    return await gate.run(principal.owner, work)
+    return await state_of(request).drawing_gate.run(principal.owner, work)
 
 
 def _check(look: FigureStyle, metric: str) -> None:
-    """Raises InvalidRequestError for limits that a logarithmic axis cannot have."""
+    """Raise InvalidRequestError for limits that a logarithmic axis cannot have."""
     axes: tuple[tuple[Literal["x", "y"], Limits], ...] = (("x", look.xlim), ("y", look.ylim))
     for axis, limits in axes:
         if look.logarithmic(axis, metric) and any(limit is not None and limit <= 0 for limit in limits):
@@ -241,9 +241,37 @@ def _limits(name: str, text: str | None) -> Limits:
     if not all(isfinite(end) for end in (low, high) if end is not None) or (
         low is not None and high is not None and low >= high
     ):
-        raise _refused(name, f"must be the lower end and the upper, as 0:100, 10: or :1, not {text!r}")
+        raise _refused(name, f"must be lower and upper limit, e.g. 0:100, 10: or :1, not {text!r}")
     return low, high
 
 
 def _refused(name: str, detail: str) -> InvalidDocumentError:
     return InvalidDocumentError([Flaw(pointer=f"?{name}", detail=detail)])
+
+
+class DrawingGate:
+    """Runs drawings one after another; those that wait occupy no thread.
+
+    Owners take turns, so that one owner's backlog does not delay another's figure.
+    """
+
+    def __init__(self) -> None:
+        self._limiter = CapacityLimiter(1)
+        self._owners: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+
+    async def run(self, owner: str, draw: Callable[[], Result]) -> Result:
+        """Return the result of `draw`, which reads its own data: waiting requests hold none."""
+        async with self._owners.setdefault(owner, Lock()):
+            return await to_thread.run_sync(partial(_call_and_collect, draw), limiter=self._limiter)
+
+
+def _call_and_collect(draw: Callable[[], Result]) -> Result:
+    """Call `draw`, then free the figure: its objects refer to each other, and are too few to
+    trigger the cyclic collector soon.
+
+    `Figure.clear` is not enough: a legend keeps the renderer, with all pixels, in a cycle.
+    """
+    try:
+        return draw()
+    finally:
+        gc.collect()

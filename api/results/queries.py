@@ -1,30 +1,38 @@
-"""The results of an experiment, as endpoints and pages ask for them.
+"""Results, closed forms and claims of an experiment, as endpoints and pages query them.
 
-Arms as people name them: by name or by index.
+Arms are given by name or index.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from fastapi import Depends, Query
 
 from api.http.problems import InvalidDocumentError
+from api.results.claims import claims_of, metrics_of, preset_of
 from api.results.curves import Window
-from api.results.rows import rows_of
-from api.results.summaries import TOTALS, Metric, results_of
+from api.results.summaries import METRICS, TOTALS, Metric, results_of, rows_of
 from api.results.targets import COLUMNS, with_target
+from fedcore.errors import NoClosedFormError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
-from fedq.schemas import Flaw, Results, Target
+from fedcore.spec import Arm, stored_arms
+from fedcore.statistics.summary import BETTER, HEADLINES
+from fedq.schemas import ArmTheory, Claims, Flaw, Law, Results, Target, Theory
+
+if TYPE_CHECKING:
+    from fedcore.theory import closed_forms
 
 TOLD = 20
-"""Names of arms are listed to those who got one wrong, up to so many."""
+"""Maximum number of names of arms in an error message."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def arm_of(names: Mapping[str, int], wanted: str, pointer: str) -> int:
-    """The index of the arm with this name or index; raises InvalidRequestError."""
+    """Return the index of the arm with this name or index; raises InvalidRequestError."""
     found = names.get(wanted, int(wanted) if _NUMBER.fullmatch(wanted) else -1)
     if found not in names.values():
         detail = f"must be an arm, by name or index: {listed(list(names))}; not {wanted!r}"
@@ -33,7 +41,7 @@ def arm_of(names: Mapping[str, int], wanted: str, pointer: str) -> int:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The arms, by name as long as they are few."""
+    """Return the names of the arms, or their range if they are many."""
     return ", ".join(names) if len(names) <= TOLD else f"0 to {len(names) - 1}"
 
 
@@ -99,3 +107,99 @@ def read_results(
         rows, metrics, window, 0 if baseline is None else arm_of(names, baseline, "?baseline")
     )
     return results if target is None else with_target(results, rows, target)
+
+
+def read_claims(database: Database, principal: Principal, experiment_id: str) -> Claims:
+    """Return the claims on an experiment with their verdicts so far; raises ResourceNotFoundError."""
+    with database.reading() as session:
+        experiment = experiments.find(session, experiment_id, principal.sees)
+        preset = preset_of(experiment)
+        rows = rows_of(session, experiment, metrics_of(preset))
+    return claims_of(rows, preset)
+
+
+THEORY_POINTS = 200
+"""Default number of points of a curve."""
+
+
+def read_theory(
+    database: Database, principal: Principal, experiment_id: str, points: int = THEORY_POINTS
+) -> Theory:
+    """Return the closed form of each arm, with curves of at most `points` rounds.
+
+    Raises ResourceNotFoundError.
+    """
+    with database.reading() as session:
+        experiment = experiments.find(session, experiment_id, principal.sees)
+    return Theory(
+        experiment_id=experiment_id, arms=[_arm_theory(arm, points) for arm in stored_arms(experiment.spec)]
+    )
+
+
+def _arm_theory(arm: Arm, points: int) -> ArmTheory:
+    from fedcore.theory import closed_forms
+
+    try:
+        found, reason = _closed_form(closed_forms.predict(arm.spec, points)), None
+    except NoClosedFormError as error:
+        found, reason = None, str(error)
+    return ArmTheory(index=arm.index, name=arm.name, law=found, reason=reason)
+
+
+def _closed_form(found: "closed_forms.ClosedForm") -> Law:
+    return Law(
+        formula=found.formula,
+        source=found.source,
+        rate=found.rate,
+        levels={metric: _finite(value) for metric, value in found.levels.items()},
+        rounds=list(found.rounds),
+        curves={
+            metric: [_finite(value) for value in values.tolist()] for metric, values in found.curves.items()
+        },
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+EXACT = ("suboptimality", "objective", "distance")
+"""Metrics of every problem with a known minimiser."""
+UNTESTED = frozenset({"test_loss", "test_accuracy"})
+"""Metrics that such a problem lacks."""
+
+
+class CurveContext(TypedDict):
+    """Context of `_curves.html`, besides addresses."""
+
+    metrics: list[str]
+    better: Mapping[str, str]
+    arms: int
+
+
+def curve_context(specifications: Collection[Mapping[str, Any]], arms: int) -> CurveContext:
+    """Return the metrics to choose from, for this many arms of experiments with these specifications.
+
+    Metrics that most of them have come first, then the most telling ones.
+    """
+    counts = Counter(metric for specification in specifications for metric in measured(specification))
+    metrics = sorted(
+        counts,
+        key=lambda metric: (
+            -counts[metric],
+            HEADLINES.index(metric) if metric in HEADLINES else len(HEADLINES),
+        ),
+    )
+    return {
+        "metrics": metrics,
+        "better": {metric: better.__name__ for metric, better in BETTER.items()},
+        "arms": arms,
+    }
+
+
+def measured(specification: Mapping[str, Any]) -> list[str]:
+    """Return the metrics that an experiment measures."""
+    measures = [metric for metric in specification["evaluation"]["measures"] if metric in METRICS]
+    if specification["problem"]["dataset"]["kind"] in ("quadratic", "least_squares"):
+        return [*EXACT, *(metric for metric in measures if metric not in UNTESTED)]
+    return measures

@@ -1,24 +1,30 @@
-"""`/v1/experiments/{id}/results` and `/figure.svg`: what came out, as JSON, table or picture."""
+"""Results: `/v1/experiments/{id}/results`, figures, theory, claims, reports and reproductions, and
+`/v1/compare`.
+"""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from fastapi import Header, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Header, HTTPException, Path, Query, Request, Response
 
-from api.http.authentication import Reader
-from api.http.dependencies import NO_NUL, ExperimentId, Store
+from api.experiments.service import REPRODUCES, create_experiment, new_reproduction
+from api.http.audit_trail import Audit
+from api.http.authentication import Reader, Submitter
+from api.http.dependencies import NO_NUL, AppStateDep, DatabaseDep, ExperimentId, IdempotencyKey, Wake
 from api.http.problems import responses
-from api.http.routing import Router
-from api.results import queries
+from api.results import queries, report
+from api.results.compared_arms import MOST_ARMS, compare
 from api.results.pictures import FIGURE, Drawn, Form, Looked, X, answered, drawable, picture
-from api.results.queries import Chosen, Points, Windowed, arm_of
+from api.results.queries import THEORY_POINTS, Chosen, Points, Windowed, arm_of
+from api.results.reproduction import compare_with_original
 from api.results.summaries import METRICS
 from api.results.targets import target_of
-from api.results.theory import read_theory
+from fedcore.errors import ResourceNotFoundError
+from fedcore.platform.store import experiments
 from fedq.results.tables import CSV, PARQUET, Table, written
-from fedq.schemas import Results
+from fedq.schemas import Claims, Comparison, Experiment, Reproduction, Results, Theory
 
-router = Router(prefix="/v1/experiments", tags=["results"])
+router = APIRouter(prefix="/v1", tags=["results"])
 
 JSON = "application/json"
 
@@ -51,10 +57,37 @@ Shown = Annotated[
         description="Only this arm, by name or index; may be repeated (default: all).",
     ),
 ]
+TheoryPoints = Annotated[
+    int, Query(ge=2, le=2_000, description="Maximum number of points of a curve; denser at the beginning.")
+]
+Arms = Annotated[
+    list[Annotated[str, Query(max_length=300, pattern=NO_NUL)]],
+    Query(
+        alias="arm",
+        min_length=1,
+        max_length=100,
+        description=(
+            "An experiment id for all of its arms, or a single arm as `ID:INDEX` or `ID:NAME`; may be"
+            " repeated."
+        ),
+        examples=[["exp_01k9x3zq7rh2v8m4t6w0ybe5nc:0", "exp_01k9x3zq7rh2v8m4t6w0ybe5nd"]],
+    ),
+]
+Position = Annotated[
+    int, Query(ge=0, lt=MOST_ARMS, description="Position of the baseline arm in the comparison, from 0.")
+]
+ReportForm = Annotated[Literal["html", "md"], Path(description="Format: HTML or Markdown.")]
+REPORT: dict[int | str, Any] = {
+    200: {
+        "description": "The report.",
+        "content": {name.partition(";")[0]: {"schema": {"type": "string"}} for name in report.MEDIA.values()},
+    },
+    **responses(404, 422),
+}
 
 
 @router.get(
-    "/{experiment_id}/results",
+    "/experiments/{experiment_id}/results",
     response_model=Results,
     responses={
         200: {
@@ -71,7 +104,7 @@ Shown = Annotated[
 def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     principal: Reader,
     experiment_id: ExperimentId,
-    database: Store,
+    database: DatabaseDep,
     window: Windowed,
     accept: Accept = None,
     metric: Chosen = None,
@@ -98,7 +131,7 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
 
 
 @router.get(
-    "/{experiment_id}/figure.{form}",
+    "/experiments/{experiment_id}/figure.{form}",
     response_class=Response,
     responses=FIGURE,
     summary="Draw curves",
@@ -109,7 +142,7 @@ async def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
     principal: Reader,
     experiment_id: ExperimentId,
     form: Form,
-    database: Store,
+    database: DatabaseDep,
     metric: Drawn = None,
     x: X = "round",
     points: Points = 1_000,
@@ -132,14 +165,161 @@ async def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
             names = {one.name: one.index for one in results.arms}
             shown = [arm_of(names, wanted, "?arm") for wanted in arm]
             results = results.model_copy(update={"arms": [one for one in results.arms if one.index in shown]})
-        said = read_theory(database, principal, experiment_id) if theory else None
+        said = queries.read_theory(database, principal, experiment_id) if theory else None
         return picture(request, results, chosen, x, form, look, said)
 
     return await answered(request, principal, form, look, work)
 
 
+@router.get(
+    "/experiments/{experiment_id}/theory",
+    responses=responses(404, 422),
+    summary="Read closed-form predictions",
+)
+def read_theory(
+    principal: Reader,
+    experiment_id: ExperimentId,
+    database: DatabaseDep,
+    points: TheoryPoints = THEORY_POINTS,
+) -> Theory:
+    """Return the closed form of each arm with formula, source and curves, or the reason why there
+    is none.
+
+    Closed forms cover quadratic and least-squares problems with exact gradients and full
+    participation under FedAvg, FedProx, FedNova and FedLin.
+    """
+    return queries.read_theory(database, principal, experiment_id, points)
+
+
+@router.get("/compare", responses=responses(404, 422), summary="Compare arms")
+def read_comparison(
+    principal: Reader,
+    database: DatabaseDep,
+    arm: Arms,
+    window: Windowed,
+    metric: Chosen = None,
+    baseline: Position = 0,
+) -> Comparison:
+    """Return results of arms of several experiments, with unambiguous names and differences from
+    one of them.
+
+    Differences are paired by seed if both arms have the same data, partition and participation and
+    share at least two seeds. Otherwise, the arms are independent samples (Welch's t-test).
+    `members` says which applies.
+    """
+    return compare(database, principal, arm, metric or METRICS, window, baseline)
+
+
+@router.get("/compare/figure.{form}", response_class=Response, responses=FIGURE, summary="Draw a comparison")
+async def read_comparison_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
+    request: Request,
+    look: Looked,
+    principal: Reader,
+    database: DatabaseDep,
+    form: Form,
+    arm: Arms,
+    metric: Drawn = None,
+    x: X = "round",
+    points: Points = 1_000,
+) -> Response:
+    """Draw the curves of arms of any experiments."""
+
+    def work() -> Response:
+        found, chosen = drawable(partial(compare, database, principal, arm), metric, points, x)
+        return picture(request, found, chosen, x, form, look)
+
+    return await answered(request, principal, form, look, work)
+
+
+@router.get(
+    "/experiments/{experiment_id}/claims",
+    responses=responses(404, 422),
+    summary="Compare results with the publication",
+)
+def read_claims(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Claims:
+    """Return the published claims and numbers for an experiment submitted as a preset, with the
+    measured results.
+
+    Each claim has a verdict. Results are final once the status of the experiment is final.
+    """
+    return queries.read_claims(database, principal, experiment_id)
+
+
+@router.get(
+    "/experiments/{experiment_id}/report.{form}",
+    response_class=Response,
+    responses=REPORT,
+    summary="Read a report",
+)
+async def read_report(
+    principal: Reader, experiment_id: ExperimentId, form: ReportForm, state: AppStateDep
+) -> Response:
+    """Return a self-contained file with a table and figure of each metric, claims, runs,
+    specification, provenance and how to reproduce it.
+
+    Figures are embedded. A report of an unfinished experiment lists what is missing.
+    """
+    work = partial(report.render, form, principal, experiment_id, state.database)
+    text = await state.drawing_gate.run(principal.owner, work)
+    return Response(text, media_type=report.MEDIA[form], headers={"Content-Security-Policy": report.POLICY})
+
+
+@router.post(
+    "/experiments/{experiment_id}/reproduce",
+    status_code=201,
+    responses={
+        201: {
+            "headers": {"Location": {"description": "URL of the reproduction.", "schema": {"type": "string"}}}
+        },
+        **responses(404, 409, 422),
+    },
+    summary="Reproduce an experiment",
+)
+def reproduce(
+    principal: Submitter,
+    facts: Audit,
+    experiment_id: ExperimentId,
+    state: AppStateDep,
+    response: Response,
+    wake: Wake,
+    idempotency_key: IdempotencyKey = None,
+) -> Experiment:
+    """Submit an experiment again; each run uses the engine of the original run.
+
+    `GET .../reproduction` of the new experiment returns the comparison. 409 unless the original has
+    succeeded.
+    """
+    new = new_reproduction(state.database, state.settings, principal, experiment_id, idempotency_key)
+    answer, _ = create_experiment(state.database, new, facts)
+    response.headers["Location"] = f"/v1/experiments/{answer.id}"
+    wake(new.spec.execution.queue)
+    return answer
+
+
+@router.get(
+    "/experiments/{experiment_id}/reproduction",
+    responses=responses(404, 422),
+    summary="Compare a reproduction with its original",
+)
+def read_reproduction(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Reproduction:
+    """Return the first differences between an experiment created by `POST .../reproduce` and its
+    original, and their likely cause.
+
+    All numbers of all rounds except wall-clock times are compared bit by bit, and final models by
+    their digests.
+    """
+    with database.reading() as session:
+        here = experiments.find(session, experiment_id, principal.sees)
+        if REPRODUCES not in here.provenance:
+            raise ResourceNotFoundError(
+                f"{here.id} is not a reproduction; POST /v1/experiments/{here.id}/reproduce creates one"
+            )
+        original = experiments.find(session, here.provenance[REPRODUCES], principal.sees)
+        return compare_with_original(session, here, original)
+
+
 def _acceptable(accept: str) -> str:
-    """The first media type of an Accept header that there is; raises 406."""
+    """Return the first supported media type of an Accept header; raises 406."""
     ranges = sorted((_range(entry) for entry in accept.split(",")), key=lambda entry: -entry[1])
     for media_type, quality in ranges:
         if quality > 0:

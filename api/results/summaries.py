@@ -1,20 +1,18 @@
-"""From the rows of an experiment to its results: figures over seeds, differences to a baseline,
-curves.
-"""
+"""Results from the rows of an experiment: statistics over seeds, differences to a baseline, curves."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from api.experiments.responses import made_from
+from api.experiments.service import made_from
 from api.results.curves import MEGABYTE, Window, area, curve, megabytes
-from api.results.rows import ResultRows
 from fedcore.platform.status import Status
+from fedcore.platform.store import Session, curves, runs, search
 from fedcore.platform.store.curves import Series
-from fedcore.platform.store.tables import RunRecord
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import ScalarMeasure
 from fedcore.statistics import significance, summary
@@ -30,12 +28,33 @@ TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
 """Columns of each round that `results_of` needs besides the metrics."""
 
 
+class ResultRows(NamedTuple):
+    """An experiment with its runs and their rows."""
+
+    experiment: ExperimentRecord
+    runs: Sequence[RunRecord]
+    series: Mapping[str, Series]
+    """By run id; runs without rows are missing."""
+    decisions: int
+    """Number of decisions of its search."""
+
+
+def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[str]) -> ResultRows:
+    """Read the runs of `experiment` with these columns of each round."""
+    records = runs.of_experiment(session, experiment.id)
+    decided = search.decided(session, [experiment.id])
+    return ResultRows(
+        experiment,
+        records,
+        curves.of_runs(session, [record.id for record in records], *columns),
+        decided.get(experiment.id, 0),
+    )
+
+
 def results_of(rows: ResultRows, metrics: Collection[str], window: Window, baseline: int = 0) -> Results:
-    """The results of an experiment from its rows, with these `metrics` and `TOTALS`.
+    """Return the results of an experiment for these `metrics`; `rows` contain them and `TOTALS`.
 
-    Curves of a `window`.
-
-    Differences are to the arm with the index `baseline`.
+    Curves cover the `window`; differences are to the arm with the index `baseline`.
     """
     experiment = rows.experiment
     return Results(
@@ -54,9 +73,7 @@ def results_of(rows: ResultRows, metrics: Collection[str], window: Window, basel
 
 
 def by_arm(runs: Iterable[RunRecord]) -> dict[int, list[RunRecord]]:
-    """The runs of each arm, in order of the arms: those of seeds that came later stand behind all
-    others.
-    """
+    """Return the runs by arm, in order of the arms; those of seeds added later come last."""
     ordered = sorted(runs, key=lambda run: run.arm)
     return {arm: list(members) for arm, members in groupby(ordered, key=lambda run: run.arm)}
 
@@ -69,9 +86,9 @@ def arms_of(
     baseline: int,
     paired: Sequence[bool] | None = None,
 ) -> list[ArmResult]:
-    """Each arm, given by its runs, beside the one at `baseline`.
+    """Return the results of each arm, given by its runs, compared with the one at `baseline`.
 
-    `paired` says which are compared with it seed by seed, None all.
+    `paired` says which are compared seed by seed; None: all.
     """
     held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
     compared = {metric: _compared(held, baseline, metric, paired) for metric in metrics}
@@ -85,7 +102,7 @@ def arms_of(
 class _Run:
     record: RunRecord
     series: Series | None
-    """None before its first row."""
+    """None without rows."""
 
     @property
     def whole(self) -> bool:
@@ -109,11 +126,11 @@ class _Run:
         return 0.0 if self.series is None else self.series.total(column)
 
     def simulated_seconds(self) -> float | None:
-        """The last that is known of the simulated clock."""
+        """Return the last known simulated time."""
         return self._last("simulated_seconds", diverged=False)
 
     def megabytes(self) -> float | None:
-        """Megabytes sent in both directions."""
+        """Return the megabytes sent in both directions."""
         return None if self.series is None else float(megabytes(self.series)[-1])
 
     def _last(self, column: str, *, diverged: bool) -> float | None:
@@ -177,7 +194,7 @@ _FIGURES: Mapping[str, Callable[..., float | None]] = {
 
 
 def differing(comparison: significance.ArmComparison) -> Difference:
-    """A comparison as it is answered."""
+    """Return a comparison as answered."""
     tests = {name: value for name, value in comparison._asdict().items() if name != "difference"}
     return Difference(**comparison.difference._asdict(), **tests)
 
@@ -192,6 +209,6 @@ def _by_seed(runs: Iterable[_Run], figure: _Figure) -> dict[int, float]:
 
 
 def estimated(values: Mapping[int, float]) -> Estimate | None:
-    """Figures by seed as one over the seeds, as it is answered; None of none."""
+    """Return the mean over seeds with its confidence interval; None without values."""
     found = summary.estimate(list(values.values()))
     return None if found is None else Estimate(**found._asdict())

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from api.http.problems import InvalidDocumentError
 from api.results.curves import first_reaching, megabytes
-from api.results.rows import ResultRows
-from api.results.summaries import differing, estimated
+from api.results.summaries import ResultRows, differing, estimated
 from fedcore.platform.status import ENDED
 from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import RunRecord
@@ -25,7 +24,7 @@ _TARGET = re.compile(r"(\w+):([-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)", re
 class _Run(NamedTuple):
     record: RunRecord
     series: Series | None
-    """None before its first row."""
+    """None without rows."""
 
 
 class _Cost(NamedTuple):
@@ -38,21 +37,21 @@ class _Cost(NamedTuple):
 
 
 def target_of(text: str) -> Target:
-    """The target that `text` names, as `test_accuracy:0.9`; raises InvalidRequestError."""
+    """Parse a target such as `test_accuracy:0.9`; raises InvalidRequestError."""
     found = _TARGET.fullmatch(text)
     if found is None or found[1] not in summary.BETTER or not isfinite(float(found[2])):
         metrics = ", ".join(summary.BETTER)
         detail = (
-            f"must be a metric and a number, as test_accuracy:0.9, the metric one of {metrics}; not {text!r}"
+            f"must be METRIC:VALUE, e.g. test_accuracy:0.9, with one of the metrics {metrics}; not {text!r}"
         )
         raise InvalidDocumentError([Flaw(pointer="?target", detail=detail)])
     return Target(metric=found[1], value=float(found[2]))
 
 
 def with_target(results: Results, rows: ResultRows, target: Target) -> Results:
-    """The results, and of each arm what it took to the target.
+    """Return the results with the cost of reaching the target for each arm.
 
-    `rows` have its metric and the `COLUMNS`.
+    `rows` contain its metric and the `COLUMNS`.
     """
     runs = [_Run(record, rows.series.get(record.id)) for record in rows.runs]
     arms = [[run for run in runs if run.record.arm == arm.index] for arm in results.arms]
@@ -84,7 +83,7 @@ def _to_target(arms: Sequence[Sequence[_Run]], target: Target, baseline: int) ->
 
 
 def _cost(series: Series | None, target: Target) -> _Cost | None:
-    """None where the run has not reached the target."""
+    """Return the cost of a run, None if it has not reached the target."""
     round = (
         None
         if series is None
@@ -102,8 +101,8 @@ def _cost(series: Series | None, target: Target) -> _Cost | None:
 def _compared(
     costs: Sequence[Mapping[int, _Cost]], name: str, runs: Sequence[int], baseline: int
 ) -> list[tuple[Estimate | None, Difference | None]]:
-    """One of the costs over the seeds of each arm, which has so many `runs`, and beside the
-    baseline's.
+    """Return one cost over the seeds of each arm, compared with the baseline; `runs` are the
+    numbers of runs.
     """
     by_seed = [
         {seed: value for seed, cost in of_arm.items() if (value := getattr(cost, name)) is not None}

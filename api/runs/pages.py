@@ -1,8 +1,4 @@
-"""`/runs/{id}`: one run, as a page or as a part of that of its experiment.
-
-What has happened to a run, as far as the database remembers: what it was through itself, what its
-search decided, what people did.
-"""
+"""`/runs/{id}`: one run with its history, as a page or as part of the page of its experiment."""
 
 import re
 from collections.abc import Iterator
@@ -12,8 +8,8 @@ from typing import NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from api.http.authentication import Reader
-from api.http.dependencies import Configuration, RunId, Store
-from api.runs.responses import run_answer
+from api.http.dependencies import DatabaseDep, RunId, SettingsDep
+from api.runs.service import run_answer
 from api.web.rendering import is_fragment, page
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import Session, audit, experiments, runs, search, wait_reasons
@@ -21,7 +17,7 @@ from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import StopReason
 
 DEEDS = 50
-"""The newest, at most."""
+"""Maximum number of audit entries, the newest."""
 DONE = {"POST": "", "PATCH": "edit", "DELETE": "delete"}
 PAST = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried", "edit": "edited"}
 STOPPED = {
@@ -32,23 +28,23 @@ STOPPED = {
 
 
 class RunEvent(NamedTuple):
-    """One thing that happened."""
+    """Event in the history of a run."""
 
     at: datetime
     what: str
     kind: str = "neutral"
-    """`ok` or `error`, where it is one of them."""
+    """`ok`, `error` or `neutral`."""
 
 
 def of_run(session: Session, run: RunRecord, experiment: ExperimentRecord) -> list[RunEvent]:
-    """In the order in which it happened."""
+    """Return the history of a run in chronological order."""
     return sorted([*_own(run), *_decided(session, run), *_done(session, experiment)], key=lambda one: one.at)
 
 
 def _own(run: RunRecord) -> Iterator[RunEvent]:
     yield RunEvent(run.created_at, "queued")
     if run.started_at is not None:
-        yield RunEvent(run.started_at, "started by a worker for the first time")
+        yield RunEvent(run.started_at, "first started by a worker")
     if run.status in ENDED and run.finished_at is not None:
         yield RunEvent(run.finished_at, _ending(run), "ok" if run.status is Status.SUCCEEDED else "error")
 
@@ -85,7 +81,7 @@ def _done(session: Session, experiment: ExperimentRecord) -> Iterator[RunEvent]:
             yield RunEvent(entry.at, f"experiment {PAST[deed]} by {entry.owner}")
         elif deed in PAST:
             yield RunEvent(
-                entry.at, f"request of {entry.owner} to {deed} the experiment refused ({entry.status})"
+                entry.at, f"request by {entry.owner} to {deed} the experiment refused ({entry.status})"
             )
 
 
@@ -94,9 +90,9 @@ router = APIRouter(prefix="/runs", include_in_schema=False)
 
 @router.get("/{run_id}")
 def read_run(
-    request: Request, principal: Reader, run_id: RunId, database: Store, settings: Configuration
+    request: Request, principal: Reader, run_id: RunId, database: DatabaseDep, settings: SettingsDep
 ) -> Response:
-    """How it stands, what happened to it, what made it, and its files."""
+    """Return status, history, provenance and files of a run."""
     with database.reading() as session:
         record = runs.find(session, run_id, principal.sees)
         experiment = experiments.find(session, record.experiment_id, principal.sees)

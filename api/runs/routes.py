@@ -1,23 +1,22 @@
-"""`/v1/experiments/{id}/runs` and `/v1/runs/{id}`: runs, their rows, their files."""
+"""`/v1/experiments/{id}/runs` and `/v1/runs/{id}`: runs, their rows and files."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, BinaryIO
 
-from fastapi import Query
+from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from api.http.authentication import Reader
-from api.http.dependencies import Configuration, Cursor, ExperimentId, Files, RunId, Store
+from api.http.dependencies import Cursor, DatabaseDep, ExperimentId, RunId, SettingsDep, StorageDep
 from api.http.problems import responses
-from api.http.routing import Router
-from api.runs.responses import run_answer
+from api.runs.service import run_answer
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, curves, experiments, runs, wait_reasons
 from fedq.schemas import MetricsPage, RoundRow, Run, RunPage
 
-router = Router(prefix="/v1", tags=["runs"])
+router = APIRouter(prefix="/v1", tags=["runs"])
 
 SAFETENSORS = "application/octet-stream"
 PIECE_BYTES = 1 << 20
@@ -41,8 +40,8 @@ RowLimit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of 
 def read_runs(
     principal: Reader,
     experiment_id: ExperimentId,
-    database: Store,
-    settings: Configuration,
+    database: DatabaseDep,
+    settings: SettingsDep,
     limit: Limit = 1_000,
     cursor: Cursor = None,
 ) -> RunPage:
@@ -58,7 +57,7 @@ def read_runs(
 
 
 @router.get("/runs/{run_id}", responses=responses(404, 422), summary="Read a run")
-def read_run(principal: Reader, run_id: RunId, database: Store, settings: Configuration) -> Run:
+def read_run(principal: Reader, run_id: RunId, database: DatabaseDep, settings: SettingsDep) -> Run:
     """Return a run with status, progress and provenance."""
     with database.reading() as session:
         record = runs.find(session, run_id, principal.sees)
@@ -67,7 +66,7 @@ def read_run(principal: Reader, run_id: RunId, database: Store, settings: Config
 
 @router.get("/runs/{run_id}/metrics", responses=responses(404, 422), summary="Read the rounds of a run")
 def read_metrics(
-    principal: Reader, run_id: RunId, database: Store, after: After = 0, limit: RowLimit = 1_000
+    principal: Reader, run_id: RunId, database: DatabaseDep, after: After = 0, limit: RowLimit = 1_000
 ) -> MetricsPage:
     """Return the rounds after a given one, in order. Poll with `after` set to the last `next`."""
     with database.reading() as session:
@@ -83,7 +82,9 @@ def read_metrics(
     responses={**FILE, **responses(404, 422)},
     summary="Download the final model",
 )
-def read_model(principal: Reader, run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
+def read_model(
+    principal: Reader, run_id: RunId, database: DatabaseDep, storage: StorageDep
+) -> StreamingResponse:
     """Return the parameters of the global model as safetensors, named as in its module.
 
     404 until the run has succeeded.
@@ -99,7 +100,9 @@ def read_model(principal: Reader, run_id: RunId, database: Store, storage: Files
     responses={**FILE, **responses(404, 422)},
     summary="Download the latest checkpoint",
 )
-def read_checkpoint(principal: Reader, run_id: RunId, database: Store, storage: Files) -> StreamingResponse:
+def read_checkpoint(
+    principal: Reader, run_id: RunId, database: DatabaseDep, storage: StorageDep
+) -> StreamingResponse:
     """Return the complete state of the run after its last committed round as safetensors.
 
     `fedcore.run` can resume from it.

@@ -1,20 +1,17 @@
-"""`/v1/experiments/{id}/search`: which arms were promoted and stopped, and what that was decided
-on.
-"""
+"""`/v1/experiments/{id}/search`: decisions of a search, and their grounds."""
 
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import APIRouter, Query
 
 from api.http.authentication import Reader
-from api.http.dependencies import ExperimentId, Store
+from api.http.dependencies import DatabaseDep, ExperimentId
 from api.http.problems import responses
-from api.http.routing import Router
-from api.search.responses import ARRIVALS, search_answer
+from api.search.service import ARRIVALS, search_answer
 from fedcore.platform.store import experiments, search
 from fedq.schemas import SearchPage
 
-router = Router(prefix="/v1/experiments", tags=["experiments"])
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
 After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Return only arrivals after this sequence.")]
 Limit = Annotated[int, Query(ge=1, le=ARRIVALS, description="Maximum number of arrivals per page.")]
@@ -24,7 +21,11 @@ Limit = Annotated[int, Query(ge=1, le=ARRIVALS, description="Maximum number of a
     "/{experiment_id}/search", responses=responses(404, 422), summary="Read the decisions of a search"
 )
 def read_search(
-    principal: Reader, experiment_id: ExperimentId, database: Store, after: After = 0, limit: Limit = ARRIVALS
+    principal: Reader,
+    experiment_id: ExperimentId,
+    database: DatabaseDep,
+    after: After = 0,
+    limit: Limit = ARRIVALS,
 ) -> SearchPage:
     """Return arms in the order in which they reached rungs, with value, rank and decision.
 

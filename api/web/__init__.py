@@ -1,3 +1,3 @@
-"""Pages for people: HTML over the same functions and rules that `/v1` has, with scripts and styles
-that are served from here alone.
+"""Web pages: HTML over the same functions and rules as `/v1`; scripts and styles are served from
+here only.
 """

@@ -1,6 +1,4 @@
-"""Errors as pages: whoever reads HTML is told in HTML what programs are told as a problem, and
-strangers are asked who they are.
-"""
+"""Errors as pages for browsers; visitors without a key are asked to sign in."""
 
 import json
 from collections.abc import Callable
@@ -17,11 +15,11 @@ from api.web.rendering import is_fragment, page
 
 Handler = Callable[[Request, Any], Response]
 KEPT = ("retry-after", "allow")
-"""Headers of a problem that its page has, too."""
+"""Headers of a problem that its page keeps."""
 
 
 def install(app: FastAPI) -> None:
-    """Have `app` answer its errors as pages to those who ask for pages."""
+    """Install handlers that answer errors as pages to browsers."""
     for kind, handler in list(app.exception_handlers.items()):
         if not iscoroutinefunction(handler):
             app.add_exception_handler(kind, _as_page(cast("Handler", handler)))
@@ -49,7 +47,7 @@ def _as_page(handler: Handler) -> Handler:
 
 
 def _sign_in(request: Request) -> Response:
-    """There, and back again."""
+    """Redirect to `/sign-in`, and back afterwards."""
     if is_fragment(request):
         return Response(status_code=401, headers={"HX-Redirect": _current_address(request)})
     return RedirectResponse(_address(request.url.path, request.url.query), 303, {"Cache-Control": "no-store"})

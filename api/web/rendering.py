@@ -1,21 +1,32 @@
-"""Pages from templates: what every one of them is told, and what browsers may do with it."""
+"""Pages from templates: filters, the context that all pages share, and the static files they load.
 
+`/static` serves scripts and styles under an address that changes with their content, so that
+browsers may keep them for good.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope as AsgiScope
 
-from api.web import formatting
-from fedcore.platform.access import Principal, Scope
+from api.http.dependencies import context_of
+from fedcore.platform.access import Scope
 from fedq.results import presentation
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self';"
     " connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-"""Pages hold what users have written, so no script and no style in the page itself is run."""
+"""Pages contain text of users, so inline scripts and styles are not run."""
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "Cache-Control": "no-store",
@@ -25,12 +36,12 @@ HEADERS = {
 
 
 class NavigationEntry(NamedTuple):
-    """An entry of the navigation."""
+    """Entry of the navigation."""
 
     name: str
     path: str
     needed: Scope = Scope.READ
-    """Whoever may less is not shown it."""
+    """Scope required to see the entry."""
 
 
 NAVIGATION = (
@@ -43,6 +54,65 @@ NAVIGATION = (
     NavigationEntry("Audit", "/audit", Scope.ADMIN),
 )
 
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+"""Units with their seconds, longest first."""
+UNKNOWN = "\N{EN DASH}"
+SIZES = ("kB", "MB", "GB", "TB")
+
+
+def duration(seconds: float | None) -> str:
+    """Format a duration as `2 h 5 min`: the two largest units, or seconds; a dash if unknown."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    whole = round(seconds)
+    for position, (size, name) in enumerate(UNITS):
+        if whole >= size:
+            smaller, smaller_name = UNITS[position + 1] if position + 1 < len(UNITS) else (1, "s")
+            rest = whole % size // smaller
+            return f"{whole // size} {name}" + (f" {rest} {smaller_name}" if rest else "")
+    return f"{whole} s"
+
+
+def ago(moment: datetime) -> str:
+    """Format the time since `moment` as `5 min ago`."""
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    if seconds < 60:
+        return "just now"
+    size, name = next((size, name) for size, name in UNITS if seconds >= size)
+    return f"{seconds // size:.0f} {name} ago"
+
+
+def clock(moment: datetime) -> str:
+    """Format a time as `2026-01-31 12:00:00 UTC`."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def size(count: float) -> str:
+    """Format bytes as `1.5 MB`."""
+    if count < 1_000:
+        return f"{count:.0f} B"
+    for name in SIZES:
+        count /= 1_000
+        if count < 1_000 or name == SIZES[-1]:
+            break
+    return f"{count:.3g} {name}"
+
+
+def count(number: int) -> str:
+    """Format a number as `12,345`."""
+    return f"{number:,}"
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "duration": duration,
+    "ago": ago,
+    "clock": clock,
+    "size": size,
+    "count": count,
+}
+
 environment = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
@@ -50,17 +120,17 @@ environment = Environment(
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
-environment.filters.update({**formatting.FILTERS, **presentation.FILTERS})
+environment.filters.update({**FILTERS, **presentation.FILTERS})
 
 
 def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
-    """A page, or a part of one: the template with `context` and what all of them are told."""
-    principal: Principal | None = getattr(request.state, "principal", None)
+    """Render a page or a part of one: a template with `context` and what all templates need."""
+    principal = context_of(request.scope).principal
     known = {
         "principal": principal,
         "may": (lambda scope: principal is not None and principal.scope.covers(Scope(scope))),
         "path": request.url.path,
-        "static": request.app.state.static,
+        "static": f"/static/{static_digest()}",
         "navigation": [
             place for place in NAVIGATION if principal is not None and principal.scope.covers(place.needed)
         ],
@@ -71,3 +141,41 @@ def page(request: Request, template: str, status: int = 200, **context: Any) -> 
 def is_fragment(request: Request) -> bool:
     """Return whether a page refreshes a part of itself."""
     return "hx-request" in request.headers
+
+
+STATIC = Path(__file__).parent / "static"
+FOREVER = "public, max-age=31536000, immutable"
+DIGITS = 12
+
+
+class Assets(StaticFiles):
+    """The files below `STATIC`, each at `/DIGEST/PATH`.
+
+    Scripts that import others by relative paths thus get those of the same release.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(directory=STATIC)
+
+    async def get_response(self, path: str, scope: AsgiScope) -> Response:
+        """Return one file; under the digest of another release it is not cached."""
+        digest, _, rest = path.partition("/")
+        response = await super().get_response(rest, scope)
+        response.headers["Cache-Control"] = FOREVER if digest == static_digest() else "no-cache"
+        return response
+
+
+@cache
+def static_digest() -> str:
+    """Return the digest of the static files of this release."""
+    return digest_of(STATIC)
+
+
+def digest_of(folder: Path) -> str:
+    """Return a digest of the files' names and contents."""
+    total = sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        total.update(
+            f"{path.relative_to(folder).as_posix()}\0{sha256(path.read_bytes()).hexdigest()}\n".encode()
+        )
+    return total.hexdigest()[:DIGITS]

@@ -1,4 +1,4 @@
-"""`/sign-in` and `/sign-out`: a browser is handed a key to send, and forgets it."""
+"""`/sign-in` and `/sign-out`: store a key in a cookie of the browser, and delete it."""
 
 from typing import Annotated
 from urllib.parse import parse_qs
@@ -7,7 +7,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from api.http import authentication
-from api.http.authentication import authenticate
+from api.http.dependencies import state_of
 from api.web.rendering import page
 from fedcore.errors import AuthenticationError
 from fedcore.platform.access import Token
@@ -21,9 +21,9 @@ Next = Annotated[str, Query(alias="next", max_length=2_000)]
 
 @router.get("/sign-in")
 def ask(request: Request, wanted: Next = "/") -> Response:
-    """The form.
+    """Return the form.
 
-    Its script goes on at once where the address holds a key behind `#`, or the browser has one
+    Its script signs in at once if the address contains a key after `#`, or the browser has one
     already.
     """
     return page(request, "sign-in.html", next=_inside(wanted), refusal=None)
@@ -31,13 +31,13 @@ def ask(request: Request, wanted: Next = "/") -> Response:
 
 @router.post("/sign-in")
 async def sign_in(request: Request) -> Response:
-    """Keep the key that was given, if it is one."""
+    """Store the given key in a cookie if it is valid."""
     authentication.hold_same_origin(request)
     given = await _form(request)
     wanted = _inside(given.get("next", "/"))
     try:
         token = Token.parse(given.get("key", "").strip())
-        await authenticate(request, token)
+        await state_of(request).authenticator.authenticate(token)
     except AuthenticationError as error:
         return page(request, "sign-in.html", 401, next=wanted, refusal=str(error))
     response = RedirectResponse(wanted, 303)
@@ -47,7 +47,7 @@ async def sign_in(request: Request) -> Response:
 
 @router.post("/sign-out")
 def sign_out(request: Request) -> Response:
-    """Forget the key; it stays valid."""
+    """Delete the cookie; the key stays valid."""
     authentication.hold_same_origin(request)
     response = RedirectResponse("/sign-in", 303)
     authentication.drop(request, response)
@@ -55,7 +55,7 @@ def sign_out(request: Request) -> Response:
 
 
 def _inside(wanted: str) -> str:
-    """`wanted` if it is an address of this service, else `/`."""
+    """Return `wanted` if it is an address of this service, otherwise `/`."""
     # What begins with two slashes, or what browsers take for such, is another host's.
     own = (
         wanted.startswith("/") and not wanted.startswith("//") and "\\" not in wanted and wanted.isprintable()

@@ -1,13 +1,13 @@
-"""`/webhooks`: where changes are told, and what became of each."""
+"""`/webhooks`: webhooks and their deliveries."""
 
 import json
 
 from fastapi import APIRouter, Request, Response
 
 from api.http.authentication import Reader
-from api.http.dependencies import Cursor, Store, WebhookId
+from api.http.dependencies import Cursor, DatabaseDep, WebhookId
 from api.web.rendering import page
-from api.webhooks.responses import delivery_answer, webhook_answer
+from api.webhooks.service import delivery_answer, webhook_answer
 from fedcore.platform.store import webhook_deliveries, webhooks
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedq.schemas import Webhook
@@ -19,9 +19,9 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/webhooks")
-def read_list(request: Request, principal: Reader, database: Store, cursor: Cursor = None) -> Response:
-    """Newest first, of all owners for administrators. The page writes through `/v1/webhooks`
-    alone.
+def read_list(request: Request, principal: Reader, database: DatabaseDep, cursor: Cursor = None) -> Response:
+    """Return the webhooks, newest first; administrators see all. The page writes through
+    `/v1/webhooks` only.
     """
     with database.reading() as session:
         found = webhooks.page(session, owner=principal.sees, limit=PAGE, cursor=cursor)
@@ -31,9 +31,9 @@ def read_list(request: Request, principal: Reader, database: Store, cursor: Curs
 
 @router.get("/webhooks/{webhook_id}")
 def read_one(
-    request: Request, principal: Reader, webhook_id: WebhookId, database: Store, cursor: Cursor = None
+    request: Request, principal: Reader, webhook_id: WebhookId, database: DatabaseDep, cursor: Cursor = None
 ) -> Response:
-    """One webhook with the log of its deliveries, newest first."""
+    """Return a webhook with its deliveries, newest first."""
     with database.reading() as session:
         hook = webhook_answer(webhooks.find(session, webhook_id, principal.sees))
         found = webhook_deliveries.page(session, webhook_id, limit=PAGE, cursor=cursor)

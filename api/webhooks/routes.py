@@ -1,30 +1,46 @@
-"""`/v1/webhooks`: made, listed, read, changed, given a new secret, deleted."""
+"""`/v1/webhooks`: create, list, edit and delete webhooks; read and repeat their deliveries."""
 
 from typing import Annotated, Any
 
-from fastapi import Query, Response
+from fastapi import APIRouter, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
+from pydantic import AfterValidator
 
-from api.http.audit_trail import Note
+from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import Configuration, Cursor, Store, WebhookId
+from api.http.dependencies import Cursor, DatabaseDep, SettingsDep, WebhookId, printable
 from api.http.documents import Document, body_of, validate
 from api.http.problems import InvalidDocumentError, responses
-from api.http.routing import Router
-from api.webhooks.responses import new_webhook_answer, webhook_answer
-from api.webhooks.url_validation import Probe
+from api.webhooks.service import Probe, delivery_answer, new_webhook_answer, webhook_answer
 from fedcore.errors import ResourceNotFoundError
-from fedcore.platform.store import Session, experiments, webhooks
+from fedcore.platform.status import DeliveryStatus
+from fedcore.platform.store import Session, audit, experiments, webhook_deliveries, webhooks
 from fedcore.platform.store.tables import WebhookRecord
-from fedq.schemas import Flaw, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
+from fedq.schemas import (
+    Delivery,
+    DeliveryPage,
+    Flaw,
+    NewWebhook,
+    Webhook,
+    WebhookEdit,
+    WebhookPage,
+    WebhookRequest,
+)
 
-router = Router(prefix="/v1/webhooks", tags=["webhooks"])
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
 BY_ITS_OWNER = "its owner disabled it"
 CLEARABLE = frozenset({"experiment_id", "tag"})
 """Fields that null clears; in other fields it changes nothing."""
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of webhooks per page.")]
+DeliveryLimit = Annotated[int, Query(ge=1, le=200, description="Maximum number of deliveries per page.")]
+StatusFilter = Annotated[DeliveryStatus | None, Query(description="Return only deliveries with this status.")]
+DeliveryId = Annotated[
+    str,
+    Path(description="Delivery id.", examples=["msg_01k9x3zq7rh2v8m4t6w0ybe5d4"]),
+    AfterValidator(printable),
+]
 MADE: dict[int | str, dict[str, Any]] = {
     201: {"headers": {"Location": {"description": "URL of the webhook.", "schema": {"type": "string"}}}},
 }
@@ -40,9 +56,9 @@ MADE: dict[int | str, dict[str, Any]] = {
 async def create(
     principal: Submitter,
     document: Document,
-    database: Store,
-    settings: Configuration,
-    note: Note,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    facts: Audit,
     probe: Probe,
     response: Response,
 ) -> NewWebhook:
@@ -64,7 +80,7 @@ async def create(
             made = webhooks.create(
                 session, owner=principal.owner, kinds=wanted.events, most=settings.webhooks_max, **fields
             )
-            note(session, made[0].id)
+            audit.record(session, facts, made[0].id)
         return made
 
     record, secret = await run_in_threadpool(work)
@@ -74,7 +90,7 @@ async def create(
 
 @router.get("", responses=responses(422), summary="List webhooks")
 def read_webhooks(
-    principal: Reader, database: Store, limit: Limit = 50, cursor: Cursor = None
+    principal: Reader, database: DatabaseDep, limit: Limit = 50, cursor: Cursor = None
 ) -> WebhookPage:
     """Return webhooks, newest first; administrators see those of all owners."""
     with database.reading() as session:
@@ -83,7 +99,7 @@ def read_webhooks(
 
 
 @router.get("/{webhook_id}", responses=responses(404, 422), summary="Read a webhook")
-def read_webhook(principal: Reader, webhook_id: WebhookId, database: Store) -> Webhook:
+def read_webhook(principal: Reader, webhook_id: WebhookId, database: DatabaseDep) -> Webhook:
     """Return a webhook and its state, without the secret."""
     with database.reading() as session:
         return webhook_answer(webhooks.find(session, webhook_id, principal.sees))
@@ -96,7 +112,12 @@ def read_webhook(principal: Reader, webhook_id: WebhookId, database: Store) -> W
     summary="Edit a webhook",
 )
 async def edit(
-    principal: Submitter, webhook_id: WebhookId, document: Document, database: Store, note: Note, probe: Probe
+    principal: Submitter,
+    webhook_id: WebhookId,
+    document: Document,
+    database: DatabaseDep,
+    facts: Audit,
+    probe: Probe,
 ) -> Webhook:
     """Change the given fields.
 
@@ -115,14 +136,14 @@ async def edit(
                 webhooks.enable(session, webhook_id) if wanted.enabled else webhooks.disable(
                     session, webhook_id, BY_ITS_OWNER
                 )
-            note(session, webhook_id)
+            audit.record(session, facts, webhook_id)
             return webhooks.find(session, webhook_id)
 
     return webhook_answer(await run_in_threadpool(work))
 
 
 @router.post("/{webhook_id}/rotate", responses=responses(404, 422), summary="Rotate the secret")
-def rotate(principal: Submitter, webhook_id: WebhookId, database: Store, note: Note) -> NewWebhook:
+def rotate(principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit) -> NewWebhook:
     """Return a new secret, which is not shown again.
 
     Deliveries are also signed with the previous one for a day.
@@ -130,28 +151,91 @@ def rotate(principal: Submitter, webhook_id: WebhookId, database: Store, note: N
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)
         record, secret = webhooks.rotate(session, webhook_id)
-        note(session, webhook_id)
+        audit.record(session, facts, webhook_id)
     return new_webhook_answer(record, secret)
 
 
 @router.delete("/{webhook_id}", status_code=204, responses=responses(404, 422), summary="Delete a webhook")
-def delete(principal: Submitter, webhook_id: WebhookId, database: Store, note: Note) -> None:
+def delete(principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit) -> None:
     """Delete a webhook with its deliveries. Pending deliveries are not sent."""
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)
         webhooks.delete(session, webhook_id)
-        note(session, webhook_id)
+        audit.record(session, facts, webhook_id)
+
+
+@router.post(
+    "/{webhook_id}/ping", status_code=202, responses=responses(404, 409, 422), summary="Send a test event"
+)
+def ping(principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit) -> Delivery:
+    """Send an event `webhook.ping`, independent of the webhook's events.
+
+    Read the delivery for its result. 409 while disabled.
+    """
+    with database.transaction() as session:
+        webhooks.find(session, webhook_id, principal.sees)
+        record = webhook_deliveries.ping(session, webhook_id)
+        audit.record(session, facts, webhook_id)
+    return delivery_answer(record)
+
+
+@router.get("/{webhook_id}/deliveries", responses=responses(404, 422), summary="List deliveries")
+def read_deliveries(
+    principal: Reader,
+    webhook_id: WebhookId,
+    database: DatabaseDep,
+    status: StatusFilter = None,
+    limit: DeliveryLimit = 50,
+    cursor: Cursor = None,
+) -> DeliveryPage:
+    """Return the deliveries of a webhook, newest first.
+
+    Finished deliveries are deleted after a retention period.
+    """
+    with database.reading() as session:
+        webhooks.find(session, webhook_id, principal.sees)
+        page = webhook_deliveries.page(session, webhook_id, status=status, limit=limit, cursor=cursor)
+    return DeliveryPage(items=[delivery_answer(record) for record in page.items], next=page.next)
+
+
+@router.get(
+    "/{webhook_id}/deliveries/{delivery_id}", responses=responses(404, 422), summary="Read a delivery"
+)
+def read_delivery(
+    principal: Reader, webhook_id: WebhookId, delivery_id: DeliveryId, database: DatabaseDep
+) -> Delivery:
+    """Return a delivery with its payload and attempts."""
+    with database.reading() as session:
+        webhooks.find(session, webhook_id, principal.sees)
+        return delivery_answer(webhook_deliveries.find(session, webhook_id, delivery_id))
+
+
+@router.post(
+    "/{webhook_id}/deliveries/{delivery_id}/redeliver",
+    status_code=202,
+    responses=responses(404, 409, 422),
+    summary="Redeliver",
+)
+def redeliver(
+    principal: Submitter, webhook_id: WebhookId, delivery_id: DeliveryId, database: DatabaseDep, facts: Audit
+) -> Delivery:
+    """Send a delivery again immediately, with the same id. 409 while the webhook is disabled."""
+    with database.transaction() as session:
+        webhooks.find(session, webhook_id, principal.sees)
+        record = webhook_deliveries.redeliver(session, webhook_id, delivery_id)
+        audit.record(session, facts, webhook_id)
+    return delivery_answer(record)
 
 
 def _changes(wanted: WebhookEdit) -> dict[str, Any]:
-    """The columns to be changed."""
+    """Return the columns to change."""
     given = wanted.model_dump(exclude_unset=True, exclude={"enabled"})
     kept = {field: value for field, value in given.items() if value is not None or field in CLEARABLE}
     return {"kinds" if field == "events" else field: value for field, value in kept.items()}
 
 
 def _refuse_foreign(session: Session, experiment_id: str | None, owner: str) -> None:
-    """Raises InvalidRequestError for an experiment that is not the owner's."""
+    """Raise InvalidRequestError for an experiment of another owner."""
     if experiment_id is None:
         return
     try:

@@ -19,7 +19,7 @@ from fedcore.platform.store import keys, open_database, upgrade
 from tests.support.polling import eventually
 from tests.support.postgresql import postgresql
 from tests.support.processes import served
-from workers.embedded.listener import API
+from workers.embedded.stack import API
 
 OWNERS = 20
 """People, each with a key of their own and its rate limit."""

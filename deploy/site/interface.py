@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Any
 
 from api.app import create_app
-from api.presets.catalogue_routes import catalog
+from api.presets.routes import catalog
 from deploy.site import schemas
 from deploy.site.markup import code, literal, page, prose, section, table
 from fedcore.settings import Settings

@@ -4,7 +4,7 @@ fields and defaults.
 
 from collections.abc import Iterator, Mapping
 
-from api.presets.catalogue_routes import catalog
+from api.presets.routes import catalog
 from deploy.site import schemas
 from deploy.site.markup import code, literal, page, prose, section, table
 from fedcore.algorithms import ALGORITHMS

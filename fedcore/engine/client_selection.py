@@ -7,10 +7,10 @@ import torch
 
 from fedcore.core import ClientContext, Vectors
 from fedcore.data.plan import augment_indices, cohort_batches, gradient_noise
-from fedcore.engine.assignment import CohortWork
+from fedcore.engine.assignment import CohortWork, Ids
+from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.local_solver import StepSizes, normaliser, step_sizes
 from fedcore.engine.server import RunContext, ServerState
-from fedcore.engine.traffic import Ids, Traffic
 from fedcore.systems.clock import TimedRound, apply_deadline, device_speed
 from fedcore.systems.participation import Drawn, draw
 from fedcore.systems.work import Work, plan_work

@@ -50,7 +50,7 @@ def redact_secrets(text: str) -> str:
 
 QUIET = ("alembic", "celery.app.trace", "celery.worker.strategy", "httpx", "uvicorn.access")
 """Loggers whose every-day news is none: a nudge came, a request was made of ourselves, requests are
-logged by `api.http.telemetry.logs`.
+logged by `api.http.middleware`.
 """
 
 

@@ -1,29 +1,34 @@
-"""Traces: what a request set in motion, from the submission to the commit of the last slice, for
-whoever collects OpenTelemetry.
+"""Traces (OpenTelemetry): one per request, from the submission to the commit of the last slice.
 
-Off unless the standard environment variables say where spans go (`OTEL_EXPORTER_OTLP_ENDPOINT`,
-`OTEL_TRACES_EXPORTER`); to send them takes `pip install fedq[otel]`. What a run's spans belong to
-is stored with its experiment: a message carries nothing.
+Off unless the standard environment variables name a destination (`OTEL_EXPORTER_OTLP_ENDPOINT`,
+`OTEL_TRACES_EXPORTER`); sending spans takes `pip install fedq[otel]`. The trace that the spans of a
+run belong to is stored with its experiment: a message carries nothing.
 """
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from fedcore.errors import SettingsError
+
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _PARENT = "traceparent"
 _W3C = TraceContextTextMapPropagator()
 
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
 log = logging.getLogger(__name__)
 
 
-def configure(process: str, **facts: str) -> None:
+def configure(process: str, **attributes: str) -> None:
     """Send this process's spans where the environment says, if it does.
 
     Call it after a fork, not before.
@@ -31,13 +36,13 @@ def configure(process: str, **facts: str) -> None:
     if not _wanted():
         return
     try:
-        from fedcore.platform.tracing_exporter import provider
+        provider = _provider(process, attributes)
     except ImportError as error:
         log.warning(
             "OTEL_* says where traces go, but nothing here can send them (%s): pip install fedq[otel]", error
         )
         return
-    trace.set_tracer_provider(provider(process, facts))
+    trace.set_tracer_provider(provider)
 
 
 def flush() -> None:
@@ -101,3 +106,23 @@ def _wanted() -> bool:
         return False
     exporter = os.environ.get("OTEL_TRACES_EXPORTER", "")
     return exporter != "none" and bool(exporter or any(os.environ.get(name) for name in _ENDPOINTS))
+
+
+def _provider(process: str, attributes: Mapping[str, str]) -> "TracerProvider":
+    """Create the provider that OTEL_* describes; raises SettingsError for an unknown exporter."""
+    # Imported here: these packages belong to `fedq[otel]`, and take 0.2 s to load.
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+
+    exporters = {"otlp": OTLPSpanExporter, "console": ConsoleSpanExporter}
+    name = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    if name not in exporters:
+        raise SettingsError(
+            f"OTEL_TRACES_EXPORTER: must be one of {', '.join(exporters)} or none, not {name!r}"
+        )
+    resource = {"service.name": os.environ.get("OTEL_SERVICE_NAME", f"fedq-{process}"), **attributes}
+    provider = TracerProvider(resource=Resource.create(resource))
+    provider.add_span_processor(BatchSpanProcessor(exporters[name]()))
+    return provider

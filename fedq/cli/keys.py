@@ -170,7 +170,8 @@ def _create_direct(wanted: KeyRequest) -> str:
             )
             audit.record(
                 session,
-                audit.AuditEvent("fedq key create --direct", record.id, 201, getuser(), "", gethostname()),
+                audit.AuditFacts("fedq key create --direct", 201, getuser(), "", gethostname()),
+                record.id,
             )
     except UNAVAILABLE as error:
         complain(f"the database is unavailable: {error}")

@@ -4,18 +4,13 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from inspect import isasyncgenfunction, iscoroutinefunction
 from threading import Lock
 from typing import Any
 
 import httpx
 import pytest
-from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
 
-from api.experiments import routes as experiments_routes
 from fedcore.platform.store import experiments as stored
 from fedcore.platform.store.database import POOLED
 
@@ -24,7 +19,7 @@ import sys
 import api.app
 app = api.app.create_app()
 arrays = {"torch", "torchvision", "sklearn", "scipy", "numpy", "matplotlib", "pandas", "polars", "pyarrow"}
-heavy = (arrays | {"fedcore.platform.tracing_exporter"}) & set(sys.modules)
+heavy = (arrays | {"opentelemetry.exporter.otlp.proto.http"}) & set(sys.modules)
 import psutil
 print(psutil.Process().memory_info().rss / 2**20, *sorted(heavy))
 """
@@ -50,25 +45,6 @@ def test_the_pages_of_documentation_load_only_what_the_service_itself_serves(
     loaded = re.findall(r'(?:src|href)="([^"]+)"', http.get(path).text)
     assert len(loaded) >= 2
     assert all(place.startswith("/") and http.get(place).status_code == 200 for place in loaded)
-
-
-def test_to_submit_and_read_experiments_is_handed_to_a_thread_once() -> None:
-    def calls(dependant: Dependant) -> Iterator[Callable[..., object] | None]:
-        for needed in dependant.dependencies:
-            yield needed.call
-            yield from calls(needed)
-
-    routes = [route for route in experiments_routes.router.routes if isinstance(route, APIRoute)]
-    assert {route.name for route in routes} == {"submit", "read_experiments", "read_experiment"}
-    needed = {call for route in routes for call in calls(route.dependant)}
-    # FastAPI hands what is not async to a thread, which takes longer than any of these. The
-    # endpoint itself is not among them.
-    asynchronous = (
-        iscoroutinefunction,
-        isasyncgenfunction,
-        lambda call: iscoroutinefunction(type(call).__call__),
-    )
-    assert [call for call in needed if not any(kind(call) for kind in asynchronous)] == []
 
 
 def test_no_more_threads_answer_than_have_connections(

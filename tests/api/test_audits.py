@@ -173,9 +173,9 @@ def test_entries_are_kept_for_ever_or_as_long_as_the_operator_says(
     database: Database, tmp_path: Path
 ) -> None:
     """By the reconciler, so many at a time."""
-    deed = audit.AuditEvent("POST /v1/keys", "", 201, "ann", "", "127.0.0.1")
+    facts = audit.AuditFacts("POST /v1/keys", 201, "ann", "", "127.0.0.1")
     for _ in range(3):
-        write(database, audit.record, deed)
+        write(database, audit.record, facts, "key_0")
     made = [entry.id for entry in read(database, audit.page).items]
     for_ever = Settings(_env_file=None, home=tmp_path, broker_url=f"filesystem://{tmp_path}")
     caller = WakeupNotifier(partial(send_wakeup, broker=for_ever.broker))

@@ -24,7 +24,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.python.asgi import get_client
 
 from api.app import create_app
-from api.webhooks.url_validation import UrlValidator
+from api.webhooks.service import UrlValidator
 from fedcore.platform.access import Scope
 from fedcore.platform.store import open_database, webhook_deliveries
 from fedcore.settings import Settings
@@ -189,8 +189,8 @@ class Service(NamedTuple):
 @contextmanager
 def _serving(stock: Stock, folder: Path) -> Iterator[Service]:
     with stock.copied(folder) as url:
-        app: Any = create_app(Settings(_env_file=None, home=folder, database_url=url))
-        app.state.prober = UrlValidator(lambda _host, _port: [ip_address("93.184.216.34")])
+        validator = UrlValidator(lambda _host, _port: [ip_address("93.184.216.34")])
+        app: Any = create_app(Settings(_env_file=None, home=folder, database_url=url), validator)
         with get_client(app) as session:
             yield Service(session, stock.known, stock.keys)
 

@@ -25,7 +25,7 @@ from tests.platform.store.acts import claim, finish
 from tests.platform.uploads.files import arrays, npz, parquet, take
 from tests.support.access import key_for
 from tests.support.asgi import calling
-from workers.removal import remove_due
+from workers.reconciler import remove_due
 
 OWN: Document = {
     "name": "own data",

@@ -14,6 +14,7 @@ import pytest
 from fastapi import FastAPI
 from httpx_sse import connect_sse
 
+from api.app import create_app
 from api.events.routes import StreamLimit
 from fedcore.platform.access import Token
 from fedcore.platform.store import Database, keys, runs
@@ -202,8 +203,8 @@ def test_one_who_joins_while_nothing_changes_is_told_how_things_stand(
 def test_nothing_is_polled_when_nobody_listens_any_more(http: httpx.Client, app: FastAPI) -> None:
     with _listening(http, submit(http)) as events:
         next(events)
-        assert app.state.feed._poller
-    eventually(app.state.feed._poller.done)
+        assert app.state.fedq.feed._poller
+    eventually(app.state.fedq.feed._poller.done)
 
 
 def test_silence_is_filled_with_heartbeats(http: httpx.Client) -> None:
@@ -308,10 +309,19 @@ def test_an_id_of_no_event_of_the_experiment_is_refused(http: httpx.Client, last
     assert answer.json()["errors"][0]["pointer"] == "Last-Event-ID"
 
 
-def test_a_key_holds_so_many_streams_open_and_no_more(
-    http: httpx.Client, app: FastAPI, settings: Settings
-) -> None:
-    app.state.seats = StreamLimit(2)
+@pytest.fixture
+def two_streams(settings: Settings, admin_key: str) -> Iterator[httpx.Client]:
+    """A client of a service that allows two event streams per key."""
+    app = create_app(settings.model_copy(update={"streams_max": 2}))
+    with (
+        serving(app) as url,
+        httpx.Client(base_url=url, timeout=TIMEOUT_S, headers=bearer(admin_key)) as client,
+    ):
+        yield client
+
+
+def test_a_key_holds_so_many_streams_open_and_no_more(two_streams: httpx.Client, settings: Settings) -> None:
+    http = two_streams
     made, path = submit(http), "/v1/experiments/{id}/events"
     with _listening(http, made) as first, _listening(http, made) as second:
         assert next(first) == next(second)

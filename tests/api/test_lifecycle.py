@@ -13,7 +13,7 @@ from fedcore.settings import Settings
 from tests.api.histories import TINY, TWO_ARMS, carry_out, commit, submit, write
 from tests.documents import Document
 from tests.platform.store.acts import claim, report
-from workers.removal import remove_due
+from workers.reconciler import remove_due
 
 pytestmark = pytest.mark.usefixtures("database_url")
 

@@ -4,7 +4,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from api.results.reproduction_routes import relative
+from api.results.reproduction import relative
 from fedcore.platform.store import Database, experiments
 from fedcore.platform.store.claim import Claim
 from fedcore.platform.store.tables import ExperimentRecord

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import httpx
 import pytest
 
-from api.results.report_routes import content
+from api.results.report import content
 from fedcore.platform.access import Principal, Scope
 from fedcore.platform.store import Database, Session
 from fedcore.platform.store.claim import Claim

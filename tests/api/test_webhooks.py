@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.webhooks.url_validation import UrlValidator
+from api.webhooks.service import UrlValidator
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, webhooks
 from fedcore.platform.webhooks.events import ENDINGS
@@ -37,9 +37,7 @@ def look_up(host: str, port: int) -> list[Any]:
 
 @pytest.fixture
 def app(settings: Settings) -> FastAPI:
-    made = create_app(settings)
-    made.state.prober = UrlValidator(look_up)
-    return made
+    return create_app(settings, UrlValidator(look_up))
 
 
 def make(http: httpx.Client, **fields: Any) -> Document:
@@ -132,8 +130,7 @@ def test_an_owner_has_as_many_as_there_may_be(settings: Settings, admin_key: str
     configured = Settings(
         _env_file=None, home=settings.home, database_url=settings.database_url, webhooks_max=1
     )
-    app = create_app(configured)
-    app.state.prober = UrlValidator(look_up)
+    app = create_app(configured, UrlValidator(look_up))
     with calling(app, admin_key) as http:
         make(http)
         answer = http.post(HOOKS, json={"url": URL})

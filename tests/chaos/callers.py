@@ -20,7 +20,7 @@ from tests.support.access import key_for
 from tests.support.polling import eventually
 from tests.support.processes import served
 from tests.workers.site import Site
-from workers.embedded.listener import API
+from workers.embedded.stack import API
 
 CALLERS = 4
 DOCUMENT: Document = merged(SYNTHETIC, {"name": "asked for under fire", "execution": {"queue": "nobody"}})

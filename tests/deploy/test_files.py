@@ -20,7 +20,7 @@ import yaml
 from fedcore.settings import Settings
 from fedq.cli.terminal import EXTRAS
 from tests.deploy.conftest import ROOT
-from workers.embedded.listener import API
+from workers.embedded.stack import API
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

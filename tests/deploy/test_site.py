@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api.presets.catalogue_routes import catalog
+from api.presets.routes import catalog
 from deploy.site.__main__ import ROOT, build, navigation, reference
 from deploy.site.formulas import with_mathml
 from deploy.site.python import undocumented

@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from tests.support.polling import eventually
-from workers.embedded.listener import API
+from workers.embedded.stack import API
 
 HEAD_BYTES = int(API[API.index("--h11-max-incomplete-event-size") + 1])
 """The limit with which the service is started."""

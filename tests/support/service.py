@@ -15,7 +15,7 @@ from fedcore.platform.store import Database, datasets, experiments, open_databas
 from tests.support.access import key_for
 from tests.support.polling import eventually
 from tests.support.processes import served
-from workers.embedded.listener import API
+from workers.embedded.stack import API
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from api.web import formatting
+from api.web import rendering
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (None, formatting.UNKNOWN),
+        (None, rendering.UNKNOWN),
         (0, "0.0 s"),
         (9.94, "9.9 s"),
         (59, "59 s"),
@@ -24,7 +24,7 @@ from api.web import formatting
     ],
 )
 def test_durations_have_two_units(seconds: float | None, text: str) -> None:
-    assert formatting.duration(seconds) == text
+    assert rendering.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_durations_have_two_units(seconds: float | None, text: str) -> None:
     [(5, "just now"), (61, "1 min ago"), (3_700, "1 h ago"), (200_000, "2 d ago"), (-5, "just now")],
 )
 def test_moments_are_told_by_their_largest_unit(passed: float, text: str) -> None:
-    assert formatting.ago(datetime.now(UTC) - timedelta(seconds=passed)) == text
+    assert rendering.ago(datetime.now(UTC) - timedelta(seconds=passed)) == text
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_moments_are_told_by_their_largest_unit(passed: float, text: str) -> Non
     [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (1_234_567, "1.23 MB"), (5e15, "5e+03 TB")],
 )
 def test_sizes_have_three_digits(count: float, text: str) -> None:
-    assert formatting.size(count) == text
+    assert rendering.size(count) == text

@@ -12,9 +12,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from api.http.security_headers import HEADERS
-from api.pages import ROUTERS
-from api.web.assets import FOLDER, FOREVER, digest_of
+from api.app import PAGES as ROUTERS
+from api.http.middleware import HEADERS
+from api.web.rendering import FOREVER, STATIC, digest_of
 from tests.api.conftest import BROWSER
 from tests.api.histories import TINY, submit
 from tests.support.asgi import calling
@@ -56,10 +56,10 @@ def test_pages_run_scripts_of_files_alone_and_load_nothing_from_other_hosts(
 
 
 def test_a_file_is_kept_for_good_under_the_address_of_its_content_alone(browser: httpx.Client) -> None:
-    assert browser.get(f"/static/{digest_of(FOLDER)}/fedq.css").headers["cache-control"] == FOREVER
+    assert browser.get(f"/static/{digest_of(STATIC)}/fedq.css").headers["cache-control"] == FOREVER
     assert browser.get("/static/older/fedq.css").headers["cache-control"] == "no-cache"
     for outside in ("../web/__init__.py", "%2e%2e/__init__.py", "nothing.css", ""):
-        assert browser.get(f"/static/{digest_of(FOLDER)}/{outside}").status_code == 404
+        assert browser.get(f"/static/{digest_of(STATIC)}/{outside}").status_code == 404
 
 
 def test_the_address_changes_with_any_file(tmp_path: Path) -> None:
@@ -71,20 +71,20 @@ def test_the_address_changes_with_any_file(tmp_path: Path) -> None:
 
 
 def test_what_others_made_is_as_they_published_it() -> None:
-    manifest = json.loads((FOLDER / "vendor/manifest.json").read_text())
+    manifest = json.loads((STATIC / "vendor/manifest.json").read_text())
     listed = {
         f"{name}/{file}": digest
         for name, entry in manifest.items()
         for file, digest in entry["files"].items()
     }
     there = [
-        path.relative_to(FOLDER / "vendor").as_posix()
-        for path in (FOLDER / "vendor").rglob("*")
+        path.relative_to(STATIC / "vendor").as_posix()
+        for path in (STATIC / "vendor").rglob("*")
         if path.is_file()
     ]
     assert sorted([*listed, "manifest.json"]) == sorted(there)
     for name, digest in listed.items():
-        assert hashlib.sha256((FOLDER / "vendor" / name).read_bytes()).hexdigest() == digest, name
+        assert hashlib.sha256((STATIC / "vendor" / name).read_bytes()).hexdigest() == digest, name
     for name, entry in manifest.items():
         assert {"package", "version", "licence", "files"} == entry.keys()
         assert any("LICEN" in file.upper() for file in entry["files"]), f"{name} comes without its licence"

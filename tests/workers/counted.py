@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.workers import leashed
-from workers import oom_recovery
+from workers import memory
 
 KILLS = "kills"
 """The file, in the folder where the worker was started."""
@@ -11,7 +11,7 @@ KILLS = "kills"
 
 def main() -> None:
     """As `workers.worker`."""
-    oom_recovery.oom_kill_count = _kills  # type: ignore[attr-defined]
+    memory.oom_kill_count = _kills  # type: ignore[attr-defined]
     leashed.main()
 
 

@@ -19,9 +19,9 @@ from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.counted import KILLS
 from tests.workers.site import END_S, Site, assert_undisturbed, undisturbed
-from workers import oom_recovery
+from workers import memory
 from workers.celery_app import send_wakeup
-from workers.oom_recovery import FOLDER, FORGET_S, HeldRuns, requeue_oom_killed
+from workers.memory import FOLDER, FORGET_S, HeldRuns, requeue_oom_killed
 
 LONG_S = 3_600.0
 """A lease that no test waits for."""
@@ -104,7 +104,7 @@ def configured(tmp_path: Path, database_url: str) -> Settings:
 def kills(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many processes the system has killed, which a test may change."""
     count = [7]
-    monkeypatch.setattr(oom_recovery, "oom_kill_count", lambda: count[0])
+    monkeypatch.setattr(memory, "oom_kill_count", lambda: count[0])
     return count
 
 
@@ -157,7 +157,7 @@ def test_the_count_of_another_machine_or_of_an_earlier_start_says_nothing(
     experiment = submit(database)
     file = left_by("worker-1", configured.home, [claim(database).run_id])
     kills[0] += 1
-    monkeypatch.setattr(oom_recovery, "_boot", lambda: "another")
+    monkeypatch.setattr(memory, "_boot", lambda: "another")
     requeue_oom_killed(configured)
     assert file.exists(), "it may be another machine's, which sees to it"
     long_ago = time.time() - 2 * FORGET_S

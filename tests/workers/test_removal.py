@@ -17,7 +17,7 @@ from tests.platform.store.acts import claim, finish, submit, write
 from tests.platform.store.test_datasets import keep
 from tests.support.polling import eventually
 from workers import reconciler
-from workers.removal import remove_due
+from workers.reconciler import remove_due
 
 
 class Flaky(FolderStorage):

@@ -17,7 +17,7 @@ from tests.documents import merged, specification
 from tests.support import faulty
 from tests.support.faulty import FaultyFileSystem
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
-from workers.checkpoints import Checkpoints
+from workers.simulations import Checkpoints
 
 SHORT = merged(EXPERIMENT, {"rounds": 12})
 FULL_BYTES = 20_000
@@ -199,7 +199,7 @@ def test_of_two_checkpoints_that_are_kept_none_is_a_damaged_one(store: Site, cut
         checkpoints.keep(keys[-1])
     store.storage.put(keys[1], states[1][:cut])
     later = Checkpoints(store.storage, held.at(2, keys[1]))
-    later.look()
+    later.find()
     restored = Simulation(specification(SHORT), seed=0)
     later.restore(restored)
     assert restored.round == 1

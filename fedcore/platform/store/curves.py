@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import JSON, ColumnElement, Integer, Text, bindparam, case, cast, func, select, true
 from sqlalchemy.orm import Session
 
-from fedcore.platform.store.clock import transaction_time
+from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.prepared import insert_into
 from fedcore.platform.store.tables import BlockRecord, Document, RoundRecord, RunRecord
 from fedcore.simulation.report import RoundReport
@@ -95,7 +95,8 @@ _AFTER_MANY = _IN_ORDER.join(_CURSORS, RoundRecord.run_id == _CURSORS.c.key).whe
 
 def append_rounds(session: Session, run_id: str, reports: Sequence[RoundReport]) -> None:
     """Store rounds of a run; what is not finite is stored as absent."""
-    rows = [_row(run_id, report) | {"committed_at": transaction_time(session)} for report in reports]
+    committed_at = database_time(session)
+    rows = [_row(run_id, report) | {"committed_at": committed_at} for report in reports]
     session.execute(insert_into(RoundRecord), rows)
     append_blocks(session, run_id, rows, COLUMNS)
 

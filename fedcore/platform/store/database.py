@@ -8,7 +8,7 @@ from select import POLLIN, poll
 from typing import Any
 
 import psycopg
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DisconnectionError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -80,15 +80,6 @@ def open_database(url: str, idle_s: float = IDLE_S) -> Database:
     PostgreSQL ends transactions that are silent for `idle_s` seconds.
     """
     return Database(url, idle_s)
-
-
-def wait_briefly(session: Session, lock_timeout_ms: int) -> None:
-    """Let this transaction wait no longer than that for a lock.
-
-    SQLite has one lock, which all wait for alike.
-    """
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(text(f"SET LOCAL lock_timeout = {lock_timeout_ms:d}"))
 
 
 def canonical(url: str) -> URL:

@@ -13,7 +13,7 @@ from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConfl
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import ENDED
 from fedcore.platform.store import prepared, removals
-from fedcore.platform.store.clock import sql_now, transaction_time
+from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import claim_key, dialect_of
 from fedcore.platform.store.paging import RecordPage, identifiers, newest
 from fedcore.platform.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
@@ -23,7 +23,7 @@ from fedcore.spec import Arm
 
 def new_id(session: Session) -> str:
     """An id for a data set that is about to be stored."""
-    return identifiers("set", transaction_time(session), 1)[0]
+    return identifiers("set", database_time(session), 1)[0]
 
 
 def create(

@@ -1,37 +1,200 @@
-"""Experiments: made, found, listed, edited and deleted."""
+"""Experiments: created, found, listed, edited and deleted.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+`create` is the only way to make one: for a submission, a reproduction and an import alike.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, NamedTuple
 
 from sqlalchemy import Select, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.orm import Session, defer
 
 from fedcore.errors import ResourceNotFoundError
-from fedcore.platform.status import Status
-from fedcore.platform.store import lifecycle, prepared, quotas, removals
-from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.lifecycle import cancel, lock_runs, pause
-from fedcore.platform.store.paging import RecordPage, floor, newest
-from fedcore.platform.store.submissions import CreatedExperiment, NewExperiment, add_tags, create, create_all
-from fedcore.platform.store.tables import ExperimentRecord, RunRecord, TagRecord
+from fedcore.platform.access import LOCAL
+from fedcore.platform.status import RunRequest, Status
+from fedcore.platform.store import (
+    curves,
+    datasets,
+    lifecycle,
+    prepared,
+    quotas,
+    removals,
+    search,
+    webhook_outbox,
+)
+from fedcore.platform.store.clock import database_time, sql_now
+from fedcore.platform.store.curves import COLUMNS
+from fedcore.platform.store.idempotency import claim_key
+from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lock_runs, pause
+from fedcore.platform.store.paging import RecordPage, floor, identifiers, newest
+from fedcore.platform.store.prepared import insert_into
+from fedcore.platform.store.tables import (
+    Document,
+    ExperimentRecord,
+    IdempotencyRecord,
+    RoundRecord,
+    RunRecord,
+    TagRecord,
+)
+from fedcore.simulation.report import StopReason
+from fedcore.spec import Arm, ExperimentSpec
 
 __all__ = [
+    "IMPORTED",
     "CreatedExperiment",
     "Filter",
     "NewExperiment",
+    "RunOutcome",
     "cancel",
     "create",
-    "create_all",
     "delete",
     "edit",
     "find",
+    "origin",
     "page",
     "pause",
     "resume",
     "retry",
+    "runs_of",
 ]
+
+
+class RunOutcome(NamedTuple):
+    """How a run ended elsewhere, with all its rows."""
+
+    arm: int
+    seed: int
+    status: Status
+    diverged_round: int | None
+    stop_reason: StopReason | None
+    error: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    provenance: Document
+    rows: Sequence[Document]
+    """From round 1 on, without the run's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewExperiment:
+    """An experiment to create."""
+
+    spec: ExperimentSpec
+    owner: str = LOCAL
+    key_id: str = ""
+    """The API key of the request, whose quotas apply to the runs; empty: none apply."""
+    idempotency_key: str | None = None
+    """If `owner` has used it before, the experiment created then is the result."""
+    request_hash: str | None = None
+    """Tells the request from others with the same key (default: a hash of the specification)."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    traceparent: str | None = None
+    """Trace that the spans of its runs join."""
+    memory_bytes: Sequence[int] = ()
+    """Estimated memory of a run, by arm; empty: any worker may take them."""
+    run_provenance: Mapping[tuple[int, int], Document] = field(default_factory=dict)
+    """Initial provenance of runs, by arm and seed."""
+    outcomes: Sequence[RunOutcome] | None = None
+    """How its runs, one for each arm and seed, ended elsewhere; they never run here. None: they
+    are queued.
+    """
+
+    @property
+    def runs(self) -> int:
+        """Number of runs: all arms, each with all seeds."""
+        return self.spec.arm_count * len(self.spec.seeds)
+
+
+class CreatedExperiment(NamedTuple):
+    """Result of `create`."""
+
+    record: ExperimentRecord
+    is_new: bool
+    """False if the same request created it before."""
+
+
+def create(session: Session, new: NewExperiment) -> CreatedExperiment:
+    """Store an experiment and queue its runs, or store how they ended.
+
+    Raises IdempotencyError for another request under a used key, QuotaError, and SpecificationError
+    for uploaded data that do not exist. Roll back then: the idempotency key is free again.
+    """
+    at = database_time(session)
+    (id,) = identifiers("exp", at, 1)
+    if new.idempotency_key is not None:
+        made, request_hash = IdempotencyRecord.experiment_id, new.request_hash or _hash_of(new.spec)
+        first = claim_key(session, made, new.owner, new.idempotency_key, request_hash, id, request="request")
+        if first != id:
+            return CreatedExperiment(find(session, first), is_new=False)
+    quotas.check_runs(session, new.key_id, new.runs)
+    arms = new.spec.arms()
+    runs = [
+        run
+        | {
+            "owner": new.owner,
+            "key_id": new.key_id,
+            "provenance": new.run_provenance.get((run["arm"], run["seed"]), {}),
+        }
+        for run in runs_of(new.spec, arms, id, at, new.memory_bytes or [0] * len(arms))
+    ]
+    runs = runs if new.outcomes is None else _ended(runs, new.outcomes, at)
+    session.execute(insert_into(ExperimentRecord), _row_of(new, id, at))
+    _add_tags(session, id, new.spec.tags)
+    session.execute(insert_into(RunRecord), runs)
+    if new.outcomes is None:
+        search.begin(session, id, new.spec)
+        datasets.use(session, id, arms)
+        webhook_outbox.of_runs(session, [run["id"] for run in runs])
+        webhook_outbox.of_experiments(session, [id])
+    else:
+        _store_rows(session, runs, new.outcomes)
+    return CreatedExperiment(find(session, id), is_new=True)
+
+
+def runs_of(
+    spec: ExperimentSpec,
+    arms: Sequence[Arm],
+    experiment_id: str,
+    moment: datetime,
+    memory_bytes: Sequence[int],
+) -> list[Document]:
+    """Return the rows of new runs: all `arms`, each with all seeds of `spec`."""
+    points = [(arm, seed) for arm in arms for seed in spec.seeds]
+    return [
+        {
+            "id": run_id,
+            "experiment_id": experiment_id,
+            "arm": arm.index,
+            "arm_name": arm.name,
+            "settings": arm.settings,
+            "seed": seed,
+            "status": Status.QUEUED,
+            "request": RunRequest.NONE,
+            "rounds": arm.spec.rounds,
+            "queue": spec.execution.queue,
+            "priority": spec.execution.priority,
+            "memory_bytes": memory_bytes[arm.index],
+            "queued_at": moment,
+            "created_at": moment,
+            "provenance": {},
+        }
+        for run_id, (arm, seed) in zip(identifiers("run", moment, len(points)), points, strict=True)
+    ]
+
+
+def origin(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the provenance of an experiment where it ran: its own, or the imported one, which may
+    contain anything.
+    """
+    while isinstance(imported := provenance.get(IMPORTED), dict):
+        provenance = imported["provenance"] if isinstance(imported.get("provenance"), dict) else {}
+    return provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +275,7 @@ def edit(
     record = find(session, experiment_id)
     if tags is not None:
         session.execute(delete_from(TagRecord).where(TagRecord.experiment_id == experiment_id))
-        add_tags(session, {experiment_id: tags})
+        _add_tags(session, experiment_id, tags)
     return record
 
 
@@ -161,3 +324,73 @@ def _within(
     if before:
         query = query.where(ExperimentRecord.id < floor("exp", before))
     return query.where(ExperimentRecord.id >= floor("exp", after)) if after else query
+
+
+def _hash_of(spec: ExperimentSpec) -> str:
+    return hashlib.sha256(json.dumps(spec.model_dump(mode="json")).encode()).hexdigest()
+
+
+def _row_of(new: NewExperiment, id: str, at: datetime) -> Document:
+    spec = new.spec
+    return {
+        "id": id,
+        "name": spec.name,
+        "description": spec.description,
+        "tags": list(spec.tags),
+        "status": Status.QUEUED,
+        "priority": spec.execution.priority,
+        "owner": new.owner,
+        "created_at": at,
+        "updated_at": at,
+        "spec": spec.model_dump(mode="json"),
+        "provenance": dict(new.provenance),
+        "traceparent": new.traceparent,
+        **({} if new.outcomes is None else _end_of(new.outcomes, at)),
+    }
+
+
+def _end_of(outcomes: Sequence[RunOutcome], at: datetime) -> Document:
+    failures = [outcome.error for outcome in outcomes if outcome.error and outcome.status is Status.FAILED]
+    return {
+        "status": derive_status(Counter(outcome.status for outcome in outcomes), started=True),
+        "started_at": min((outcome.started_at for outcome in outcomes if outcome.started_at), default=None),
+        "finished_at": max((outcome.finished_at for outcome in outcomes if outcome.finished_at), default=at),
+        "error": max(failures, default=None),
+    }
+
+
+def _ended(runs: Sequence[Document], outcomes: Sequence[RunOutcome], at: datetime) -> list[Document]:
+    """Return the rows of ended runs, in the order of the outcomes: their ids then sort as those of
+    the runs they were exported from.
+    """
+    planned = {(run["arm"], run["seed"]): run for run in runs}
+    return [
+        planned[outcome.arm, outcome.seed]
+        | {
+            "id": id,
+            "status": outcome.status,
+            "done": len(outcome.rows),
+            "seconds": sum(row["seconds"] for row in outcome.rows),
+            "diverged_round": outcome.diverged_round,
+            "stop_reason": outcome.stop_reason,
+            "error": outcome.error,
+            "started_at": outcome.started_at,
+            "finished_at": outcome.finished_at or at,
+            "provenance": outcome.provenance,
+        }
+        for id, outcome in zip(sorted(run["id"] for run in runs), outcomes, strict=True)
+    ]
+
+
+def _store_rows(session: Session, runs: Sequence[Document], outcomes: Sequence[RunOutcome]) -> None:
+    for run, outcome in zip(runs, outcomes, strict=True):
+        rows = [{"run_id": run["id"], **row} for row in outcome.rows]
+        if rows:
+            session.execute(insert_into(RoundRecord), rows)
+            curves.append_blocks(session, run["id"], rows, COLUMNS)
+
+
+def _add_tags(session: Session, experiment_id: str, tags: Sequence[str]) -> None:
+    rows = [{"tag": tag, "experiment_id": experiment_id} for tag in sorted(set(tags))]
+    if rows:
+        session.execute(insert_into(TagRecord), rows)

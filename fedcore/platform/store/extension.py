@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 from fedcore.errors import StateConflictError
 from fedcore.platform.status import RunRequest, Status
 from fedcore.platform.store import datasets, quotas, webhook_outbox
-from fedcore.platform.store.clock import sql_now, transaction_time
+from fedcore.platform.store.clock import database_time, sql_now
+from fedcore.platform.store.experiments import runs_of
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, lock_runs, refresh_status, refuse_imported
 from fedcore.platform.store.prepared import insert_into
-from fedcore.platform.store.submissions import runs_of
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import ExperimentSpec, stored_spec
 from fedcore.spec.extension import check_history_unchanged, extended
@@ -116,7 +116,7 @@ def _sow(
 ) -> None:
     """Runs with the seeds that are new; their ids sort after those of all others."""
     new = after.model_copy(update={"seeds": after.seeds[len(before.seeds) :]})
-    made = runs_of(new, after.arms(), record.id, transaction_time(session), memory_bytes)
+    made = runs_of(new, after.arms(), record.id, database_time(session), memory_bytes)
     if made:
         common = {"owner": record.owner, "priority": record.priority, **values}
         session.execute(insert_into(RunRecord), [run | common for run in made])
@@ -131,7 +131,7 @@ def _note(
     made_with: Mapping[str, Any],
 ) -> None:
     extension = {
-        "at": transaction_time(session).isoformat(),
+        "at": database_time(session).isoformat(),
         "rounds_before": before.rounds,
         "rounds": after.rounds,
         "seeds_added": list(after.seeds[len(before.seeds) :]),

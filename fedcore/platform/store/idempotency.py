@@ -3,13 +3,12 @@
 from functools import cache
 from typing import Any
 
-from sqlalchemy import delete
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import ReturningInsert
 
 from fedcore.errors import IdempotencyError
-from fedcore.platform.store.clock import transaction_time
+from fedcore.platform.store.clock import sql_now
 
 
 def dialect_of(session: Session) -> Any:
@@ -38,7 +37,6 @@ def claim_key(
         "key": key,
         "request_hash": request_hash,
         made.key: id,
-        "created_at": transaction_time(session),
     }
     known_hash, known_id = session.execute(_claim(made, dialect_of(session)), values).one()
     if known_hash != request_hash:
@@ -56,7 +54,7 @@ def _claim(made: InstrumentedAttribute[str], dialect: Any) -> ReturningInsert[st
     Returns the hash of the request that has the key, and what it made.
     """
     table = made.class_.__table__
-    insert = dialect.insert(table)
+    insert = dialect.insert(table).values(created_at=sql_now())
     # Of two requests at once the second waits here until the first has committed. The update that
     # changes nothing locks the key that is there, so that what it made cannot be deleted before it
     # is answered with.
@@ -65,9 +63,3 @@ def _claim(made: InstrumentedAttribute[str], dialect: Any) -> ReturningInsert[st
     )
     claim: ReturningInsert[str, str] = unchanged.returning(table.c.request_hash, table.c[made.key])
     return claim
-
-
-def free_key(session: Session, made: InstrumentedAttribute[str], principal: str, key: str) -> None:
-    """`key` was taken in this transaction, for what is not made after all."""
-    table = made.class_
-    session.execute(delete(table).where(table.principal == principal, table.key == key))

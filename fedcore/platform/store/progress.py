@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord
-from fedcore.spec import Arm, ExperimentSpec
 
 _SUMS = (func.count(), func.sum(RunRecord.done), func.sum(RunRecord.rounds), func.sum(RunRecord.seconds))
 """Columns of a `_Group`, after the status."""
@@ -141,15 +140,6 @@ def overview(session: Session, experiment_id: str) -> Overview:
         groups.append(_Group(status, runs, done, asked, seconds))
         arms[index] = ArmPoint(index, name, json.loads(settings))
     return Overview(_sum(groups), [arms[index] for index in sorted(arms)])
-
-
-def initial_overview(spec: ExperimentSpec, arms: Sequence[Arm]) -> Overview:
-    """The same of an experiment whose runs, those of these `arms` of `spec`, have just been
-    queued.
-    """
-    count = len(spec.seeds)
-    groups = [_Group(Status.QUEUED, count, 0, count * arm.spec.rounds, 0.0) for arm in arms]
-    return Overview(_sum(groups), [ArmPoint(arm.index, arm.name, arm.settings) for arm in arms])
 
 
 def progress_of(session: Session, experiment_ids: Sequence[str]) -> dict[str, RunProgress]:

@@ -19,8 +19,8 @@ _LIMITS = (
     KeyRecord.max_stored_bytes,
     KeyRecord.max_compute_seconds,
 )
-HAS_QUOTAS = or_(*(limit.is_not(None) for limit in _LIMITS))
-_LIMITED = select(exists().where(KeyRecord.id == bindparam("key_id"), HAS_QUOTAS))
+_HAS_QUOTAS = or_(*(limit.is_not(None) for limit in _LIMITS))
+_LIMITED = select(exists().where(KeyRecord.id == bindparam("key_id"), _HAS_QUOTAS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ def violations(session: Session, key_id: str, runs: int) -> list[str]:
     told = []
     if quota.waiting_runs is not None and used.waiting_runs + runs > quota.waiting_runs:
         limit = f"{used.waiting_runs + runs:,} queued or paused runs, limit {quota.waiting_runs:,}"
-        told.append(f"it would be refused: quota max_waiting_runs exceeded: {limit}")
+        told.append(f"would be rejected: quota max_waiting_runs exceeded: {limit}")
     if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
         told.append(
-            f"it would be refused: quota max_compute_seconds exhausted, {quota.compute_seconds:,.1f} seconds"
+            f"would be rejected: quota max_compute_seconds exhausted, {quota.compute_seconds:,.1f} seconds"
         )
     return told
 
@@ -229,10 +229,5 @@ def _held(session: Session, key_id: str) -> tuple[Quota, Usage]:
 
 
 def _is_limited(session: Session, key_id: str) -> bool:
-    """Looked up once a transaction: most keys have no quotas, and then that is all that they
-    cost.
-    """
-    known: dict[str, bool] = session.info.setdefault("limited", {})
-    if key_id not in known:
-        known[key_id] = bool(session.scalar(_LIMITED, {"key_id": key_id}))
-    return known[key_id]
+    """Return whether a key has quotas. Most have none, and cost no more than this."""
+    return bool(session.scalar(_LIMITED, {"key_id": key_id}))

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, Text, bindparam, cast, or_, select, update
+from sqlalchemy import Select, Text, bindparam, cast, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from fedcore.platform.store import runs
@@ -42,17 +42,15 @@ class RowDifference(NamedTuple):
     here: float | None
 
 
-def follow(session: Session, experiment_id: str, original_id: str) -> None:
-    """Let the runs of a new experiment be carried out by the engines that those of the original
-    were.
+def engine_choices(session: Session, original_id: str) -> dict[tuple[int, int], Document]:
+    """Return the provenance that makes the runs of a reproduction use the engines of the original's,
+    by arm and seed.
     """
-    chosen = [
-        {"id": pair.here.id, "provenance": {ENGINE_CHOICE: pair.original.provenance[ENGINE_CHOICE]}}
-        for pair in pairs(session, experiment_id, original_id)
-        if ENGINE_CHOICE in pair.original.provenance
-    ]
-    if chosen:
-        session.execute(update(RunRecord), chosen)
+    return {
+        (run.arm, run.seed): {ENGINE_CHOICE: run.provenance[ENGINE_CHOICE]}
+        for run in runs.of_experiment(session, original_id)
+        if ENGINE_CHOICE in run.provenance
+    }
 
 
 def pairs(session: Session, experiment_id: str, original_id: str) -> list[Pair]:

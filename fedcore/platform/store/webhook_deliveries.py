@@ -118,7 +118,7 @@ def record_attempt(
     if reason:
         webhooks.disable(session, claimed.webhook_id, reason)
         audit.record(
-            session, audit.AuditEvent("disable a webhook", claimed.webhook_id, 200, claimed.owner, "", SENDER)
+            session, audit.AuditFacts("disable a webhook", 200, claimed.owner, "", SENDER), claimed.webhook_id
         )
     return status
 

@@ -21,9 +21,7 @@ from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord,
 from fedcore.platform.webhooks.events import PING, EventKind
 
 _MOST_CHARACTERS = 2_000
-LISTENED = exists().where(WebhookRecord.disabled_at.is_(None))
-"""True if there is any enabled webhook."""
-_LISTENED = select(LISTENED)
+_LISTENED = select(exists().where(WebhookRecord.disabled_at.is_(None)))
 _EXPERIMENT = (
     *(
         ExperimentRecord.owner,
@@ -88,12 +86,8 @@ def ping(session: Session, webhook_id: str) -> str:
 
 
 def _anybody_listens(session: Session) -> bool:
-    """Looked up once a transaction: where nobody has a webhook, that is all that a change of status
-    costs.
-    """
-    if "listened" not in session.info:
-        session.info["listened"] = session.scalar(_LISTENED)
-    return bool(session.info["listened"])
+    """Return whether there is a webhook. Without one, a change of status costs no more than this."""
+    return bool(session.scalar(_LISTENED))
 
 
 def _listeners(session: Session, owners: Select[str]) -> Sequence[WebhookRecord]:

@@ -77,6 +77,6 @@ def test_what_would_be_refused_for_a_quota_is_told_before(
         assert _plan(bob, TWO_ARMS)["warnings"] == []
         submit(bob)
         assert _plan(bob, TWO_ARMS)["warnings"] == [
-            "it would be refused: quota max_waiting_runs exceeded: 7 queued or paused runs, limit 6"
+            "would be rejected: quota max_waiting_runs exceeded: 7 queued or paused runs, limit 6"
         ]
         assert bob.post("/v1/experiments", json=TWO_ARMS).status_code == 403

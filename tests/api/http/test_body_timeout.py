@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 from fastapi import FastAPI, Request
 
-from api.http import body_timeout, problems
-from api.http.body_timeout import BodyTimeout
+from api.http import middleware, problems
+from api.http.middleware import BodyTimeout
 from tests.support.live import serving
 
 POST = b"POST %s HTTP/1.1\r\nHost: fedq\r\nConnection: %s\r\nContent-Length: %d\r\n\r\n"
@@ -67,15 +67,15 @@ def _answer(connection: socket.socket) -> bytes:
 def test_a_body_that_does_not_arrive_is_answered_with_408_and_its_connection_closed(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body_timeout, "GRACE_S", SHORT_S)
+    monkeypatch.setattr(middleware, "GRACE_S", SHORT_S)
     with _connected(url) as silent:
         silent.sendall(POST % (b"/at-once", b"keep-alive", 1))
         assert _answer(silent).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_body_that_arrives_by_drops_is_answered_with_408(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_timeout, "GRACE_S", SHORT_S)
-    monkeypatch.setattr(body_timeout, "SLOWEST_RATE", 1e9)
+    monkeypatch.setattr(middleware, "GRACE_S", SHORT_S)
+    monkeypatch.setattr(middleware, "SLOWEST_RATE", 1e9)
     with _connected(url) as slow:
         slow.sendall(POST % (b"/at-once", b"keep-alive", 1 << 20))
         slow.settimeout(SHORT_S / 4)
@@ -92,8 +92,8 @@ def test_a_body_that_arrives_by_drops_is_answered_with_408(url: str, monkeypatch
 def test_a_body_ahead_of_the_slowest_rate_may_pause_for_the_grace_period_only(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body_timeout, "GRACE_S", SHORT_S)
-    monkeypatch.setattr(body_timeout, "SLOWEST_RATE", 1.0)
+    monkeypatch.setattr(middleware, "GRACE_S", SHORT_S)
+    monkeypatch.setattr(middleware, "SLOWEST_RATE", 1.0)
     with _connected(url) as paused:
         paused.sendall(POST % (b"/at-once", b"close", 2 * len(PIECE)) + PIECE)
         assert _answer(paused).startswith(b"HTTP/1.1 408 ")
@@ -102,8 +102,8 @@ def test_a_body_ahead_of_the_slowest_rate_may_pause_for_the_grace_period_only(
 def test_time_in_which_the_application_does_not_read_is_not_the_clients(
     url: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body_timeout, "GRACE_S", SHORT_S)
-    monkeypatch.setattr(body_timeout, "SLOWEST_RATE", 1e9)
+    monkeypatch.setattr(middleware, "GRACE_S", SHORT_S)
+    monkeypatch.setattr(middleware, "SLOWEST_RATE", 1e9)
     with _connected(url) as patient, _connected(url) as slow:
         patient.sendall(POST % (b"/later", b"close", 3 * len(PIECE)) + 2 * PIECE)
         slow.sendall(POST % (b"/at-once", b"close", 1))

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from api.app import create_app
-from api.experiments.routes import SubmissionRequest
+from api.experiments import routes
 from api.http.documents import BYTES_PER_VALUE, LARGE_BYTES, MAX_VALUES, MAX_YAML_PARTS
 from fedcore.errors import StateConflictError
 from fedcore.platform.store.database import POOLED
@@ -128,7 +128,7 @@ def test_large_bodies_are_handled_one_at_a_time_and_delay_no_other_request(
         raise StateConflictError("enough")
 
     large = json.dumps({**TINY, "description": " " * 9_000, "tags": []}).encode() + b" " * LARGE_BYTES
-    monkeypatch.setattr(SubmissionRequest, "foresee", plan_slowly)
+    monkeypatch.setattr(routes, "service_plan", plan_slowly)
     with ThreadPoolExecutor(POOLED + 3) as clients:
         try:
             waiting = [clients.submit(_dry_run, http, large) for _ in range(POOLED + 2)]

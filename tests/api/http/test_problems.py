@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.http.security_headers import HEADERS
+from api.http.middleware import HEADERS
 from fedcore.platform.access import Token
 from fedcore.settings import Settings
 from tests.api.histories import TINY

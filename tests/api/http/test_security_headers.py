@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from api.app import create_app
-from api.http.security_headers import HEADERS
+from api.http.middleware import HEADERS
 from fedcore.settings import Settings
 from tests.api.histories import TINY
 from tests.support.asgi import calling

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from fastapi import FastAPI
 
-from api.openapi.examples import documents
+from api.openapi.document import documents
 from fedcore.block import kind_of
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.kinds import kinds

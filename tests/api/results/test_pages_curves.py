@@ -7,7 +7,7 @@ import re
 import httpx
 import pytest
 
-from api.results.pages import measured, told
+from api.results.queries import curve_context, measured
 from tests.api.histories import TINY, TWO_ARMS, submit
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, specification
 from tests.web.test_frame import EVIL
@@ -42,8 +42,8 @@ def test_metrics_that_most_have_come_first() -> None:
     )
     assert measured(synthetic) == ["train_loss", "test_loss", "test_accuracy"]
     assert measured(specification(DIGITS_CNN).model_dump(mode="json")) == []
-    assert told([quadratic, synthetic], 2)["metrics"][0] == "train_loss"
-    assert told([synthetic], 1)["metrics"][0] == "test_accuracy"
+    assert curve_context([quadratic, synthetic], 2)["metrics"][0] == "train_loss"
+    assert curve_context([synthetic], 1)["metrics"][0] == "test_accuracy"
 
 
 def test_arms_are_laid_side_by_side(browser: httpx.Client) -> None:

@@ -17,8 +17,7 @@ from tests.support.access import bearer
 from tests.support.commands import START_S, interrupted, log_of, started, url_of
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
-from workers.embedded.listener import ListenError
-from workers.embedded.stack import Stack
+from workers.embedded.stack import ListenError, Stack
 
 pytestmark = pytest.mark.slow
 

@@ -20,19 +20,21 @@ def test_nothing_is_known_before_the_first_round(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"seeds": [3, 1, 2]}, {"sweep": {"rounds": [4, 7], "local.lr": [0.1, 1e-9, 1e3]}}]
+    ("changes", "arms", "rounds"),
+    [
+        ({}, 1, 4),
+        ({"seeds": [3, 1, 2]}, 1, 12),
+        ({"sweep": {"rounds": [4, 7], "local.lr": [0.1, 1e3]}}, 4, 22),
+    ],
 )
-def test_how_an_experiment_stands_when_it_was_just_made_is_how_it_is_found(
-    database: Database, changes: Document
+def test_an_experiment_that_was_just_created_has_all_its_runs_and_arms(
+    database: Database, changes: Document, arms: int, rounds: int
 ) -> None:
-    made = write(
-        database, experiments.create, NewExperiment(specification(ONE_RUN, **changes), idempotency_key="a")
-    )
-    assert made.overview == read(database, progress.overview, made.record.id)
-    again = write(
-        database, experiments.create, NewExperiment(specification(ONE_RUN, **changes), idempotency_key="a")
-    )
-    assert (again.record.id, again.overview) == (made.record.id, None), "much may have happened to it since"
+    spec = specification(ONE_RUN, **changes)
+    made = write(database, experiments.create, NewExperiment(spec))
+    found, points = read(database, progress.overview, made.record.id)
+    assert (found.done, found.rounds, found.runs) == (0, rounds, {Status.QUEUED: len(spec.seeds) * arms})
+    assert [(point.arm, point.name) for point in points] == [(arm.index, arm.name) for arm in spec.arms()]
 
 
 def test_rounds_are_counted_over_all_runs(database: Database) -> None:

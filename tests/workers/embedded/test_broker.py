@@ -9,16 +9,16 @@ from redis.exceptions import ConnectionError as NotThereError
 from tests.support.brokers import connect
 from tests.support.polling import eventually
 from tests.support.processes import served
-from workers.embedded import broker
+from workers.embedded.stack import broker_command, broker_socket, find_broker
 
 
 def test_it_serves_on_a_socket_that_only_its_owner_may_use_and_forgets_everything_with_its_end(
     place: Path,
 ) -> None:
-    binary, socket = broker.find_binary(), broker.socket_path(place)
+    binary, socket = find_broker(), broker_socket(place)
     assert binary is not None
     with (
-        served(broker.command(binary, socket), place / "log", cwd=place),
+        served(broker_command(binary, socket), place / "log", cwd=place),
         connect(f"redis+socket://{socket}") as client,
     ):
         eventually(lambda: _answers(client))
@@ -32,7 +32,7 @@ def test_it_serves_on_a_socket_that_only_its_owner_may_use_and_forgets_everythin
 
 
 def test_its_socket_is_in_the_run_folder_where_the_path_is_short_enough(place: Path) -> None:
-    assert broker.socket_path(place) == place / "broker.sock"
+    assert broker_socket(place) == place / "broker.sock"
 
 
 @pytest.mark.parametrize("letter", ["a", "é"])
@@ -42,8 +42,8 @@ def test_a_path_too_long_for_a_socket_is_replaced_by_a_private_one_elsewhere(
     # 107 bytes are what the kernel takes; é has two.
     limit = 107 - len(bytes(place / "x" / "broker.sock")) + 1
     fits = place / (letter * (limit // len(letter.encode())))
-    assert broker.socket_path(fits) == fits / "broker.sock"
-    elsewhere = broker.socket_path(Path(f"{fits}{letter}"))
+    assert broker_socket(fits) == fits / "broker.sock"
+    elsewhere = broker_socket(Path(f"{fits}{letter}"))
     assert elsewhere.parent.stat().st_mode & 0o777 == 0o700
     assert len(bytes(elsewhere)) <= 107
 

@@ -12,7 +12,7 @@ from fedcore.platform.access import LOCAL, Scope, Token
 from fedcore.platform.store import keys, open_database
 from fedcore.settings import Settings
 from tests.platform.store.acts import read, write
-from workers.embedded.listener import ListenError, ensure_admin_key, open_listener
+from workers.embedded.stack import ListenError, ensure_admin_key, open_listener
 
 EVERYWHERE = "0.0.0.0"
 

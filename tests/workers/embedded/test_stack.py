@@ -25,8 +25,7 @@ from tests.support.commands import START_S, log_of, running_in, started, url_of
 from tests.support.forks import forked
 from tests.support.polling import eventually
 from tests.workers.stacks import children
-from workers.embedded.listener import ListenError
-from workers.embedded.stack import Stack, StackError
+from workers.embedded.stack import ListenError, Stack, StackError
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,135 @@
+"""Results files that another FedQ has written: checked, and turned into an experiment to create."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from api.experiments.service import code
+from api.http.documents import validate
+from api.http.problems import InvalidDocumentError
+from fedcore.platform.access import Principal
+from fedcore.platform.status import Status
+from fedcore.platform.store.curves import COLUMNS
+from fedcore.platform.store.experiments import IMPORTED, NewExperiment, RunOutcome
+from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
+from fedcore.platform.store.tables import Document as Row
+from fedcore.settings import Settings
+from fedcore.spec import ExperimentSpec
+from fedcore.spec.digest import results_sha256
+from fedcore.spec.limits import ExperimentLimits, refuse_excess
+from fedq.schemas import Flaw, ImportedRows, ImportedRun, ResultsFile
+
+_KEY = "\u2192 import "
+"""Prefix of idempotency keys of imports; keys of requests are ASCII and thus never equal one."""
+
+
+def new_import(document: Any, settings: Settings, principal: Principal) -> NewExperiment:
+    """Return the experiment in a results file, ended as it did there.
+
+    No quotas apply to it: its runs took no time here. The digest of the file is its idempotency
+    key.
+
+    Raises InvalidRequestError or SpecificationError.
+    """
+    file = validate(ResultsFile, document)
+    _check_digest(file, document)
+    spec = validate(ExperimentSpec, _described(file), "/experiment/specification")
+    refuse_excess(spec, ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters))
+    flaws = list(_flaws(file, spec))
+    if flaws:
+        raise InvalidDocumentError(flaws[:100])
+    return NewExperiment(
+        spec,
+        owner=principal.owner,
+        idempotency_key=_KEY + file.digest,
+        request_hash=file.digest,
+        provenance=code() | {IMPORTED: _origin(file)},
+        outcomes=[_outcome(run) for run in file.runs],
+    )
+
+
+def _check_digest(file: ResultsFile, document: Any) -> None:
+    found = results_sha256(document)
+    if found != file.digest:
+        raise InvalidDocumentError(
+            [
+                Flaw(
+                    pointer="/digest",
+                    detail=(
+                        f"must match the content, {found}: the file is damaged or was modified; export it"
+                        " again"
+                    ),
+                )
+            ]
+        )
+
+
+def _described(file: ResultsFile) -> dict[str, Any]:
+    """Return the specification with the last name and tags of the experiment."""
+    return file.experiment.specification | {"name": file.experiment.name, "tags": file.experiment.tags}
+
+
+def _origin(file: ResultsFile) -> dict[str, Any]:
+    origin = file.experiment.model_dump(mode="json", include={"created_at", "provenance"})
+    return {
+        "experiment_id": file.experiment.id,
+        "digest": file.digest,
+        "exported_at": file.exported_at.isoformat(),
+        **origin,
+    }
+
+
+def _flaws(file: ResultsFile, spec: ExperimentSpec) -> Iterator[Flaw]:
+    """Yield runs and rows that do not match the specification."""
+    rounds = {arm.index: arm.spec.rounds for arm in spec.arms()}
+    missing = {(arm, seed) for arm in rounds for seed in spec.seeds}
+    for place, run in enumerate(file.runs):
+        if (run.arm, run.seed) not in missing:
+            detail = f"arm {run.arm} with seed {run.seed} is not in the specification, or is a duplicate"
+            yield Flaw(pointer=f"/runs/{place}", detail=detail)
+            continue
+        missing.remove((run.arm, run.seed))
+        yield from _flaws_of(run, rounds[run.arm], f"/runs/{place}")
+    if missing:
+        yield Flaw(
+            pointer="/runs",
+            detail=f"must contain each arm with each seed; {len(missing)} are missing, e.g. {min(missing)}",
+        )
+
+
+def _flaws_of(run: ImportedRun, rounds: int, at: str) -> Iterator[Flaw]:
+    columns = {name: getattr(run.rows, name) for name in ImportedRows.model_fields if name != "extra"}
+    lengths = {len(values) for values in (*columns.values(), *run.rows.extra.values())}
+    done = len(run.rows.seconds)
+    if len(lengths) > 1 or done > rounds:
+        yield Flaw(pointer=f"{at}/rows", detail=f"all lists must have the same length, at most {rounds}")
+    if run.diverged_round not in (None, done):
+        yield Flaw(
+            pointer=f"{at}/diverged_round", detail=f"must be the last round, {done}, not {run.diverged_round}"
+        )
+    early = run.diverged_round is not None or run.stop_reason is not None
+    if run.status is Status.SUCCEEDED and not early and done != rounds:
+        yield Flaw(pointer=f"{at}/rows", detail=f"a succeeded run must have all {rounds} rounds, not {done}")
+    if not isinstance(run.provenance.get(MODEL_SHA256, ""), str):
+        yield Flaw(pointer=f"{at}/provenance/{MODEL_SHA256}", detail="must be a string")
+
+
+def _outcome(run: ImportedRun) -> RunOutcome:
+    facts = {name: getattr(run, name) for name in RunOutcome._fields if name not in ("provenance", "rows")}
+    # Workers act on the choice of an engine, and take no instructions from a file.
+    provenance = {name: value for name, value in run.provenance.items() if name != ENGINE_CHOICE} | {
+        "imported_from": run.id
+    }
+    return RunOutcome(**facts, provenance=provenance, rows=_rows(run.rows))
+
+
+def _rows(columns: ImportedRows) -> list[Row]:
+    return [
+        {
+            "round": place + 1,
+            **{name: getattr(columns, name)[place] for name in (*COLUMNS, "committed_at")},
+            "extra": {
+                name: values[place] for name, values in columns.extra.items() if values[place] is not None
+            },
+        }
+        for place in range(len(columns.seconds))
+    ]

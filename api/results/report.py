@@ -1,0 +1,178 @@
+"""Reports: an experiment on one self-contained page, HTML or Markdown."""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from api.experiments.service import experiment_answer
+from api.results.claims import claims_of, metrics_of, preset_of
+from api.results.curves import Window
+from api.results.summaries import METRICS, TOTALS, results_of, rows_of
+from api.runs.service import run_answer
+from fedcore.errors import ResourceNotFoundError
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, experiments
+from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
+from fedcore.platform.store.tables import ExperimentRecord
+from fedcore.presets import PresetSpec
+from fedcore.spec import yaml_documents
+from fedcore.statistics.summary import BETTER, HEADLINES
+from fedq.figures.drawing import draw
+from fedq.results import presentation
+from fedq.results.presentation import comparison_cells
+from fedq.schemas import Claims, Experiment, Results, Run
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+"""Reports contain text of users, so nothing in them is executed or loaded."""
+MEDIA = {"html": "text/html; charset=utf-8", "md": "text/markdown; charset=utf-8"}
+_SPECIAL, _BACKTICKS = re.compile(r"([\\|\[\]])"), re.compile("`+")
+POINTS = 500
+"""Maximum number of points of a curve."""
+OWN = frozenset({ENGINE_CHOICE, "gang", MODEL_SHA256})
+"""Entries of a provenance that concern one run only, or its timing."""
+
+
+class Cell(NamedTuple):
+    """Cell of a table."""
+
+    text: str
+    best: bool
+    """True if no other arm has a better mean."""
+
+
+class Section(NamedTuple):
+    """Section on one metric."""
+
+    name: str
+    """Name of the metric."""
+    columns: Sequence[str]
+    """Columns of the table."""
+    rows: Sequence[Sequence[Cell]]
+    """One row per arm."""
+    picture: str
+    """Figure of the curves as a data URI."""
+
+
+class ReportContent(NamedTuple):
+    """Content of a report."""
+
+    experiment: Experiment
+    written_at: datetime
+    """Time of the report."""
+    confidence: float
+    sections: Sequence[Section]
+    claims: Claims | None
+    """None unless it follows a publication."""
+    runs: Sequence[Run]
+    specification: str
+    """As YAML."""
+    carried_out: Sequence[Mapping[str, Any]]
+    """Distinct ways in which its runs were executed."""
+
+
+def content(principal: Principal, experiment_id: str, database: Database) -> ReportContent:
+    """Read an experiment that `principal` may see; raises ResourceNotFoundError."""
+    with database.reading() as session:
+        record = experiments.find(session, experiment_id, principal.sees)
+        preset = _preset(record)
+        rows = rows_of(
+            session,
+            record,
+            dict.fromkeys((*METRICS, *TOTALS, *(() if preset is None else metrics_of(preset)))),
+        )
+        told = experiment_answer(session, record)
+    results, carried = results_of(rows, METRICS, Window(POINTS)), list(map(run_answer, rows.runs))
+    return ReportContent(
+        experiment=told,
+        written_at=datetime.now(UTC),
+        confidence=results.confidence,
+        sections=list(_sections(results)),
+        claims=None if preset is None else claims_of(rows, preset),
+        runs=carried,
+        specification=yaml_documents.dump(record.spec),
+        carried_out=_ways(carried),
+    )
+
+
+def _preset(record: ExperimentRecord) -> PresetSpec | None:
+    """Return the preset of the experiment, None if it has none with claims."""
+    try:
+        return preset_of(record)
+    except ResourceNotFoundError:
+        return None
+
+
+def _sections(results: Results) -> Iterator[Section]:
+    """Yield the sections, the most telling metrics first."""
+    found = {name for arm in results.arms for name in arm.curves}
+    for metric in [*(name for name in HEADLINES if name in found), *sorted(found - set(HEADLINES))]:
+        table, best = comparison_cells(results, metric), _best(results, metric)
+        rows = [
+            [Cell(text, best.get(column) == row) for column, text in zip(table.columns, texts, strict=True)]
+            for row, texts in enumerate(table.rows)
+        ]
+        picture = base64.b64encode(draw(results, metric, "round", "svg")).decode()
+        yield Section(metric.replace("_", " "), table.columns, rows, f"data:image/svg+xml;base64,{picture}")
+
+
+def _best(results: Results, metric: str) -> dict[str, int]:
+    """Return the row with the best mean for the columns `best` and `final`, if the metric has a
+    direction.
+    """
+    best: dict[str, int] = {}
+    for figure in ("best", "final") if metric in BETTER and len(results.arms) > 1 else ():
+        found = {
+            row: getattr(arm.metrics[metric], figure)
+            for row, arm in enumerate(results.arms)
+            if metric in arm.metrics
+        }
+        means = {row: estimate.mean for row, estimate in found.items() if estimate is not None}
+        if means:
+            best[figure] = BETTER[metric](means, key=means.__getitem__)
+    return best
+
+
+def _ways(carried: Sequence[Run]) -> list[Mapping[str, Any]]:
+    """Return the distinct provenances of runs."""
+    ways: list[Mapping[str, Any]] = []
+    for run in carried:
+        way = {name: value for name, value in run.provenance.items() if name not in OWN}
+        if way and way not in ways:
+            ways.append(way)
+    return ways
+
+
+def render(form: str, principal: Principal, experiment_id: str, database: Database) -> str:
+    """Return the report of an experiment in `form`, html or md; raises ResourceNotFoundError."""
+    told = content(principal, experiment_id, database)
+    return _templates().get_template(f"report.{form}").render(told._asdict())
+
+
+@cache
+def _templates() -> Environment:
+    """Return the environment of both formats, which escapes text of users as each requires."""
+    made = Environment(
+        loader=PackageLoader("api.results", package_path=""),
+        autoescape=select_autoescape(["html"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    made.filters.update(presentation.FILTERS)
+    made.filters |= {"cell": _in_a_line, "fence": _fence}
+    return made
+
+
+def _in_a_line(text: object) -> str:
+    """Return text as one line of Markdown that cannot end a cell or start a tag, link or image."""
+    return _SPECIAL.sub(r"\\\1", " ".join(str(text).split())).replace("<", "&lt;")
+
+
+def _fence(code: str) -> str:
+    """Return more backticks than `code` contains in a row."""
+    return "`" * max(4, 1 + max(map(len, _BACKTICKS.findall(code)), default=0))

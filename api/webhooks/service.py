@@ -1,0 +1,83 @@
+"""Webhooks: their answers, and the check of their URLs before they are stored."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import Depends
+
+from api.http.dependencies import AppStateDep
+from api.http.problems import InvalidDocumentError
+from fedcore.errors import WebhookUrlError
+from fedcore.platform.status import DeliveryStatus
+from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
+from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget, resolve
+from fedq.schemas import Delivery, Flaw, NewWebhook, Webhook
+
+AT_ONCE = 4
+"""Names resolved at a time: a name server that does not answer must not block all threads."""
+
+
+class UrlValidator:
+    """Checks URLs of webhooks; resolves a limited number of names at a time."""
+
+    def __init__(self, look_up: Resolve = resolve) -> None:
+        self._look_up, self._gate = look_up, CapacityLimiter(AT_ONCE)
+
+    async def probe(self, url: str, rules: AddressRules) -> None:
+        """Raise InvalidRequestError for a URL that webhooks may not be sent to."""
+        try:
+            target = WebhookTarget.parse(url, rules)
+            await to_thread.run_sync(target.reachable, rules, self._look_up, limiter=self._gate)
+        except WebhookUrlError as error:
+            raise InvalidDocumentError([Flaw(pointer="/url", detail=str(error))]) from error
+
+
+async def _probe(state: AppStateDep) -> Callable[[str], Awaitable[None]]:
+    rules = AddressRules(state.settings.webhook_networks, state.settings.webhook_http)
+    return lambda url: state.url_validator.probe(url, rules)
+
+
+Probe = Annotated[Callable[[str], Awaitable[None]], Depends(_probe)]
+
+
+def webhook_answer(record: WebhookRecord) -> Webhook:
+    """Return a webhook without its secret."""
+    return Webhook(
+        id=record.id,
+        name=record.name,
+        owner=record.owner,
+        url=record.url,
+        events=record.kinds,
+        experiment_id=record.experiment_id,
+        tag=record.tag,
+        enabled=record.disabled_at is None,
+        disabled_at=record.disabled_at,
+        disabled_reason=record.disabled_reason,
+        failing_since=record.failing_since,
+        previous_secret_until=record.previous_until,
+        created_at=record.created_at,
+    )
+
+
+def new_webhook_answer(record: WebhookRecord, secret: str) -> NewWebhook:
+    """Return a new webhook with its secret."""
+    return NewWebhook(**webhook_answer(record).model_dump(), secret=secret)
+
+
+def delivery_answer(record: DeliveryRecord) -> Delivery:
+    """Return a delivery with its attempts."""
+    return Delivery.model_validate(
+        {
+            "id": record.id,
+            "webhook_id": record.webhook_id,
+            "event": record.kind,
+            "status": record.status,
+            "attempts": record.attempts,
+            "next_attempt_at": record.due_at if record.status is DeliveryStatus.PENDING else None,
+            "created_at": record.created_at,
+            "finished_at": record.finished_at,
+            "payload": json.loads(record.body),
+        }
+    )

@@ -1,0 +1,170 @@
+"""Simulations of a worker: the last ones stay in memory, so that continuing their runs costs no
+loading, and the checkpoints that others are restored from.
+"""
+
+import logging
+import re
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+
+from fedcore import ExperimentSpec
+from fedcore.data.user_datasets import DatasetStorage
+from fedcore.engine.choice import EngineChoice
+from fedcore.errors import CheckpointError, ResourceNotFoundError, StorageError
+from fedcore.platform.out_of_memory import MEMORY_DIVISOR
+from fedcore.platform.storage import Storage, read
+from fedcore.platform.store.claim import Claim
+from fedcore.platform.store.reproductions import ENGINE_CHOICE
+from fedcore.platform.store.tables import Document
+from fedcore.simulation.simulation import Simulation, batch_key
+from fedcore.spec.experiment import Arm
+
+_NAME = re.compile(r"/(\d+)-(\d+)\.safetensors$")
+_KEPT = 2
+
+log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """Checkpoints of one run: `<run>/<round>-<fence>.safetensors`, of which the newest two good ones
+    are kept.
+
+    The fence is in the name, so a worker that lost its claim cannot overwrite its successor's.
+    """
+
+    def __init__(self, storage: Storage, claim: Claim) -> None:
+        self._storage, self._claim = storage, claim
+        self._keys: list[str] = []
+
+    def find(self) -> None:
+        """Find the checkpoints of earlier claims."""
+        keys = self._storage.keys(self._claim.run_id) if self._claim.done else []
+        self._keys = sorted((key for key in keys if _NAME.search(key)), key=_round_and_fence)
+
+    def restore(self, simulation: Simulation) -> None:
+        """Restore `simulation` from the newest readable checkpoint up to the last committed round.
+
+        Leaves it as it is without one. Raises StorageError when the storage is why there is none.
+        """
+        usable = [
+            key
+            for key in self._keys
+            if key != self._claim.checkpoint and _round_and_fence(key)[0] <= self._claim.done
+        ]
+        newest = [] if self._claim.checkpoint is None else [self._claim.checkpoint]
+        unread: StorageError | None = None
+        for key in [*newest, *reversed(usable)]:
+            try:
+                simulation.restore(read(self._storage, key))
+            except (CheckpointError, ResourceNotFoundError, StorageError) as error:
+                log.warning("run %s falls back behind checkpoint %s: %s", self._claim.run_id, key, error)
+                unread = error if isinstance(error, StorageError) else unread
+                self._demote(key)
+            else:
+                return
+        if unread is not None:
+            # The storage is away as a whole, and may come back with a checkpoint.
+            raise unread
+
+    def save(self, round: int, state: bytes) -> str:
+        """Store the state after a round and return its key."""
+        key = f"{self._claim.run_id}/{round}-{self._claim.fence}.safetensors"
+        self._storage.put(key, state)
+        return key
+
+    def keep(self, key: str) -> None:
+        """Note that `key` is committed; delete all but it and the last good one before.
+
+        Those that cannot be deleted now are deleted with the next.
+        """
+        self._keys.append(key)
+        try:
+            while len(self._keys) > _KEPT:
+                self._storage.delete(self._keys[0])
+                self._keys.pop(0)
+        except StorageError as error:
+            log.warning("an old checkpoint stays for now: %s", error)
+
+    def drop(self, key: str) -> None:
+        """Delete a checkpoint that was not committed."""
+        try:
+            self._storage.delete(key)
+        except StorageError as error:
+            log.warning("an uncommitted checkpoint stays: %s", error)
+
+    def _demote(self, key: str) -> None:
+        """Make an unreadable checkpoint the first to be deleted."""
+        self._keys = (
+            [key, *(other for other in self._keys if other != key)] if key in self._keys else self._keys
+        )
+
+
+def _round_and_fence(key: str) -> tuple[int, int]:
+    found = _NAME.search(key)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+class SimulationCache:
+    """Simulations of the latest runs, all of one experiment, and its arms."""
+
+    def __init__(self, device: str, data_dir: Path, shelf: DatasetStorage) -> None:
+        """Compute on `device`; published data sets are in `data_dir`, uploaded ones in `shelf`."""
+        self._device, self._data_dir, self._shelf = device, data_dir, shelf
+        self._document: Document = {}
+        self._arms: list[Arm] = []
+        self._kinds: list[Hashable] = []
+        self._held: dict[str, Simulation] = {}
+
+    def get(self, claim: Claim, checkpoints: Checkpoints) -> Simulation:
+        """Return the run's simulation after round `claim.done`.
+
+        Raises SpecificationError or DataUnavailableError when the run cannot be executed here.
+        """
+        arm = self._arms_of(claim)[claim.arm]
+        held = self._held.pop(claim.run_id, None)
+        if held is None or held.round != claim.done or held.spec != arm.spec:
+            held = self._create(arm, claim)
+            checkpoints.restore(held)
+        self._held[claim.run_id] = held
+        return held
+
+    def compatible_arms(self, claim: Claim) -> list[int]:
+        """Arms of the experiment whose runs are faster when trained together with this one."""
+        return [arm.index for arm in self._arms_of(claim) if self._kinds[arm.index] == self._kinds[claim.arm]]
+
+    def start(self, claim: Claim) -> None:
+        """Begin a session with this run.
+
+        If it is in the cache, its batch may come again; otherwise the others only take memory.
+        """
+        if claim.run_id not in self._held:
+            self._held = {}
+
+    def retain(self, claims: Sequence[Claim]) -> None:
+        """Evict all other runs."""
+        kept = {claim.run_id for claim in claims}
+        self._held = {run_id: simulation for run_id, simulation in self._held.items() if run_id in kept}
+
+    def evict(self, claim: Claim) -> None:
+        """Evict a run that has ended, or whose simulation's state is in doubt."""
+        self._held.pop(claim.run_id, None)
+
+    def _create(self, arm: Arm, claim: Claim) -> Simulation:
+        return Simulation(
+            arm.spec,
+            claim.seed,
+            arm=claim.arm,
+            device=self._device,
+            data_dir=self._data_dir,
+            shelf=self._shelf,
+            recorded=EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
+            memory_divisor=MEMORY_DIVISOR**claim.shortages,
+        )
+
+    def _arms_of(self, claim: Claim) -> list[Arm]:
+        """Arms of the run's experiment."""
+        if self._document != claim.spec:
+            self._arms = ExperimentSpec.model_validate(claim.spec).arms()
+            self._kinds = [batch_key(arm.spec) for arm in self._arms]
+            self._document, self._held = claim.spec, {}
+        return self._arms
