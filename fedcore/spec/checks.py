@@ -11,9 +11,8 @@ from fedcore.data.exact import Quadratic
 from fedcore.data.partition import AnyPartition
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES
-from fedcore.spec.problem import Problem
-from fedcore.spec.search_checks import check_early_stopping
-from fedcore.spec.shapes import dimension, misfit, population
+from fedcore.spec.problem import Problem, dimension, misfit, population
+from fedcore.spec.search import check_early_stopping
 from fedcore.spec.systems import check_systems
 from fedcore.systems.participation import Participation
 from fedcore.systems.work import Stragglers

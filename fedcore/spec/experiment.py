@@ -14,10 +14,8 @@ from fedcore.errors import SpecificationError
 from fedcore.spec import checks, sweep
 from fedcore.spec.evaluation import Evaluation, Execution
 from fedcore.spec.local import LocalSolver
-from fedcore.spec.problem import Problem
-from fedcore.spec.search import AnySearch, EarlyStopping
-from fedcore.spec.search_checks import check_search
-from fedcore.spec.shapes import dimension
+from fedcore.spec.problem import Problem, dimension
+from fedcore.spec.search import AnySearch, EarlyStopping, check_search
 from fedcore.spec.systems import Systems
 from fedcore.systems.participation import AnyParticipation, Full
 

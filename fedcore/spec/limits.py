@@ -7,7 +7,7 @@ from fedcore.errors import SpecificationError
 from fedcore.models.imported import Imported, check_allowed_model
 from fedcore.spec import sweep
 from fedcore.spec.experiment import ExperimentSpec
-from fedcore.spec.shapes import dimension
+from fedcore.spec.problem import dimension
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,22 @@
-"""`problem`: data set, partition and model."""
+"""`problem`: data set, partition and model, and their sizes without loading them."""
 
 from typing import Self
 
 from pydantic import model_validator
 
 from fedcore.block import Block, kind_of
-from fedcore.data.datasets import AnyDataset, Uploaded, UploadedContent, comes_divided
+from fedcore.data.datasets import (
+    AnyDataset,
+    DataShape,
+    Uploaded,
+    UploadedContent,
+    client_count,
+    comes_divided,
+    data_shape,
+)
 from fedcore.data.exact import ExactProblem
 from fedcore.data.partition import PARTITIONS, AnyPartition
-from fedcore.models import AnyModel
+from fedcore.models import MODELS, AnyModel
 
 
 class Problem(Block):
@@ -57,3 +65,24 @@ def _check_uploaded(content: UploadedContent, model: AnyModel | None, partition:
         raise ValueError(
             f"{partition.kind} divides classes, but the uploaded labels are real numbers: use {fitting}"
         )
+
+
+def misfit(model: AnyModel, shape: DataShape) -> str | None:
+    """Reason why `model` cannot be trained on data of `shape`; None if it can."""
+    if shape.symbols and not model.reads_symbols:
+        fitting = " or ".join(kind_of(member) for member in MODELS if member.takes_symbols(shape))
+        return f"{model.kind} requires numeric features, but these data are symbols: use {fitting}"
+    return model.misfit(shape)
+
+
+def population(problem: Problem) -> int:
+    """Number of clients N."""
+    return problem.partition.clients if problem.partition is not None else client_count(problem.dataset)
+
+
+def dimension(problem: Problem) -> int:
+    """Number of parameters D."""
+    if isinstance(problem.dataset, ExactProblem):
+        return problem.dataset.dim
+    assert problem.model is not None
+    return problem.model.parameter_count(data_shape(problem.dataset))

@@ -19,7 +19,7 @@ from fedcore.data.exact import ExactProblem, LeastSquares
 from fedcore.errors import NoClosedFormError
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.local import ExponentialLr, InverseTimeLr, StepLr
-from fedcore.spec.shapes import population
+from fedcore.spec.problem import population
 from fedcore.theory.quadratics import Quadratics, RoundMap, averaging, fedlin, normalised_averaging
 
 Floats = NDArray[np.float64]

@@ -10,8 +10,7 @@ from fedcore.data.datasets import data_shape
 from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.simulation.halving import HalvingSchedule, expected
 from fedcore.spec import Arm, ExperimentSpec
-from fedcore.spec.problem import Problem
-from fedcore.spec.shapes import dimension, population
+from fedcore.spec.problem import Problem, dimension, population
 from fedcore.systems.work import AnyWork
 from fedq.planning.traffic import bytes_down, bytes_up, drawn_clients, reached
 from fedq.schemas import ArmPlan, Plan, SearchPlan, Stretch

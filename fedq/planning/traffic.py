@@ -8,7 +8,7 @@ from statistics import fmean
 
 from fedcore.core import Algorithm, Compressor
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.shapes import dimension, population
+from fedcore.spec.problem import dimension, population
 
 
 def drawn_clients(spec: ExperimentSpec) -> float:

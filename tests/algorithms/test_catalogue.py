@@ -1,5 +1,6 @@
 """What holds for every algorithm of the catalogue, whatever it does."""
 
+import ast
 import pkgutil
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,21 @@ def test_every_module_of_the_package_is_in_the_catalogue() -> None:
         if module.name not in shared
     }
     assert modules == listed
+
+
+def test_no_other_module_depends_on_a_single_algorithm() -> None:
+    """Whatever differs between algorithms is declared by their classes."""
+    shared = {"fedcore.algorithms", "fedcore.algorithms.base", "fedcore.algorithms.server"}
+    names = {member.__name__ for member in fedcore.algorithms.ALGORITHMS}
+    root = Path(__file__).parents[2]
+    folders = ("fedcore", "fedq", "api", "workers")
+    for path in (path for folder in folders for path in root.glob(f"{folder}/**/*.py")):
+        if path.parent == root / "fedcore" / "algorithms":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedcore.algorithms"):
+                assert node.module in shared, path
+                assert not names & {alias.name for alias in node.names}, path
 
 
 @pytest.mark.parametrize("member", fedcore.algorithms.ALGORITHMS, ids=kind_of)

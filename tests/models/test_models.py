@@ -16,8 +16,7 @@ from fedcore.models.convolutional import Cnn, Vgg11
 from fedcore.models.dense import Logistic, Mlp
 from fedcore.models.flat import Layout
 from fedcore.models.layers import build_module, refuse_buffers
-from fedcore.spec.problem import Problem
-from fedcore.spec.shapes import dimension, misfit
+from fedcore.spec.problem import Problem, dimension, misfit
 
 DATASETS = (
     {kind: {"kind": kind} for kind in ("synthetic", "digits", "mnist", "fashion_mnist", "cifar10")}

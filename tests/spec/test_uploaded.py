@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from fedcore.data.datasets import data_shape
 from fedcore.errors import SpecificationError
-from fedcore.spec.shapes import dimension, population
+from fedcore.spec.problem import dimension, population
 from tests.documents import Document, specification
 
 CONTENT: Document = {
