@@ -179,7 +179,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _reset_watchdog() -> None:
-    """Reset the watchdog from the event loop: if the loop is blocked, the service answers nobody."""
+    """Reset the watchdog from the event loop: a blocked loop answers no request."""
     reset = watchdog.resetter()
     while True:
         reset()

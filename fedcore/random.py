@@ -64,7 +64,7 @@ def label(purpose: str) -> int:
 class _Key(ISeedSequence):
     """A key to be taken as it is.
 
-    Given as `key`, NumPy would first gather entropy for nobody, which takes most of the time.
+    With `key`, NumPy would first gather unused entropy, which takes most of the time.
     """
 
     def __init__(self, words: NDArray[np.uint64]) -> None:

@@ -155,8 +155,8 @@ class ChildWatchdog:
     """A counter that a thread of the child increments and one of the parent watches; created before
     the fork. The two share memory, and no lock.
 
-    A process that stops within a transaction keeps its locks: on SQLite nobody else can write until
-    it goes on or dies, on PostgreSQL its run cannot be taken from it. By then its lease has
+    A process that stops within a transaction keeps its locks: on SQLite no other process can write until
+    it continues or dies, on PostgreSQL its run cannot be taken from it. By then its lease has
     expired, so nothing is lost with it. A child may also ask the parent to end with it.
     """
 

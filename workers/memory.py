@@ -108,7 +108,7 @@ class HeldRuns:
                 self._file.write(line)
 
     def close(self) -> None:
-        """Remove the file: this worker ends of its own accord."""
+        """Remove the file before an orderly exit."""
         with self._lock:
             if self._file is not None:
                 self._path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The task of a worker: claim queued runs and execute them, one after another.
 
 Every write names its claim. A worker that lost it, by a crash, a freeze or a slow disk, is refused
-and stops; whoever claims the run next continues from the last commit with the rounds that this one
+and stops; the next worker that claims the run continues from the last commit with the rounds that this one
 would have executed: to the bit, or where a library sums a larger stack in another order, to
 rounding. An idle worker warms up (`WarmUp`).
 """

@@ -15,7 +15,7 @@ from workers.celery_app import MAX_TASK_SECONDS
 from workers.claimed_run import ClaimedRun, Resources
 
 SAVING_SHARE = 0.05
-"""Slices are so long that saving and committing takes at most about this share of the time."""
+"""Largest share of the time, approximately, that saving and committing slices may take."""
 
 LOOK_S, LOOK_SHARE = 0.1, 0.01
 """Between rounds, requests of users are looked up at most once per LOOK_S and for LOOK_SHARE of the

@@ -53,7 +53,7 @@ async def _encoded(batches: AsyncGenerator[Sequence[Event], None]) -> AsyncGener
         yield b"".join(
             format_sse_event(event=event.kind, data_str=event.data, id=event.id) for event in events
         )
-        # Else nobody has a turn, and nobody notices a hang-up, while there are events to send.
+        # Let other tasks run, and detect disconnects, while there are events to send.
         await asyncio.sleep(0)
 
 

@@ -22,7 +22,7 @@ PAGE = 50
 
 router = APIRouter(include_in_schema=False)
 
-# Forms send fields that nobody has filled in.
+# Forms send empty fields, too.
 _Blank = BeforeValidator(lambda value: value or None)
 Text = Annotated[Annotated[str, StringConstraints(max_length=200, pattern=NO_NUL)] | None, _Blank, Query()]
 Day = Annotated[date | None, _Blank, Query()]

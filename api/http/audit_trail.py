@@ -50,7 +50,7 @@ class AuditFailuresMiddleware:
             await self._app(scope, receive, watch)
         finally:
             context = context_of(scope)
-            # A dry run changes nothing, but nobody makes one without permission.
+            # A dry run changes nothing, but it needs permission.
             is_harmless = context.is_dry_run and status not in FORBIDDEN
             if status >= 400 and context.principal is not None and not is_harmless:
                 target = next(iter(scope.get("path_params", {}).values()), "")

@@ -57,7 +57,7 @@ class RequestLog:
                 status, answered = message["status"], perf_counter() - began
                 MutableHeaders(scope=message)[REQUEST_ID] = request_id
             await send(message)
-            # What comes after the last message, as nudging a worker, holds nobody up.
+            # Work after the last message, such as waking a worker, does not delay the client.
             seconds = perf_counter() - began
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
@@ -86,8 +86,7 @@ class BodyTimeout:
 
     Only time spent waiting for the client counts.
 
-    The application is told that the client has disconnected: `api.http.problems` answers that
-    with 408. Slow heads and clients that do not read their answers never reach an application;
+    The application receives a disconnect message, and `api.http.problems` responds with 408. Slow heads and clients that do not read their answers never reach an application;
     docs/operations.md configures a proxy for them.
     """
 

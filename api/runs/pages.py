@@ -16,7 +16,7 @@ from fedcore.platform.store import Session, audit, experiments, runs, search, wa
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import StopReason
 
-DEEDS = 50
+AUDIT_ENTRIES = 50
 """Maximum number of audit entries, the newest."""
 DONE = {"POST": "", "PATCH": "edit", "DELETE": "delete"}
 PAST = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried", "edit": "edited"}
@@ -74,14 +74,14 @@ def _decided(session: Session, run: RunRecord) -> Iterator[RunEvent]:
 
 def _done(session: Session, experiment: ExperimentRecord) -> Iterator[RunEvent]:
     """Yield the actions of users on the experiment, without their addresses."""
-    for entry in audit.page(session, target=experiment.id, limit=DEEDS).items:
+    for entry in audit.page(session, target=experiment.id, limit=AUDIT_ENTRIES).items:
         method, _, path = entry.action.partition(" ")
-        deed = re.sub(r"^.*\{experiment_id\}/?", "", path) or DONE.get(method, "")
-        if entry.status < 400 and deed in PAST:
-            yield RunEvent(entry.at, f"experiment {PAST[deed]} by {entry.owner}")
-        elif deed in PAST:
+        action = re.sub(r"^.*\{experiment_id\}/?", "", path) or DONE.get(method, "")
+        if entry.status < 400 and action in PAST:
+            yield RunEvent(entry.at, f"experiment {PAST[action]} by {entry.owner}")
+        elif action in PAST:
             yield RunEvent(
-                entry.at, f"request by {entry.owner} to {deed} the experiment refused ({entry.status})"
+                entry.at, f"request by {entry.owner} to {action} the experiment refused ({entry.status})"
             )
 
 

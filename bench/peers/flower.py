@@ -1,7 +1,7 @@
 """Flower: a ServerApp with its strategy FedAvg, a ClientApp, `run_simulation` on Ray with one core
 a client.
 
-The strategy's own loop over rounds runs; where it would draw a cohort it is told which clients
+The strategy's own loop over rounds runs; where it would draw a cohort it is given which clients
 train. Evaluation is off.
 """
 

@@ -35,8 +35,8 @@ class CropFlip:
     def see(self, images: Tensor, views: Tensor) -> Tensor:
         """The images [..., channels, height, width], each in its view of `views` [...].
 
-        With s = 2 pad + 1, view 2 (s top + left) + mirrored is the crop that begins so many rows
-        and columns into the padded image.
+        With s = 2 pad + 1, view 2 (s top + left) + mirrored is the crop that begins at row `top` and
+        column `left` of the padded image.
         """
         shape, side = images.shape, 2 * self.pad + 1
         padded, flat = self._padded(images.reshape(-1, *shape[-3:])), views.flatten()

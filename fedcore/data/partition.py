@@ -372,7 +372,7 @@ class ClassesPerClientPartition(_Divided):
             _spare(self, pools, sizes)
             return distribute(pools, sizes)
         logs = np.where(sizes > 0, draw.normal(0.0, self.sigma, sizes.shape), -np.inf)
-        # Relative to the largest, so that no sigma overflows; a class that nobody holds has only zeros.
+        # Relative to the largest, so that no sigma overflows; a class without holders has only zeros.
         shares = np.exp(logs - logs.max(0, initial=np.finfo(float).min))
         sizes += (spare * shares / np.maximum(shares.sum(0), 1)).astype(np.int64)
         return distribute(pools, sizes)

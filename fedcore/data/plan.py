@@ -22,8 +22,8 @@ PADDING = -1
 BATCHES = "batches"
 """Purpose of randomness."""
 _FEW, _EACH = 8_192, 400
-"""So many samples are shuffled by NumPy; machine code is several times as fast, but takes a second
-to make. For NumPy a client counts like so many more samples.
+"""Up to this many samples are shuffled by NumPy; machine code is several times as fast, but takes a
+second to compile. For NumPy, each client costs as much as `_EACH` samples.
 """
 
 
@@ -80,8 +80,8 @@ def cohort_batches(
 
 
 def augment_indices(batches: Ids, samples: int, views: int, seed: int, round: int, client: int) -> Ids:
-    """The batches, each sample i in one of so many `views` v, drawn for every step anew: i + v
-    `samples`; -1 stays padding.
+    """The batches with each sample i in a random one of `views` views v, drawn for every step:
+    i + v `samples`; -1 stays padding.
     """
     if views == 1:
         return batches

@@ -102,7 +102,7 @@ def _time_finalists(
         times = {name: min(turn[name] for turn in turns) for name in names}
         left -= sum(sum(turn.values()) for turn in turns)
         measured = {name: _per_step(seconds, heat) for name, seconds in times.items()}
-        # With few clients at a time, nobody who takes them together can have shown it.
+        # With few clients at a time, no engine that stacks them can have shown it.
         if len(heat.work.clients) == len(heats[-1].work.clients):
             names = [name for name in names if times[name] <= DROP_FACTOR * min(times.values())]
             times = {name: times[name] for name in names}

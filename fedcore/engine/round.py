@@ -59,7 +59,7 @@ class PendingRound:
     server: ServerState
     selected: SelectedCohort
     training: "CohortTraining | None"
-    """None where nobody reaches the server."""
+    """None if no client reaches the server."""
 
     each: bool
     """True if the delta of each client is needed afterwards."""
@@ -274,7 +274,7 @@ class TrainedRound(NamedTuple):
     """Result of the training in one round of one run."""
 
     result: Result | None = None
-    """None where nobody reached the server."""
+    """None if no client reached the server."""
     seconds: float = 0.0
     """The run's share of the time, by its local steps."""
     together: int = 1

@@ -20,8 +20,8 @@ else:
 def fairness(problem: TrainingProblem, x: Tensor, _surrogate: object = None) -> Measured:
     """Spread and worst decile over clients of the accuracy at x [D].
 
-    a_i is measured on client i's own test samples, or on its training samples where test samples
-    are nobody's in particular, and every client counts the same:
+    a_i is measured on client i's own test samples, or on its training samples if test samples are
+    not assigned to clients. Every client counts the same:
 
         client_accuracy_std           sqrt((1/N) sum_i (a_i - a)^2), a their mean
         client_accuracy_worst_decile  mean of the ceil(N/10) smallest

@@ -1,8 +1,8 @@
 """Who may do what: scopes, and API keys as text.
 
 A key is `fq_<id>_<secret>`: the id finds its row, and the secret, 256 random bits, proves that it
-is the one. Only a digest is kept; of so many random bits a fast one gives nothing away (as it would
-of a password that somebody has thought up).
+is the one. Only its digest is stored. A fast hash is safe for 256 random bits; for a password that a
+person chose it would not be.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ class Scope(StrEnum):
     SUBMIT = "submit"
     """To make, change and delete what belongs to its owner, too."""
     ADMIN = "admin"
-    """To see and change what belongs to anybody, and the keys themselves."""
+    """Read and change the resources of all owners, and manage keys."""
 
     def covers(self, needed: "Scope") -> bool:
         """True if this scope includes `needed`."""
@@ -40,7 +40,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever asks, as their key says."""
+    """The owner of a request, identified by its API key."""
 
     key_id: str
     owner: str

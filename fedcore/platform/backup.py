@@ -53,8 +53,9 @@ def restore(database_url: str, storage_url: str, folder: Path) -> None:
 
 
 def restore_files(storage_url: str, folder: Path) -> None:
-    """Put the files of a backup into the storage: to be done before the database is there, so that
-    nobody misses them.
+    """Copy the files of a backup into the storage.
+
+    Call it before the database is restored, so that no reference points to a missing file.
     """
     storage, root = open_storage(storage_url), folder / FILES
     for path in sorted(path for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")):

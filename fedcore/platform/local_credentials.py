@@ -53,8 +53,7 @@ def discover(url: str) -> str | None:
         if urlsplit(url).hostname not in LOOPBACK:
             return None
         home = Path(_note(url).read_text(encoding="utf-8"))
-        # A note that a killed stack has left behind is not believed: somebody else may listen there
-        # by now.
+        # The file may be left from a killed stack, and another program may listen there by now.
         return load(home) if is_running(home) else None
     except (OSError, ValueError):
         return None

@@ -41,16 +41,16 @@ _SECRETS = (
 def redact_secrets(text: str) -> str:
     """`text` with `***` in the place of secrets."""
     plain = text.lower()
-    for hints, secret, veil in _SECRETS:
+    for hints, secret, mask in _SECRETS:
         # To look for a word is ten times as fast as to look for a pattern.
         if any(hint in plain for hint in hints):
-            text = secret.sub(veil, text)
+            text = secret.sub(mask, text)
     return text
 
 
 QUIET = ("alembic", "celery.app.trace", "celery.worker.strategy", "httpx", "uvicorn.access")
-"""Loggers whose every-day news is none: a nudge came, a request was made of ourselves, requests are
-logged by `api.http.middleware`.
+"""Loggers of routine events: wake-ups, our own requests, and requests that `api.http.middleware`
+logs.
 """
 
 

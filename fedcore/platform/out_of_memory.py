@@ -4,7 +4,7 @@ import gc
 from pathlib import Path
 
 MEMORY_DIVISOR = 4
-"""After each shortage clients are trained in stacks so many times smaller."""
+"""Factor by which stacks of clients shrink after each out-of-memory error."""
 _SIGNS = (
     "can't allocate memory",
     "not enough memory",

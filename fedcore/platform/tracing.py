@@ -46,7 +46,7 @@ def configure(process: str, **attributes: str) -> None:
 
 
 def flush() -> None:
-    """Send what has not been sent: before a process ends without telling anybody."""
+    """Send pending spans before the process ends without cleanup."""
     getattr(trace.get_tracer_provider(), "force_flush", lambda: None)()
 
 
@@ -97,7 +97,7 @@ def ids() -> dict[str, str]:
 
 
 def _tracer() -> trace.Tracer:
-    # Asked for each time: whoever has one from before the configuration has one that does nothing.
+    # Looked up each time: a tracer from before the configuration does nothing.
     return trace.get_tracer("fedq")
 
 

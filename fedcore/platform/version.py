@@ -22,7 +22,7 @@ def release() -> str:
 def commit() -> str | None:
     """The git commit that this code is of, with `+changes` where it is not quite that.
 
-    None where nobody knows.
+    None if it is unknown.
 
     FEDQ_COMMIT says it of an installation, git of a checkout.
     """

@@ -25,7 +25,7 @@ def parallel_map(tasks: Iterable[Callable[[], Result]], device: torch.device) ->
             try:
                 return [done.result() for done in [pool.submit(task) for task in tasks]]
             except BaseException:
-                # Whoever waits for the answer need not wait for the others' work.
+                # The caller need not wait for the work of other threads.
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
     finally:

@@ -12,9 +12,9 @@ ANEW = "submit a new experiment instead"
 
 
 def extended(spec: ExperimentSpec, rounds: int | None, seeds: Sequence[int]) -> ExperimentSpec:
-    """`spec` with so many rounds, and with those of `seeds` that it lacks behind its own.
+    """Return `spec` with `rounds` rounds and with those of `seeds` that it lacks appended.
 
-    Equal to it where it has both.
+    The result equals `spec` if it has both already.
 
     Raises StateConflictError where it has more rounds already, or a search, and SpecificationError, with
     a pointer to `/rounds` or `/seeds`, where it would not be valid.

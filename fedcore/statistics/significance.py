@@ -22,8 +22,8 @@ LEVEL = round(1 - CONFIDENCE, 9)
 LEAST_PAIRS = 3
 """Of fewer pairs nothing is concluded: two say next to nothing of how much seeds scatter."""
 EXACT_PAIRS = 50
-"""Up to so many the signed-rank test counts all signs; beyond, its statistic is as good as
-normal.
+"""Up to this many pairs the signed-rank test enumerates all signs; beyond, its statistic is
+practically normal.
 """
 ROUNDING = 1e-12
 """Differences that agree to this share of what was compared agree to rounding."""

@@ -34,7 +34,7 @@ Probability = (
 )
 _PURPOSE = "availability"
 SKIP_COST = 50
-"""Skipping to one client and drawing for it takes as long as drawing for so many in sequence."""
+"""Skipping to one client and drawing for it takes as long as drawing for this many in sequence."""
 
 
 class Reachable(Protocol):
@@ -47,9 +47,9 @@ class Reachable(Protocol):
         """[m] true for each of `clients` [m] that can be reached."""
 
     def oversample_size(self, wanted: int) -> int | None:
-        """Among so many clients drawn blindly so many as are `wanted` can be reached, most likely.
+        """Number of clients to draw blindly so that, most likely, `wanted` of them are reachable.
 
-        None if `all` is as quick.
+        None if asking all is as fast.
         """
 
 

@@ -224,8 +224,8 @@ class TimedRound(NamedTuple):
 def device_speed(
     devices: Devices, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int, seed: int
 ) -> DeviceSpeed:
-    """The pace of `clients` [M] that receive `bytes_down` [M] and send `bytes_up` each, in so many
-    `messages` [M] both ways.
+    """Speed of `clients` [M] that receive `bytes_down` [M] and send `bytes_up` each, in `messages` [M]
+    messages in both directions.
     """
     latency, download, upload, speed = (
         np.full(len(clients), absent)
@@ -246,9 +246,9 @@ def apply_deadline(
 ) -> TimedRound:
     """Hold the work [M] of those who would arrive [M] to the deadline.
 
-    The round lasts until the server has heard from all who arrive; where somebody it drew is
-    missing, or it drew nobody, until the deadline. Without a deadline nobody is waited for in vain,
-    and a round in which nobody arrives takes no time.
+    The round lasts until all who arrive have sent their update; if a selected client is missing, or
+    none was selected, until the deadline. Without a deadline the server does not wait for missing
+    clients, and a round in which none arrives takes no time.
     """
     if deadline is not None:
         work, arrives = _held(deadline, pace, work, arrives)

@@ -318,7 +318,7 @@ class Bernoulli(Participation):
     def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
         if isinstance(self.probability, tuple):
             return _among(reachable, _by_chance(probabilities(self.probability), rng))
-        # A random number of clients, and any so many of them: no draw for those who stay away.
+        # Draw the number of clients, then the clients: no draw for those that stay away.
         size = rng.binomial(len(share), self.probability)
         return _among(reachable, rng.choice(len(share), size, replace=False))
 
@@ -498,7 +498,7 @@ def _by_chance(chances: Probabilities, rng: Generator) -> Ids:
 
 
 def _uniform(population: int, among: Ids | None, size: int, rng: Generator) -> Ids:
-    """So many without replacement, in random order; fewer where there are fewer."""
+    """Draw `size` without replacement, in random order; fewer if there are fewer."""
     return rng.choice(
         population if among is None else among,
         min(size, population if among is None else len(among)),
@@ -527,7 +527,7 @@ def _ends_of(held: _Shares) -> Floats:
 def _ends(shares: Floats) -> Floats:
     """[N] where each client's stretch of the unit interval ends, as NumPy's `choice` has it.
 
-    None where nobody has a share.
+    None if no client has a share.
     """
     ends: Floats = np.cumsum(shares / shares.sum()) if shares.any() else np.zeros(0)
     return ends / ends[-1:]

@@ -121,7 +121,7 @@ def file_of(data: Upload) -> Iterator[Path]:
 
 
 def _write(arrays: Mapping[str, Any], file: Path) -> None:
-    import numpy as np  # heavy, and whoever has arrays has it loaded
+    import numpy as np  # heavy; callers with arrays have it loaded
 
     try:
         np.savez(file, allow_pickle=False, **arrays)

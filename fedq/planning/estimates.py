@@ -132,7 +132,7 @@ def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
 
 
 def _batches(spec: ExperimentSpec, samples: float) -> float:
-    """Batches in an epoch of a client with so many samples."""
+    """Batches in an epoch of a client with `samples` samples."""
     drawn, fixed = spec.systems.batch_size, spec.local.batch_size
     if drawn is not None:
         return drawn.mean_batches(samples)

@@ -45,7 +45,7 @@ def given_cohorts(spec: ExperimentSpec) -> list[set[int]] | None:
 
 
 def bytes_up(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, word: int) -> float:
-    """Of a run in which so many clients reach the server in a mean round."""
+    """Mean bytes per round that `arrived` clients send to the server."""
     dim = dimension(spec.problem)
     message = _model_links(algorithm)[0].message_bytes(dim, word) + len(algorithm.rule.shared()) * dim * word
     return arrived * (spec.rounds * message + _exchanged(spec, algorithm, algorithm.uplink, word))

@@ -56,4 +56,4 @@ def test_who_may_only_read_changes_nothing(app: FastAPI, settings: Settings, row
         for path in ("/webhooks", f"/webhooks/{hook.id}"):
             page = reader.get(path).text
             assert "webhooks.js" not in page
-            assert "data-deed" not in page
+            assert "data-action" not in page

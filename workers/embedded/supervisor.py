@@ -67,7 +67,7 @@ def _parser(configured: Settings) -> argparse.ArgumentParser:
 
 
 def _announce(url: str, home: Path, options: argparse.Namespace) -> None:
-    # Behind `#`, browsers send it to nobody. What is no terminal may be a log that others read.
+    # Browsers do not send the fragment. Output that is not a terminal may be a log that others read.
     link = f"{url}/sign-in#{local_credentials.load(home)}"
     if options.json:
         print(

@@ -18,7 +18,7 @@ const LOGARITHMIC = new Set(["suboptimality", "distance"]);
 const ENDED = new Set(["succeeded", "failed", "cancelled", "paused"]);
 const LARGE = 20;
 const QUIET_S = 2;
-/** Whoever zooms in by steps asks once they have arrived. */
+/** Zooming in several steps loads data once, after the last one. */
 const SETTLING_MS = 150;
 /** Student's t of the 95 % interval by degrees of freedom; from 31 on close to the normal distribution's. */
 const T = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131, 2.12, 2.11, 2.101, 2.093, 2.086, 2.08, 2.074, 2.069, 2.064, 2.06, 2.056, 2.052, 2.048, 2.045, 2.042];
@@ -124,7 +124,7 @@ class Curves {
       this.fillLegend();
       this.draw();
       this.look();
-      // A comparison is told by nobody that something has changed.
+      // No event reports changes of a comparison.
       if (found.members?.some(({ status }) => !ENDED.has(status))) this.renew();
     } catch (error) {
       if (asked === this.asked) tell(error.message, "error");
@@ -156,7 +156,7 @@ class Curves {
     return value;
   }
 
-  /** Something has changed: ask again, but not much of the time, not while an answer is awaited, and not while nobody looks. */
+  /** Reload after a change: not too often, not while a response is pending, and not while the page is hidden. */
   renew() {
     if (this.waiting !== null) return;
     if (document.hidden) this.waiting = "hidden";

@@ -19,7 +19,7 @@ export function showFlaws(form, flaws) {
   form.querySelector("[aria-invalid]")?.focus();
 }
 
-/** Do `work` once at a time, by `button`; what is refused is told, at the fields of `form` where there is one. */
+/** Run `work` when `button` is pressed, one call at a time; show errors at the fields of `form`, if given. */
 export async function attempt(work, button = null, form = null) {
   if (button?.disabled) return;
   if (button) button.disabled = true;
@@ -57,7 +57,7 @@ export function confirmed(title, words, yes, work) {
   dialog.showModal();
 }
 
-/** Copy the secret; where pages may not (plain HTTP over a network), select it for whoever copies by hand. */
+/** Copy the secret; where pages may not (plain HTTP over a network), select it to be copied by hand. */
 async function copy() {
   const field = document.getElementById("secret-text");
   const told = document.getElementById("copied");

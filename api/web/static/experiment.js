@@ -134,7 +134,7 @@ document.addEventListener("htmx:after:swap", (event) => {
   if (event.target !== asking) return;
   const now = document.getElementById("seen").dataset;
   document.title = `${name()} · FedQ`;
-  // Parts that nobody sees are asked for when they are looked at.
+  // Hidden parts are loaded when they become visible.
   for (const part of document.querySelectorAll("section:not([hidden]) .live")) window.htmx.trigger(part, "refresh");
   document.dispatchEvent(new CustomEvent("fedq:moved", { detail: { status: now.status, live: now.live === "yes" } }));
 });

@@ -10,10 +10,10 @@ let changed = null;
 
 document.getElementById("make").addEventListener("click", () => ask(null));
 document.getElementById("keys").addEventListener("click", (event) => {
-  const deed = event.target.closest("[data-deed]")?.dataset.deed;
+  const action = event.target.closest("[data-action]")?.dataset.action;
   const row = event.target.closest("tr");
-  if (deed === "edit") ask(row);
-  if (deed === "revoke") confirmRevoking(row);
+  if (action === "edit") ask(row);
+  if (action === "revoke") confirmRevoking(row);
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();

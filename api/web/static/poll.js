@@ -1,9 +1,9 @@
-// Parts of a page that ask for themselves anew, while somebody looks.
+// Refreshes parts of a page while it is visible.
 const SLOWEST = 4;
 
 /**
- * Trigger `refresh` on `part` (of htmx) every so many seconds while the page is seen and `wanted()`, and at once when it is seen again;
- * up to four times as seldom while nothing changes.
+ * Trigger `refresh` on `part` (of htmx) every `seconds` while the page is visible and `wanted()`, and immediately when it becomes visible;
+ * up to four times less often while nothing changes.
  */
 export function poll(part, seconds, wanted = () => true) {
   let slowness = 1;

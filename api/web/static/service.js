@@ -8,7 +8,7 @@ export class Problem extends Error {
   }
 }
 
-/** The answer to `method path`, as JSON where it is; `body` is sent as JSON. Throws Problem. Whoever is not signed in is sent to do so. */
+/** The answer to `method path`, as JSON where it is; `body` is sent as JSON. Throws Problem. Without a session it opens the sign-in page. */
 export async function call(method, path, body = undefined, options = {}) {
   const headers = body === undefined ? {} : { "Content-Type": "application/json" };
   const sent = { method, headers, body: body === undefined ? undefined : JSON.stringify(body), credentials: "same-origin", ...options };

@@ -1,5 +1,5 @@
-// A link of `fedq up` holds the key behind `#`, which browsers send to nobody: it is taken out of the address and posted. Whoever
-// has a key already goes on: a link from elsewhere does not carry the cookie, this request does.
+// The link of `fedq up` holds the key in the fragment, which browsers do not send: move it from the address into the form and post it.
+// A browser that is signed in continues: a link from another site does not carry the cookie, this request does.
 const form = document.getElementById("sign-in");
 const key = decodeURIComponent(location.hash.slice(1));
 

@@ -162,7 +162,7 @@ function filterPresets() {
   });
 }
 
-/** A key that nobody else makes; `crypto.randomUUID` is for https alone. */
+/** A unique idempotency key; `crypto.randomUUID` exists over https only. */
 function token() {
   return `page-${[...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }

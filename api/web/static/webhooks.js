@@ -9,7 +9,7 @@ const form = document.getElementById("terms-form");
 const hook = document.getElementById("hook");
 const path = hook && `${HOOKS}/${hook.dataset.id}`;
 
-const DEEDS = {
+const ACTIONS = {
   edit: () => ask(JSON.parse(hook.dataset.terms)),
   ping: () => attempt(async () => told(await call("POST", `${path}/ping`), "Sending `webhook.ping`.")),
   toggle: () => attempt(async () => told(await call("PATCH", path, { enabled: hook.dataset.enabled === "no" }))),
@@ -20,8 +20,8 @@ const DEEDS = {
 
 document.getElementById("make")?.addEventListener("click", () => ask(null));
 document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-deed]");
-  if (button) DEEDS[button.dataset.deed](button);
+  const button = event.target.closest("[data-action]");
+  if (button) ACTIONS[button.dataset.action](button);
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();

@@ -44,7 +44,7 @@ def _threads(count: int, _process: int) -> ThreadPoolExecutor:
 
 
 GROUPS = 32
-"""At most: so many cores have something to do, and so many sums are written and read again."""
+"""Largest number of groups: the cores that can work, and the partial sums to write and read."""
 _PIECE = 1 << 14
 """Numbers that a thread adds up at a time; they stay in its cache."""
 

@@ -113,8 +113,8 @@ def _postgresql(url: URL, idle_s: float) -> Engine:
         "tcp_user_timeout": 30_000,  # keepalives are not sent while an answer is awaited
         "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
     }
-    # Said outright: whoever waited for a lock must then see what was committed meanwhile, whatever
-    # the server's default.
+    # Set explicitly: a transaction that waited for a lock must then see what was committed
+    # meanwhile, regardless of the server's default.
     return create_engine(
         url,
         hide_parameters=True,

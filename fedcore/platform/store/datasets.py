@@ -95,7 +95,7 @@ def delete(session: Session, dataset_id: str) -> None:
 
     Its file is removed later.
     """
-    # Whoever is just submitting an experiment on it holds the row until that is seen below.
+    # A concurrent submission that uses it holds the row until its experiment is visible below.
     found = select(DatasetRecord.digest).where(DatasetRecord.id == dataset_id)
     digest = session.scalars(found.with_for_update()).first()
     if digest is None:

@@ -30,14 +30,13 @@ def extend(
     key_id: str = "",
     made_with: Mapping[str, Any] | None = None,
 ) -> ExperimentRecord:
-    """Let an experiment have so many rounds, and these seeds beside its own.
+    """Extend an experiment to `rounds` rounds and by those of `seeds` that it lacks.
 
-    Nothing changes where it has both.
+    Nothing changes if it has both.
 
-    Runs that have played their last round go on from there, and so do those that a worker has,
-    which is refused at its next commit. New runs are made with the key `key_id`. `measure` looks at
-    the new specification and says what a run of each arm needs, in bytes; `made_with` is noted in
-    the provenance.
+    Finished runs continue from their last round, and so do runs that a worker holds: its next
+    commit is refused. New runs belong to the key `key_id`. `measure` returns the memory in bytes
+    that a run of each arm of the new specification needs; `made_with` is added to the provenance.
 
     Raises ResourceNotFoundError; StateConflictError where nothing can go on, or what was done would have been
     otherwise; SpecificationError where the new specification is not valid, and what `measure`

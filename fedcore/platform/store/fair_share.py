@@ -9,8 +9,8 @@ fewest workers serve comes first, of those the one with the least virtual time
     owners who could be served)
 
 and of those the one who has waited longest. v is the queue's clock; L_o lifts an owner who was away
-to it, so that nobody gains by having been idle, outranked or over a quota, and nobody pays for
-having had the workers to himself.
+to it, so that no owner gains by having been idle, outranked or over a quota, and none pays for
+having had all workers.
 
 As in `tally`, each worker has rows of its own, so that none waits for another's; when a worker
 leaves, what it noted is kept.

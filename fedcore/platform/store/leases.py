@@ -116,7 +116,7 @@ class LeaseTable:
         return session.execute(query.with_for_update()).first()
 
     def revoke(self, session: Session, key: str, /, **values: Any) -> None:
-        """End the lease of a locked row, whoever holds it."""
+        """End the lease of a locked row, regardless of its holder."""
         session.execute(
             update(self.record).where(self._column(self.key) == key, *self.leased()).values(values)
         )

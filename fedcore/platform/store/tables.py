@@ -124,7 +124,7 @@ class RunRecord(Base):
     priority: Mapped[int]
     owner: Mapped[str]
     queued_at: Mapped[datetime]
-    """When it last joined the queue of its own accord: its place among equals."""
+    """When it last joined the queue: its place among runs of equal priority."""
     woken_at: Mapped[datetime | None]
     """When a worker was last notified of it."""
     fence: Mapped[int] = mapped_column(default=0)
@@ -184,7 +184,7 @@ class RunRecord(Base):
 class SearchRecord(Base):
     """State of the search over the arms of an experiment.
 
-    Whoever decides, or changes all of its runs, locks this row first.
+    Transactions that decide, or change all of its runs, lock this row first.
     """
 
     __tablename__ = "search"

@@ -93,7 +93,7 @@ def record_attempt(
     Returns the status of the delivery; None when it is no longer this dispatcher's. A webhook whose
     receiver is gone, or has failed for days, is disabled.
     """
-    # The webhook first, then its deliveries: the order of whoever deletes or disables one.
+    # The webhook first, then its deliveries: the order in which deleting and disabling lock them.
     failing_s = _note_health(session, claimed, response)
     over = response.error is None or response.code == GONE
     pause = None if over else pause_s(claimed.failures + 1, chance, response.retry_after_s)

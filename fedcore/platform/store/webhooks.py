@@ -139,8 +139,8 @@ def delete(session: Session, webhook_id: str) -> None:
 
 
 def _hold(session: Session, owner: str, most: int) -> None:
-    # Whoever asks has a key: with the owner's keys locked, of two requests the second counts what
-    # the first made.
+    # Every owner here has a key: with the keys locked, the second of two concurrent requests
+    # counts what the first created.
     session.scalars(
         select(KeyRecord.id).where(KeyRecord.owner == owner).order_by(KeyRecord.id).with_for_update()
     ).all()

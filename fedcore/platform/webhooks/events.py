@@ -49,6 +49,6 @@ class EventKind(StrEnum):
 
 
 PING = "webhook.ping"
-"""Somebody wants to see whether the webhook works; sent whatever it tells of."""
+"""Test event, sent to a webhook regardless of the events that it subscribes to."""
 ENDINGS = (EventKind.EXPERIMENT_SUCCEEDED, EventKind.EXPERIMENT_FAILED, EventKind.EXPERIMENT_CANCELLED)
 """Events of a webhook that names none."""

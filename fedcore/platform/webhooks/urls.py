@@ -133,7 +133,7 @@ class WebhookTarget:
         free = [address for address, reason in reasons.items() if reason is None]
         if free:
             return free
-        # Not which address: whoever may make a webhook need not learn what names mean inside.
+        # Without the address: users who create webhooks must not learn how internal names resolve.
         kinds = (
             ", ".join(sorted({reason for reason in reasons.values() if reason is not None})) or "it has none"
         )

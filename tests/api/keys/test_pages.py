@@ -40,7 +40,7 @@ def test_administrators_see_all_keys_with_state_and_quotas(browser: httpx.Client
     assert "data sets: 5 MB" in rows[limited["id"]]
     assert ">valid<" in rows[limited["id"]]
     assert ">revoked<" in rows[ended["id"]]
-    assert "data-deed" not in rows[ended["id"]]
+    assert "data-action" not in rows[ended["id"]]
     assert limited["key"] not in page
     (terms,) = re.findall(r'data-terms="([^"]*)"', rows[limited["id"]])
     kept = json.loads(html.unescape(terms))
@@ -58,7 +58,7 @@ def test_the_key_in_use_cannot_be_revoked_by_mistake(browser: httpx.Client, http
     own = http.get("/v1/me").json()["key"]["id"]
     (row,) = re.findall(rf'<tr data-key="{own}".*?</tr>', browser.get("/keys").text, re.DOTALL)
     assert "current key" in row
-    assert 'data-deed="revoke"' not in row
+    assert 'data-action="revoke"' not in row
 
 
 def test_keys_come_in_pages(

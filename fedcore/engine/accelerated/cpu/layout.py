@@ -13,9 +13,7 @@ from fedcore.engine.accelerated.cpu.simd import DOUBLE, REGISTER_BYTES, WORD, Em
 
 Numbers = NDArray[np.floating]
 TOGETHER = 128
-"""So many samples at most go through the network at a time; a larger batch is summed up in
-parts.
-"""
+"""Samples that go through the network at a time; a larger batch is summed in parts."""
 READY_BYTES = 4 << 20
 """Of one client's samples, in rows as the first layer takes them; who holds more has them copied
 batch by batch.
@@ -140,7 +138,7 @@ TASK = np.dtype(
         ("sizes", np.int64),  # [steps] step sizes, in double precision
         ("x", np.int64),  # the broadcast model, padded
         ("offset", np.int64),  # [D]; 0 where there is none
-        ("out", np.int64),  # [D] where the result goes; 0 where nobody wants it
+        ("out", np.int64),  # [D] where the result goes; 0 if it is not needed
         ("delta", np.int64),  # whether that is y - x, or else y
         ("summed", np.int64),  # K weighted sums that y - x is added to
         ("counts", np.int64),  # [K] what multiplies y - x in each

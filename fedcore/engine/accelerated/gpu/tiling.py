@@ -12,9 +12,7 @@ PARAMETER_BYTES = 64 << 10
 registers.
 """
 SAMPLES, TILES, WIDTH = 16, 16, 16
-"""At most so many samples at a time, and so many warps for a client, each for so many columns or
-more.
-"""
+"""Most samples at a time, most warps of a client, and least columns of a warp."""
 INNER = 8
 """The least that a product may sum over."""
 REGISTERS, PER_THREAD, WARP = 1 << 16, 168, 32
