@@ -40,11 +40,12 @@ e2e: $(INSTALLED) ## Use the pages in a real browser, which must be on PATH (ARG
 chaos: $(INSTALLED) ## Kill, freeze and cut off what carries a run out, 50 times and more, and report how soon it goes on (ten minutes)
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-check: $(INSTALLED) ## Format, lint, types, import contracts
+check: $(INSTALLED) ## Format, lint, types, import contracts, prose
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/proselint check *.md docs/*.md docs/decisions/*.md docs/reproductions/*.md
 
 audit: $(INSTALLED) ## Look up known vulnerabilities of the pinned dependencies, where there is a network
 	@$(BIN)/python -m deploy.audit
@@ -57,7 +58,7 @@ bench-peers: $(INSTALLED) ## Measure FedQ against other simulators, in environme
 	@$(BIN)/python -m bench peers $(ARGS)
 
 gpu: $(INSTALLED) ## On a machine with a GPU: its tests, then five seeds of each workload on it, in a gang and one by one
-	@$(BIN)/python -m pytest tests/engine/accelerated/gpu tests/engine/test_cuda.py $(ARGS)
+	@$(BIN)/python -m pytest tests/engine/accelerated/gpu tests/engine/accelerated/test_cuda.py $(ARGS)
 	@$(BIN)/python -m bench seeds --device cuda --workloads W1,W2,W3,W4,W5
 
 clean: ## Remove .venv, .bench and caches (experiments in .fedq stay)

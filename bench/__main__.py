@@ -12,7 +12,7 @@ COMMANDS = {
     "environments": ("bench.environments", "makes the other simulators' environments"),
     "limits": ("bench.limits", "what the machine can do"),
     "population": ("bench.population", "a round by the number of clients"),
-    "seeds": ("bench.seeds", "five seeds in a gang against one by one"),
+    "seeds": ("bench.seeds", "five seeds in a batch against one by one"),
     "load": ("bench.load", "the service under load"),
     "startup": ("bench.startup", "a run in a process that is warm, until its first round"),
     "service": ("bench.service", "what the service adds to a run"),

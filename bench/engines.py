@@ -17,8 +17,10 @@ import torch
 
 from bench.options import command
 from fedcore import ExperimentSpec
-from fedcore.data.federated import Dataset, Samples, divide
+from fedcore.data.datasets import data_shape
+from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.engine.client_table import ClientTable
+from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.engines import ENGINES, EngineName
 from fedcore.engine.round import (
     RoundCost,
@@ -29,11 +31,9 @@ from fedcore.engine.round import (
     initial_state,
     open_round,
 )
-from fedcore.engine.traffic import Traffic
-from fedcore.models import zoo
+from fedcore.models.layers import build_module
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.spec.shapes import data_shape
 
 CLIENTS = 10
 MEMORY_BYTES = 8 << 30
@@ -130,9 +130,9 @@ def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
     vectors = torch.randn(shape.symbols, shape.embedding) if shape.embedding else None
     train = Samples(features, torch.randint(shape.classes, (samples,)))
     data = divide(
-        Dataset(train, train, "random", vectors=vectors), np.array_split(np.arange(samples), CLIENTS)
+        UndividedDataset(train, train, "random", vectors=vectors), np.array_split(np.arange(samples), CLIENTS)
     )
-    module = zoo.build(spec.problem.model, shape.features, shape.classes, 0, vectors)
+    module = build_module(spec.problem.model, shape.features, shape.classes, 0, vectors)
     return SupervisedProblem(data, module, loss_of(spec.problem.model), spec.problem.model.l2)
 
 

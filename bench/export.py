@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from bench.workloads import Workload
 from fedcore import ExperimentSpec
+from fedcore.data.datasets import data_shape
 from fedcore.data.plan import PADDING, mini_batches
 from fedcore.problems import load_problem
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.spec.shapes import data_shape
 from fedcore.systems.participation import draw, weights
 from fedcore.systems.work import plan_work
 

@@ -10,6 +10,7 @@ turn with them.
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import TypeVar
 
@@ -19,13 +20,12 @@ from torch import Tensor
 from bench.limits import SIDE
 from bench.options import command
 from fedcore.engine.process_tuning import retain_freed_memory
-from fedcore.models import zoo
+from fedcore.models.convolutional import Cnn
 from fedcore.models.flat import Layout
-from fedcore.models.layers import channels_last
+from fedcore.models.layers import build_module, channels_last
 from fedcore.problems.handwritten_backprop import FusedStem, supported_layers
 from fedcore.problems.layers import Convolution, Layer, LinearLayer, Named
 from fedcore.problems.loss import CrossEntropy, targets
-from fedcore.spec.model import Cnn
 
 BATCH, SHAPE, CLASSES = 64, (3, 32, 32), 10
 Result = TypeVar("Result")
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def measure(spec: Cnn, repeats: int) -> Times:
     """Time `repeats` steps."""
-    module = zoo.build(spec, SHAPE, CLASSES, 0)
+    module = build_module(spec, SHAPE, CLASSES, 0)
     layout, row, times = Layout(module), supported_layers(module, last=True), Times()
     assert row is not None
     theta, large = layout.flat(module), torch.randn(SIDE, SIDE)
@@ -94,9 +94,8 @@ def _step(
     ways = []
     for number, layer in enumerate(row):
         name = f"{number} {type(layer).__name__}"
-        signal, back = times.of(
-            f"{name}, forward", lambda layer=layer, signal=signal: layer(signal, parameters, gradients)
-        )  # type: ignore[misc]
+        forward = partial(layer, signal, parameters, gradients)
+        signal, back = times.of(f"{name}, forward", forward)
         ways.append((f"{name}, backward", back))
         if done := _products(layer, parameters, signal):
             # The first has no gradient of its inputs.

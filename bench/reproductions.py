@@ -18,7 +18,7 @@ from bench.options import command
 from bench.report import put
 from fedcore import presets
 from fedcore.platform.status import Status
-from fedcore.presets import Preset
+from fedcore.presets import PresetSpec
 from fedcore.spec import ExperimentSpec
 from fedq.client import Client
 from fedq.reproductions.picture import draw
@@ -76,7 +76,7 @@ def _succeeded(client: Client) -> dict[str, str]:
     return found
 
 
-def _is_of(client: Client, preset: Preset, id: str) -> bool:
+def _is_of(client: Client, preset: PresetSpec, id: str) -> bool:
     experiment = client.experiment(id)
     same = ExperimentSpec.model_validate(experiment.specification) == ExperimentSpec.model_validate(
         preset.spec
@@ -84,7 +84,7 @@ def _is_of(client: Client, preset: Preset, id: str) -> bool:
     return same and experiment.provenance.get("preset") == preset.name
 
 
-def _part(client: Client, preset: Preset, done: Mapping[str, str]) -> Part:
+def _part(client: Client, preset: PresetSpec, done: Mapping[str, str]) -> Part:
     id = done.get(preset.name) or client.submit(preset.name).id
     return collect(client, preset, client.wait(id, progress=True))
 

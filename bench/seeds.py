@@ -16,17 +16,17 @@ from bench import report
 from bench.options import HOME, among, command
 from bench.workloads import WORKLOADS
 from fedcore import ExperimentSpec, Simulation
-from fedcore.simulation.batching import advance_batch
+from fedcore.simulation.simulation import advance_batch
 
-HEADINGS = ("workload", "engine", "one by one, s", "in a gang, s", "the gang is faster by")
+HEADINGS = ("workload", "engine", "one by one, s", "in a batch, s", "the batch is faster by")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Print a row for each workload, and write the table where requested."""
     parser = command("seeds", __doc__)
     parser.add_argument("--workloads", type=among(WORKLOADS), default=["W1", "W2", "W4"], help="W1,W2,...")
-    parser.add_argument("--engine", default="auto", help="whose gang it is")
-    parser.add_argument("--seeds", type=int, default=5, help="runs in the gang")
+    parser.add_argument("--engine", default="auto", help="engine of the batch")
+    parser.add_argument("--seeds", type=int, default=5, help="runs in the batch")
     parser.add_argument("--pairs", type=int, default=7, help="timed rounds of each, after one that is not")
     parser.add_argument("--device", default="cpu", help="where to compute")
     parser.add_argument("--home", type=Path, default=HOME, help="where data lie")
@@ -63,8 +63,8 @@ def measure(
         lambda: advance_batch(together),
     )
     times: list[list[float]] = [[_timed(way, device) for way in ways] for _ in range(pairs + 1)]
-    one_by_one, gang = zip(*times[1:], strict=True)
-    return list(one_by_one), list(gang)
+    one_by_one, batch = zip(*times[1:], strict=True)
+    return list(one_by_one), list(batch)
 
 
 def _timed(way: Callable[[], object], device: str) -> float:

@@ -1,4 +1,4 @@
-"""Base class and number types of all blocks of a specification."""
+"""Base class and number types of all blocks of a specification, below all families of components."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil

@@ -46,7 +46,7 @@ class PresetNotFoundError(FedcoreError):
     """No preset has this name; the message lists those that exist."""
 
 
-class NotFoundError(FedcoreError):
+class ResourceNotFoundError(FedcoreError):
     """No experiment, run or model has this id."""
 
 
@@ -70,7 +70,7 @@ class QuotaError(FedcoreError):
     """The request exceeds a quota of the API key."""
 
 
-class ConflictError(FedcoreError):
+class StateConflictError(FedcoreError):
     """The request conflicts with the present state of the experiment or run."""
 
 

@@ -1,4 +1,7 @@
-"""Every setting of FedQ, read once from the environment and an optional `.env` file."""
+"""Settings of FedQ, read once from the environment and an optional `.env` file.
+
+The library reads some of them, too: the folders of data sets and benchmarks, and allowed models.
+"""
 
 from functools import cache
 from pathlib import Path

@@ -7,7 +7,7 @@ import pytest
 
 from fedcore.block import MAX_CLIENTS, MAX_ROUNDS, ceil_share
 from fedcore.compression.top_k import TopK
-from fedcore.spec.participation import Uniform
+from fedcore.systems.participation import Uniform
 
 COUNTS = (*range(1_001), MAX_ROUNDS - 1, MAX_ROUNDS, 10 * MAX_CLIENTS - 1, 10 * MAX_CLIENTS)
 

@@ -21,7 +21,7 @@ from tenacity import (
 
 from fedcore.errors import (
     DataUnavailableError,
-    NotFoundError,
+    ResourceNotFoundError,
     SpecificationError,
     StaleLeaseError,
     StorageError,
@@ -287,7 +287,7 @@ class ClaimedRun:
         try:
             with self._resources.database.reading() as session:
                 runs.find(session, run_id)
-        except NotFoundError:
+        except ResourceNotFoundError:
             with suppress(StorageError):
                 self._resources.storage.delete_prefix(run_id)
         except UNAVAILABLE as away:

@@ -21,7 +21,7 @@ import torch
 from structlog.contextvars import bound_contextvars
 
 from fedcore import ExperimentSpec, presets
-from fedcore.data.plan import Work, cohort_batches
+from fedcore.data.plan import cohort_batches
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
 from fedcore.platform.store.leases import Claim
@@ -31,6 +31,7 @@ from fedcore.platform.version import commit
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from fedcore.simulation.simulation import Simulation
+from fedcore.systems.work import Work
 from workers.celery_app import MAX_TASK_SECONDS, send_wakeup
 from workers.claimed_run import ClaimedRun, Resources
 from workers.liveness import Heartbeat, WorkerIdentity
@@ -136,7 +137,7 @@ class Runner:
         simulations.start(claim)
         members = [self._load(claim)]
         try:
-            if not (members[0].released or claim.shortages) and members[0].simulation.gang_pays:
+            if not (members[0].released or claim.shortages) and members[0].simulation.benefits_from_batching:
                 members += map(self._load, self._batch_claims(claim))
             simulations.retain([member.lease.claim for member in members])
             WorkSession(self._resources, [member for member in members if not member.released]).run()

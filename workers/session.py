@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from fedcore.platform.out_of_memory import release_memory
 from fedcore.platform.store import UNAVAILABLE, WorkerDirective, runs
 from fedcore.platform.tracing import span
-from fedcore.simulation.batching import advance_batch
 from fedcore.simulation.report import RoundReport
+from fedcore.simulation.simulation import advance_batch
 from workers.celery_app import MAX_TASK_SECONDS
 from workers.claimed_run import ClaimedRun, Resources
 

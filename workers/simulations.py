@@ -10,14 +10,13 @@ from pathlib import Path
 from fedcore import ExperimentSpec
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.engine.choice import EngineChoice
-from fedcore.errors import CheckpointError, NotFoundError, StorageError
+from fedcore.errors import CheckpointError, ResourceNotFoundError, StorageError
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.platform.store.tables import Document
-from fedcore.simulation.batching import batch_key
-from fedcore.simulation.simulation import Simulation
+from fedcore.simulation.simulation import Simulation, batch_key
 from fedcore.spec.experiment import Arm
 
 _NAME = re.compile(r"/(\d+)-(\d+)\.safetensors$")
@@ -57,7 +56,7 @@ class Checkpoints:
         for key in [*newest, *reversed(usable)]:
             try:
                 simulation.restore(read(self._storage, key))
-            except (CheckpointError, NotFoundError, StorageError) as error:
+            except (CheckpointError, ResourceNotFoundError, StorageError) as error:
                 log.warning("run %s falls back behind checkpoint %s: %s", self._claim.run_id, key, error)
                 unread = error if isinstance(error, StorageError) else unread
                 self._demote(key)
@@ -159,7 +158,7 @@ class SimulationCache:
             data_dir=self._data_dir,
             shelf=self._shelf,
             recorded=EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
-            thrift=MEMORY_DIVISOR**claim.shortages,
+            memory_divisor=MEMORY_DIVISOR**claim.shortages,
         )
 
     def _arms_of(self, claim: Claim) -> list[Arm]:

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.http.authentication import Submitter
 from api.http.dependencies import NO_NUL, AppStateDep, IdempotencyKey
+from fedcore.data.datasets import UploadedContent
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, audit, datasets, quotas
 from fedcore.platform.store.audit import AuditFacts
@@ -20,7 +21,6 @@ from fedcore.platform.uploads import dataset_storage
 from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.sandbox import read_in_subprocess
 from fedcore.settings import Settings
-from fedcore.spec.dataset import UploadedContent
 from fedq.schemas import ClientSizes, Dataset
 
 Name = Annotated[

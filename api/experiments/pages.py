@@ -58,7 +58,7 @@ class ExperimentState:
 
 
 def read(session: Session, experiment_id: str, owner: str | None) -> ExperimentState:
-    """Read the state of an experiment of `owner`, None: of anyone; raises NotFoundError."""
+    """Read the state of an experiment of `owner`, None: of anyone; raises ResourceNotFoundError."""
     record = experiments.find(session, experiment_id, owner)
     summary = summary_answer(record, progress.progress(session, experiment_id))
     return ExperimentState(

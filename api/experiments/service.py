@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
 from fedcore import presets
-from fedcore.errors import ConflictError, NotFoundError, PresetNotFoundError, SpecificationError
+from fedcore.errors import PresetNotFoundError, ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import (
     Database,
@@ -40,8 +40,7 @@ from fedcore.platform.version import commit, release
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import specification_sha256
-from fedcore.spec.limits import ExperimentLimits, refuse_excess
-from fedcore.spec.model_allowlist import check_allowed_models
+from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
 from fedcore.spec.sweep import JOINT
 from fedq.planning.estimates import memory_needed, plan
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Flaw, Plan, Progress
@@ -117,13 +116,13 @@ def new_reproduction(
 ) -> NewExperiment:
     """Return the same experiment again, each run with the engine of the original.
 
-    Raises NotFoundError, and ConflictError unless the original has succeeded.
+    Raises ResourceNotFoundError, and StateConflictError unless the original has succeeded.
     """
     with database.reading() as session:
         original = experiments.find(session, original_id, principal.sees)
         engines = reproductions.engine_choices(session, original_id)
     if original.status is not Status.SUCCEEDED:
-        raise ConflictError(
+        raise StateConflictError(
             f"{original.id} is {original.status}; only succeeded experiments can be reproduced"
         )
     spec, provenance = specification(original.spec, database, settings, principal.sees)
@@ -340,5 +339,5 @@ def _content(dataset_id: Any, pointer: str, database: Database, owner: str | Non
     try:
         with database.reading() as session:
             return datasets.find(session, str(dataset_id), owner).content
-    except NotFoundError as error:
+    except ResourceNotFoundError as error:
         raise datasets.unknown(pointer, str(dataset_id)) from error

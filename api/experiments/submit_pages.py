@@ -13,10 +13,10 @@ from api.http.authentication import Submitter
 from api.http.dependencies import DatabaseDep, printable
 from api.web.rendering import page
 from fedcore import presets
+from fedcore.data.datasets import Uploaded
 from fedcore.platform.store import Database, experiments
-from fedcore.presets import Preset
+from fedcore.presets import PresetSpec
 from fedcore.spec import ExperimentSpec, stored_spec, yaml_documents
-from fedcore.spec.dataset import Uploaded
 
 EXAMPLE = """\
 # Omitted fields take their defaults.
@@ -48,7 +48,7 @@ class Start(NamedTuple):
     text: str
     origin: str | None = None
     """Origin, in words."""
-    preset: Preset | None = None
+    preset: PresetSpec | None = None
 
 
 class PresetOption(NamedTuple):
@@ -92,7 +92,7 @@ def choices() -> tuple[PresetOption, ...]:
     return tuple(_choice(presets.load(name)) for name in presets.names())
 
 
-def _choice(preset: Preset) -> PresetOption:
+def _choice(preset: PresetSpec) -> PresetOption:
     spec = ExperimentSpec.model_validate(preset.spec)
     kinds = f"{spec.problem.dataset.kind} {spec.algorithm.kind}"
     words = f"{preset.name} {preset.title} {preset.source} {kinds}".lower()
@@ -102,7 +102,7 @@ def _choice(preset: Preset) -> PresetOption:
 
 
 def _start(database: Database, owner: str | None, preset: str | None, experiment: str | None) -> Start:
-    """Raises PresetNotFoundError and NotFoundError."""
+    """Raises PresetNotFoundError and ResourceNotFoundError."""
     if preset is not None:
         found = presets.load(preset)
         return Start(yaml_documents.dump(found.spec), f"preset {found.name}, version {found.version}", found)

@@ -15,7 +15,7 @@ from anyio import CapacityLimiter
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database
@@ -109,9 +109,9 @@ async def _wake(request: Request) -> Callable[[str], None]:
 
 
 def printable(identifier: str) -> str:
-    """Return an id if it is safe in a query; raises NotFoundError."""
+    """Return an id if it is safe in a query; raises ResourceNotFoundError."""
     if not identifier.isprintable():
-        raise NotFoundError(f"not found: {identifier!r}")
+        raise ResourceNotFoundError(f"not found: {identifier!r}")
     return identifier
 
 

@@ -15,16 +15,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.http.dependencies import context_of, state_of
 from fedcore.errors import (
     AuthenticationError,
-    ConflictError,
     DataUnavailableError,
     FedcoreError,
     ForbiddenError,
     IdempotencyError,
-    NotFoundError,
     PresetNotFoundError,
     QuotaError,
     RateError,
+    ResourceNotFoundError,
     SpecificationError,
+    StateConflictError,
     StorageError,
     UploadError,
 )
@@ -53,12 +53,12 @@ ANSWERS: dict[type[FedcoreError], ProblemType] = {
     DataUnavailableError: ProblemType(422, "data-unavailable", "Data set not available"),
     IdempotencyError: ProblemType(422, "idempotency", "Idempotency key reused"),
     PresetNotFoundError: ProblemType(404, "not-found", "Preset not found"),
-    NotFoundError: ProblemType(404, "not-found", "Not found"),
+    ResourceNotFoundError: ProblemType(404, "not-found", "Not found"),
     AuthenticationError: ProblemType(401, "unauthenticated", "API key required"),
     ForbiddenError: ProblemType(403, "forbidden", "Not permitted"),
     QuotaError: ProblemType(403, "quota", "Quota exceeded"),
     RateError: ProblemType(429, "rate", "Too many requests"),
-    ConflictError: ProblemType(409, "conflict", "Conflict with the current state"),
+    StateConflictError: ProblemType(409, "conflict", "Conflict with the current state"),
 }
 
 

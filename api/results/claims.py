@@ -6,40 +6,41 @@ from math import isfinite
 
 from api.results.summaries import ResultRows
 from fedcore import presets
-from fedcore.errors import NotFoundError, PresetNotFoundError
+from fedcore.errors import PresetNotFoundError, ResourceNotFoundError
 from fedcore.platform.store import experiments
 from fedcore.platform.store.tables import ExperimentRecord
-from fedcore.presets import Preset
-from fedcore.presets.claims import ClaimComparison, ClaimVerdict, Sides, judge
+from fedcore.presets import PresetSpec
+from fedcore.presets.claims import ClaimComparison, ClaimVerdict, Sides, Trajectory, judge, read
 from fedcore.presets.claims import Rows as Trajectories
-from fedcore.presets.curve_statistics import Trajectory, read
 from fedcore.presets.sheet import Published
 from fedcore.statistics import summary
 from fedq.schemas import ClaimResult, Claims, ComparisonResult, Estimate, PublishedRow, PublishedTable
 
 
-def preset_of(experiment: ExperimentRecord) -> Preset:
+def preset_of(experiment: ExperimentRecord) -> PresetSpec:
     """Return the preset that `experiment` was submitted as, here or where it was imported from.
 
-    Raises NotFoundError if there is none or it has changed since.
+    Raises ResourceNotFoundError if there is none or it has changed since.
     """
     origin = experiments.origin(experiment.provenance)
     name, version = origin.get("preset"), origin.get("preset_version")
     if not isinstance(name, str):
-        raise NotFoundError(f"{experiment.id} was not submitted as a preset, so it has no published claims")
+        raise ResourceNotFoundError(
+            f"{experiment.id} was not submitted as a preset, so it has no published claims"
+        )
     try:
         preset = presets.load(name)
     except PresetNotFoundError as error:
-        raise NotFoundError(str(error)) from error
+        raise ResourceNotFoundError(str(error)) from error
     if preset.version != version:
-        raise NotFoundError(
+        raise ResourceNotFoundError(
             f"{experiment.id} uses version {version} of {name}, but the claims apply to version"
             f" {preset.version}"
         )
     return preset
 
 
-def metrics_of(preset: Preset) -> list[str]:
+def metrics_of(preset: PresetSpec) -> list[str]:
     """Return the metrics of the claims and published numbers."""
     sheet = presets.sheet(preset.sheet)
     claimed = {
@@ -48,7 +49,7 @@ def metrics_of(preset: Preset) -> list[str]:
     return sorted(claimed | {table.metric for table in sheet.published_of(preset.panel)})
 
 
-def claims_of(rows: ResultRows, preset: Preset) -> Claims:
+def claims_of(rows: ResultRows, preset: PresetSpec) -> Claims:
     """Compare the claims of `preset` with the rows of an experiment that ran it.
 
     `rows` contain the metrics of `metrics_of(preset)`.

@@ -72,7 +72,7 @@ def compare(
     window: Window,
     baseline: int = 0,
 ) -> Comparison:
-    """Return the comparison; raises NotFoundError and InvalidRequestError."""
+    """Return the comparison; raises ResourceNotFoundError and InvalidRequestError."""
     with database.reading() as session:
         chosen = gather(session, principal, wanted)
         if baseline >= len(chosen):
@@ -104,7 +104,7 @@ def compare(
 def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> list[ComparedArm]:
     """Return the requested arms, each once, in that order.
 
-    Raises NotFoundError and InvalidRequestError.
+    Raises ResourceNotFoundError and InvalidRequestError.
     """
     chosen: dict[tuple[str, int], ComparedArm] = {}
     arms: dict[str, dict[int, ComparedArm]] = {}

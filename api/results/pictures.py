@@ -18,7 +18,7 @@ from api.http.dependencies import NO_NUL, state_of
 from api.http.problems import InvalidDocumentError, responses
 from api.results.curves import Window
 from api.results.summaries import METRICS, Metric
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.statistics.summary import HEADLINES, headline
 from fedq.figures.drawing import Format, draw, measured
@@ -146,18 +146,18 @@ Looked = Annotated[FigureStyle, Depends(_look)]
 def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> tuple[ArmResults, str]:
     """Return the results to draw and the metric to draw of them.
 
-    Raises NotFoundError if there are rows but none can be drawn.
+    Raises ResourceNotFoundError if there are rows but none can be drawn.
     """
     found = read(METRICS if metric is None else [metric], Window(points))
     known = _known(found)
     if metric is not None and metric not in known and (others := _known(read(METRICS, Window(2)))):
-        raise NotFoundError(
+        raise ResourceNotFoundError(
             f"no results of {found.name!r} for {metric}; available: {', '.join(sorted(others))}"
         )
     chosen = headline(known) if metric is None else metric
     curves = [arm.curves[chosen] for arm in found.arms if chosen in arm.curves]
     if curves and not any(measured(curve, x) for curve in curves):
-        raise NotFoundError(
+        raise ResourceNotFoundError(
             f"no run of {found.name!r} has a simulated clock, which requires `systems.devices`"
         )
     return found, chosen

@@ -95,7 +95,7 @@ def read_results(
 ) -> Results:
     """Return the results so far.
 
-    Raises NotFoundError, and InvalidRequestError where no arm is called `baseline`.
+    Raises ResourceNotFoundError, and InvalidRequestError where no arm is called `baseline`.
     """
     wanted = dict.fromkeys(
         (*metrics, *TOTALS) if target is None else (*metrics, *TOTALS, target.metric, *COLUMNS)
@@ -110,7 +110,7 @@ def read_results(
 
 
 def read_claims(database: Database, principal: Principal, experiment_id: str) -> Claims:
-    """Return the claims on an experiment with their verdicts so far; raises NotFoundError."""
+    """Return the claims on an experiment with their verdicts so far; raises ResourceNotFoundError."""
     with database.reading() as session:
         experiment = experiments.find(session, experiment_id, principal.sees)
         preset = preset_of(experiment)
@@ -127,7 +127,7 @@ def read_theory(
 ) -> Theory:
     """Return the closed form of each arm, with curves of at most `points` rounds.
 
-    Raises NotFoundError.
+    Raises ResourceNotFoundError.
     """
     with database.reading() as session:
         experiment = experiments.find(session, experiment_id, principal.sees)

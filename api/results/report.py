@@ -14,12 +14,12 @@ from api.results.claims import claims_of, metrics_of, preset_of
 from api.results.curves import Window
 from api.results.summaries import METRICS, TOTALS, results_of, rows_of
 from api.runs.service import run_answer
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
 from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
 from fedcore.platform.store.tables import ExperimentRecord
-from fedcore.presets import Preset
+from fedcore.presets import PresetSpec
 from fedcore.spec import yaml_documents
 from fedcore.statistics.summary import BETTER, HEADLINES
 from fedq.figures.drawing import draw
@@ -76,7 +76,7 @@ class ReportContent(NamedTuple):
 
 
 def content(principal: Principal, experiment_id: str, database: Database) -> ReportContent:
-    """Read an experiment that `principal` may see; raises NotFoundError."""
+    """Read an experiment that `principal` may see; raises ResourceNotFoundError."""
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         preset = _preset(record)
@@ -99,11 +99,11 @@ def content(principal: Principal, experiment_id: str, database: Database) -> Rep
     )
 
 
-def _preset(record: ExperimentRecord) -> Preset | None:
+def _preset(record: ExperimentRecord) -> PresetSpec | None:
     """Return the preset of the experiment, None if it has none with claims."""
     try:
         return preset_of(record)
-    except NotFoundError:
+    except ResourceNotFoundError:
         return None
 
 
@@ -148,7 +148,7 @@ def _ways(carried: Sequence[Run]) -> list[Mapping[str, Any]]:
 
 
 def render(form: str, principal: Principal, experiment_id: str, database: Database) -> str:
-    """Return the report of an experiment in `form`, html or md; raises NotFoundError."""
+    """Return the report of an experiment in `form`, html or md; raises ResourceNotFoundError."""
     told = content(principal, experiment_id, database)
     return _templates().get_template(f"report.{form}").render(told._asdict())
 

@@ -19,7 +19,7 @@ from api.results.queries import THEORY_POINTS, Chosen, Points, Windowed, arm_of
 from api.results.reproduction import compare_with_original
 from api.results.summaries import METRICS
 from api.results.targets import target_of
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import experiments
 from fedq.results.tables import CSV, PARQUET, Table, written
 from fedq.schemas import Claims, Comparison, Experiment, Reproduction, Results, Theory
@@ -311,7 +311,7 @@ def read_reproduction(principal: Reader, experiment_id: ExperimentId, database: 
     with database.reading() as session:
         here = experiments.find(session, experiment_id, principal.sees)
         if REPRODUCES not in here.provenance:
-            raise NotFoundError(
+            raise ResourceNotFoundError(
                 f"{here.id} is not a reproduction; POST /v1/experiments/{here.id}/reproduce creates one"
             )
         original = experiments.find(session, here.provenance[REPRODUCES], principal.sees)

@@ -10,7 +10,7 @@ from api.http.authentication import Reader
 from api.http.dependencies import Cursor, DatabaseDep, ExperimentId, RunId, SettingsDep, StorageDep
 from api.http.problems import responses
 from api.runs.service import run_answer
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, curves, experiments, runs, wait_reasons
@@ -109,7 +109,7 @@ def read_checkpoint(
     """
     try:
         return _checkpoint(principal, run_id, database, storage)
-    except NotFoundError:
+    except ResourceNotFoundError:
         # A newer one may have taken its place between the two reads.
         return _checkpoint(principal, run_id, database, storage)
 
@@ -122,7 +122,7 @@ def _checkpoint(principal: Principal, run_id: str, database: Database, storage: 
 
 def _file(storage: Storage, key: str | None, name: str, absent: str) -> StreamingResponse:
     if key is None:
-        raise NotFoundError(absent)
+        raise ResourceNotFoundError(absent)
     # Opened here, so that a missing file is answered as such.
     file = storage.open(key)
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -12,7 +12,7 @@ from api.http.dependencies import Cursor, DatabaseDep, SettingsDep, WebhookId, p
 from api.http.documents import Document, body_of, validate
 from api.http.problems import InvalidDocumentError, responses
 from api.webhooks.service import Probe, delivery_answer, new_webhook_answer, webhook_answer
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import Session, audit, experiments, webhook_deliveries, webhooks
 from fedcore.platform.store.tables import WebhookRecord
@@ -240,5 +240,5 @@ def _refuse_foreign(session: Session, experiment_id: str | None, owner: str) -> 
         return
     try:
         experiments.find(session, experiment_id, owner)
-    except NotFoundError as error:
+    except ResourceNotFoundError as error:
         raise InvalidDocumentError([Flaw(pointer="/experiment_id", detail=str(error))]) from error

@@ -11,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcore.block import ceil_share
 from fedcore.data.augment import CropFlip
+from fedcore.data.datasets import DataShape
 from fedcore.errors import DataUnavailableError, SpecificationError
-from fedcore.spec.shapes import DataShape
+from fedcore.random import generator
 
 Ids = NDArray[np.int64]
 
@@ -66,7 +68,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
+class UndividedDataset:
     """A data set that is not divided over clients."""
 
     train: Samples
@@ -84,7 +86,7 @@ class Dataset:
     specification and seed.
     """
 
-    def to(self, device: str, dtype: torch.dtype) -> Dataset:
+    def to(self, device: str, dtype: torch.dtype) -> UndividedDataset:
         """A copy on `device`, real numbers in `dtype`."""
         vectors = None if self.vectors is None else self.vectors.to(device, dtype)
         augmentation = self.augmentation and self.augmentation.to(device, dtype)
@@ -92,7 +94,7 @@ class Dataset:
         return replace(self, train=train, test=test, vectors=vectors, augmentation=augmentation)
 
 
-def with_tests_of(dataset: Dataset, keys: Ids) -> Dataset:
+def with_tests_of(dataset: UndividedDataset, keys: Ids) -> UndividedDataset:
     """Keep only the test samples of `keys`, and of owners without training samples."""
     assert dataset.keys is not None
     chosen = np.flatnonzero(np.isin(dataset.keys.test, [-1, *keys]))
@@ -113,7 +115,7 @@ class FederatedData:
     divisions.
     """
 
-    dataset: Dataset
+    dataset: UndividedDataset
     order: Tensor
     """[n] training samples, client by client."""
     offsets: Ids
@@ -154,7 +156,7 @@ class FederatedData:
         return (train.take(rows) for rows in torch.split(self.order.sort().values, length))
 
 
-def divide(dataset: Dataset, parts: Sequence[Ids], owners: Ids | None = None) -> FederatedData:
+def divide(dataset: UndividedDataset, parts: Sequence[Ids], owners: Ids | None = None) -> FederatedData:
     """Give client i the training samples parts[i]; SpecificationError if a client has none."""
     empty = next((client for client, part in enumerate(parts) if not len(part)), None)
     if empty is not None:
@@ -166,7 +168,7 @@ def divide(dataset: Dataset, parts: Sequence[Ids], owners: Ids | None = None) ->
     return FederatedData(dataset, order.to(dataset.train.labels.device), offsets, owners)
 
 
-def checksum(dataset: Dataset) -> str:
+def checksum(dataset: UndividedDataset) -> str:
     """SHA-256 over the arrays of a data set on a CPU: training features and labels, test features
     and labels, and the owners of samples.
 
@@ -190,7 +192,7 @@ _CHUNK = 1 << 24
 """Numbers checked at a time."""
 
 
-def validate_samples(dataset: Dataset, shape: DataShape) -> Dataset:
+def validate_samples(dataset: UndividedDataset, shape: DataShape) -> UndividedDataset:
     """Return `dataset`; raise DataUnavailableError if it holds NaN or infinity, or differs from
     `shape`.
     """
@@ -231,3 +233,37 @@ def _first_not_finite(features: Tensor) -> int | None:
         if len(bad):
             return place * rows + int(bad[0])
     return None
+
+
+def merge_splits(dataset: UndividedDataset) -> UndividedDataset:
+    """The data set with its test samples behind its training samples, all to be divided.
+
+    Whose they are is not kept.
+    """
+    train, test = dataset.train, dataset.test
+    together = Samples(torch.cat([train.features, test.features]), torch.cat([train.labels, test.labels]))
+    return replace(
+        dataset,
+        train=together,
+        test=together.take(torch.zeros(0, dtype=torch.int64, device=together.labels.device)),
+        keys=None,
+    )
+
+
+def hold_out(dataset: UndividedDataset, parts: Sequence[Ids], share: float, seed: int) -> FederatedData:
+    """Give client i the samples parts[i] but for about a `share` of them, drawn at random, which
+    are tested on.
+    """
+    shuffled = [
+        generator(seed, "hold out", client=client).permutation(part) for client, part in enumerate(parts)
+    ]
+    # As FedProx's code: floor(0.9 n) samples are for training; one at least.
+    cuts = [max(1, len(part) - ceil_share(share, len(part))) for part in parts]
+    rows = np.concatenate([part[cut:] for part, cut in zip(shuffled, cuts, strict=True)])
+    test = dataset.train.take(torch.from_numpy(rows).to(dataset.train.labels.device))
+    owners = np.repeat(
+        np.arange(len(parts)), [len(part) - cut for part, cut in zip(shuffled, cuts, strict=True)]
+    )
+    return divide(
+        replace(dataset, test=test), [part[:cut] for part, cut in zip(shuffled, cuts, strict=True)], owners
+    )

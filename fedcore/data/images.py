@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from fedcore.data.augment import CropFlip
-from fedcore.data.federated import Dataset, Samples
+from fedcore.data.datasets import Cifar10, Digits, Emnist, FashionMnist, Mnist
+from fedcore.data.federated import Samples, UndividedDataset
 from fedcore.errors import DataUnavailableError
-from fedcore.spec.dataset import Cifar10, Digits, Emnist, FashionMnist, Mnist
 
 Images = Digits | Mnist | FashionMnist | Emnist | Cifar10
 DIGITS_TEST_SAMPLES = 360
@@ -38,7 +38,7 @@ class ImageDatasetInfo:
     first_label: int = 0
 
 
-def images(spec: Images, data_dir: Path) -> Dataset:
+def images(spec: Images, data_dir: Path) -> UndividedDataset:
     """Read the data set into float32 features [n, channels, height, width].
 
     Digits are scaled to 0..1; all others to 0..1 and then, channel by channel, by their customary
@@ -70,7 +70,7 @@ def images(spec: Images, data_dir: Path) -> Dataset:
     pixels = (
         _by_pixel(train[0], test[0]) if by_pixel else [_normalise(part[0], recipe) for part in (train, test)]
     )
-    return Dataset(Samples(pixels[0], train[1]), Samples(pixels[1], test[1]), recipe.name)
+    return UndividedDataset(Samples(pixels[0], train[1]), Samples(pixels[1], test[1]), recipe.name)
 
 
 def image_datasets(spec: Images | None = None) -> Mapping[str, ImageDatasetInfo]:
@@ -120,10 +120,10 @@ def _normalise(pixels: Tensor, recipe: ImageDatasetInfo) -> Tensor:
     )
 
 
-def _cifar10_jpeg(folder: Path, recipe: ImageDatasetInfo) -> Dataset:
+def _cifar10_jpeg(folder: Path, recipe: ImageDatasetInfo) -> UndividedDataset:
     """CIFAR-10 as JPEG re-encodings: lossy, so it goes by another name."""
     train, test = (_decode(folder / f"{part}.npz", recipe) for part in ("train", "test"))
-    return Dataset(train, test, "CIFAR-10 (JPEG copy)")
+    return UndividedDataset(train, test, "CIFAR-10 (JPEG copy)")
 
 
 def _decode(path: Path, recipe: ImageDatasetInfo) -> Samples:
@@ -142,7 +142,7 @@ def _decode(path: Path, recipe: ImageDatasetInfo) -> Samples:
     return Samples(_normalise(torch.from_numpy(pixels).permute(0, 3, 1, 2), recipe), torch.from_numpy(labels))
 
 
-def _digits() -> Dataset:
+def _digits() -> UndividedDataset:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -152,4 +152,4 @@ def _digits() -> Dataset:
     )
     train_x, test_x, train_y, test_y = (torch.from_numpy(array) for array in split)
     train, test = (Samples(x.view(-1, 1, 8, 8), y.long()) for x, y in ((train_x, train_y), (test_x, test_y)))
-    return Dataset(train, test, "scikit-learn digits")
+    return UndividedDataset(train, test, "scikit-learn digits")

@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.data.federated import Dataset, Ids, Keys, Samples
+from fedcore.data.datasets import Femnist, Shakespeare
+from fedcore.data.federated import Ids, Keys, Samples, UndividedDataset
 from fedcore.errors import DataUnavailableError
-from fedcore.spec.dataset import Femnist, Shakespeare
 
 PARTS = ("train", "test")
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
@@ -40,7 +40,7 @@ Encode = Callable[[list[Any], list[Any]], tuple[NDArray[Any], Ids]]
 """Converts `x` and `y` of a user in the file to features and labels."""
 
 
-def read_leaf(kind: str, name: str, data_dir: Path, encode: Encode) -> Dataset:
+def read_leaf(kind: str, name: str, data_dir: Path, encode: Encode) -> UndividedDataset:
     """Read `kind`/train/*.json and `kind`/test/*.json under `data_dir`, or under `kind`/data as in
     a copy of LEAF.
 
@@ -76,7 +76,7 @@ def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
                 yield LeafUser(user, *encode(x, y))
 
 
-def assemble(train: list[LeafUser], test: list[LeafUser], name: str) -> Dataset:
+def assemble(train: list[LeafUser], test: list[LeafUser], name: str) -> UndividedDataset:
     """Combine the samples of all users, without those who have none; ValueError if all are empty."""
     train, test = ([made for made in part if len(made.labels)] for part in (train, test))
     if not train or not test:
@@ -88,7 +88,7 @@ def assemble(train: list[LeafUser], test: list[LeafUser], name: str) -> Dataset:
         np.repeat([numbers.get(made.user, -1) for made in part], [len(made.labels) for made in part])
         for part in (train, test)
     )
-    return Dataset(_together(train), _together(test), name, Keys(*keys))
+    return UndividedDataset(_together(train), _together(test), name, Keys(*keys))
 
 
 def _together(part: list[LeafUser]) -> Samples:
@@ -105,7 +105,7 @@ LETTER_A, LETTER_J = 36, 45
 """
 
 
-def femnist(spec: Femnist, data_dir: Path) -> Dataset:
+def femnist(spec: Femnist, data_dir: Path) -> UndividedDataset:
     """Images [n, 1, 28, 28] as LEAF has them: 0 is ink and 1 is paper."""
     return read_leaf("femnist", "FEMNIST (LEAF)", data_dir, _all if spec.classes == "all" else _a_to_j)
 
@@ -131,7 +131,7 @@ _POSITIVE = {1: 1, "1": 1, "4": 1, 0: 0, "0": 0}
 """LEAF writes 1 for a positive tweet and 0 for another, FedProx's copy "4" and "0"."""
 
 
-def sent140(data_dir: Path) -> Dataset:
+def sent140(data_dir: Path) -> UndividedDataset:
     """Words [n, 25] as numbers, their vectors [V, 300], and whether each tweet is positive."""
     numbers: defaultdict[str, int] = defaultdict(count(1).__next__)
 
@@ -181,7 +181,7 @@ _CODES = np.full(128, ALPHABET.index(" "), np.uint8)
 _CODES[np.frombuffer(ALPHABET.encode(), np.uint8)] = np.arange(len(ALPHABET))
 
 
-def shakespeare(spec: Shakespeare, data_dir: Path) -> Dataset:
+def shakespeare(spec: Shakespeare, data_dir: Path) -> UndividedDataset:
     """Characters [n, 80] as numbers below 80, and the one that follows each window."""
     if spec.form == "leaf":
         return read_leaf("shakespeare", "Shakespeare (LEAF)", data_dir, _encode)
@@ -195,7 +195,7 @@ def shakespeare(spec: Shakespeare, data_dir: Path) -> Dataset:
         ) from error
 
 
-def from_text(text: str) -> Dataset:
+def from_text(text: str) -> UndividedDataset:
     """Every role's speeches in order, one after another, cut into overlapping windows.
 
     Split by time as LEAF does.

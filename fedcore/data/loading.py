@@ -1,45 +1,50 @@
 """Loads the data set of a specification and divides it over the clients of a run."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedcore.data import user_datasets
+from fedcore.data.datasets import Femnist, KeyedDataset, Sent140, Shakespeare, Synthetic, Uploaded, data_shape
+from fedcore.data.exact import ExactProblem
 from fedcore.data.federated import (
-    Dataset,
     FederatedData,
     Ids,
     Samples,
+    UndividedDataset,
     checksum,
     divide,
+    hold_out,
+    merge_splits,
     owners_of,
     validate_samples,
     with_tests_of,
 )
 from fedcore.data.images import Images, images
 from fedcore.data.leaf import femnist, sent140, shakespeare
-from fedcore.data.partition import hold_out, merge_splits, partition
+from fedcore.data.partition import Partition, partition
 from fedcore.data.synthetic import synthetic
 from fedcore.data.user_datasets import DatasetStorage
-from fedcore.spec.dataset import Femnist, KeyedDataset, Sent140, Shakespeare, Synthetic, Uploaded
-from fedcore.spec.exact import ExactProblem
-from fedcore.spec.partition import AnyPartition, ByKeyPartition
-from fedcore.spec.problem import Problem as ProblemSpec
-from fedcore.spec.shapes import data_shape
+
+if TYPE_CHECKING:
+    from fedcore.spec.problem import Problem as ProblemSpec
 
 
-def uploaded(spec: Uploaded, shelf: DatasetStorage) -> Dataset | FederatedData:
+def uploaded(spec: Uploaded, shelf: DatasetStorage) -> UndividedDataset | FederatedData:
     """Read the data set from `shelf` and check its digest; FederatedData if it names clients.
 
     Raises DataUnavailableError.
     """
     with shelf.open(spec) as file:
         samples = user_datasets.load(file, spec.known)
-    dataset = Dataset(
+    dataset = UndividedDataset(
         _part(samples, ~samples.test), _part(samples, samples.test), _source(spec), checksum=spec.known.digest
     )
     if samples.clients is None:
@@ -93,7 +98,7 @@ def federate(
 class _Whole:
     """A data set, by identity."""
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: UndividedDataset) -> None:
         self.dataset = dataset
 
     def __hash__(self) -> int:
@@ -103,9 +108,9 @@ class _Whole:
         return isinstance(other, _Whole) and self.dataset is other.dataset
 
 
-def _shared_out(whole: _Whole, spec: AnyPartition, seed: int) -> FederatedData:
+def _shared_out(whole: _Whole, spec: Partition, seed: int) -> FederatedData:
     dataset = whole.dataset
-    if isinstance(spec, ByKeyPartition):
+    if spec.by_owner:
         assert dataset.keys is not None
         keys = dataset.keys.train
         parts = _parts(whole, spec, seed)
@@ -113,28 +118,31 @@ def _shared_out(whole: _Whole, spec: AnyPartition, seed: int) -> FederatedData:
         tested = with_tests_of(dataset, chosen)
         assert tested.keys is not None
         return divide(tested, parts, owners_of(tested.keys.test, chosen))
-    if spec.hold_out is None:
+    share = getattr(spec, "hold_out", None)
+    if share is None:
         return divide(dataset, _parts(whole, spec, seed))
     together = merge_splits(dataset)
     parts = partition(spec, together.train.labels.numpy(force=True), seed)
-    return hold_out(together, parts, spec.hold_out, seed if spec.seed is None else spec.seed)
+    return hold_out(together, parts, share, seed if spec.seed is None else spec.seed)
 
 
 # Arms that differ in anything else are divided alike, seed by seed.
 @lru_cache(maxsize=_CACHED_PARTITIONS)
-def _parts(whole: _Whole, spec: AnyPartition, seed: int) -> list[Ids]:
+def _parts(whole: _Whole, spec: Partition, seed: int) -> list[Ids]:
     labels, keys = whole.dataset.train.labels.numpy(force=True), whole.dataset.keys
     return partition(spec, labels, seed, None if keys is None else keys.train)
 
 
 # One copy of the samples serves all arms of an experiment, and of files all seeds too.
 @lru_cache(maxsize=_CACHED_DATA_SETS)
-def _in_one_piece(spec: Images | KeyedDataset, device: str, dtype: torch.dtype, data_dir: Path) -> Dataset:
+def _in_one_piece(
+    spec: Images | KeyedDataset, device: str, dtype: torch.dtype, data_dir: Path
+) -> UndividedDataset:
     dataset = validate_samples(_read(spec, data_dir), data_shape(spec))
     return replace(dataset, checksum=checksum(dataset)).to(device, dtype)
 
 
-def _read(spec: Images | KeyedDataset, data_dir: Path) -> Dataset:
+def _read(spec: Images | KeyedDataset, data_dir: Path) -> UndividedDataset:
     match spec:
         case Femnist():
             return femnist(spec, data_dir)
@@ -154,5 +162,5 @@ def _synthetic(spec: Synthetic, seed: int, device: str, dtype: torch.dtype) -> F
 @lru_cache(maxsize=_CACHED_DATA_SETS)
 def _uploaded(
     spec: Uploaded, device: str, dtype: torch.dtype, shelf: DatasetStorage
-) -> Dataset | FederatedData:
+) -> UndividedDataset | FederatedData:
     return uploaded(spec, shelf).to(device, dtype)

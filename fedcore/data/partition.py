@@ -1,29 +1,98 @@
-"""Partitions: assignment of the samples of an undivided data set to clients."""
+"""Partitions: assignment of the samples of an undivided data set to clients (`problem.partition`)."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from __future__ import annotations
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
+from math import exp
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from fedcore.block import ceil_share
-from fedcore.data.federated import Dataset, FederatedData, Samples, divide
-from fedcore.data.random import generator
+from pydantic import Field
+
+from fedcore.block import Block, ClientCount, NonNegative, Seed, union_of
 from fedcore.errors import SpecificationError
-from fedcore.spec.partition import (
-    AnyPartition,
-    ByKeyPartition,
-    ClassesPerClientPartition,
-    DirichletPartition,
-    IidPartition,
-    ShardsPartition,
-)
+from fedcore.lazy import LazyModule
 
-Ids = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    from fedcore import random
+
+    Ids = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+else:
+    np = LazyModule("numpy")
+    random = LazyModule("fedcore.random")
+
+ATTEMPTS = 1_000
+"""Draws before the minimum size is given up."""
+MAX_EXPONENT = 700.0
+"""Of a client's mean number of samples: the exponential of more exceeds a float."""
+_MAX_LOG = 40.0
+"""More than any data set has samples, and its exponential is still an exact integer."""
 
 
-def pools_of(labels: Ids, draw: np.random.Generator) -> list[Ids]:
+class Partition(Block):
+    """Assignment of samples to clients."""
+
+    takes_real_labels: ClassVar[bool] = False
+    """True if labels need not be classes."""
+    by_owner: ClassVar[bool] = False
+    """True if each client holds the samples of one owner, for data that record the owner."""
+
+    if TYPE_CHECKING:
+        kind: str
+    clients: ClientCount
+    """Number of clients N."""
+    seed: Seed | None = None
+    """Seed of the partition of all runs (default: each run draws its own partition from its
+    seed).
+    """
+
+    def part_count(self) -> int:
+        """Number of parts into which samples are cut."""
+        return self.clients
+
+    def least_samples(self) -> int:
+        """Minimum number of samples of a part."""
+        return int(getattr(self, "min_samples", 1))
+
+    def mean_samples(self, even: float) -> float:
+        """Mean number of training samples of a client, if all data are `even` samples each."""
+        return even
+
+    def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
+        """The samples of each client; `labels` and `keys` [n], the owners of the samples."""
+        raise NotImplementedError
+
+
+class _Divided(Partition):
+    hold_out: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Fraction of each client's samples used for testing, drawn at random: published training and
+    test samples are then divided together, as in FedProx's code (0.1). Default: test on the
+    published test samples.
+    """
+
+
+def partition(spec: Partition, labels: Ids, seed: int, keys: Ids | None = None) -> list[Ids]:
+    """Each client's sample indices into `labels` [n].
+
+    No sample occurs twice, and no client is empty. `keys` [n] are the owners of the samples.
+
+    Raises SpecificationError if the data cannot be divided as specified.
+    """
+    parts = spec.parts(labels, seed if spec.seed is None else spec.seed, keys)
+    fewest, least = min(map(len, parts)), spec.least_samples()
+    if fewest < least:
+        detail = (
+            f"one client would hold {fewest} of the {len(labels)} samples, fewer than {least}; use fewer"
+            " clients"
+        )
+        raise SpecificationError("/problem/partition/clients", detail)
+    return parts
+
+
+def pools_of(labels: Ids, draw: Generator) -> list[Ids]:
     """The samples of each class, shuffled."""
     return [draw.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
 
@@ -42,24 +111,56 @@ def slices(samples: Ids, starts: Ids, sizes: Ids) -> list[Ids]:
     return np.split(samples[places], np.cumsum(sizes.sum(1))[:-1])
 
 
-ATTEMPTS = 1_000
-"""Draws before the minimum size is given up."""
+class IidPartition(_Divided):
+    """Samples are shuffled and divided evenly."""
+
+    takes_real_labels = True
+    example = {"clients": 50, "seed": 2}
+
+    kind: Literal["iid"]
+
+    def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
+        draw = random.generator(seed, "partition")
+        return list(np.array_split(draw.permutation(len(labels)), self.clients))
 
 
-def dirichlet(spec: DirichletPartition, labels: Ids, seed: int) -> list[Ids]:
-    """Every sample to one client, as the specification's variant has it."""
-    draw = generator(seed, "partition")
-    if spec.variant == "fednova":
-        return _fednova(spec, labels, seed)
-    pools = pools_of(labels, draw)
-    counts = np.array([len(pool) for pool in pools])
-    match spec.variant:
-        case "per_class":
-            return distribute(pools, _redrawn(spec, counts, draw))
-        case "per_client":
-            return distribute(pools, _per_client(spec, counts, draw))
-        case "feddyn":
-            return distribute(pools, _feddyn(spec, counts, draw))
+class DirichletPartition(_Divided):
+    """Classes divided unevenly over clients by draws of a Dirichlet distribution.
+
+    `alpha` means something else in each variant.
+
+    - `per_class` (Yurochkin et al.; FedNova, Section V; FedAWARE; NIID-Bench): each class is
+      divided over the clients by one draw of Dirichlet(alpha, ..., alpha), where a client that
+      already holds n / N samples gets no more; all is redrawn until no client is too small. Sizes
+      are unequal.
+    - `fednova` (FedNova's code): the same, drawn by NumPy's legacy generator just as there. With
+      `clients: 16, alpha: 0.1, seed: 2020` on CIFAR-10, E = 2 and batches of 32 this is Table I's
+      split, of 16 to 408 local steps.
+    - `per_client` (Hsu et al., 2019): clients of equal size, one after another, draw their samples
+      by class probabilities of their own, Dirichlet(alpha q) with q the classes' shares of the
+      data; what is exhausted is drawn no more.
+    - `feddyn` (FedDyn's code): the same with Dirichlet(alpha, ..., alpha), the clients taking turns
+      at random.
+    """
+
+    example = {"clients": 30, "alpha": 0.1, "min_samples": 5}
+
+    kind: Literal["dirichlet"]
+    alpha: Annotated[float, Field(gt=0, le=1e6)]
+    """Concentration: small is heterogeneous (0.1), large is nearly iid (100)."""
+    variant: Literal["per_class", "fednova", "per_client", "feddyn"] = "per_class"
+    """Variant of the draws."""
+    min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    """Minimum number of samples of a client."""
+
+    def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
+        if self.variant == "fednova":
+            return _fednova(self, labels, seed)
+        draw = random.generator(seed, "partition")
+        pools = pools_of(labels, draw)
+        counts = np.array([len(pool) for pool in pools])
+        sizes = {"per_class": _redrawn, "per_client": _per_client, "feddyn": _feddyn}[self.variant]
+        return distribute(pools, sizes(self, counts, draw))
 
 
 def _fednova(spec: DirichletPartition, labels: Ids, seed: int) -> list[Ids]:
@@ -87,7 +188,7 @@ def _fednova(spec: DirichletPartition, labels: Ids, seed: int) -> list[Ids]:
     raise _too_small(spec)
 
 
-def _redrawn(spec: DirichletPartition, counts: Ids, draw: np.random.Generator) -> Ids:
+def _redrawn(spec: DirichletPartition, counts: Ids, draw: Generator) -> Ids:
     for _ in range(ATTEMPTS):
         sizes = _per_class(spec, counts, draw)
         if sizes.sum(1).min() >= spec.min_samples:
@@ -103,7 +204,7 @@ def _too_small(spec: DirichletPartition) -> SpecificationError:
     )
 
 
-def _per_class(spec: DirichletPartition, counts: Ids, draw: np.random.Generator) -> Ids:
+def _per_class(spec: DirichletPartition, counts: Ids, draw: Generator) -> Ids:
     """How many samples of each class each client gets, [N, C].
 
     Who holds n / N samples gets no more.
@@ -124,22 +225,20 @@ def _per_class(spec: DirichletPartition, counts: Ids, draw: np.random.Generator)
     return sizes
 
 
-def _per_client(spec: DirichletPartition, counts: Ids, draw: np.random.Generator) -> Ids:
+def _per_client(spec: DirichletPartition, counts: Ids, draw: Generator) -> Ids:
     """[N, C]: one client after another, in random order, draws all its samples."""
     shares = _shares(spec.alpha * counts / counts.sum(), spec.clients, draw)
     order = draw.permutation(spec.clients)
     return _served(shares, order.repeat(_even(counts.sum(), spec.clients)[order]), counts, draw)
 
 
-def _feddyn(spec: DirichletPartition, counts: Ids, draw: np.random.Generator) -> Ids:
+def _feddyn(spec: DirichletPartition, counts: Ids, draw: Generator) -> Ids:
     """[N, C]: again and again one of the clients that want more, at random, draws one sample."""
     shares = _shares(np.full(len(counts), spec.alpha), spec.clients, draw)
     return _served(shares, _interleaved(_even(counts.sum(), spec.clients), draw), counts, draw)
 
 
-def _shares(
-    concentration: NDArray[np.float64], clients: int, draw: np.random.Generator
-) -> NDArray[np.float64]:
+def _shares(concentration: Floats, clients: int, draw: Generator) -> Floats:
     """[N, C] each client's probabilities of the classes."""
     return draw.dirichlet(concentration, clients)
 
@@ -149,7 +248,7 @@ def _even(samples: int, clients: int) -> Ids:
     return np.diff(np.arange(clients + 1) * samples // clients)
 
 
-def _interleaved(sizes: Ids, draw: np.random.Generator) -> Ids:
+def _interleaved(sizes: Ids, draw: Generator) -> Ids:
     """Clients, each as often as its size says.
 
     Every time one of those not yet done, all equally likely.
@@ -167,7 +266,7 @@ def _interleaved(sizes: Ids, draw: np.random.Generator) -> Ids:
     return np.array(order, np.int64)
 
 
-def _served(shares: NDArray[np.float64], order: Ids, counts: Ids, draw: np.random.Generator) -> Ids:
+def _served(shares: Floats, order: Ids, counts: Ids, draw: Generator) -> Ids:
     """[N, C] when the clients of `order` draw a sample each by their `shares`, among the classes
     that are not exhausted.
     """
@@ -182,7 +281,7 @@ def _served(shares: NDArray[np.float64], order: Ids, counts: Ids, draw: np.rando
     return sizes
 
 
-def _cumulative(shares: NDArray[np.float64], left: Ids) -> NDArray[np.float64]:
+def _cumulative(shares: Floats, left: Ids) -> Floats:
     """[N, C] cumulative probabilities over the classes that have samples left.
 
     One's own, or else in proportion to what is left.
@@ -197,78 +296,86 @@ def _cumulative(shares: NDArray[np.float64], left: Ids) -> NDArray[np.float64]:
     return ends
 
 
-_MAX_LOG = 40.0
-"""More than any data set holds, and still a whole number."""
-
-
-def partition(spec: AnyPartition, labels: Ids, seed: int, keys: Ids | None = None) -> list[Ids]:
-    """Each client's sample indices into `labels` [n].
-
-    No sample twice, no client empty. `keys` [n] say whose each sample is.
-
-    Raises SpecificationError when the data cannot be divided as asked.
+class ShardsPartition(_Divided):
+    """Samples sorted by label and cut into equal shards, several per client (McMahan et al.,
+    2017).
     """
-    parts = _parts(spec, labels, seed if spec.seed is None else spec.seed, keys)
-    fewest, least = min(map(len, parts)), getattr(spec, "min_samples", 1)
-    if fewest < least:
-        detail = (
-            f"one client would hold {fewest} of the {len(labels)} samples, fewer than {least}; use fewer"
-            " clients"
+
+    takes_real_labels = True
+    example = {"clients": 100, "hold_out": 0.1}
+
+    kind: Literal["shards"]
+    shards_per_client: Annotated[int, Field(ge=1, le=10_000)] = 2
+    """Number of shards per client."""
+
+    def part_count(self) -> int:
+        return self.clients * self.shards_per_client
+
+    def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
+        draw = random.generator(seed, "partition")
+        by_label = np.argsort(labels, kind="stable")
+        count = self.clients * self.shards_per_client
+        # As `array_split` has it: the first few have one more.
+        ends = np.arange(1, count + 1) * (len(labels) // count) + np.minimum(
+            np.arange(1, count + 1), len(labels) % count
         )
-        raise SpecificationError("/problem/partition/clients", detail)
-    return parts
+        dealt = draw.permutation(count).reshape(self.clients, self.shards_per_client)
+        sizes = np.diff(ends, prepend=0)
+        return slices(by_label, (ends - sizes)[dealt], sizes[dealt])
 
 
-def _parts(spec: AnyPartition, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
-    draw = generator(seed, "partition")
-    match spec:
-        case IidPartition():
-            return list(np.array_split(draw.permutation(len(labels)), spec.clients))
-        case DirichletPartition():
-            return dirichlet(spec, labels, seed)
-        case ShardsPartition():
-            return _shards(spec, labels, draw)
-        case ClassesPerClientPartition():
-            return _classes_per_client(spec, labels, draw)
-        case ByKeyPartition():
-            assert keys is not None
-            return _by_key(spec, keys, draw)
+class ClassesPerClientPartition(_Divided):
+    """Each client holds a fixed number of classes, with power-law (lognormal) sizes, as FedProx,
+    Section 5.1.
 
-
-def _shards(spec: ShardsPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
-    by_label = np.argsort(labels, kind="stable")
-    count = spec.clients * spec.shards_per_client
-    # As `array_split` has it: the first few have one more.
-    ends = np.arange(1, count + 1) * (len(labels) // count) + np.minimum(
-        np.arange(1, count + 1), len(labels) % count
-    )
-    dealt = draw.permutation(count).reshape(spec.clients, spec.shards_per_client)
-    sizes = np.diff(ends, prepend=0)
-    return slices(by_label, (ends - sizes)[dealt], sizes[dealt])
-
-
-def _classes_per_client(spec: ClassesPerClientPartition, labels: Ids, draw: np.random.Generator) -> list[Ids]:
-    """Client u holds classes u, u + 1, ... (modulo their number): the same few of each, then a
-    lognormal share of what is left.
+    Client u holds the classes u, u + 1, ... modulo their number. By default, all data are
+    distributed: a client's part of each of its classes is proportional to lognormal(0, sigma), as
+    in FedProx's code for MNIST on 1,000 devices. With `mean`, a client holds min_samples +
+    lognormal(mean, sigma) samples, the same of each of its classes, as in its code for FEMNIST on
+    200 devices (`min_samples: 5, mean: 4, sigma: 1`).
     """
-    pools = pools_of(labels, draw)
-    wanted = (np.arange(spec.clients)[:, None] + np.arange(spec.classes)) % len(pools)
-    sizes = np.zeros((spec.clients, len(pools)), np.int64)
-    np.put_along_axis(sizes, wanted, _spread(spec.min_samples, spec.classes), axis=1)
-    spare = _spare(spec, pools, sizes)
-    if spec.mean is not None:
-        drawn = spec.min_samples + np.exp(
-            np.minimum(draw.normal(spec.mean, spec.sigma, spec.clients), _MAX_LOG)
-        ).astype(np.int64)
-        each = (drawn[:, None] + np.arange(spec.classes)[::-1]) // spec.classes
-        np.put_along_axis(sizes, wanted, np.maximum(1, each), axis=1)
-        _spare(spec, pools, sizes)
+
+    example = {"clients": 200, "seed": 1, "classes": 3, "sigma": 1.0}
+
+    kind: Literal["classes_per_client"]
+    classes: Annotated[int, Field(ge=1, le=1_000)] = 2
+    """Number of classes per client."""
+    min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    """Minimum number of samples of a client."""
+    sigma: NonNegative = 2.0
+    """Standard deviation of the logarithm of the sizes; 0 makes them equal."""
+    mean: Annotated[float, Field(ge=0, le=20)] | None = None
+    """Mean of the logarithm of the sizes; samples not held by any client are discarded (default:
+    distribute all data).
+    """
+
+    def mean_samples(self, even: float) -> float:
+        if self.mean is None:
+            return even
+        drawn = self.min_samples + exp(min(self.mean + self.sigma**2 / 2, MAX_EXPONENT))
+        return min(even, drawn * (1 - (self.hold_out or 0.0)))
+
+    def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
+        """The same few of each class, then a lognormal share of what is left of it."""
+        draw = random.generator(seed, "partition")
+        pools = pools_of(labels, draw)
+        wanted = (np.arange(self.clients)[:, None] + np.arange(self.classes)) % len(pools)
+        sizes = np.zeros((self.clients, len(pools)), np.int64)
+        np.put_along_axis(sizes, wanted, _spread(self.min_samples, self.classes), axis=1)
+        spare = _spare(self, pools, sizes)
+        if self.mean is not None:
+            drawn = self.min_samples + np.exp(
+                np.minimum(draw.normal(self.mean, self.sigma, self.clients), _MAX_LOG)
+            ).astype(np.int64)
+            each = (drawn[:, None] + np.arange(self.classes)[::-1]) // self.classes
+            np.put_along_axis(sizes, wanted, np.maximum(1, each), axis=1)
+            _spare(self, pools, sizes)
+            return distribute(pools, sizes)
+        logs = np.where(sizes > 0, draw.normal(0.0, self.sigma, sizes.shape), -np.inf)
+        # Relative to the largest, so that no sigma overflows; a class that nobody holds has only zeros.
+        shares = np.exp(logs - logs.max(0, initial=np.finfo(float).min))
+        sizes += (spare * shares / np.maximum(shares.sum(0), 1)).astype(np.int64)
         return distribute(pools, sizes)
-    logs = np.where(sizes > 0, draw.normal(0.0, spec.sigma, sizes.shape), -np.inf)
-    # Relative to the largest, so that no sigma overflows; a class that nobody holds has only zeros.
-    shares = np.exp(logs - logs.max(0, initial=np.finfo(float).min))
-    sizes += (spare * shares / np.maximum(shares.sum(0), 1)).astype(np.int64)
-    return distribute(pools, sizes)
 
 
 def _spare(spec: ClassesPerClientPartition, pools: list[Ids], sizes: Ids) -> Ids:
@@ -286,53 +393,52 @@ def _spare(spec: ClassesPerClientPartition, pools: list[Ids], sizes: Ids) -> Ids
     return spare
 
 
-def _by_key(spec: ByKeyPartition, keys: Ids, draw: np.random.Generator) -> list[Ids]:
-    sizes = np.bincount(keys)
-    enough = np.flatnonzero(sizes >= spec.min_samples)
-    if len(enough) < spec.clients:
-        raise SpecificationError(
-            "/problem/partition/clients",
-            f"{len(enough)} have at least {spec.min_samples} training samples: use at most that many clients",
-        )
-    chosen = np.sort(draw.choice(enough, spec.clients, replace=False))
-    held = np.split(np.argsort(keys, kind="stable"), np.cumsum(sizes)[:-1])
-    return [held[key] for key in chosen]
-
-
 def _spread(total: int, parts: int) -> Ids:
     """`total` as `parts` nearly equal whole numbers, at least one each."""
     return np.maximum(1, np.diff(np.linspace(0, total, parts + 1).astype(np.int64)))
 
 
-def merge_splits(dataset: Dataset) -> Dataset:
-    """The data set with its test samples behind its training samples, all to be divided.
+class ByKeyPartition(Partition):
+    """Each client holds the samples of one writer, speaking role or account.
 
-    Whose they are is not kept.
+    For data sets with such keys.
+
+    Clients are drawn at random from those with enough samples. The test samples are those of the
+    clients, and of users without training samples.
     """
-    train, test = dataset.train, dataset.test
-    together = Samples(torch.cat([train.features, test.features]), torch.cat([train.labels, test.labels]))
-    return replace(
-        dataset,
-        train=together,
-        test=together.take(torch.zeros(0, dtype=torch.int64, device=together.labels.device)),
-        keys=None,
-    )
+
+    by_owner = True
+    example = {"clients": 143, "min_samples": 2}
+
+    kind: Literal["by_key"]
+    min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """Minimum number of training samples of a client."""
+
+    def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
+        assert keys is not None
+        draw = random.generator(seed, "partition")
+        sizes = np.bincount(keys)
+        enough = np.flatnonzero(sizes >= self.min_samples)
+        if len(enough) < self.clients:
+            raise SpecificationError(
+                "/problem/partition/clients",
+                f"{len(enough)} have at least {self.min_samples} training samples: use at most that many"
+                " clients",
+            )
+        chosen = np.sort(draw.choice(enough, self.clients, replace=False))
+        held = np.split(np.argsort(keys, kind="stable"), np.cumsum(sizes)[:-1])
+        return [held[key] for key in chosen]
 
 
-def hold_out(dataset: Dataset, parts: Sequence[Ids], share: float, seed: int) -> FederatedData:
-    """Give client i the samples parts[i] but for about a `share` of them, drawn at random, which
-    are tested on.
-    """
-    shuffled = [
-        generator(seed, "hold out", client=client).permutation(part) for client, part in enumerate(parts)
-    ]
-    # As FedProx's code: floor(0.9 n) samples are for training; one at least.
-    cuts = [max(1, len(part) - ceil_share(share, len(part))) for part in parts]
-    rows = np.concatenate([part[cut:] for part, cut in zip(shuffled, cuts, strict=True)])
-    test = dataset.train.take(torch.from_numpy(rows).to(dataset.train.labels.device))
-    owners = np.repeat(
-        np.arange(len(parts)), [len(part) - cut for part, cut in zip(shuffled, cuts, strict=True)]
-    )
-    return divide(
-        replace(dataset, test=test), [part[:cut] for part, cut in zip(shuffled, cuts, strict=True)], owners
-    )
+PARTITIONS: tuple[type[Partition], ...] = (
+    IidPartition,
+    DirichletPartition,
+    ShardsPartition,
+    ClassesPerClientPartition,
+    ByKeyPartition,
+)
+
+if TYPE_CHECKING:
+    AnyPartition = Partition
+else:
+    AnyPartition = union_of(PARTITIONS)

@@ -6,7 +6,6 @@ training of a small client.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from fedcore.data.random import generator, label
+from fedcore.random import generator, label
+from fedcore.systems.work import Work, steps_of
 
 Ids = NDArray[np.int64]
 PADDING = -1
@@ -25,19 +25,6 @@ _FEW, _EACH = 8_192, 400
 """So many samples are shuffled by NumPy; machine code is several times as fast, but takes a second
 to make. For NumPy a client counts like so many more samples.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """How much a client does in a round."""
-
-    steps: int
-    batch_size: int
-
-
-def steps_of(epochs: int, samples: int, batch_size: int) -> int:
-    """epochs * ceil(n / B): the short last batch of an epoch is a step."""
-    return epochs * -(-samples // batch_size)
 
 
 def mini_batches(seed: int, round: int, client: int, samples: int, work: Work) -> Ids:

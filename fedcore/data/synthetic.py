@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedcore.data.federated import Dataset, FederatedData, Ids, Samples, divide
-from fedcore.data.random import generator
-from fedcore.spec.dataset import Synthetic
-from fedcore.spec.shapes import SYNTHETIC_CLASSES, SYNTHETIC_FEATURES
+from fedcore.data.datasets import SYNTHETIC_CLASSES, SYNTHETIC_FEATURES, Synthetic
+from fedcore.data.federated import FederatedData, Ids, Samples, UndividedDataset, divide
+from fedcore.random import generator
 
 TRAIN_SHARE = 0.9
 Floats = NDArray[np.float64]
@@ -42,7 +41,7 @@ def synthetic(spec: Synthetic, seed: int) -> FederatedData:
     owners = np.repeat(
         np.arange(spec.clients), [len(client.labels) - cut for client, cut in zip(clients, cuts, strict=True)]
     )
-    return divide(Dataset(train, test, _name(spec)), parts, owners)
+    return divide(UndividedDataset(train, test, _name(spec)), parts, owners)
 
 
 def _draw(spec: Synthetic, draw: np.random.Generator) -> Iterator[_Drawn]:

@@ -10,9 +10,9 @@ from typing import IO, Any, BinaryIO, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcore.data.datasets import Uploaded, UploadedContent
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings
-from fedcore.spec.dataset import Uploaded, UploadedContent
 
 Ids = NDArray[np.int64]
 

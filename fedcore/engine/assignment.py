@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Algorithm, ClientContext, ClientUpdate, Vectors
+from fedcore.core import Aggregate, Algorithm, ClientContext, ClientUpdate, Cohort, Vectors
 from fedcore.engine.local_solver import StepSizes
 from fedcore.problems import TrainingProblem
 
@@ -83,3 +83,19 @@ def stack_updates(uploads: list[ClientUpdate]) -> ClientUpdate:
 
 def _stack(rows: list[Vectors]) -> Vectors:
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A round as seen from above, including facts that no server could know."""
+
+    algorithm: Algorithm
+    work: CohortWork
+    """The work of the M clients that reached the server, and the model x [D] they started from."""
+    deltas: Tensor | None
+    """[M, D] y_i - x as the clients computed it, before compression; None where the round was not
+    opened to show each.
+    """
+    cohort: Cohort
+    combined: Aggregate
+    """The server's direction, what each client's delta counted in it, and the aggregator's book."""

@@ -13,9 +13,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedcore.core import Algorithm
 from fedcore.engine.assignment import Job
-from fedcore.engine.benchmark import EngineTimer, benchmark_engines, fastest, round_seconds, time_engine
-from fedcore.engine.benchmark_cache import BenchmarkCache
-from fedcore.engine.engines import ENGINE_INFO, EngineName, candidates, resolve_engine
+from fedcore.engine.benchmark import (
+    BenchmarkCache,
+    EngineTimer,
+    benchmark_engines,
+    fastest,
+    round_seconds,
+    time_engine,
+)
+from fedcore.engine.engines import EngineName, candidates, resolve_engine, supports
 from fedcore.problems import TrainingProblem
 
 WORTH_S = 1.0
@@ -81,7 +87,7 @@ def choose_engine(
         return EngineChoice(resolve_engine(wanted, algorithm, problem), "forced")
     if recorded is None:
         return _fastest(context, cache, play)
-    if ENGINE_INFO[recorded.engine].suits(algorithm, problem):
+    if supports(recorded.engine, algorithm, problem):
         return recorded
     return replace(_fastest(context, cache, play), instead_of=recorded.engine)
 

@@ -6,15 +6,14 @@ import numpy as np
 import torch
 
 from fedcore.core import ClientContext, Vectors
-from fedcore.data.plan import Work, augment_indices, cohort_batches, gradient_noise
-from fedcore.engine.assignment import CohortWork
+from fedcore.data.plan import augment_indices, cohort_batches, gradient_noise
+from fedcore.engine.assignment import CohortWork, Ids
+from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.local_solver import StepSizes, normaliser, step_sizes
 from fedcore.engine.server import RunContext, ServerState
-from fedcore.engine.traffic import Ids, Traffic
-from fedcore.systems.availability import reachable
 from fedcore.systems.clock import TimedRound, apply_deadline, device_speed
 from fedcore.systems.participation import Drawn, draw
-from fedcore.systems.work import plan_work
+from fedcore.systems.work import Work, plan_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,8 @@ class SelectedCohort:
 def select_cohort(setting: RunContext, traffic: Traffic, round: int) -> SelectedCohort:
     """Select the clients of round `round`, counted from 1; `traffic` changes in place."""
     spec, seed, problem = setting.spec, setting.seed, setting.problem
-    among = reachable(spec.systems.availability, len(problem.share), seed, round)
+    availability = spec.systems.availability
+    among = None if availability is None else availability.reachable(len(problem.share), seed, round)
     drawn = draw(spec.participation, problem.share, seed, round, among)
     work, arrives = plan_work(spec.local, spec.systems, problem.sizes, drawn.clients, seed, round)
     received, seconds = traffic.down(drawn.clients, round), None

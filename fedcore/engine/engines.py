@@ -7,10 +7,8 @@ from typing import Literal
 import torch
 
 from fedcore.core import Algorithm
-from fedcore.engine.accelerated.compiled import compiled, suits
 from fedcore.engine.assignment import Engine
-from fedcore.engine.parallel import parallel
-from fedcore.engine.reference import reference
+from fedcore.engine.client_by_client import parallel, reference
 from fedcore.engine.vectorised import vectorised
 from fedcore.errors import SpecificationError
 from fedcore.problems import TrainingProblem
@@ -34,17 +32,30 @@ class EngineInfo:
     """True if `auto` may choose it."""
 
 
+def _accelerated() -> dict[EngineName, EngineInfo]:
+    """The engines of `fedcore.engine.accelerated`; none in an installation without it."""
+    try:
+        from fedcore.engine.accelerated.compiled import compiled, suits
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("fedcore.engine.accelerated"):
+            raise
+        return {}
+    made_for = "dense networks (`linear`, `logistic`, `mlp`) on a CPU and small `logistic` models on a GPU"
+    return {"compiled": EngineInfo(compiled, suits, made_for)}
+
+
 ENGINE_INFO: Mapping[EngineName, EngineInfo] = {
     "reference": EngineInfo(reference, contends=False),
     "parallel": EngineInfo(parallel),
     "vectorised": EngineInfo(vectorised),
-    "compiled": EngineInfo(
-        compiled,
-        suits,
-        "dense networks (`linear`, `logistic`, `mlp`) on a CPU and small `logistic` models on a GPU",
-    ),
+    **_accelerated(),
 }
 ENGINES: Mapping[EngineName, Engine] = {name: declared.train for name, declared in ENGINE_INFO.items()}
+
+
+def supports(engine: EngineName, algorithm: Algorithm, problem: TrainingProblem) -> bool:
+    """Return True if the engine is installed and supports this problem with this algorithm."""
+    return engine in ENGINE_INFO and ENGINE_INFO[engine].suits(algorithm, problem)
 
 
 def candidates(algorithm: Algorithm, problem: TrainingProblem) -> list[EngineName]:
@@ -56,7 +67,7 @@ def candidates(algorithm: Algorithm, problem: TrainingProblem) -> list[EngineNam
     able = [
         name
         for name, declared in ENGINE_INFO.items()
-        if declared.contends and declared.suits(algorithm, problem)
+        if declared.contends and supports(name, algorithm, problem)
     ]
     return sorted(able, key=lambda name: (ENGINE_INFO[name].suits is _anything, name != problem.engine))
 
@@ -66,11 +77,13 @@ def resolve_engine(
 ) -> EngineName:
     """Return the engine requested, or the one presumed to be the fastest.
 
-    Raises SpecificationError if it does not support the problem.
+    Raises SpecificationError if it is not installed or does not support the problem.
     """
     if wanted == "auto":
         return candidates(algorithm, problem)[0]
-    if not ENGINE_INFO[wanted].suits(algorithm, problem):
+    if wanted not in ENGINE_INFO:
+        raise SpecificationError("/execution/engine", f"`{wanted}` is not installed; use `auto`")
+    if not supports(wanted, algorithm, problem):
         raise SpecificationError(
             "/execution/engine", f"`{wanted}` is made for {ENGINE_INFO[wanted].made_for}; use `auto`"
         )

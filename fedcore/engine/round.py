@@ -9,16 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedcore.core import Aggregate, Algorithm, ClientRule, Cohort, Vectors
-from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Engine, Job, Result
+from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Engine, Job, Observation, Result
 from fedcore.engine.client_selection import SelectedCohort, assign_work, select_cohort
 from fedcore.engine.client_table import ClientTable
-from fedcore.engine.compressed_links import NO_COMPRESSION, Links, exchange_gradients
-from fedcore.engine.observation import Observation
+from fedcore.engine.compressed_links import NO_COMPRESSION, Links, Traffic, exchange_gradients
 from fedcore.engine.server import RunContext, ServerState, adapted, client_vectors, initial_state
-from fedcore.engine.traffic import Traffic
-from fedcore.systems.participation import Floats, iterate_factor, objective_weights, weights
+from fedcore.systems.participation import iterate_factor, objective_weights, weights
+
+Floats = NDArray[np.float64]
 
 __all__ = [
     "PendingRound",
@@ -108,15 +109,15 @@ def open_round(
 
     `each` asks for the delta of each client; it changes no bit of the round's result.
     """
-    mustered = select_cohort(setting, traffic, number)
-    if not len(mustered.arrived.clients):
-        return PendingRound(setting, number, server, mustered, None, each)
+    selected = select_cohort(setting, traffic, number)
+    if not len(selected.arrived.clients):
+        return PendingRound(setting, number, server, selected, None, each)
     rule = setting.algorithm.rule.with_parameters(server.adaptive_parameters)
     setting = replace(setting, algorithm=replace(setting.algorithm, rule=rule))
-    clients = mustered.arrived.clients
-    weight = _weights(setting, mustered)
+    clients = selected.arrived.clients
+    weight = _weights(setting, selected)
     memory, links = table.gather(clients), Links(setting, clients, number)
-    assignment = assign_work(setting, server, mustered, memory, number)
+    assignment = assign_work(setting, server, selected, memory, number)
     cohort = _cohort(setting, assignment, weight)
     kept: Vectors = {}
     if rule.exchanges_gradients():
@@ -131,7 +132,7 @@ def open_round(
         setting,
         number,
         server,
-        mustered,
+        selected,
         CohortTraining(assignment, cohort, links, memory, kept, factor),
         each,
     )
@@ -144,10 +145,10 @@ def close_round(
 
     A round that no client reaches leaves the server as it is.
     """
-    mustered, training = pending.selected, pending.training
+    selected, training = pending.selected, pending.training
     if result is None or training is None:
-        return pending.server, RoundCost(0, 0, mustered.bytes_down, mustered.seconds)
-    count = len(mustered.arrived.clients)
+        return pending.server, RoundCost(0, 0, selected.bytes_down, selected.seconds)
+    count = len(selected.arrived.clients)
     server, observed = _aggregate(pending, training, result, table)
     exchange_up, exchange_down = traffic.exchange(count, pending.number)
     return replace(
@@ -155,10 +156,10 @@ def close_round(
     ), RoundCost(
         local_steps=int(observed.work.steps.sum()),
         bytes_up=traffic.up(count) + exchange_up,
-        bytes_down=mustered.bytes_down
+        bytes_down=selected.bytes_down
         + exchange_down
-        + traffic.settle(mustered.arrived.clients, pending.number),
-        simulated_seconds=mustered.seconds,
+        + traffic.settle(selected.arrived.clients, pending.number),
+        simulated_seconds=selected.seconds,
         observation=observed,
     )
 
@@ -213,13 +214,13 @@ def _sends_deltas(algorithm: Algorithm) -> bool:
     return not own and (algorithm.uplink == NO_COMPRESSION or algorithm.rule.exchanges_gradients())
 
 
-def _weights(setting: RunContext, mustered: SelectedCohort) -> Floats:
+def _weights(setting: RunContext, selected: SelectedCohort) -> Floats:
     """[M] w_i.
 
     Where x must be the average of what distinct clients hold, each counts once however often it was
     drawn.
     """
-    arrived, algorithm = mustered.arrived, setting.spec.algorithm
+    arrived, algorithm = selected.arrived, setting.spec.algorithm
     if algorithm.averages_exactly:
         arrived = replace(arrived, times=np.ones_like(arrived.times))
     stragglers = setting.spec.systems.stragglers
@@ -228,7 +229,7 @@ def _weights(setting: RunContext, mustered: SelectedCohort) -> Floats:
         arrived,
         setting.problem.share,
         algorithm.weighting,
-        mustered.drawn,
+        selected.drawn,
         stragglers,
     )
 

@@ -1,17 +1,261 @@
-"""The engine `vectorised`: all clients of all runs together, by descending steps, so that rows fall
-away as they finish.
+"""The engine `vectorised`: the clients of all runs as rows of one stack, by descending steps, so that
+rows fall away as they finish.
 """
 
-from collections.abc import Hashable, Sequence
+from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedcore.core import ClientUpdate
+from fedcore.data.plan import PADDING
 from fedcore.engine.assignment import Ids, Job
-from fedcore.engine.client_stack import ClientStack, Number, descent, step_sizes
+from fedcore.engine.local_solver import factors, has_offset, offsets, step_size_scales
 from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Stackable
+
+
+class StepRange(NamedTuple):
+    """Consecutive steps in which the same rows are active."""
+
+    start: int
+    stop: int
+    active: int
+
+    @property
+    def steps(self) -> slice:
+        """The steps of the round in this range."""
+        return slice(self.start, self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStack:
+    """Maps rows to jobs and clients."""
+
+    jobs: Sequence[Job]
+    owner: Ids
+    """[R] the row's job."""
+    place: Ids
+    """[R] its row in the job's assignment."""
+    steps: Ids
+    """[R] its local steps, descending."""
+    batches: Sequence[Ids]
+    """R arrays [tau, B] of its sample indices."""
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job]) -> ClientStack:
+        """Stack all clients of `jobs`."""
+        counts = [len(job.work.steps) for job in jobs]
+        owner, place = (
+            np.repeat(np.arange(len(jobs)), counts),
+            np.concatenate([np.arange(count) for count in counts]),
+        )
+        steps = np.concatenate([job.work.steps for job in jobs])
+        order = np.argsort(-steps, kind="stable")
+        batches = [batch for job in jobs for batch in job.work.batches]
+        return cls(jobs, owner[order], place[order], steps[order], [batches[row] for row in order.tolist()])
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def cut(self, rows: slice) -> ClientStack:
+        """Select some of the rows."""
+        return replace(
+            self,
+            owner=self.owner[rows],
+            place=self.place[rows],
+            steps=self.steps[rows],
+            batches=self.batches[rows],
+        )
+
+    @property
+    def number(self) -> Ids:
+        """[R] the index of each row when the jobs' clients follow one another."""
+        before = np.cumsum([0, *(len(job.work.steps) for job in self.jobs)])
+        return before[self.owner] + self.place
+
+    def spread(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Expand one vector [D] per job to [R, D]."""
+        if len(vectors) == 1:
+            return vectors[0].expand(len(self), -1)
+        return torch.stack(list(vectors))[torch.from_numpy(self.owner).to(vectors[0].device)]
+
+    def sort(self, parts: Sequence[Tensor]) -> Tensor:
+        """Reorder the jobs' per-client values, [M, ...] each, to [R, ...]."""
+        return torch.cat(list(parts))[torch.from_numpy(self.number).to(parts[0].device)]
+
+    def back(self, values: Tensor) -> Sequence[Tensor]:
+        """Split `values` [R, ...] of all rows into the jobs' per-client values, [M, ...] each."""
+        order = torch.from_numpy(np.argsort(self.number)).to(values.device)
+        return torch.split(values[order], [len(job.work.steps) for job in self.jobs])
+
+    def stretches(self, capacity: int) -> Iterator[StepRange]:
+        """Cut the round where rows finish, and where a stretch would hold more samples than
+        `capacity`.
+        """
+        room = sum(map(len, self.batches)) if self.repeat else capacity // self.widest
+        for start, stop in pairwise([0, *np.unique(self.steps).tolist()]):
+            active = int((self.steps > start).sum())
+            length = max(1, room // active)
+            for first in range(start, stop, length):
+                yield StepRange(first, min(first + length, stop), active)
+
+    def samples(self, stretch: StepRange) -> Tensor:
+        """Sample indices [m, S, B] of the active rows.
+
+        Where all rows repeat one batch, a view that repeats it.
+        """
+        chosen, length = self.cut(slice(stretch.active)), stretch.stop - stretch.start
+        stacked = np.full((stretch.active, 1 if chosen.repeat else length, chosen.widest), PADDING, np.int64)
+        for target, batch in zip(stacked, chosen.batches, strict=True):
+            target[:, : batch.shape[1]] = batch[:1] if chosen.repeat else batch[stretch.steps]
+        return torch.from_numpy(stacked).expand(-1, length, -1)
+
+    def noise(self, stretch: StepRange, like: Tensor) -> Tensor | None:
+        """Noise added to the gradients of the active rows, [m, S, D]."""
+        if self.jobs[0].work.noise is None:
+            return None
+        drawn = [noise for job in self.jobs for noise in job.work.noise or ()]
+        chosen = [drawn[row][stretch.steps] for row in self.number[: stretch.active]]
+        return torch.from_numpy(np.stack(chosen)).to(like)
+
+    @property
+    def widest(self) -> int:
+        """The largest B."""
+        return max(int(batch.shape[1]) for batch in self.batches)
+
+    @property
+    def repeat(self) -> bool:
+        """True if every row sees one batch in all its steps: each is then held once, however long a
+        stretch is.
+        """
+        return all(batch.strides[0] == 0 for batch in self.batches)
+
+
+Number = float | Tensor
+"""One for all rows, or a column [R, 1] of theirs."""
+
+
+class Descent(Protocol):
+    """The recursion of the local solver over the rows of a stack. Changes in place."""
+
+    def cut(self, active: int) -> None:
+        """Continue with the first rows only."""
+
+    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
+        """Return the descent direction of the rows at `y` [R, D]; `grad` [R, D] may be overwritten."""
+        ...
+
+
+def descent(rows: ClientStack, x: Tensor) -> Descent:
+    """Return the descent of the jobs that the rows belong to, each at x [R, D] before its first
+    step.
+
+    Rules of any other form must belong to a single job.
+    """
+    return (
+        AffineDescent(rows, x)
+        if rows.jobs[0].algorithm.rule.affine_form() is not None
+        else GenericDescent(rows)
+    )
+
+
+class AffineDescent:
+    """v <- momentum v + g + shrink y + pull (y - x) + offset.
+
+    Rows may differ in every number, and in their rules.
+    """
+
+    def __init__(self, rows: ClientStack, x: Tensor) -> None:
+        jobs = rows.jobs
+        known = [factors(job.algorithm, 0.0) for job in jobs]
+        self._pull, self._shrink, self._momentum = (
+            _number(rows, numbers, x) for numbers in zip(*known, strict=True)
+        )
+        self._x, self._offset = x, _offset(rows)
+        self._velocity: Tensor | None = None
+
+    def cut(self, active: int) -> None:
+        self._x = self._x[:active]
+        self._offset, self._velocity = (
+            part if part is None else part[:active] for part in (self._offset, self._velocity)
+        )
+        self._pull, self._shrink, self._momentum = (
+            part[:active] if isinstance(part, Tensor) else part
+            for part in (self._pull, self._shrink, self._momentum)
+        )
+
+    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
+        if self._shrink is not None:
+            grad = _add(grad, self._shrink, y)
+        if self._pull is not None:
+            grad = _add(grad, self._pull, y - self._x)
+        if self._offset is not None:
+            grad = grad.add_(self._offset)
+        if self._momentum is None:
+            return grad
+        self._velocity = grad if self._velocity is None else self._velocity.mul_(self._momentum).add_(grad)
+        return self._velocity
+
+
+class GenericDescent:
+    """Descent of a single job with a rule of any form: `direction` is called in every step."""
+
+    def __init__(self, rows: ClientStack) -> None:
+        (job,) = rows.jobs
+        self._algorithm = job.algorithm
+        self._velocity: Tensor | None = None
+        self._local = job.work.local.take(torch.from_numpy(rows.place).to(job.work.local.x.device))
+
+    def cut(self, active: int) -> None:
+        self._local, self._velocity = (
+            self._local.take(slice(active)),
+            None if self._velocity is None else self._velocity[:active],
+        )
+
+    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
+        direction, self._velocity = self._algorithm.solver.direction(
+            self._algorithm.rule, grad, y, self._velocity, self._local
+        )
+        return direction
+
+
+def step_sizes(rows: ClientStack, stretch: StepRange, like: Tensor) -> Sequence[Number]:
+    """Factors of the rows' directions, for each step of a stretch."""
+    table = np.empty((stretch.active, stretch.stop - stretch.start))
+    for owner, job in enumerate(rows.jobs):
+        mine = rows.owner[: stretch.active] == owner
+        scales = step_size_scales(job.algorithm.rule, job.work.steps)[rows.place[: stretch.active][mine]]
+        table[mine] = job.work.sizes.first_of(stretch.stop)[stretch.steps] * scales[:, None]
+    if (table == table[:1]).all():
+        return [float(size) for size in table[0]]
+    return torch.from_numpy(table.T[:, :, None].copy()).to(like).unbind(0)
+
+
+def _number(rows: ClientStack, numbers: Sequence[float], like: Tensor) -> Number | None:
+    """Spread the jobs' `numbers` over the rows; None if all are zero."""
+    if len(set(numbers)) == 1:
+        return float(numbers[0]) or None
+    return torch.from_numpy(np.array(numbers)[rows.owner][:, None]).to(like)
+
+
+def _offset(rows: ClientStack) -> Tensor | None:
+    if not any(has_offset(job.algorithm.rule) for job in rows.jobs):
+        return None
+    return rows.sort([offsets(job.algorithm.rule, job.work.local) for job in rows.jobs])
+
+
+def _add(total: Tensor, factor: Number, vectors: Tensor) -> Tensor:
+    return (
+        total.addcmul_(factor, vectors) if isinstance(factor, Tensor) else total.add_(vectors, alpha=factor)
+    )
+
 
 CACHE_BYTES = 8 << 20
 """Models in training take this much of a processor's caches at most: of larger stacks each step
@@ -49,8 +293,8 @@ def _train(jobs: Sequence[Job]) -> list[ClientUpdate]:
     """Train one stack after another, with the best number of rows at a time."""
     rows, problem = ClientStack.of(jobs), jobs[0].problem
     clients, ids = _clients(jobs, rows)
-    thrift = max(job.memory_divisor for job in jobs)
-    together, capacity = max(1, _together(rows, problem) // thrift), problem.capacity // thrift
+    divisor = max(job.memory_divisor for job in jobs)
+    together, capacity = max(1, _together(rows, problem) // divisor), problem.capacity // divisor
     parts = [slice(start, start + together) for start in range(0, len(rows), together)]
     y = torch.cat([_advance(rows.cut(part), clients, ids[part], capacity) for part in parts])
     return [

@@ -19,7 +19,7 @@ from fedcore.measures.local_work import DRIFT, INEXACTNESS
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.engine.observation import Observation
+    from fedcore.engine.assignment import Observation
     from fedcore.measures.contribution import Floats
     from fedcore.problems import TrainingProblem
 

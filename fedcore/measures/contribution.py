@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from fedcore.engine.observation import Observation
+    from fedcore.engine.assignment import Observation
     from fedcore.problems import TrainingProblem
 
     Floats = NDArray[np.float64]

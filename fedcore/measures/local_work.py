@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from fedcore.engine.observation import Observation
+    from fedcore.engine.assignment import Observation
     from fedcore.problems import TrainingProblem
 else:
     np = LazyModule("numpy")

@@ -1,39 +1,95 @@
 """Models by import path: call the user's factory and check what the engines rely on."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
-from torch import Tensor, nn
+from pydantic import Field
 
+from fedcore.data.datasets import DataShape
 from fedcore.errors import SpecificationError
+from fedcore.lazy import LazyModule
+from fedcore.models.base import ModelSpec
 from fedcore.settings import settings
-from fedcore.spec.model import Imported
-from fedcore.spec.model_allowlist import POINTER, check_allowed_model
 
-Factory = Callable[[tuple[int, ...], int], nn.Module]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    Factory = Callable[[tuple[int, ...], int], nn.Module]
+else:
+    torch = LazyModule("torch")
+    nn = LazyModule("torch.nn")
+
+POINTER = "/problem/model/path"
 
 
-def imported(spec: Imported, features: tuple[int, ...], outputs: int) -> nn.Module:
-    """The module of the factory for samples of shape `features` and `outputs` scores.
+class Imported(ModelSpec):
+    """A custom model: `factory(shape, outputs)` at an import path that the operator allows
+    (FEDQ_MODELS_ALLOWED).
 
-    Raises SpecificationError. The import runs code, so the settings of this process, too, must
-    allow the path.
+    It must return an `nn.Module` without running statistics that maps samples [B, *shape] to scores
+    [B, outputs], one per class, deterministically. The module's parameters are the initial ones;
+    PyTorch's random generator is seeded by the run.
     """
-    check_allowed_model(spec, settings().models_allowed)
-    factory = _factory(spec)
-    try:
-        module = factory(features, outputs)
-    except Exception as error:
-        raise _flaw(
-            spec, f"failed for samples of shape {list(features)} and {outputs} outputs: {_told(error)}"
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise _flaw(spec, f"returned {type(module).__name__}; it must return a torch.nn.Module")
-    _check_parameters(spec, module)
-    _check_scores(spec, module, features, outputs)
-    return module
+
+    may_be_dense = True
+    example = {"path": "ourlab.networks:small_transformer", "parameters": 48210}
+
+    kind: Literal["import"]
+    path: Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
+    """`package.module:factory`; the factory must be defined in the module."""
+    parameters: Annotated[int, Field(ge=1, le=2**53)]
+    """Number of parameters, D; checked by the worker."""
+    loss: Literal["cross_entropy", "squared_error"] = "cross_entropy"
+    """Cross-entropy of the scores, or 1/2 |scores - t|^2, t the one-hot label, or the label itself
+    where it is a real number.
+    """
+
+    @property
+    def squared_error(self) -> bool:
+        return self.loss == "squared_error"
+
+    def parameter_count(self, shape: DataShape) -> int:
+        return self.parameters
+
+    def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
+        """The module of the factory for samples of shape `features` and `classes` scores.
+
+        Raises SpecificationError. The import runs code, so the settings of this process, too, must
+        allow the path.
+        """
+        check_allowed_model(self, settings().models_allowed)
+        factory = _factory(self)
+        try:
+            module = factory(features, classes)
+        except Exception as error:
+            raise _flaw(
+                self, f"failed for samples of shape {list(features)} and {classes} outputs: {_told(error)}"
+            ) from error
+        if not isinstance(module, nn.Module):
+            raise _flaw(self, f"returned {type(module).__name__}; it must return a torch.nn.Module")
+        _check_parameters(self, module)
+        _check_scores(self, module, features, classes)
+        return module
+
+
+def check_allowed_model(model: Imported, allowed: Sequence[str]) -> None:
+    """Raise SpecificationError if none of the patterns `allowed` covers the import path of
+    `model`.
+    """
+    if not allowed:
+        raise SpecificationError(
+            POINTER,
+            "models by import path are disabled; the operator can enable them with FEDQ_MODELS_ALLOWED",
+        )
+    if not any(fnmatchcase(model.path, pattern) for pattern in allowed):
+        raise SpecificationError(
+            POINTER, f"{model.path} does not match FEDQ_MODELS_ALLOWED: {', '.join(allowed)}"
+        )
 
 
 def _factory(spec: Imported) -> Factory:
@@ -78,8 +134,8 @@ def _check_scores(spec: Imported, module: nn.Module, features: tuple[int, ...], 
             first, second = module(batch), module(batch)
     except Exception as error:
         raise _flaw(spec, f"cannot score samples of shape {list(features)}: {_told(error)}") from error
-    if not isinstance(first, Tensor) or first.shape != (2, outputs):
-        given = list(first.shape) if isinstance(first, Tensor) else type(first).__name__
+    if not isinstance(first, torch.Tensor) or first.shape != (2, outputs):
+        given = list(first.shape) if isinstance(first, torch.Tensor) else type(first).__name__
         raise _flaw(spec, f"gives {given} for two samples; it must give scores of shape [2, {outputs}]")
     if not torch.equal(first, second):
         raise _flaw(

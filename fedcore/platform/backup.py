@@ -11,11 +11,11 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
+from fedcore.platform.private_files import make_private_folder, private_files
 from fedcore.platform.storage import Storage, open_storage
 from fedcore.platform.store import Database, open_database, runs
 from fedcore.platform.store.dump import dump, load
-from fedcore.private import make_private_folder, private_files
 
 FILES = "storage"
 _DATASETS = "datasets"
@@ -79,6 +79,6 @@ def _fetch(storage: Storage, key: str, target: Path) -> None:
     try:
         with storage.open(key) as source, partial.open("wb") as file:
             shutil.copyfileobj(source, file)
-    except NotFoundError:
+    except ResourceNotFoundError:
         return
     partial.replace(target)

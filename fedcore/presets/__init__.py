@@ -19,7 +19,7 @@ SUFFIX = ".yaml"
 DIGEST_LENGTH = 16
 
 
-class Preset(Block):
+class PresetSpec(Block):
     """A specification with where it comes from."""
 
     name: str
@@ -52,7 +52,7 @@ def names() -> list[str]:
     return sorted(_all())
 
 
-def load(name: str) -> Preset:
+def load(name: str) -> PresetSpec:
     """Load the preset `name`; raises PresetNotFoundError."""
     if name not in _all():
         raise PresetNotFoundError(
@@ -85,7 +85,7 @@ def sheet(name: str) -> Sheet:
     return sheets()[name]
 
 
-def presets_of(name: str, *, small: bool) -> list[Preset]:
+def presets_of(name: str, *, small: bool) -> list[PresetSpec]:
     """Return the presets of a sheet in one form, one per panel; panels without a small form are in
     full.
     """
@@ -97,7 +97,7 @@ def presets_of(name: str, *, small: bool) -> list[Preset]:
     ]
 
 
-def meant_by(name: str, *, small: bool) -> list[Preset]:
+def meant_by(name: str, *, small: bool) -> list[PresetSpec]:
     """Return the presets meant by `name`: a sheet's, those of the sheet that also shows that figure
     or table, or the preset itself.
 
@@ -143,19 +143,19 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 @cache
-def _all() -> dict[str, Preset]:
+def _all() -> dict[str, PresetSpec]:
     made = [_preset(name, sheet, variant) for name, sheet in sheets().items() for variant in variants(sheet)]
     return {preset.name: preset for preset in made}
 
 
-def _preset(name: str, sheet: Sheet, variant: Variant) -> Preset:
+def _preset(name: str, sheet: Sheet, variant: Variant) -> PresetSpec:
     panel = sheet.parts[variant.panel]
     smaller = [small for small in (sheet.small, panel.small) if small and variant.small]
     spec = override(sheet.spec, panel.changes)
     for small in smaller:
         spec = override(spec, small.changes)
     full_name = name + variant.suffix
-    return Preset(
+    return PresetSpec(
         name=full_name,
         version=sheet.version,
         title=f"{sheet.title}: {panel.title}" if sheet.panels else sheet.title,

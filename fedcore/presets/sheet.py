@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from fedcore.block import Block, Finite
-from fedcore.presets.claims import PublishedClaim
-from fedcore.presets.curve_statistics import Statistic
+from fedcore.presets.claims import PublishedClaim, Statistic
 
 Document = dict[str, Any]
 PanelName = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]

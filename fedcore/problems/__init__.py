@@ -4,20 +4,20 @@ from pathlib import Path
 
 import torch
 
+from fedcore.data.datasets import data_shape
+from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.data.user_datasets import local_dataset_storage as local_shelf
-from fedcore.models import zoo
+from fedcore.models.layers import build_module
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.least_squares import load_least_squares
 from fedcore.problems.loss import loss_of
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
-from fedcore.spec.exact import LeastSquares, Quadratic
-from fedcore.spec.participation import AnyParticipation, WithoutReplacement
 from fedcore.spec.problem import Problem as ProblemSpec
-from fedcore.spec.shapes import data_shape
+from fedcore.systems.participation import Participation
 
 __all__ = ["Stacked", "TrainingProblem", "load_problem", "trained_on"]
 
@@ -45,14 +45,13 @@ def load_problem(
     assert spec.model is not None
     shape = data_shape(spec.dataset)
     data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
-    module = zoo.build(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
+    module = build_module(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
     model = spec.model.model_dump_json(), shape.features, shape.outputs
     return SupervisedProblem(data, module, loss_of(spec.model), spec.model.l2, model)
 
 
-def trained_on(problem: TrainingProblem, participation: AnyParticipation) -> TrainingProblem:
+def trained_on(problem: TrainingProblem, participation: Participation) -> TrainingProblem:
     """Return the problem trained under this participation: `problem`, or the same objective with
     the p_i moved into the clients' own.
     """
-    transformed = isinstance(participation, WithoutReplacement) and participation.transformed
-    return Transformed(problem) if transformed else problem
+    return Transformed(problem) if participation.transforms_objective else problem

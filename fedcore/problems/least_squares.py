@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.data.exact import LeastSquaresArrays, as_quadratics, samples, start_of
+from fedcore.data.exact import LeastSquares, LeastSquaresArrays, as_quadratics, samples, start_of
 from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
 from fedcore.problems.batches import locate, rows_of
 from fedcore.problems.quadratic import QuadraticProblem
-from fedcore.spec.exact import LeastSquares
 
 
 @dataclass(frozen=True)

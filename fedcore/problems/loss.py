@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedcore.spec.model import AnyModel, Imported, Linear
+from fedcore.models import AnyModel
 
 
 class CrossEntropy:
@@ -56,5 +56,4 @@ def targets(labels: Tensor, outputs: int) -> Tensor:
 
 def loss_of(spec: AnyModel) -> Loss:
     """The loss a model is trained with."""
-    squared = isinstance(spec, Linear) or (isinstance(spec, Imported) and spec.loss == "squared_error")
-    return SquaredError() if squared else CrossEntropy()
+    return SquaredError() if spec.squared_error else CrossEntropy()

@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.data.exact import QuadraticArrays, quadratic, start_of
+from fedcore.data.exact import Quadratic, QuadraticArrays, quadratic, start_of
 from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
-from fedcore.spec.exact import Quadratic
 
 
 @dataclass(frozen=True)

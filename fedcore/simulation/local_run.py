@@ -13,10 +13,9 @@ from tempfile import TemporaryDirectory
 
 from fedcore.errors import SpecificationError
 from fedcore.settings import settings
-from fedcore.simulation.batching import advance_batch, batch_key
 from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, RungTable, Verdict
 from fedcore.simulation.report import RoundReport
-from fedcore.simulation.simulation import Simulation
+from fedcore.simulation.simulation import Simulation, advance_batch, batch_key
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Halving
@@ -74,14 +73,14 @@ class HalvingSearch:
         """Play every round of every arm, up to where it is stopped."""
         while self._waiting:
             ready: dict[int, None] = {}
-            yield from self._advance(self._gang(), ready)
+            yield from self._advance(self._next_batch(), ready)
             self._judge(ready)
 
-    def _gang(self) -> list[tuple[_Trial, Simulation]]:
+    def _next_batch(self) -> list[tuple[_Trial, Simulation]]:
         """Take the next runs to be trained together from those that wait."""
         members = [self._next()]
         first, simulation = members[0]
-        while self._waiting and simulation.gang_pays and len(members) < settings().gang_size:
+        while self._waiting and simulation.benefits_from_batching and len(members) < settings().gang_size:
             if batch_key(self._waiting[0].arm.spec) != batch_key(first.arm.spec):
                 break
             members.append(self._next())
@@ -95,7 +94,7 @@ class HalvingSearch:
         return contender, simulation
 
     def _advance(
-        self, gang: Sequence[tuple[_Trial, Simulation]], ready: dict[int, None]
+        self, batch: Sequence[tuple[_Trial, Simulation]], ready: dict[int, None]
     ) -> Iterator[RoundReport]:
         """Run each up to its limit.
 
@@ -103,7 +102,7 @@ class HalvingSearch:
         """
         while playing := [
             (one, simulation)
-            for one, simulation in gang
+            for one, simulation in batch
             if not simulation.finished and simulation.round < one.until
         ]:
             for (contender, simulation), report in zip(
@@ -114,7 +113,7 @@ class HalvingSearch:
                 if simulation.finished or simulation.round == contender.until:
                     ready.pop(contender.arm.index, None)
                     ready[contender.arm.index] = None
-        for contender, simulation in gang:
+        for contender, simulation in batch:
             contender.ended = simulation.finished
             if not simulation.finished:
                 contender.file.write_bytes(simulation.checkpoint())
@@ -172,7 +171,7 @@ def run(
 def _run_batch(waiting: list[tuple[Arm, int]]) -> list[Simulation]:
     """Take the next runs to be trained together from those that wait."""
     members = [_next(waiting)]
-    while waiting and members[0].gang_pays and len(members) < settings().gang_size:
+    while waiting and members[0].benefits_from_batching and len(members) < settings().gang_size:
         members.append(_next(waiting))
     return members
 

@@ -1,11 +1,11 @@
-"""A run: one arm of an experiment with one seed, computed round by round, without database or
-queue.
+"""A run, one arm of an experiment with one seed, computed round by round, and batches of runs that
+advance in lockstep; no database, no queue.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import isfinite
@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from fedcore.data.user_datasets import DatasetStorage
-from fedcore.engine.assignment import Job
-from fedcore.engine.benchmark_cache import benchmark_cache_at
+from fedcore.engine.assignment import Job, Observation
+from fedcore.engine.benchmark import benchmark_cache_at
 from fedcore.engine.choice import EngineChoice, SelectionContext, choose_engine
 from fedcore.engine.client_table import ClientTable, MemoryBudget
+from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
-from fedcore.engine.observation import Observation
 from fedcore.engine.process_tuning import make_gpu_deterministic, retain_freed_memory
 from fedcore.engine.round import (
     PendingRound,
@@ -34,7 +34,6 @@ from fedcore.engine.round import (
     open_round,
     train_cohorts,
 )
-from fedcore.engine.traffic import Traffic
 from fedcore.errors import CheckpointError
 from fedcore.measures import needs_deltas, population_measures, round_measures
 from fedcore.problems import load_problem, trained_on
@@ -64,17 +63,17 @@ class Simulation:
         data_dir: Path | None = None,
         shelf: DatasetStorage | None = None,
         recorded: EngineChoice | None = None,
-        thrift: int = 1,
+        memory_divisor: int = 1,
     ) -> None:
-        """Load the problem, users' own data from `shelf` or else from a folder of `data_dir`, and
-        stand before the first round.
+        """Load the problem and stop before the first round; users' own data come from `shelf`, other
+        data from a folder of `data_dir`.
 
-        `recorded` is the engine of rounds that were played before; it goes on where it can. With
-        `thrift` so many times fewer clients than usual are trained at a time, for want of memory:
-        the same bits, but from the engine `vectorised` to rounding.
+        `recorded` is the engine of earlier rounds, which continues if it can. `memory_divisor`
+        divides the number of clients trained at once, after an out-of-memory error: the result has
+        the same bits, except from the engine `vectorised`, where it agrees to rounding.
 
-        Raises DataUnavailableError when the data set is not on this machine, SpecificationError
-        when it cannot be divided as asked.
+        Raises DataUnavailableError if the data set is not on this machine, SpecificationError if it
+        cannot be divided as requested.
         """
         retain_freed_memory()
         make_gpu_deterministic(torch.device(device))
@@ -84,14 +83,14 @@ class Simulation:
         problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=folder, shelf=shelf)
         self._problem = problem
         algorithm, trained = spec.build(), trained_on(problem, spec.participation)
-        self._setting = RunContext(spec, seed, algorithm, trained, ENGINES["reference"], thrift)
+        self._setting = RunContext(spec, seed, algorithm, trained, ENGINES["reference"], memory_divisor)
         self._server = initial_state(self._setting)
         population, word = len(problem.share), self._server.x.element_size()
         room = MemoryBudget(settings().client_memory_bytes, settings().client_dir)
         self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population, room)
         self._traffic = Traffic(self._setting.algorithm, population, problem.dim, word)
         self.round, self.diverged, self._simulated_seconds, self._seconds = 0, False, 0.0, 0.0
-        self.gang, self._watch = 1, EarlyStoppingState()
+        self.batched_runs, self._watch = 1, EarlyStoppingState()
         self._choose(recorded)
 
     @property
@@ -110,12 +109,12 @@ class Simulation:
         return self.choice.engine
 
     @property
-    def gang_pays(self) -> bool:
+    def benefits_from_batching(self) -> bool:
         """True if the run is faster in a batch of runs."""
         return benefits_from_batching(self.engine, self._server.x.device)
 
     @property
-    def thrift(self) -> int:
+    def memory_divisor(self) -> int:
         """The least factor by which the number of clients trained at once has been reduced."""
         return self._setting.memory_divisor
 
@@ -151,7 +150,7 @@ class Simulation:
     def end(self, opened: PendingRound, trained: TrainedRound) -> RoundReport:
         """Play the round from its training on, and report it."""
         began = time.perf_counter()
-        self.round, self.gang = opened.number, max(self.gang, trained.together)
+        self.round, self.batched_runs = opened.number, max(self.batched_runs, trained.together)
         self._server, account = close_round(opened, trained.result, self._clients, self._traffic)
         measured = self._measure(account.observation)
         if account.simulated_seconds is not None:
@@ -193,9 +192,13 @@ class Simulation:
         manifest |= {
             "simulated_seconds": self._simulated_seconds,
             "tuning": dict(server.adaptive_parameters),
-            "gang": self.gang,
+            "gang": self.batched_runs,
         }
-        manifest |= {"engine": self.choice.document(), "thrift": self.thrift, "watch": self._watch.document()}
+        manifest |= {
+            "engine": self.choice.document(),
+            "thrift": self.memory_divisor,
+            "watch": self._watch.document(),
+        }
         return checkpoint.dumps(tensors, manifest)
 
     def restore(self, data: bytes) -> None:
@@ -221,11 +224,13 @@ class Simulation:
             clock=manifest["clock"],
         )
         self._choose(EngineChoice.of(manifest["engine"]))
-        self._setting = replace(self._setting, memory_divisor=max(self.thrift, manifest.get("thrift", 1)))
+        self._setting = replace(
+            self._setting, memory_divisor=max(self.memory_divisor, manifest.get("thrift", 1))
+        )
         self._clients.load(_under("clients.", tensors))
         self._traffic.load({name: value.numpy() for name, value in _under("heard.", tensors).items()})
         self.round, self.diverged = manifest["round"], manifest["diverged"]
-        self._simulated_seconds, self.gang = manifest["simulated_seconds"], manifest.get("gang", 1)
+        self._simulated_seconds, self.batched_runs = manifest["simulated_seconds"], manifest.get("gang", 1)
         self._watch = EarlyStoppingState.of(manifest.get("watch"))
 
     def _choose(self, recorded: EngineChoice | None) -> None:
@@ -237,8 +242,8 @@ class Simulation:
             self._setting,
             SelectionContext(self._setting.algorithm, self._setting.problem, self.spec.rounds, self._sample),
         )
-        experience = benchmark_cache_at(settings().engine_cache.expanduser())
-        self.choice = choose_engine(self.spec.execution.engine, candidacy, experience, recorded=recorded)
+        cache = benchmark_cache_at(settings().engine_cache.expanduser())
+        self.choice = choose_engine(self.spec.execution.engine, candidacy, cache, recorded=recorded)
         self._setting = replace(setting, engine=ENGINES[self.choice.engine])
 
     def _sample(self) -> Job | None:
@@ -301,3 +306,20 @@ def _finite(x: Tensor) -> bool:
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def advance_batch(simulations: Sequence[Simulation]) -> list[RoundReport]:
+    """Play the next round of each run, whichever that is, and train them together.
+
+    The results have the same bits as each run by itself where the engine promises that; else they
+    agree to rounding.
+    """
+    opened = [simulation.begin() for simulation in simulations]
+    members = zip(simulations, opened, train_cohorts(opened), strict=True)
+    return [simulation.end(round, trained) for simulation, round, trained in members]
+
+
+def batch_key(spec: ExperimentSpec) -> Hashable:
+    """Key of the runs that are worth training together."""
+    problem, execution = spec.problem, spec.execution
+    return repr((problem.dataset, problem.model)), execution.engine, spec.precision

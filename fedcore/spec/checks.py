@@ -6,40 +6,20 @@ from typing import TYPE_CHECKING
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
+from fedcore.data.datasets import AnyDataset, KeyedDataset, data_shape
+from fedcore.data.exact import Quadratic
+from fedcore.data.partition import AnyPartition
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES
-from fedcore.spec.dataset import AnyDataset, KeyedDataset
-from fedcore.spec.exact import Quadratic
-from fedcore.spec.model import Imported, Linear, Logistic, Mlp
-from fedcore.spec.participation import (
-    AnyParticipation,
-    Bernoulli,
-    ByShare,
-    Full,
-    Trace,
-    WithoutReplacement,
-    WithReplacement,
-)
-from fedcore.spec.partition import AnyPartition, ByKeyPartition, ShardsPartition
 from fedcore.spec.problem import Problem
 from fedcore.spec.search_checks import check_early_stopping
-from fedcore.spec.shapes import data_shape, dimension, misfit, population
-from fedcore.spec.systems import (
-    AnyBatch,
-    AnyWork,
-    AvailabilityTrace,
-    Devices,
-    PerClient,
-    PerClientRate,
-    RandomAvailability,
-    Stragglers,
-    Systems,
-    WorkTrace,
-)
+from fedcore.spec.shapes import dimension, misfit, population
+from fedcore.spec.systems import check_systems
+from fedcore.systems.participation import Participation
+from fedcore.systems.work import Stragglers
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import ExperimentSpec
-    from fedcore.spec.systems import Probability
 
 
 def check_fit(problem: Problem) -> None:
@@ -55,20 +35,18 @@ def check_fit(problem: Problem) -> None:
 
 
 def _check_partition(partition: AnyPartition, dataset: AnyDataset) -> None:
-    shape, clients, keyed = data_shape(dataset), partition.clients, isinstance(dataset, KeyedDataset)
-    if isinstance(partition, ByKeyPartition) and not keyed:
+    shape, parts, keyed = data_shape(dataset), partition.part_count(), isinstance(dataset, KeyedDataset)
+    if partition.by_owner and not keyed:
         detail = (
-            f"{dataset.kind} does not record the owner of each sample; by_key requires femnist, shakespeare"
-            " or sent140"
+            f"{dataset.kind} does not record the owner of each sample; {partition.kind} requires femnist,"
+            " shakespeare or sent140"
         )
         raise SpecificationError("/problem/partition", detail)
-    if isinstance(partition, ShardsPartition):
-        clients *= partition.shards_per_client
-    least = getattr(partition, "min_samples", 1)
-    if not keyed and clients * least > shape.train_samples:
+    least = partition.least_samples()
+    if not keyed and parts * least > shape.train_samples:
         raise SpecificationError(
             "/problem/partition",
-            f"{clients} parts of at least {least} samples exceed the {shape.train_samples} available samples",
+            f"{parts} parts of at least {least} samples exceed the {shape.train_samples} available samples",
         )
     classes = getattr(partition, "classes", 0)
     if classes > shape.classes:
@@ -76,70 +54,6 @@ def _check_partition(partition: AnyPartition, dataset: AnyDataset) -> None:
             "/problem/partition/classes",
             f"must be at most {shape.classes}, the number of classes of {dataset.kind}, not {classes}",
         )
-
-
-def check_systems(systems: Systems, scheme: AnyParticipation, clients: int) -> None:
-    """Raises SpecificationError where availability, devices, deadline and participation do not fit
-    N = `clients` or one another.
-    """
-    if isinstance(scheme, Bernoulli):
-        _check_probability(scheme.probability, "/participation", clients)
-    _check_unbiased(systems, scheme)
-    _check_availability(systems, clients)
-    if systems.devices is not None:
-        _check_devices(systems.devices, clients)
-    elif systems.deadline is not None:
-        raise SpecificationError(
-            "/systems/deadline", "requires `devices`; give their speed, or omit the deadline"
-        )
-
-
-def _check_availability(systems: Systems, clients: int) -> None:
-    availability = systems.availability
-    if availability is None:
-        return
-    if isinstance(availability, RandomAvailability):
-        _check_probability(availability.probability, "/systems/availability", clients)
-    if isinstance(availability, AvailabilityTrace):
-        strangers = [client for row in availability.rounds for client in row if client >= clients]
-        if strangers:
-            raise SpecificationError(
-                "/systems/availability/rounds",
-                f"client {strangers[0]} does not exist; the {clients} clients are numbered from 0",
-            )
-
-
-def _check_unbiased(systems: Systems, scheme: AnyParticipation) -> None:
-    """Weights that divide by a client's chance to take part need that chance, as do those of S2."""
-    if scheme.weighting != "unbiased" and not (
-        isinstance(scheme, WithoutReplacement) and scheme.weighting is None
-    ):
-        return
-    for field, chance in (("availability", "be drawn"), ("deadline", "be on time")):
-        if getattr(systems, field) is not None:
-            raise SpecificationError(
-                "/participation/weighting",
-                f"with `systems.{field}`, a client's probability to {chance} is unknown; use `samples` or"
-                " `uniform`",
-            )
-
-
-def _check_probability(probability: Probability, pointer: str, clients: int) -> None:
-    if isinstance(probability, tuple) and len(probability) != clients:
-        raise SpecificationError(
-            f"{pointer}/probability",
-            f"must be one value, or one for each of the {clients} clients, not {len(probability)}",
-        )
-
-
-def _check_devices(devices: Devices, clients: int) -> None:
-    for field in type(devices).model_fields:
-        rate = getattr(devices, field)
-        if isinstance(rate, PerClientRate) and len(rate.values) != clients:
-            raise SpecificationError(
-                f"/systems/devices/{field}/values",
-                f"must have one value for each of the {clients} clients, not {len(rate.values)}",
-            )
 
 
 MAX_PARAMETERS = 1_000_000_000
@@ -161,15 +75,9 @@ def check(spec: ExperimentSpec) -> None:
             "/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, not {dim}"
         )
     _check_length(spec)
-    _check_participation(spec, clients)
+    spec.participation.check(clients, spec.rounds)
     _check_weighting(spec)
-    for field, work in (
-        ("epochs", spec.systems.epochs),
-        ("steps", spec.systems.steps),
-        ("batch_size", spec.systems.batch_size),
-    ):
-        _check_work(work, f"/systems/{field}", clients, spec.rounds)
-    check_systems(spec.systems, spec.participation, clients)
+    check_systems(spec.systems, spec.participation, clients, spec.rounds)
     _check_compression(spec)
     _check_lost_messages(spec)
     _check_exact(spec)
@@ -193,9 +101,8 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
 
 
 def _check_engine(spec: ExperimentSpec) -> None:
-    if spec.execution.engine == "compiled" and not isinstance(
-        spec.problem.model, Linear | Logistic | Mlp | Imported
-    ):
+    model = spec.problem.model
+    if spec.execution.engine == "compiled" and not (model and model.may_be_dense):
         raise SpecificationError(
             "/execution/engine",
             "`compiled` supports only dense networks (`linear`, `logistic`, `mlp`); use `auto`",
@@ -232,39 +139,12 @@ def _check_length(spec: ExperimentSpec) -> None:
         )
 
 
-def _check_participation(spec: ExperimentSpec, clients: int) -> None:
-    scheme = spec.participation
-    if isinstance(scheme, Trace):
-        if len(scheme.rounds) < spec.rounds:
-            raise SpecificationError(
-                "/participation/rounds",
-                f"must have a row for each of the {spec.rounds} rounds, not {len(scheme.rounds)}",
-            )
-        strangers = [client for row in scheme.rounds for client in row if client >= clients]
-        if strangers:
-            raise SpecificationError(
-                "/participation/rounds",
-                f"client {strangers[0]} does not exist; the {clients} clients are numbered from 0",
-            )
-    elif not isinstance(scheme, Full | Bernoulli):
-        size = scheme.cohort_size(clients)
-        with_repeats = scheme.kind == "with_replacement"
-        if size > clients and not with_repeats:
-            raise SpecificationError(
-                "/participation/clients_per_round",
-                f"{size} clients cannot be drawn from {clients} without replacement; use at most {clients}",
-            )
-
-
 def _check_weighting(spec: ExperimentSpec) -> None:
     scheme = spec.participation
     reason = _misweighted(scheme, spec.algorithm) or _lossy(scheme, spec.systems.stragglers)
     if reason:
         raise SpecificationError("/participation/weighting", reason)
-    scales_model = (
-        isinstance(scheme, WithoutReplacement) and scheme.weighting is None and not scheme.transformed
-    )
-    if scales_model and not spec.algorithm.averages_models:
+    if scheme.scales_model and not scheme.transforms_objective and not spec.algorithm.averages_models:
         raise SpecificationError(
             "/participation",
             f"S2 averages models; {spec.algorithm.kind} averages updates: add `weighting: unbiased` or"
@@ -272,7 +152,7 @@ def _check_weighting(spec: ExperimentSpec) -> None:
         )
 
 
-def _misweighted(scheme: AnyParticipation, algorithm: AlgorithmSpec) -> str | None:
+def _misweighted(scheme: Participation, algorithm: AlgorithmSpec) -> str | None:
     """The reason why the algorithm cannot be run with the scheme's weighting."""
     kind = algorithm.kind
     match scheme.weighting:
@@ -282,14 +162,9 @@ def _misweighted(scheme: AnyParticipation, algorithm: AlgorithmSpec) -> str | No
                 " weights do not sum to 1: its fixed point would not be an optimum; use `uniform` or"
                 " `samples`"
             )
-        case "unbiased" if isinstance(scheme, Trace):
-            return "a trace has no sampling probabilities; use `samples` or `uniform`"
-        case "unbiased" if isinstance(scheme, ByShare):
-            return (
-                "the inclusion probabilities of by_share have no closed form; use `uniform`, or"
-                " `with_replacement`, which is unbiased"
-            )
-        case "original" if isinstance(scheme, WithReplacement | ByShare):
+        case "unbiased" if scheme.unknown_probability() is not None:
+            return scheme.unknown_probability()
+        case "original" if scheme.draws_by_share:
             return (
                 f"{scheme.kind} already draws with probability p_i, so weights p_i would count it twice; use"
                 " `uniform` or another scheme"
@@ -300,7 +175,7 @@ def _misweighted(scheme: AnyParticipation, algorithm: AlgorithmSpec) -> str | No
             return None
 
 
-def _lossy(scheme: AnyParticipation, stragglers: Stragglers | None) -> str | None:
+def _lossy(scheme: Participation, stragglers: Stragglers | None) -> str | None:
     """The reason why `unbiased` weights are not known where stragglers are dropped."""
     if (
         scheme.weighting != "unbiased"
@@ -309,35 +184,13 @@ def _lossy(scheme: AnyParticipation, stragglers: Stragglers | None) -> str | Non
         or stragglers.fraction < LOSES_PAIRS
     ):
         return None
-    if isinstance(scheme, WithReplacement) or (
-        isinstance(scheme, Bernoulli) and isinstance(scheme.probability, tuple)
-    ):
+    if scheme.loses_cohorts:
         return (
             f"if a fraction of {stragglers.fraction:g} is dropped, the probability of losing a whole cohort"
             " has no closed form; use `uniform` or `samples`, `policy: accept_partial`, or a scheme with"
             " equal probabilities"
         )
     return None
-
-
-def _check_work(work: AnyWork | AnyBatch | None, pointer: str, clients: int, rounds: int) -> None:
-    if isinstance(work, PerClient) and len(work.values) != clients:
-        raise SpecificationError(
-            f"{pointer}/values",
-            f"must have one value for each of the {clients} clients, not {len(work.values)}",
-        )
-    if isinstance(work, WorkTrace):
-        if len(work.rounds) < rounds:
-            raise SpecificationError(
-                f"{pointer}/rounds",
-                f"must have a row for each of the {rounds} rounds, not {len(work.rounds)}",
-            )
-        wrong = next((row for row in work.rounds if len(row) != clients), None)
-        if wrong is not None:
-            raise SpecificationError(
-                f"{pointer}/rounds",
-                f"each row must have an entry for each of the {clients} clients, not {len(wrong)}",
-            )
 
 
 def _check_compression(spec: ExperimentSpec) -> None:

@@ -9,17 +9,17 @@ from fedcore.algorithms.server import AnyServer, OwnServer
 from fedcore.block import MAX_ROUNDS, Block, Seed
 from fedcore.compression import Compression
 from fedcore.core import Algorithm, Solver
+from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.spec import checks, sweep
 from fedcore.spec.evaluation import Evaluation, Execution
-from fedcore.spec.exact import ExactProblem
 from fedcore.spec.local import LocalSolver
-from fedcore.spec.participation import AnyParticipation, Full
 from fedcore.spec.problem import Problem
 from fedcore.spec.search import AnySearch, EarlyStopping
 from fedcore.spec.search_checks import check_search
 from fedcore.spec.shapes import dimension
 from fedcore.spec.systems import Systems
+from fedcore.systems.participation import AnyParticipation, Full
 
 MAX_RUNS = 10_000
 STORED = {"stored": True}

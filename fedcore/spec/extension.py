@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import ValidationError
 
-from fedcore.errors import ConflictError, SpecificationError
+from fedcore.errors import SpecificationError, StateConflictError
 from fedcore.spec.experiment import Arm, ExperimentSpec
 from fedcore.spec.local import StepLr
 
@@ -16,20 +16,22 @@ def extended(spec: ExperimentSpec, rounds: int | None, seeds: Sequence[int]) -> 
 
     Equal to it where it has both.
 
-    Raises ConflictError where it has more rounds already, or a search, and SpecificationError, with
+    Raises StateConflictError where it has more rounds already, or a search, and SpecificationError, with
     a pointer to `/rounds` or `/seeds`, where it would not be valid.
     """
     more = [seed for seed in seeds if seed not in spec.seeds]
     if rounds is not None and rounds < spec.rounds:
-        raise ConflictError(f"the experiment has {spec.rounds} rounds, which cannot be reduced to {rounds}")
+        raise StateConflictError(
+            f"the experiment has {spec.rounds} rounds, which cannot be reduced to {rounds}"
+        )
     if (rounds is None or rounds == spec.rounds) and not more:
         return spec
     if spec.search is not None:
-        raise ConflictError(f"the decisions of the search depend on rounds and seeds; {ANEW}")
+        raise StateConflictError(f"the decisions of the search depend on rounds and seeds; {ANEW}")
     document = spec.model_dump(mode="json")
     longer = _checked({**document, "rounds": rounds or spec.rounds}, "/rounds")
     if any(arm.spec.rounds != longer.rounds for arm in longer.arms()):
-        raise ConflictError(f"the arms of the experiment have different numbers of rounds; {ANEW}")
+        raise StateConflictError(f"the arms of the experiment have different numbers of rounds; {ANEW}")
     return (
         _checked({**document, "rounds": longer.rounds, "seeds": [*spec.seeds, *more]}, "/seeds")
         if more
@@ -38,14 +40,14 @@ def extended(spec: ExperimentSpec, rounds: int | None, seeds: Sequence[int]) -> 
 
 
 def check_history_unchanged(before: ExperimentSpec, after: ExperimentSpec, done: Mapping[int, int]) -> None:
-    """Raise ConflictError where a round that was played would have been another one under `after`.
+    """Raise StateConflictError where a round that was played would have been another one under `after`.
 
     `done` is the most by arm.
     """
     for short, long in zip(before.arms(), after.arms(), strict=True):
         reason = next(_differences(short, long, done.get(short.index, 0)), None)
         if reason:
-            raise ConflictError(
+            raise StateConflictError(
                 f"completed rounds of arm {short.name!r} would differ with {long.spec.rounds} rounds:"
                 f" {reason}; {ANEW}"
             )

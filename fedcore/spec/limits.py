@@ -1,11 +1,10 @@
-"""How large an experiment may be that a service takes.
+"""Limits of a service on experiments: size, and models by import path, which run code on workers."""
 
-The operator may narrow what a specification allows.
-"""
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedcore.errors import SpecificationError
+from fedcore.models.imported import Imported, check_allowed_model
 from fedcore.spec import sweep
 from fedcore.spec.experiment import ExperimentSpec
 from fedcore.spec.shapes import dimension
@@ -43,3 +42,17 @@ def _hold(pointer: str, what: str, setting: str, asked: int, limit: int) -> None
         raise SpecificationError(
             pointer, f"{asked:,} {what} exceed the limit of {limit:,} of this service (FEDQ_MAX_{setting})"
         )
+
+
+def check_allowed_models(spec: ExperimentSpec, allowed: Sequence[str]) -> None:
+    """Raise SpecificationError if the model of some arm has an import path that none of the
+    patterns `allowed` covers.
+    """
+    model = spec.problem.model
+    if not isinstance(model, Imported) and not any(
+        path.partition(".")[0] == "problem" for path in sweep.paths(spec.sweep)
+    ):
+        return
+    for model in {arm.spec.problem.model for arm in spec.arms()}:
+        if isinstance(model, Imported):
+            check_allowed_model(model, allowed)

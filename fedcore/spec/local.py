@@ -5,10 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from fedcore.block import Block, Decay, Fraction, NonNegative, PositiveRate, ceil_share
-
-MAX_LOCAL_STEPS = 1_000_000
-Count = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]
-BatchSize = Count | Literal["full"]
+from fedcore.systems.work import BatchSize, Count
 
 
 class Sgd(Block):

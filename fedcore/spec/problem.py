@@ -4,11 +4,11 @@ from typing import Self
 
 from pydantic import model_validator
 
-from fedcore.block import Block
-from fedcore.spec.dataset import AnyDataset, Uploaded, UploadedContent, comes_divided
-from fedcore.spec.exact import ExactProblem
-from fedcore.spec.model import AnyModel
-from fedcore.spec.partition import AnyPartition
+from fedcore.block import Block, kind_of
+from fedcore.data.datasets import AnyDataset, Uploaded, UploadedContent, comes_divided
+from fedcore.data.exact import ExactProblem
+from fedcore.data.partition import PARTITIONS, AnyPartition
+from fedcore.models import AnyModel
 
 
 class Problem(Block):
@@ -47,16 +47,13 @@ def _check_uploaded(content: UploadedContent, model: AnyModel | None, partition:
     """Reject classifiers and partitions by class for real labels."""
     if content.classes:
         return
-    regresses = (
-        model is None or model.kind == "linear" or (model.kind == "import" and model.loss == "squared_error")
-    )
-    if not regresses:
+    if model is not None and not model.squared_error:
         raise ValueError(
             "the uploaded labels are real numbers: use the model `linear`, or upload integers 0..C-1 to"
             " classify"
         )
-    if partition is not None and partition.kind not in ("iid", "shards"):
+    if partition is not None and not partition.takes_real_labels:
+        fitting = " or ".join(f"`{kind_of(member)}`" for member in PARTITIONS if member.takes_real_labels)
         raise ValueError(
-            f"{partition.kind} divides classes, but the uploaded labels are real numbers: use `iid` or"
-            " `shards`"
+            f"{partition.kind} divides classes, but the uploaded labels are real numbers: use {fitting}"
         )

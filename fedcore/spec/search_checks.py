@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, get_args
 
 from fedcore.algorithms import ALGORITHMS
 from fedcore.block import kind_of
+from fedcore.data.datasets import data_shape
+from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, of_population
 from fedcore.measures.base import MeasureInfo
 from fedcore.spec.evaluation import Evaluation
-from fedcore.spec.exact import ExactProblem
 from fedcore.spec.search import Cost, ExactFigure, Halving, Judged, rungs
-from fedcore.spec.shapes import data_shape
 from fedcore.spec.sweep import paths
 
 if TYPE_CHECKING:

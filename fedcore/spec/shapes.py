@@ -1,230 +1,23 @@
-"""Sizes of a problem without loading it: clients, samples, and the number of parameters D.
+"""Sizes of a problem without loading it: clients and parameters; and whether a model fits the data."""
 
-Also which data a model can be trained on.
-"""
-
-from itertools import pairwise
-from math import prod
-from typing import NamedTuple
-
-from fedcore.spec.dataset import AnyDataset, Emnist, Femnist, Synthetic, Uploaded
-from fedcore.spec.exact import ExactProblem
-from fedcore.spec.model import (
-    AnyModel,
-    CharLstm,
-    Cnn,
-    Convolutional,
-    FedawareCnn,
-    Imported,
-    Linear,
-    Logistic,
-    Mlp,
-    Resnet18,
-    SentLstm,
-    Vgg11,
-)
+from fedcore.block import kind_of
+from fedcore.data.datasets import DataShape, client_count, data_shape
+from fedcore.data.exact import ExactProblem
+from fedcore.models import MODELS, AnyModel
 from fedcore.spec.problem import Problem
-
-VGG11_CHANNELS = ((64,), (128,), (256, 256), (512, 512), (512, 512))
-"""Output channels of the convolutions of VGG-11; 2 x 2 max-pooling ends each group."""
-RESNET18_CHANNELS = (64, 128, 256, 512)
-"""Channels of the stages of ResNet-18, two blocks of two convolutions each."""
-FEDAWARE_CHANNELS = (32, 64, 64)
-_SMALLEST = {"cnn": 4, "fedaware_cnn": 18, "vgg11": 32, "resnet18": 1}
-"""Height and width below which nothing would be left of an image."""
-
-
-class DataShape(NamedTuple):
-    """Shape of one sample, and number of samples."""
-
-    features: tuple[int, ...]
-    classes: int
-    """0 where labels are real numbers."""
-    train_samples: int
-    symbols: int = 0
-    """Features are whole numbers below it: characters or words; 0 where they are real numbers."""
-    embedding: int = 0
-    """Length of the fixed vector that stands for each symbol; 0 where there is none."""
-
-    @property
-    def outputs(self) -> int:
-        """Numbers that a model gives for one sample: a score per class, or the one that is
-        regressed.
-        """
-        return self.classes or 1
 
 
 def misfit(model: AnyModel, shape: DataShape) -> str | None:
-    """Why `model` cannot be trained on data of `shape`; None where it can."""
-    if isinstance(model, CharLstm | SentLstm):
-        return _sequence_misfit(model, shape)
-    if shape.symbols:
-        return (
-            f"{model.kind} requires numeric features, but these data are symbols: use"
-            f" {'sent_lstm' if shape.embedding else 'char_lstm'}"
-        )
-    if not isinstance(model, Convolutional):
-        return None
-    if len(shape.features) != 3:
-        return (
-            f"{model.kind} requires images [channels, height, width], but the features are"
-            f" {list(shape.features)}: use logistic or mlp"
-        )
-    smallest = _SMALLEST[model.kind]
-    if min(shape.features[1:]) < smallest:
-        return (
-            f"{model.kind} requires images of at least {smallest} x {smallest}, not {shape.features[1]} x"
-            f" {shape.features[2]}"
-        )
-    return None
-
-
-def _sequence_misfit(model: CharLstm | SentLstm, shape: DataShape) -> str | None:
-    if isinstance(model, CharLstm) and (not shape.symbols or shape.embedding):
-        return "char_lstm requires sequences of characters, e.g. shakespeare"
-    if isinstance(model, SentLstm) and not shape.embedding:
-        return "sent_lstm requires sequences of words with fixed vectors, e.g. sent140"
-    return None
-
-
-def parameters(model: AnyModel, shape: DataShape) -> int:
-    """Number of parameters D of a model that fits the data."""
-    features, classes = shape.features, shape.outputs
-    match model:
-        case Linear() | Logistic():
-            return _dense(prod(features), classes)
-        case Mlp(hidden=hidden):
-            return _dense(prod(features), *hidden, classes)
-        case Imported():
-            return model.parameters
-        case CharLstm():
-            return (
-                shape.symbols * model.embedding
-                + _lstm(model.embedding, model.hidden, model.layers)
-                + _dense(model.hidden, classes)
-            )
-        case SentLstm():
-            return _lstm(shape.embedding, model.hidden, model.layers) + _dense(model.hidden, model.dense, 1)
-        case _:
-            return _convolutional(model, features, classes)
-
-
-def widths(model: Cnn) -> tuple[int, ...]:
-    """Widths of the hidden dense layers."""
-    return model.hidden if isinstance(model.hidden, tuple) else (model.hidden,)
-
-
-def _convolutional(model: Convolutional, features: tuple[int, ...], classes: int) -> int:
-    channels, height, width = features
-    match model:
-        case Cnn(channels=maps):
-            norms = 2 * sum(maps) if model.norm == "group" else 0
-            convolutions = _biased_convolutions(5, channels, *maps)
-            return (
-                convolutions
-                + norms
-                + _dense(maps[-1] * (height // 4) * (width // 4), *widths(model), classes)
-            )
-        case FedawareCnn():
-            flat = FEDAWARE_CHANNELS[-1] * _unpadded(height) * _unpadded(width)
-            return _biased_convolutions(3, channels, *FEDAWARE_CHANNELS) + _dense(flat, 64, classes)
-        case Vgg11():
-            convolutions = _biased_convolutions(
-                3, channels, *(maps for group in VGG11_CHANNELS for maps in group)
-            )
-            return convolutions + _dense(512 * (height // 32) * (width // 32), 512, 512, classes)
-        case Resnet18():
-            return _resnet18(channels) + _dense(RESNET18_CHANNELS[-1], classes)
-
-
-def _unpadded(side: int) -> int:
-    """Height or width of an image after the convolutions of FedAWARE's CNN."""
-    return ((side - 2) // 2 - 2) // 2 - 2
-
-
-def _resnet18(channels: int) -> int:
-    """Convolutions without bias, each with the scale and shift of its norm.
-
-    A 1 x 1 shortcut where the channels change.
-    """
-    total = 9 * channels * 64 + 2 * 64
-    for fan_in, fan_out in pairwise((64, *RESNET18_CHANNELS)):
-        total += 9 * fan_out * (fan_in + 3 * fan_out) + 4 * 2 * fan_out
-        total += (fan_in + 2) * fan_out if fan_in != fan_out else 0
-    return total
-
-
-def _biased_convolutions(side: int, *channels: int) -> int:
-    return sum((side * side * fan_in + 1) * fan_out for fan_in, fan_out in pairwise(channels))
-
-
-def _lstm(fan_in: int, hidden: int, layers: int) -> int:
-    """Four gates per layer, each with input weights, recurrent weights and, as PyTorch has it, two
-    biases.
-    """
-    return 4 * hidden * (layers * (hidden + 2) + fan_in + (layers - 1) * hidden)
-
-
-def _dense(*layers: int) -> int:
-    return sum(fan_in * fan_out + fan_out for fan_in, fan_out in pairwise(layers))
-
-
-_SHAPES = {
-    "digits": DataShape((1, 8, 8), 10, 1_437),
-    "mnist": DataShape((1, 28, 28), 10, 60_000),
-    "fashion_mnist": DataShape((1, 28, 28), 10, 60_000),
-    "cifar10": DataShape((3, 32, 32), 10, 50_000),
-    # What files of LEAF hold is known only once they are read: as many samples as in FedProx, Table
-    # 1.
-    "femnist": DataShape((1, 28, 28), 62, 18_345),
-    "shakespeare": DataShape((80,), 80, 517_106, symbols=80),
-    "sent140": DataShape((25,), 2, 40_783, symbols=30_000, embedding=300),
-}
-_EMNIST = {
-    "balanced": (47, 112_800),
-    "byclass": (62, 697_932),
-    "bymerge": (47, 697_932),
-    "digits": (10, 240_000),
-    "letters": (26, 124_800),
-    "mnist": (10, 60_000),
-}
-SYNTHETIC_FEATURES, SYNTHETIC_CLASSES = 60, 10
-_SYNTHETIC_MEAN_SAMPLES = 408
-"""50 + E[lognormal(4, 2)], the part held for training: for estimates only."""
-
-
-def data_shape(dataset: AnyDataset) -> DataShape:
-    """Shape of one sample, number of classes and, where it is known beforehand, of training
-    samples; else what to expect.
-    """
-    if isinstance(dataset, Synthetic):
-        return DataShape((SYNTHETIC_FEATURES,), SYNTHETIC_CLASSES, _SYNTHETIC_MEAN_SAMPLES * dataset.clients)
-    if isinstance(dataset, Emnist):
-        return DataShape((1, 28, 28), *_EMNIST[dataset.split])
-    if isinstance(dataset, Femnist) and dataset.classes != "all":
-        return _SHAPES["femnist"]._replace(classes=10)
-    if isinstance(dataset, Uploaded):
-        return DataShape(dataset.known.features, dataset.known.classes, dataset.known.train_samples)
-    if isinstance(dataset, ExactProblem):
-        return DataShape((dataset.dim,), 0, population(Problem(dataset=dataset)))
-    return _SHAPES[dataset.kind]
+    """Reason why `model` cannot be trained on data of `shape`; None if it can."""
+    if shape.symbols and not model.reads_symbols:
+        fitting = " or ".join(kind_of(member) for member in MODELS if member.takes_symbols(shape))
+        return f"{model.kind} requires numeric features, but these data are symbols: use {fitting}"
+    return model.misfit(shape)
 
 
 def population(problem: Problem) -> int:
     """Number of clients N."""
-    if problem.partition is not None:
-        return problem.partition.clients
-    dataset = problem.dataset
-    if isinstance(dataset, Synthetic):
-        return dataset.clients
-    if isinstance(dataset, Uploaded):
-        assert dataset.known.clients is not None
-        return dataset.known.clients
-    assert isinstance(dataset, ExactProblem)
-    if dataset.clients:
-        return len(dataset.clients)
-    assert dataset.generate is not None
-    return dataset.generate.clients
+    return problem.partition.clients if problem.partition is not None else client_count(problem.dataset)
 
 
 def dimension(problem: Problem) -> int:
@@ -232,4 +25,4 @@ def dimension(problem: Problem) -> int:
     if isinstance(problem.dataset, ExactProblem):
         return problem.dataset.dim
     assert problem.model is not None
-    return parameters(problem.model, data_shape(problem.dataset))
+    return problem.model.parameter_count(data_shape(problem.dataset))

@@ -8,8 +8,14 @@ from itertools import groupby
 from math import erfc, hypot, inf, isfinite, sqrt
 from typing import Any, NamedTuple
 
-from fedcore.statistics import students_t
-from fedcore.statistics.summary import CONFIDENCE, Estimate, estimate, moments
+from fedcore.statistics.summary import (
+    CONFIDENCE,
+    MeanInterval,
+    estimate,
+    moments,
+    students_quantile,
+    students_tail,
+)
 
 LEVEL = round(1 - CONFIDENCE, 9)
 """Where the corrected p-value of a test is below it, chance is taken to be ruled out."""
@@ -47,7 +53,7 @@ class Conclusion(StrEnum):
 class ArmComparison(NamedTuple):
     """An arm compared with the baseline; the tests are two-sided."""
 
-    difference: Estimate
+    difference: MeanInterval
     p: float | None
     """Of the paired t-test; None of fewer than LEAST_PAIRS pairs, or where all differences are the
     same.
@@ -92,7 +98,7 @@ def compare(
 class Welch(NamedTuple):
     """Two independent samples side by side."""
 
-    difference: Estimate
+    difference: MeanInterval
     """Of their means; `n` is the smaller sample's, `std` that of the difference of one value of
     each.
     """
@@ -110,22 +116,22 @@ def welch(values: Sequence[float], others: Sequence[float]) -> Welch | None:
     (mean, std), (other, spread), n = moments(values), moments(others), min(len(values), len(others))
     apart = mean - other
     if std is None or spread is None:
-        return Welch(Estimate(n, apart, None, None, None), None)
+        return Welch(MeanInterval(n, apart, None, None, None), None)
     errors = std**2 / len(values), spread**2 / len(others)
     error, scale = sqrt(sum(errors)), max(map(abs, [*values, *others]))
     if error <= ROUNDING * scale:
-        return Welch(Estimate(n, apart, hypot(std, spread), apart, apart), None)
+        return Welch(MeanInterval(n, apart, hypot(std, spread), apart, apart), None)
     freedom = int(
         sum(errors) ** 2 / (errors[0] ** 2 / (len(values) - 1) + errors[1] ** 2 / (len(others) - 1))
         + ROUNDING
     )
-    reach = students_t.two_sided_quantile(CONFIDENCE, freedom) * error
+    reach = students_quantile(freedom) * error
     p = (
-        students_t.two_sided_tail(apart / error, freedom)
+        students_tail(apart / error, freedom)
         if n >= LEAST_PAIRS and apart
         else (1.0 if n >= LEAST_PAIRS else None)
     )
-    return Welch(Estimate(n, apart, hypot(std, spread), apart - reach, apart + reach), p)
+    return Welch(MeanInterval(n, apart, hypot(std, spread), apart - reach, apart + reach), p)
 
 
 def paired_t(pairs: Pairs) -> float | None:
@@ -135,7 +141,7 @@ def paired_t(pairs: Pairs) -> float | None:
     if not _testable(pairs):
         return None
     mean, std = moments([value - other for value, other in pairs])
-    return None if std is None else students_t.two_sided_tail(mean / std * sqrt(len(pairs)), len(pairs) - 1)
+    return None if std is None else students_tail(mean / std * sqrt(len(pairs)), len(pairs) - 1)
 
 
 def signed_rank(pairs: Pairs) -> float | None:
@@ -143,7 +149,8 @@ def signed_rank(pairs: Pairs) -> float | None:
 
     Differences of zero are left out; those that are equal but for rounding share the mean of their
     ranks. W is the sum of the ranks of those above zero, and p the chance of a W as far from its
-    mean, were every sign the toss of a coin.
+    mean, were every sign the toss of a coin. `scipy.stats.wilcoxon` is exact only without ties
+    (1.17), and ties are common among accuracies.
     """
     if not _testable(pairs):
         return None
@@ -194,7 +201,9 @@ def _beside(
     )
 
 
-def _verdict(difference: Estimate, adjusted: float | None, better: Callable[..., Any] | None) -> Conclusion:
+def _verdict(
+    difference: MeanInterval, adjusted: float | None, better: Callable[..., Any] | None
+) -> Conclusion:
     if difference.n < LEAST_PAIRS:
         return Conclusion.TOO_FEW_SEEDS
     if adjusted is None:

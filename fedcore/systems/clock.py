@@ -1,32 +1,199 @@
-"""The simulated clock: how long a round takes, and who is on time."""
+"""The simulated clock: speed of devices, duration of a round, and the deadline.
+
+Blocks `systems.devices` and `systems.deadline`.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from fedcore.data.plan import Work
-from fedcore.data.random import generator
-from fedcore.spec.systems import (
-    AnyRate,
-    ConstantRate,
-    Deadline,
-    Devices,
-    LogNormalRate,
-    PerClientRate,
-    UniformRate,
-)
+from fedcore.block import MAX_CLIENTS, Block, NonNegative, union_of
+from fedcore.errors import SpecificationError
+from fedcore.lazy import LazyModule
+from fedcore.systems.work import Work
 
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    from fedcore import random
+
+    Floats = NDArray[np.float64]
+    Ids = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+else:
+    np = LazyModule("numpy")
+    random = LazyModule("fedcore.random")
+
+Rate = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 TOLERANCE = 1e-9
 """Share of a deadline by which a client may be late: sums of decimal times are off by rounding, as
 0.1 s * 3 is more than 0.3 s.
 """
+
+
+class DeviceRate(Block):
+    """A figure of each client's device."""
+
+    if TYPE_CHECKING:
+        kind: str
+
+    def figures(self, purpose: str, clients: Ids, seed: int) -> Floats:
+        """[M] the figures of `clients` [M]."""
+        raise NotImplementedError
+
+    def check(self, clients: int, pointer: str) -> None:
+        """Raise SpecificationError if the block does not fit N = `clients`."""
+
+
+class ConstantRate(DeviceRate):
+    """The same for every client."""
+
+    example = {"value": 0.05}
+
+    kind: Literal["constant"]
+    value: Rate
+    """The value."""
+
+    def figures(self, purpose: str, clients: Ids, seed: int) -> Floats:
+        return np.full(len(clients), self.value)
+
+
+class PerClientRate(DeviceRate):
+    """One value per client."""
+
+    example = {"values": [10.0, 5.0]}
+
+    kind: Literal["per_client"]
+    values: Annotated[tuple[Rate, ...], Field(fail_fast=True, min_length=1, max_length=MAX_CLIENTS)]
+    """Values by client id."""
+
+    def figures(self, purpose: str, clients: Ids, seed: int) -> Floats:
+        return np.array([self.values[client] for client in clients], np.float64)
+
+    def check(self, clients: int, pointer: str) -> None:
+        if len(self.values) != clients:
+            raise SpecificationError(
+                f"{pointer}/values",
+                f"must have one value for each of the {clients} clients, not {len(self.values)}",
+            )
+
+
+class _DrawnRate(DeviceRate):
+    def draw(self, rng: Generator) -> float:
+        """Draw the figure of one client."""
+        raise NotImplementedError
+
+    def figures(self, purpose: str, clients: Ids, seed: int) -> Floats:
+        return np.array([_drawn(self, purpose, seed, int(client)) for client in clients], np.float64)
+
+
+class UniformRate(_DrawnRate):
+    """Drawn once per client, uniformly between low and high."""
+
+    example = {"low": 1000000.0, "high": 10000000.0}
+
+    kind: Literal["uniform"]
+    low: Rate
+    """Lower bound."""
+    high: Rate
+    """Upper bound."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low:g}) must not exceed high ({self.high:g})")
+        return self
+
+    def draw(self, rng: Generator) -> float:
+        return float(rng.uniform(self.low, self.high))
+
+
+class LogNormalRate(_DrawnRate):
+    """Drawn once per client as median exp(sigma z) with standard normal z: a few clients are many
+    times slower than most.
+    """
+
+    example = {"median": 20.0, "sigma": 1.0}
+
+    kind: Literal["log_normal"]
+    median: Rate
+    """Median value."""
+    sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+    """Standard deviation of the logarithm."""
+
+    def draw(self, rng: Generator) -> float:
+        return float(self.median * np.exp(self.sigma * rng.standard_normal()))
+
+
+# A client has the same device in every round: making its generator costs more than remembering the
+# figure.
+@lru_cache(maxsize=100_000)
+def _drawn(rate: _DrawnRate, purpose: str, seed: int, client: int) -> float:
+    return rate.draw(random.generator(seed, f"device {purpose}", client=client))
+
+
+RATES: tuple[type[DeviceRate], ...] = (ConstantRate, PerClientRate, UniformRate, LogNormalRate)
+
+if TYPE_CHECKING:
+    AnyRate = DeviceRate
+else:
+    AnyRate = union_of(RATES)
+
+
+class Devices(Block):
+    """Speed and network of each client's device, constant over rounds.
+
+    Random draws depend only on the seed and the client id.
+
+    A round takes client i, with tau_i local steps,
+
+        latency_i + bytes down / download_i + tau_i / steps_per_second_i + latency_i + bytes up /
+        upload_i
+
+    simulated seconds; omitted fields take no time. If a round begins with an exchange of gradients
+    (FedLin, FedSVRG), their bytes and both latencies are added. Results then include
+    `simulated_seconds`, the sum over the rounds so far.
+    """
+
+    steps_per_second: AnyRate | None = None
+    """Local steps per second."""
+    download_bytes_per_second: AnyRate | None = None
+    """Bytes per second from the server to the client."""
+    upload_bytes_per_second: AnyRate | None = None
+    """Bytes per second from the client to the server."""
+    latency_seconds: AnyRate | None = None
+    """Seconds before the first byte, in each direction."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not any(getattr(self, field) for field in type(self).model_fields):
+            raise ValueError(f"give at least one of {', '.join(type(self).model_fields)}")
+        return self
+
+    def check(self, clients: int) -> None:
+        """Raise SpecificationError if a rate does not fit N = `clients`."""
+        for field in type(self).model_fields:
+            rate = getattr(self, field)
+            if rate is not None:
+                rate.check(clients, f"/systems/devices/{field}")
+
+
+class Deadline(Block):
+    """Time limit of a round. A round ends earlier once all selected clients have responded."""
+
+    seconds: Annotated[NonNegative, Field(gt=0)]
+    """Simulated seconds from the start of a round."""
+    policy: Literal["drop", "accept_partial"]
+    """`drop` discards late clients. With `accept_partial`, clients stop after the last local step
+    that meets the deadline; clients that cannot complete a single step are discarded.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +228,9 @@ def device_speed(
     `messages` [M] both ways.
     """
     latency, download, upload, speed = (
-        _rates(getattr(devices, field), field, clients, seed, absent)
+        np.full(len(clients), absent)
+        if getattr(devices, field) is None
+        else getattr(devices, field).figures(field, clients, seed)
         for field, absent in (
             ("latency_seconds", 0.0),
             ("download_bytes_per_second", np.inf),
@@ -106,26 +275,3 @@ def _fitting(deadline: Deadline, pace: DeviceSpeed, steps: Ids) -> Ids:
     left = deadline.seconds * (1 + TOLERANCE) - pace.sending
     most = np.multiply(left, pace.speed, out=np.full(len(left), np.inf), where=np.isfinite(pace.speed))
     return np.where(left < 0, 0, np.minimum(np.floor(most), steps)).astype(np.int64)
-
-
-def _rates(rate: AnyRate | None, purpose: str, clients: Ids, seed: int, absent: float) -> Floats:
-    """[M] the figures of `clients` [M]."""
-    match rate:
-        case None:
-            return np.full(len(clients), absent)
-        case ConstantRate(value=value):
-            return np.full(len(clients), value)
-        case PerClientRate(values=values):
-            return np.array([values[client] for client in clients], np.float64)
-        case _:
-            return np.array([_drawn(rate, purpose, seed, int(client)) for client in clients], np.float64)
-
-
-# A client has the same device in every round: making its generator costs more than remembering the
-# figure.
-@lru_cache(maxsize=100_000)
-def _drawn(rate: UniformRate | LogNormalRate, purpose: str, seed: int, client: int) -> float:
-    lot = generator(seed, f"device {purpose}", client=client)
-    if isinstance(rate, UniformRate):
-        return float(lot.uniform(rate.low, rate.high))
-    return float(rate.median * np.exp(rate.sigma * lot.standard_normal()))

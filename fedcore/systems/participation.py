@@ -1,32 +1,399 @@
-"""Participation schemes: which clients take part in a round, how often each was drawn, and what
-each weighs.
+"""Participation schemes: the clients of a round, how often each was drawn, and their weights.
+
+Block `participation`.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from fedcore.data.random import generator
-from fedcore.spec.participation import (
-    AnyParticipation,
-    Bernoulli,
-    ByShare,
-    Full,
-    Trace,
-    Uniform,
-    Weighting,
-    WithoutReplacement,
-    WithReplacement,
+from fedcore.block import MAX_CLIENTS, Block, Fraction, union_of
+from fedcore.errors import SpecificationError
+from fedcore.lazy import LazyModule
+from fedcore.systems.availability import (
+    SKIP_COST,
+    ClientId,
+    Probabilities,
+    Probability,
+    Reachable,
+    check_ids,
+    check_probability,
+    each_probability,
+    expected_count,
+    probabilities,
 )
-from fedcore.spec.systems import Stragglers
-from fedcore.systems.availability import SKIP_COST, Probabilities, Reachable, probabilities
-from fedcore.systems.work import least_cohort
+from fedcore.systems.work import Stragglers, least_cohort
 
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    from fedcore import random
+
+    Floats = NDArray[np.float64]
+    Ids = NDArray[np.int64]
+else:
+    np = LazyModule("numpy")
+    random = LazyModule("fedcore.random")
+
+Weighting = Literal["samples", "uniform", "unbiased", "original"]
+
+
+class Participation(Block):
+    """Selection of the clients of each round, and their weights."""
+
+    everyone: ClassVar[bool] = False
+    """True if all clients take part in every round."""
+    own_weighting: ClassVar[Weighting] = "samples"
+    """Weighting, unless the specification or the algorithm says otherwise."""
+    draws_by_share: ClassVar[bool] = False
+    """True if clients are drawn with probability p_i, so that weights p_i would count it twice."""
+
+    if TYPE_CHECKING:
+        kind: str
+    weighting: Weighting | None = None
+    """`samples`: n_i renormalised over the cohort; `uniform`: equal; `unbiased`: divided by the
+    expected number of times client i is drawn, so that the weighted update is unbiased for sum_i
+    p_i Delta_i; `original`: p_i without renormalisation, as if all other clients had stayed at x, x
+    <- sum_S p_i y_i + sum_not_S p_i x (the baseline scheme of Li et al.). Default: that of the
+    algorithm, else that of the scheme.
+    """
+
+    @property
+    def scales_model(self) -> bool:
+        """True if x is scaled by the sum of the weights, because models are averaged."""
+        return False
+
+    @property
+    def transforms_objective(self) -> bool:
+        """True if client i trains on p_i N F_i."""
+        return False
+
+    @property
+    def loses_cohorts(self) -> bool:
+        """True if the probability that all clients of a cohort are dropped as stragglers has no
+        closed form in general.
+        """
+        return False
+
+    def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
+        """The clients drawn in a round, counted from 1, with repetitions, given p [N]."""
+        raise NotImplementedError
+
+    def expected_draws(self, share: Floats, clients: Ids) -> Floats:
+        """[M] how often each of `clients` [M] is drawn in a round, in expectation."""
+        return np.ones(len(clients))
+
+    def chance_to_keep_any(self, share: Floats, clients: Ids, least: int) -> Floats | float:
+        """[M] the chance that a cohort in which a client is has at least `least` clients, so that
+        stragglers do not take all of them; 1 if its size is fixed.
+
+        The number of clients is 1 + Binomial(N - 1, q) for one probability q. For m = 2 it is the
+        chance that another client is drawn: 1 - prod_(j != i) (1 - q_j), or 1 - p_i^(K - 1) of K
+        draws by share.
+        """
+        return 1.0
+
+    def unknown_probability(self) -> str | None:
+        """Reason why inclusion probabilities are not known; None if they are."""
+        return None
+
+    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
+        """Expected number of distinct clients of a round, if `reachable` of N = `clients` can be
+        reached.
+        """
+        raise NotImplementedError
+
+    def odds(self, clients: int) -> Iterable[float] | None:
+        """Probability of each client to take part in any round; None if it depends on others."""
+        return None
+
+    def listed(self, rounds: int) -> list[set[int]] | None:
+        """The clients of each round; None if they are drawn."""
+        return None
+
+    def check(self, clients: int, rounds: int) -> None:
+        """Raise SpecificationError if the block does not fit N = `clients` and `rounds`."""
+
+
+class Full(Participation):
+    """Every client in every round; weights p_i."""
+
+    everyone = True
+
+    kind: Literal["full"]
+
+    def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
+        return np.arange(len(share)) if reachable is None else reachable.all()
+
+    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
+        return reachable
+
+    def odds(self, clients: int) -> Iterable[float] | None:
+        return repeat(1.0, clients)
+
+
+class _Sampled(Participation):
+    clients_per_round: Annotated[int, Field(ge=1, le=MAX_CLIENTS)] | None = None
+    """K, the clients drawn each round."""
+    fraction: Fraction | None = None
+    """K as a fraction of all clients, rounded, at least one; alternative to `clients_per_round`."""
+
+    @model_validator(mode="after")
+    def _one_count(self) -> Self:
+        if (self.clients_per_round is None) == (self.fraction is None):
+            raise ValueError("give either `clients_per_round` or `fraction`")
+        return self
+
+    def cohort_size(self, population: int) -> int:
+        """K for a population of N clients."""
+        if self.clients_per_round is not None:
+            return self.clients_per_round
+        assert self.fraction is not None
+        return max(1, round(self.fraction * population))
+
+    def sample(self, share: Floats, among: Ids | None, size: int, rng: Generator) -> Ids:
+        """Draw `size` clients of `among`, or of all, in random order."""
+        raise NotImplementedError
+
+    def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
+        """`sample` among the clients that can be reached.
+
+        Of clients drawn from all, in whatever order, the first that can be reached are a draw from
+        all that can. Whether there are enough of them says nothing about who they are; if there
+        are not, all who can be reached are drawn from anew.
+        """
+        size = self.cohort_size(len(share))
+        if reachable is None:
+            return self.sample(share, None, size, rng)
+        tries = reachable.oversample_size(size)
+        if tries is not None:
+            found = _among(reachable, self.sample(share, None, tries, rng))
+            if len(found) >= size:
+                return found[:size]
+        return self.sample(share, reachable.all(), size, rng)
+
+    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
+        return min(self.cohort_size(clients), reachable)
+
+    def check(self, clients: int, rounds: int) -> None:
+        size = self.cohort_size(clients)
+        if size > clients:
+            raise SpecificationError(
+                "/participation/clients_per_round",
+                f"{size} clients cannot be drawn from {clients} without replacement; use at most {clients}",
+            )
+
+
+class Uniform(_Sampled):
+    """Uniformly without replacement, weights n_i renormalised over the cohort (McMahan et al.;
+    FedProx's experiments).
+    """
+
+    example = {"clients_per_round": 10}
+
+    kind: Literal["uniform"]
+
+    def sample(self, share: Floats, among: Ids | None, size: int, rng: Generator) -> Ids:
+        return _uniform(len(share), among, size, rng)
+
+    def expected_draws(self, share: Floats, clients: Ids) -> Floats:
+        return np.full(len(clients), self.cohort_size(len(share)) / len(share))
+
+
+class WithReplacement(_Sampled):
+    """S1 of Li et al.: K draws with replacement with probability p_i, each draw weighing 1/K."""
+
+    own_weighting = "uniform"
+    draws_by_share = True
+    example = {"clients_per_round": 10}
+
+    kind: Literal["with_replacement"]
+
+    def sample(self, share: Floats, among: Ids | None, size: int, rng: Generator) -> Ids:
+        ends = _ends_of(_Shares(share)) if among is None else _ends(share[among])
+        drawn: Ids = ends.searchsorted(rng.random(size if len(ends) else 0), side="right")
+        return drawn if among is None else among[drawn]
+
+    def expected_draws(self, share: Floats, clients: Ids) -> Floats:
+        expected: Floats = self.cohort_size(len(share)) * share[clients]
+        return expected
+
+    def chance_to_keep_any(self, share: Floats, clients: Ids, least: int) -> Floats | float:
+        alone: Floats = share[clients] ** (self.cohort_size(len(share)) - 1)
+        return 1 - alone
+
+    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
+        return reachable * (1 - (1 - 1 / max(reachable, 1)) ** self.cohort_size(clients))
+
+    def check(self, clients: int, rounds: int) -> None:
+        """Any number of draws is possible."""
+
+    @property
+    def loses_cohorts(self) -> bool:
+        return True
+
+
+class ByShare(_Sampled):
+    """K different clients, one after another with probability p_i among those left, each weighing
+    1/K (FedProx, Algorithm 2).
+    """
+
+    own_weighting = "uniform"
+    draws_by_share = True
+    example = {"clients_per_round": 10}
+
+    kind: Literal["by_share"]
+
+    def sample(self, share: Floats, among: Ids | None, size: int, rng: Generator) -> Ids:
+        clients = np.flatnonzero(share) if among is None else among[share[among] > 0]
+        if not len(clients):
+            return clients
+        return rng.choice(clients, min(size, len(clients)), replace=False, p=_normalised(share[clients]))
+
+    def unknown_probability(self) -> str | None:
+        return (
+            "the inclusion probabilities of by_share have no closed form; use `uniform`, or"
+            " `with_replacement`, which is unbiased"
+        )
+
+
+class WithoutReplacement(_Sampled):
+    """S2 of Li et al.: K clients uniformly without replacement, x <- (N/K) sum_S p_i y_i.
+
+    The weights sum to one only when all p_i are equal; otherwise the iterate itself is scaled, as
+    printed. `weighting: unbiased` adds the weighted changes to x instead; `transformed` makes all
+    p_i equal.
+    """
+
+    own_weighting = "unbiased"
+    example = {"weighting": "unbiased", "fraction": 0.2}
+
+    kind: Literal["without_replacement"]
+    transformed: bool = False
+    """Scheme II for unbalanced p_i (Li et al., Section 3.3): client i trains on F~_i = p_i N F_i,
+    and all have equal weight. The objective stays sum_i p_i F_i; a client's smoothness grows with
+    p_i N, so step sizes must fall.
+    """
+
+    @property
+    def scales_model(self) -> bool:
+        return self.weighting is None
+
+    @property
+    def transforms_objective(self) -> bool:
+        return self.transformed
+
+    def sample(self, share: Floats, among: Ids | None, size: int, rng: Generator) -> Ids:
+        return _uniform(len(share), among, size, rng)
+
+    def expected_draws(self, share: Floats, clients: Ids) -> Floats:
+        return np.full(len(clients), self.cohort_size(len(share)) / len(share))
+
+
+class Bernoulli(Participation):
+    """Each client is selected independently with its probability, as in FedDyn's code.
+
+    A cohort can have any size, including zero.
+    """
+
+    example = {"probability": 0.2}
+
+    kind: Literal["bernoulli"]
+    probability: Probability
+    """One probability for all clients, or one per client by client id."""
+
+    @property
+    def loses_cohorts(self) -> bool:
+        return isinstance(self.probability, tuple)
+
+    def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
+        if isinstance(self.probability, tuple):
+            return _among(reachable, _by_chance(probabilities(self.probability), rng))
+        # A random number of clients, and any so many of them: no draw for those who stay away.
+        size = rng.binomial(len(share), self.probability)
+        return _among(reachable, rng.choice(len(share), size, replace=False))
+
+    def expected_draws(self, share: Floats, clients: Ids) -> Floats:
+        return np.broadcast_to(probabilities(self.probability).each, len(share))[clients]
+
+    def chance_to_keep_any(self, share: Floats, clients: Ids, least: int) -> Floats | float:
+        if isinstance(self.probability, float):
+            from scipy.special import bdtrc
+
+            return float(bdtrc(least - 2, len(share) - 1, self.probability))
+        absent = 1 - probabilities(self.probability).each
+        certain, others = absent == 0, float(np.prod(absent[absent > 0]))
+        nobody_else = np.where(
+            certain.sum() > certain[clients], 0.0, others / np.where(certain, 1.0, absent)[clients]
+        )
+        return np.asarray(1 - nobody_else)
+
+    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
+        return expected_count(self.probability, clients) * reachable / clients
+
+    def odds(self, clients: int) -> Iterable[float] | None:
+        return each_probability(self.probability, clients)
+
+    def check(self, clients: int, rounds: int) -> None:
+        check_probability(self.probability, "/participation", clients)
+
+
+class Trace(Participation):
+    """Given cohorts for every round; a client listed twice counts as drawn twice."""
+
+    example = {"rounds": [[0, 1], [1, 1]]}
+
+    kind: Literal["trace"]
+    rounds: Annotated[
+        tuple[Annotated[tuple[ClientId, ...], Field(fail_fast=True)], ...],
+        Field(fail_fast=True, min_length=1, max_length=100_000),
+    ]
+    """A list of client ids per round."""
+
+    def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
+        return _among(reachable, np.array(self.rounds[round - 1], np.int64))
+
+    def unknown_probability(self) -> str | None:
+        return "a trace has no sampling probabilities; use `samples` or `uniform`"
+
+    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
+        return fmean(len(set(row)) for row in self.rounds[:rounds]) * reachable / clients
+
+    def listed(self, rounds: int) -> list[set[int]] | None:
+        return list(map(set, self.rounds[:rounds]))
+
+    def check(self, clients: int, rounds: int) -> None:
+        if len(self.rounds) < rounds:
+            raise SpecificationError(
+                "/participation/rounds",
+                f"must have a row for each of the {rounds} rounds, not {len(self.rounds)}",
+            )
+        check_ids(self.rounds, clients, "/participation/rounds")
+
+
+PARTICIPATIONS: tuple[type[Participation], ...] = (
+    Full,
+    Uniform,
+    WithReplacement,
+    ByShare,
+    WithoutReplacement,
+    Bernoulli,
+    Trace,
+)
+
+if TYPE_CHECKING:
+    AnyParticipation = Participation
+else:
+    AnyParticipation = union_of(PARTICIPATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +403,12 @@ class Drawn:
     clients: Ids
     times: Ids
 
-    def __getitem__(self, kept: NDArray[np.bool_]) -> "Drawn":
+    def __getitem__(self, kept: NDArray[np.bool_]) -> Drawn:
         return Drawn(self.clients[kept], self.times[kept])
 
 
 def draw(
-    scheme: AnyParticipation, share: Floats, seed: int, round: int, reachable: Reachable | None = None
+    scheme: Participation, share: Floats, seed: int, round: int, reachable: Reachable | None = None
 ) -> Drawn:
     """The clients of one round (counted from 1) out of those `reachable`, None meaning all.
 
@@ -52,96 +419,91 @@ def draw(
     drawn `by_share`.
     """
     clients, times = np.unique(
-        _draws(scheme, share, reachable, generator(seed, "cohort", round), round), return_counts=True
+        scheme.draw(share, reachable, random.generator(seed, "cohort", round), round), return_counts=True
     )
     return Drawn(clients.astype(np.int64), times.astype(np.int64))
 
 
-def _draws(
-    scheme: AnyParticipation, share: Floats, reachable: Reachable | None, lot: np.random.Generator, round: int
-) -> Ids:
-    population = len(share)
-    match scheme:
-        case Full():
-            return np.arange(population) if reachable is None else reachable.all()
-        case Trace():
-            return _among(reachable, np.array(scheme.rounds[round - 1], np.int64))
-        case Bernoulli(probability=float(probability)):
-            # As many as there would be, and any so many of them: no lot for those who stay away.
-            return _among(
-                reachable, lot.choice(population, lot.binomial(population, probability), replace=False)
-            )
-        case Bernoulli():
-            return _among(reachable, _by_chance(probabilities(scheme.probability), lot))
-        case WithReplacement() | ByShare():
-            sample = _distinct if isinstance(scheme, ByShare) else _weighted
-            return _sampled(
-                lambda among, size: sample(share, among, size, lot), reachable, scheme.cohort_size(population)
-            )
-        case Uniform() | WithoutReplacement():
-            return _sampled(
-                lambda among, size: _uniform(population, among, size, lot),
-                reachable,
-                scheme.cohort_size(population),
-            )
+def weights(
+    scheme: Participation,
+    arrived: Drawn,
+    share: Floats,
+    preferred: Weighting | None,
+    cohort: int | None = None,
+    stragglers: Stragglers | None = None,
+) -> Floats:
+    """Aggregation weights [M] of the clients that reach the server, out of a `cohort` of that many
+    clients (None: all arrived).
+
+    The specification's `weighting` comes first, then the algorithm's `preferred`, then the scheme's
+    own: p_i renormalised (full, uniform, trace), 1/K a draw (S1, by share), (N/K) p_i (S2). With
+    `unbiased` the expectation of sum_i w_i Delta_i over cohorts, and over which of their clients
+    are dropped as `stragglers`, is sum_i p_i Delta_i.
+    """
+    if not len(arrived.clients):
+        return np.zeros(0)
+    held: Floats = share[arrived.clients]
+    times = arrived.times
+    match scheme.weighting or preferred or scheme.own_weighting:
+        case "samples":
+            return _normalised(held * times)
+        case "uniform":
+            return _normalised(times.astype(np.float64))
+        case "original":
+            return held * times
+        case "unbiased":
+            # Stragglers are any of the cohort alike, so each drawn client arrives with this chance,
+            # unless all are dropped.
+            arrives = 1.0 if cohort is None else len(times) / cohort
+            kept = _chance_to_keep_any(scheme, share, arrived.clients, stragglers)
+            return held * times / (scheme.expected_draws(share, arrived.clients) * arrives * kept)
+
+
+def objective_weights(scheme: Participation, share: Floats, preferred: Weighting | None) -> Floats:
+    """v [N], what each F_i counts in the objective of an algorithm whose clients count once: 1/N if
+    they weigh alike, else p_i.
+    """
+    return np.full(len(share), 1 / len(share)) if (scheme.weighting or preferred) == "uniform" else share
+
+
+def iterate_factor(scheme: Participation, cohort_weights: Floats) -> float:
+    """Factor of x before the weighted changes are added: sum_S (N/K) p_i in S2, which averages
+    models; else 1.
+    """
+    return float(cohort_weights.sum()) if scheme.scales_model else 1.0
+
+
+def _chance_to_keep_any(
+    scheme: Participation, share: Floats, clients: Ids, stragglers: Stragglers | None
+) -> Floats | float:
+    """[M] the chance that a cohort in which a client is does not lose all clients as stragglers."""
+    if stragglers is None or stragglers.policy != "drop":
+        return 1.0
+    least = least_cohort(stragglers)
+    return 1.0 if least == 1 else scheme.chance_to_keep_any(share, clients, least)
 
 
 def _among(reachable: Reachable | None, clients: Ids) -> Ids:
     return clients if reachable is None else clients[reachable.has(clients)]
 
 
-def _by_chance(chances: Probabilities, lot: np.random.Generator) -> Ids:
+def _by_chance(chances: Probabilities, rng: Generator) -> Ids:
     """Each by a chance of its own."""
     population = len(chances.each)
     if chances.most * SKIP_COST > 1:
-        return np.flatnonzero(lot.random(population) < chances.each)
+        return np.flatnonzero(rng.random(population) < chances.each)
     # Some as if all had the largest chance, and of those each by what its own is of that.
-    some = lot.choice(population, lot.binomial(population, chances.most), replace=False)
-    return some[lot.random(len(some)) * chances.most < chances.each[some]]
+    some = rng.choice(population, rng.binomial(population, chances.most), replace=False)
+    return some[rng.random(len(some)) * chances.most < chances.each[some]]
 
 
-def _sampled(sample: Callable[[Ids | None, int], Ids], reachable: Reachable | None, size: int) -> Ids:
-    """`sample` so many among those who can be reached.
-
-    Of clients drawn from everybody, in whatever order they come, the first that can be reached are
-    a draw from all that can. Whether there are enough of them says nothing about who they are;
-    where there are not, all who can be reached are drawn from anew.
-    """
-    if reachable is None:
-        return sample(None, size)
-    tries = reachable.oversample_size(size)
-    if tries is not None:
-        found = _among(reachable, sample(None, tries))
-        if len(found) >= size:
-            return found[:size]
-    return sample(reachable.all(), size)
-
-
-def _uniform(population: int, among: Ids | None, size: int, lot: np.random.Generator) -> Ids:
+def _uniform(population: int, among: Ids | None, size: int, rng: Generator) -> Ids:
     """So many without replacement, in random order; fewer where there are fewer."""
-    return lot.choice(
+    return rng.choice(
         population if among is None else among,
         min(size, population if among is None else len(among)),
         replace=False,
     )
-
-
-def _weighted(share: Floats, among: Ids | None, size: int, lot: np.random.Generator) -> Ids:
-    """So many draws with replacement by share; none where those to draw from have no share."""
-    ends = _ends_of(_Shares(share)) if among is None else _ends(share[among])
-    drawn: Ids = ends.searchsorted(lot.random(size if len(ends) else 0), side="right")
-    return drawn if among is None else among[drawn]
-
-
-def _distinct(share: Floats, among: Ids | None, size: int, lot: np.random.Generator) -> Ids:
-    """So many different ones by share, in the order in which they are drawn.
-
-    Fewer where fewer have a share.
-    """
-    clients = np.flatnonzero(share) if among is None else among[share[among] > 0]
-    if not len(clients):
-        return clients
-    return lot.choice(clients, min(size, len(clients)), replace=False, p=_normalised(share[clients]))
 
 
 class _Shares:
@@ -171,114 +533,6 @@ def _ends(shares: Floats) -> Floats:
     return ends / ends[-1:]
 
 
-def weights(
-    scheme: AnyParticipation,
-    arrived: Drawn,
-    share: Floats,
-    preferred: Weighting | None,
-    cohort: int | None = None,
-    stragglers: Stragglers | None = None,
-) -> Floats:
-    """Aggregation weights [M] of the clients that reach the server, out of a `cohort` of that many
-    clients (None: all arrived).
-
-    The specification's `weighting` comes first, then the algorithm's `preferred`, then the scheme's
-    own: p_i renormalised (full, uniform, trace), 1/K a draw (S1, by share), (N/K) p_i (S2). With
-    `unbiased` the expectation of sum_i w_i Delta_i over cohorts, and over which of their clients
-    are dropped as `stragglers`, is sum_i p_i Delta_i.
-    """
-    if not len(arrived.clients):
-        return np.zeros(0)
-    held: Floats = share[arrived.clients]
-    times = arrived.times
-    match scheme.weighting or preferred or _own_weighting(scheme):
-        case "samples":
-            return _normalised(held * times)
-        case "uniform":
-            return _normalised(times.astype(np.float64))
-        case "original":
-            return held * times
-        case "unbiased":
-            # Stragglers are any of the cohort alike, so each drawn client arrives with this chance,
-            # unless all are dropped.
-            arrives = 1.0 if cohort is None else len(times) / cohort
-            kept = _chance_to_keep_any(scheme, share, arrived.clients, stragglers)
-            return held * times / (_expected_draws(scheme, share, arrived.clients) * arrives * kept)
-
-
-def objective_weights(scheme: AnyParticipation, share: Floats, preferred: Weighting | None) -> Floats:
-    """v [N], what each F_i counts in the objective of an algorithm whose clients count once: 1/N if
-    they weigh alike, else p_i.
-    """
-    return np.full(len(share), 1 / len(share)) if (scheme.weighting or preferred) == "uniform" else share
-
-
 def _normalised(weight: Floats) -> Floats:
     total = float(weight.sum())
     return weight / total
-
-
-def _own_weighting(scheme: AnyParticipation) -> Weighting:
-    match scheme:
-        case WithReplacement() | ByShare():
-            return "uniform"
-        case WithoutReplacement():
-            return "unbiased"
-        case _:
-            return "samples"
-
-
-def _expected_draws(scheme: AnyParticipation, share: Floats, clients: Ids) -> Floats:
-    """[M] how often each of `clients` [M] is drawn in a round, in expectation."""
-    match scheme:
-        case WithReplacement():
-            expected: Floats = scheme.cohort_size(len(share)) * share[clients]
-            return expected
-        case Uniform() | WithoutReplacement():
-            return np.full(len(clients), scheme.cohort_size(len(share)) / len(share))
-        case Bernoulli():
-            return np.broadcast_to(probabilities(scheme.probability).each, len(share))[clients]
-        case _:
-            return np.ones(len(clients))
-
-
-def _chance_to_keep_any(
-    scheme: AnyParticipation, share: Floats, clients: Ids, stragglers: Stragglers | None
-) -> Floats | float:
-    """[M] the chance that a cohort in which a client is does not lose all its clients as
-    stragglers; 1 where its size is fixed.
-
-    It does if it has fewer than m clients (`least_cohort`), whose number is 1 + Binomial(N - 1, q)
-    for one probability q. For m = 2 it is the chance that nobody else is drawn: prod_(j != i) (1 -
-    q_j), or p_i^(K - 1) of K draws by share.
-    """
-    if (
-        stragglers is None
-        or stragglers.policy != "drop"
-        or not isinstance(scheme, Bernoulli | WithReplacement)
-    ):
-        return 1.0
-    least = least_cohort(stragglers)
-    if least == 1:
-        return 1.0
-    if isinstance(scheme, WithReplacement):
-        alone: Floats = share[clients] ** (scheme.cohort_size(len(share)) - 1)
-        return 1 - alone
-    if isinstance(scheme.probability, float):
-        from scipy.special import bdtrc
-
-        return float(bdtrc(least - 2, len(share) - 1, scheme.probability))
-    absent = 1 - probabilities(scheme.probability).each
-    certain, others = absent == 0, float(np.prod(absent[absent > 0]))
-    nobody_else = np.where(
-        certain.sum() > certain[clients], 0.0, others / np.where(certain, 1.0, absent)[clients]
-    )
-    return np.asarray(1 - nobody_else)
-
-
-def iterate_factor(scheme: AnyParticipation, cohort_weights: Floats) -> float:
-    """Factor of x before the weighted changes are added: sum_S (N/K) p_i in S2, which averages
-    models; else 1.
-    """
-    averages_models = isinstance(scheme, WithoutReplacement) and scheme.weighting is None
-    return float(cohort_weights.sum()) if averages_models else 1.0

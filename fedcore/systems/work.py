@@ -1,27 +1,280 @@
-"""Systems heterogeneity: how many steps, on which batch size, each client of a cohort does, and who
-straggles.
+"""Local work: how many steps with which batch size each client takes, and which clients straggle.
+
+Blocks `systems.epochs`, `systems.steps`, `systems.batch_size` and `systems.stragglers`.
 """
 
-import numpy as np
-from numpy.typing import NDArray
+from __future__ import annotations
 
-from fedcore.data.plan import Work, steps_of
-from fedcore.data.random import generator
-from fedcore.spec.local import BatchSize, LocalSolver
-from fedcore.spec.systems import (
-    AnyBatch,
-    AnyWork,
+from dataclasses import dataclass
+from math import ceil
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedcore.block import Block, NonNegative, union_of
+from fedcore.errors import SpecificationError
+from fedcore.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fedcore import random
+    from fedcore.spec.local import LocalSolver
+    from fedcore.spec.systems import Systems
+
+    Ids = NDArray[np.int64]
+else:
+    np = LazyModule("numpy")
+    random = LazyModule("fedcore.random")
+
+MAX_LOCAL_STEPS = 1_000_000
+Count = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]
+BatchSize = Count | Literal["full"]
+BATCH_SIZES = 1_000
+"""Batch sizes of a distribution of which the mean number of batches is estimated."""
+
+
+class WorkDistribution(Block):
+    """Epochs, steps or batch sizes of the clients in each round."""
+
+    if TYPE_CHECKING:
+        kind: str
+
+    def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
+        """The number of a client that holds `samples` samples, in a round counted from 1."""
+        raise NotImplementedError
+
+    def average(self) -> float:
+        """Mean over clients and rounds, for estimates."""
+        raise NotImplementedError
+
+    def mean_batches(self, samples: float) -> float:
+        """Mean number of batches in an epoch, if the distribution is of batch sizes."""
+        return ceil(samples / min(self.average(), samples))
+
+    def fixed(self, clients: int) -> list[int] | None:
+        """The number of each client, if it is the same in every round; else None."""
+        return None
+
+    def check(self, clients: int, rounds: int, pointer: str) -> None:
+        """Raise SpecificationError if the block does not fit N = `clients` and `rounds`."""
+
+
+class Constant(WorkDistribution):
+    """The same for every client in every round."""
+
+    example = {"value": 2}
+
+    kind: Literal["constant"]
+    value: Count
+    """The value."""
+
+    def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
+        return self.value
+
+    def average(self) -> float:
+        return self.value
+
+    def fixed(self, clients: int) -> list[int] | None:
+        return [self.value] * clients
+
+
+class PerClient(WorkDistribution):
+    """One number per client, the same in every round."""
+
+    example = {"values": [50, 30]}
+
+    kind: Literal["per_client"]
+    values: Annotated[tuple[Count, ...], Field(fail_fast=True, min_length=1, max_length=1_000_000)]
+    """Values by client id."""
+
+    def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
+        return self.values[client]
+
+    def average(self) -> float:
+        return fmean(self.values)
+
+    def fixed(self, clients: int) -> list[int] | None:
+        return list(self.values)
+
+    def check(self, clients: int, rounds: int, pointer: str) -> None:
+        if len(self.values) != clients:
+            raise SpecificationError(
+                f"{pointer}/values",
+                f"must have one value for each of the {clients} clients, not {len(self.values)}",
+            )
+
+
+class UniformDraw(WorkDistribution):
+    """Drawn for each client in each round, uniformly from the integers low..high, inclusive."""
+
+    example = {"low": 2, "high": 5}
+
+    kind: Literal["uniform"]
+    low: Count
+    """Lower bound."""
+    high: Count
+    """Upper bound."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low}) must not exceed high ({self.high})")
+        return self
+
+    def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
+        return int(
+            random.generator(seed, purpose, round, client).integers(self.low, self.high, endpoint=True)
+        )
+
+    def average(self) -> float:
+        return (self.low + self.high) / 2
+
+
+class UniformBatch(WorkDistribution):
+    """Drawn for each client in each round, uniformly from the integers low..high, inclusive."""
+
+    example = {"low": 10, "high": "samples"}
+
+    kind: Literal["uniform"]
+    low: Count
+    """Lower bound."""
+    high: Count | Literal["samples"]
+    """Upper bound, limited to the client's samples; `samples` is n_i itself (FedAWARE, Hybrid+)."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.high != "samples" and self.low > self.high:
+            raise ValueError(f"low ({self.low}) must not exceed high ({self.high})")
+        return self
+
+    def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
+        most = samples if self.high == "samples" else self.high
+        rng = random.generator(seed, purpose, round, client)
+        return int(rng.integers(min(self.low, most), most, endpoint=True))
+
+    def mean_batches(self, samples: float) -> float:
+        most = int(samples) if self.high == "samples" else self.high
+        sizes = range(min(self.low, most), most + 1)
+        return fmean(ceil(samples / min(size, samples)) for size in sizes[:: 1 + len(sizes) // BATCH_SIZES])
+
+
+class NormalDraw(WorkDistribution):
+    """Drawn for each client in each round from a normal distribution, rounded and clipped to
+    low..high.
+    """
+
+    example = {"mean": 16.0, "std": 4.0, "low": 4, "high": 32}
+
+    kind: Literal["normal"]
+    mean: Annotated[float, Field(gt=0, le=1e6)]
+    """Mean before rounding and clipping."""
+    std: NonNegative
+    """Standard deviation before rounding and clipping."""
+    low: Count = 1
+    """Lower bound of clipping."""
+    high: Count = 1_000_000
+    """Upper bound of clipping."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low}) must not exceed high ({self.high})")
+        return self
+
+    def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
+        value = random.generator(seed, purpose, round, client).normal(self.mean, self.std)
+        return int(np.clip(np.rint(value), self.low, self.high))
+
+    def average(self) -> float:
+        return min(max(self.mean, self.low), self.high)
+
+
+class WorkTrace(WorkDistribution):
+    """Given values, one row per round with one entry per client."""
+
+    example = {"rounds": [[5, 2], [1, 7]]}
+
+    kind: Literal["trace"]
+    rounds: Annotated[
+        tuple[Annotated[tuple[Count, ...], Field(fail_fast=True)], ...],
+        Field(fail_fast=True, min_length=1, max_length=100_000),
+    ]
+    """Values by round and client id."""
+
+    def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
+        return self.rounds[round - 1][client]
+
+    def average(self) -> float:
+        return fmean(value for row in self.rounds for value in row)
+
+    def check(self, clients: int, rounds: int, pointer: str) -> None:
+        if len(self.rounds) < rounds:
+            raise SpecificationError(
+                f"{pointer}/rounds",
+                f"must have a row for each of the {rounds} rounds, not {len(self.rounds)}",
+            )
+        wrong = next((row for row in self.rounds if len(row) != clients), None)
+        if wrong is not None:
+            raise SpecificationError(
+                f"{pointer}/rounds",
+                f"each row must have an entry for each of the {clients} clients, not {len(wrong)}",
+            )
+
+
+STEP_DISTRIBUTIONS: tuple[type[WorkDistribution], ...] = (
     Constant,
-    NormalDraw,
     PerClient,
-    Stragglers,
-    Systems,
-    UniformBatch,
     UniformDraw,
+    NormalDraw,
+    WorkTrace,
+)
+BATCH_DISTRIBUTIONS: tuple[type[WorkDistribution], ...] = (
+    Constant,
+    PerClient,
+    UniformBatch,
+    NormalDraw,
     WorkTrace,
 )
 
-Ids = NDArray[np.int64]
+if TYPE_CHECKING:
+    AnyWork = WorkDistribution
+    AnyBatch = WorkDistribution
+else:
+    AnyWork = union_of(STEP_DISTRIBUTIONS)
+    AnyBatch = union_of(BATCH_DISTRIBUTIONS)
+
+
+class Stragglers(Block):
+    """Clients that do not finish: each does a number of epochs or steps drawn from U{1..E}
+    (FedProx, Section 5.2).
+    """
+
+    fraction: Annotated[float, Field(ge=0, le=1)]
+    """Fraction of the cohort; round(K (1 - fraction)) clients finish."""
+    policy: Literal["drop", "accept_partial"]
+    """`drop` excludes stragglers from aggregation (FedAvg); `accept_partial` includes their partial
+    work (FedProx).
+    """
+    unit: Literal["epochs", "steps"] | None = None
+    """Unit of the draw: `epochs` out of E, or `steps` out of all steps of E epochs, as in FedProx
+    for E = 1 (default: the unit of the local work in `local` or `systems`).
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much a client does in a round."""
+
+    steps: int
+    batch_size: int
+
+
+def steps_of(epochs: int, samples: int, batch_size: int) -> int:
+    """epochs * ceil(n / B): the short last batch of an epoch is a step."""
+    return epochs * -(-samples // batch_size)
 
 
 def plan_work(
@@ -66,7 +319,7 @@ def _alike(local: LocalSolver, samples: Ids) -> list[Work]:
 
 def _stragglers(spec: Stragglers | None, size: int, seed: int, round: int) -> NDArray[np.bool_]:
     finishing = size if spec is None else _finishing(size, spec)
-    order = generator(seed, "stragglers", round).permutation(size)
+    order = random.generator(seed, "stragglers", round).permutation(size)
     return order >= finishing
 
 
@@ -99,7 +352,7 @@ def _work_of(
         assert systems.stragglers is not None
         if systems.stragglers.unit == "steps" and epochs is not None:
             steps, epochs = steps_of(epochs, samples, batch_size), None
-        lot = generator(seed, "straggler work", round, client)
+        lot = random.generator(seed, "straggler work", round, client)
         epochs, steps = (
             None if full is None else int(lot.integers(1, full, endpoint=True)) for full in (epochs, steps)
         )
@@ -110,37 +363,13 @@ def _work_of(
 
 
 def _batch_size(
-    fixed: BatchSize, drawn: AnyBatch | None, samples: int, seed: int, round: int, client: int
+    fixed: BatchSize, drawn: WorkDistribution | None, samples: int, seed: int, round: int, client: int
 ) -> int:
-    match drawn:
-        case None:
-            pass
-        case UniformBatch(low=low, high=high):
-            most = samples if high == "samples" else high
-            fixed = int(
-                generator(seed, "batch size", round, client).integers(min(low, most), most, endpoint=True)
-            )
-        case _:
-            fixed = _draw(drawn, "batch size", seed, round, client)
-    return samples if fixed == "full" else min(fixed, samples)
+    size = fixed if drawn is None else drawn.draw("batch size", seed, round, client, samples)
+    return samples if size == "full" else min(size, samples)
 
 
 def _amount(
-    drawn: AnyWork | None, fixed: int | None, purpose: str, seed: int, round: int, client: int
+    drawn: WorkDistribution | None, fixed: int | None, purpose: str, seed: int, round: int, client: int
 ) -> int | None:
-    return fixed if drawn is None else _draw(drawn, purpose, seed, round, client)
-
-
-def _draw(work: AnyWork, purpose: str, seed: int, round: int, client: int) -> int:
-    match work:
-        case Constant():
-            return work.value
-        case PerClient():
-            return work.values[client]
-        case WorkTrace():
-            return work.rounds[round - 1][client]
-        case UniformDraw():
-            return int(generator(seed, purpose, round, client).integers(work.low, work.high, endpoint=True))
-        case NormalDraw():
-            value = generator(seed, purpose, round, client).normal(work.mean, work.std)
-            return int(np.clip(np.rint(value), work.low, work.high))
+    return fixed if drawn is None else drawn.draw(purpose, seed, round, client, 0)

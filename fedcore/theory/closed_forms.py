@@ -15,12 +15,11 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import ServerOptimiser
 from fedcore.data import exact
+from fedcore.data.exact import ExactProblem, LeastSquares
 from fedcore.errors import NoClosedFormError
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.exact import ExactProblem, LeastSquares
 from fedcore.spec.local import ExponentialLr, InverseTimeLr, StepLr
-from fedcore.spec.participation import Full
-from fedcore.spec.systems import Constant, PerClient
+from fedcore.spec.shapes import population
 from fedcore.theory.quadratics import Quadratics, RoundMap, averaging, fedlin, normalised_averaging
 
 Floats = NDArray[np.float64]
@@ -152,7 +151,7 @@ def _of_problem(spec: ExperimentSpec) -> Iterator[str]:
 
 def _of_cohorts(spec: ExperimentSpec) -> Iterator[str]:
     systems, compression = spec.systems, spec.compression
-    if not isinstance(spec.participation, Full) or systems.availability is not None:
+    if not spec.participation.everyone or systems.availability is not None:
         yield "not all clients take part in every round"
     if systems.stragglers is not None or systems.deadline is not None:
         yield "clients may be late"
@@ -172,7 +171,7 @@ def _of_steps(spec: ExperimentSpec) -> Iterator[str]:
             )
         case ExponentialLr() | InverseTimeLr() as schedule:
             yield f"the local step size changes within a round (`{schedule.kind}`)"
-    if not isinstance(work, Constant | PerClient | None):
+    if work is not None and work.fixed(population(spec.problem)) is None:
         yield f"the number of local steps changes from round to round (`{work.kind}`)"
 
 
@@ -200,13 +199,9 @@ def _weighed(spec: ExperimentSpec, problem: Quadratics) -> Quadratics:
 
 def _tau(spec: ExperimentSpec, clients: int) -> NDArray[np.int64]:
     """[N] local steps; an epoch of full gradients is one."""
-    match spec.systems.steps or spec.systems.epochs:
-        case PerClient(values=values):
-            return np.array(values)
-        case Constant(value=value):
-            return np.full(clients, value)
-        case _:
-            return np.full(clients, spec.local.steps or spec.local.epochs)
+    work = spec.systems.steps or spec.systems.epochs
+    steps = None if work is None else work.fixed(clients)
+    return np.full(clients, spec.local.steps or spec.local.epochs) if steps is None else np.array(steps)
 
 
 def _phases(spec: ExperimentSpec) -> list[tuple[int, float]]:

@@ -10,7 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from fedcore.platform.access import Scope
-from fedcore.private import make_private_folder
+from fedcore.platform.private_files import make_private_folder
 from fedcore.settings import settings
 from fedq.cli import views
 from fedq.cli.connection import connect

@@ -11,7 +11,7 @@ import typer
 import yaml
 
 from fedcore.errors import BackupError
-from fedcore.private import make_private_folder
+from fedcore.platform.private_files import make_private_folder
 from fedcore.settings import settings
 from fedq.cli import connection, views
 from fedq.cli.connection import connect

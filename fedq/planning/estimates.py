@@ -3,26 +3,19 @@ mean number of samples.
 """
 
 from dataclasses import dataclass
-from math import ceil, exp, prod
-from statistics import fmean
+from math import ceil, prod
 
 from fedcore.core import Algorithm
+from fedcore.data.datasets import data_shape
+from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.simulation.halving import HalvingSchedule, expected
 from fedcore.spec import Arm, ExperimentSpec
-from fedcore.spec.exact import LeastSquares, Quadratic
-from fedcore.spec.local import BatchSize
-from fedcore.spec.partition import ClassesPerClientPartition
 from fedcore.spec.problem import Problem
-from fedcore.spec.shapes import data_shape, dimension, population
-from fedcore.spec.systems import AnyWork, Constant, NormalDraw, PerClient, UniformBatch, UniformDraw
+from fedcore.spec.shapes import dimension, population
+from fedcore.systems.work import AnyWork
 from fedq.planning.traffic import bytes_down, bytes_up, drawn_clients, reached
 from fedq.schemas import ArmPlan, Plan, SearchPlan, Stretch
 
-MAX_EXPONENT = 700.0
-"""Bound on the logarithm of a client's mean number of samples: above any data set, below overflow.
-"""
-BATCH_SIZES = 1_000
-"""Number of quantiles of a batch-size distribution used to estimate local steps."""
 COHORT_VECTORS = 8
 """Vectors [D] per client of a round: start, model, gradient, direction, velocity, delta, and
 temporary copies.
@@ -141,37 +134,20 @@ def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
 
 def _batches(spec: ExperimentSpec, samples: float) -> float:
     """Batches in an epoch of a client with so many samples."""
-    drawn = spec.systems.batch_size
-    if isinstance(drawn, UniformBatch):
-        most = int(samples) if drawn.high == "samples" else drawn.high
-        sizes = range(min(drawn.low, most), most + 1)
-        return fmean(ceil(samples / min(size, samples)) for size in sizes[:: 1 + len(sizes) // BATCH_SIZES])
-    return ceil(samples / min(_mean(drawn, spec.local.batch_size) or samples, samples))
+    drawn, fixed = spec.systems.batch_size, spec.local.batch_size
+    if drawn is not None:
+        return drawn.mean_batches(samples)
+    return ceil(samples / min(samples if fixed == "full" else fixed, samples))
 
 
-def _mean(work: AnyWork | None, fixed: BatchSize | None) -> float | None:
-    match work:
-        case None:
-            return None if fixed == "full" else fixed
-        case Constant(value=value):
-            return value
-        case PerClient(values=values):
-            return fmean(values)
-        case UniformDraw(low=low, high=high):
-            return (low + high) / 2
-        case NormalDraw(mean=mean, low=low, high=high):
-            return min(max(mean, low), high)
-        case _:
-            return fmean(value for row in work.rounds for value in row)
+def _mean(work: AnyWork | None, fixed: int | None) -> float | None:
+    return fixed if work is None else work.average()
 
 
 def _held(problem: Problem) -> float:
     """Training samples of one client, in the mean."""
     partition, samples = problem.partition, _samples(problem) / population(problem)
-    if not isinstance(partition, ClassesPerClientPartition) or partition.mean is None:
-        return samples
-    drawn = partition.min_samples + exp(min(partition.mean + partition.sigma**2 / 2, MAX_EXPONENT))
-    return min(samples, drawn * (1 - (partition.hold_out or 0.0)))
+    return samples if partition is None else partition.mean_samples(samples)
 
 
 def _samples(problem: Problem) -> int:

@@ -8,7 +8,7 @@ from pydantic import Field, TypeAdapter
 
 from fedcore import presets
 from fedcore.block import Block
-from fedcore.presets import Preset
+from fedcore.presets import PresetSpec
 from fedcore.presets.sheet import SMALL, Sheet, variants
 from fedcore.spec import yaml_documents
 from fedq.reproductions.sheets import Record, SheetReproduction, read_record, record
@@ -38,7 +38,7 @@ def _lines(reproduction: SheetReproduction, picture: str | None) -> Iterator[str
         yield from section(record(part), part.preset)
 
 
-def section(kept: Record, preset: Preset) -> Iterator[str]:
+def section(kept: Record, preset: PresetSpec) -> Iterator[str]:
     """Section on one panel: its runs, departures from the source, and outcome."""
     data, engines = ", ".join(kept.data) or "its own data", " and ".join(kept.engines)
     seeds = f"seed{'s' if len(kept.seeds) > 1 else ''} {', '.join(map(str, kept.seeds))}"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fedcore import presets
 from fedcore.platform.status import Status
-from fedcore.presets import Preset
+from fedcore.presets import PresetSpec
 from fedcore.presets.sheet import SMALL, Sheet
 from fedq.client import Client, Results
 from fedq.schemas import ClaimResult, Claims, Experiment, PublishedTable, Run
@@ -20,7 +20,7 @@ Follow = Callable[[Client, Sequence[str]], Sequence[Experiment]]
 class Part(NamedTuple):
     """One panel with what came out of it."""
 
-    preset: Preset
+    preset: PresetSpec
     experiment: Experiment
     runs: Sequence[Run]
     results: Results
@@ -55,7 +55,7 @@ class SheetReproduction(NamedTuple):
         return self.name + (f"-{SMALL}" if self.small else "")
 
 
-def reproduce_sheet(client: Client, panels: Sequence[Preset], follow: Follow) -> SheetReproduction:
+def reproduce_sheet(client: Client, panels: Sequence[PresetSpec], follow: Follow) -> SheetReproduction:
     """Run `panels` of one sheet, wait for all of them by `follow`, and collect what came out."""
     ended = follow(client, [client.submit(preset.name).id for preset in panels])
     parts = [collect(client, preset, experiment) for preset, experiment in zip(panels, ended, strict=True)]
@@ -64,7 +64,7 @@ def reproduce_sheet(client: Client, panels: Sequence[Preset], follow: Follow) ->
     return SheetReproduction(name, first.small, sheet, parts)
 
 
-def collect(client: Client, preset: Preset, experiment: Experiment) -> Part:
+def collect(client: Client, preset: PresetSpec, experiment: Experiment) -> Part:
     """Collect the results of an experiment that was submitted as `preset`."""
     id = experiment.id
     return Part(preset, experiment, client.runs(id), client.results(id), client.claims(id))

@@ -10,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from fedcore import ExperimentSpec, run
-from fedcore.data.plan import Work, mini_batches
+from fedcore.data.plan import mini_batches
 from fedcore.systems.participation import draw
+from fedcore.systems.work import Work
 from tests.documents import QUADRATIC, Document, specification
 
 Vector = NDArray[np.float64]

@@ -14,7 +14,7 @@ from bench.peers.fedq import FedQ
 from bench.peers.loop import Loop
 from bench.workloads import WORKLOADS, Workload
 from fedcore.data.leaf import TEXT, from_text
-from fedcore.spec.participation import Uniform
+from fedcore.systems.participation import Uniform
 
 
 def _small(
@@ -93,7 +93,7 @@ def test_populations_have_clients_of_one_size_and_the_same_cohort(tmp_path: Path
     assert fedavg.checkpoint_bytes < scaffold.checkpoint_bytes
 
 
-def test_seeds_are_timed_in_a_gang_and_one_by_one(tmp_path: Path, workload: Workload) -> None:
+def test_seeds_are_timed_in_a_batch_and_one_by_one(tmp_path: Path, workload: Workload) -> None:
     alone, together = seeds.measure(workload.spec(tmp_path / "data"), tmp_path / "data", 2, 3, "cpu")
     assert len(alone) == len(together) == 3
 

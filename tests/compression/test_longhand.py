@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedcore import run
-from fedcore.data.random import generator
+from fedcore.random import generator
 from tests.documents import QUADRATIC, Document, specification
 
 CLIENTS = QUADRATIC["problem"]["dataset"]["clients"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedcore.compression.rand_k import RandK
 from fedcore.core import Compressor
-from fedcore.data.random import generator
+from fedcore.random import generator
 
 V = torch.tensor([3.0, -1.0, 0.0, 2.5, -4.0, 0.5], dtype=torch.float64)
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.data.augment import CropFlip
+from fedcore.data.datasets import Cifar10
 from fedcore.data.images import images
 from fedcore.data.plan import PADDING, augment_indices
 from fedcore.errors import SpecificationError
-from fedcore.spec.dataset import Cifar10
 from tests.data import image_files
 from tests.documents import Document, merged
 

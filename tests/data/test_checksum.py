@@ -6,10 +6,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fedcore.data.federated import Dataset, Keys, Samples, checksum
+from fedcore.data.federated import Keys, Samples, UndividedDataset, checksum
 
 FEATURES = torch.arange(12, dtype=torch.float32).view(2, 2, 3)
-WHOLE = Dataset(Samples(FEATURES, torch.tensor([1, 0])), Samples(FEATURES[:1], torch.tensor([1])), "numbers")
+WHOLE = UndividedDataset(
+    Samples(FEATURES, torch.tensor([1, 0])), Samples(FEATURES[:1], torch.tensor([1])), "numbers"
+)
 
 
 def test_it_is_sha256_over_types_shapes_and_bytes() -> None:

@@ -3,11 +3,11 @@
 import numpy as np
 import torch
 
-from fedcore.data.federated import Dataset, Keys, Samples, divide, with_tests_of
+from fedcore.data.federated import Keys, Samples, UndividedDataset, divide, with_tests_of
 
 TRAIN = Samples(torch.arange(20.0).view(10, 2), torch.arange(10))
 TEST = Samples(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))
-DATASET = Dataset(TRAIN, TEST, "ten samples")
+DATASET = UndividedDataset(TRAIN, TEST, "ten samples")
 PARTS = [np.array([7, 1]), np.array([3]), np.array([0, 9, 2])]
 
 
@@ -39,7 +39,7 @@ def test_taken_samples_keep_the_shape_of_their_rows() -> None:
 
 def test_testing_is_on_the_samples_of_the_chosen_and_of_those_who_do_not_train() -> None:
     test = Samples(torch.arange(5.0)[:, None], torch.arange(5))
-    dataset = Dataset(TRAIN, test, "keyed", Keys(np.zeros(10, np.int64), np.array([0, 1, -1, 2, 1])))
+    dataset = UndividedDataset(TRAIN, test, "keyed", Keys(np.zeros(10, np.int64), np.array([0, 1, -1, 2, 1])))
     chosen = with_tests_of(dataset, np.array([1]))
     assert chosen.test.labels.tolist() == [1, 2, 4]
     assert chosen.keys is not None
@@ -48,7 +48,7 @@ def test_testing_is_on_the_samples_of_the_chosen_and_of_those_who_do_not_train()
 
 def test_symbols_stay_whole_numbers_in_any_precision() -> None:
     symbols = Samples(torch.arange(4, dtype=torch.uint8)[:, None], torch.zeros(4, dtype=torch.int64))
-    moved = Dataset(symbols, symbols, "symbols", vectors=torch.zeros(4, 2)).to("cpu", torch.float64)
+    moved = UndividedDataset(symbols, symbols, "symbols", vectors=torch.zeros(4, 2)).to("cpu", torch.float64)
     assert moved.train.features.dtype == torch.uint8
     assert moved.vectors is not None
     assert moved.vectors.dtype == torch.float64

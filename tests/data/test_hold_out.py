@@ -6,9 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcore.data.federated import Dataset, Keys, Samples
-from fedcore.data.partition import hold_out, merge_splits, partition
-from fedcore.spec.partition import IidPartition
+from fedcore.data.federated import Keys, Samples, UndividedDataset, hold_out, merge_splits
+from fedcore.data.partition import IidPartition, partition
 
 
 def numbered(count: int, first: int = 0) -> Samples:
@@ -19,7 +18,9 @@ def numbered(count: int, first: int = 0) -> Samples:
 
 def test_pooled_data_are_all_to_be_divided() -> None:
     whole = merge_splits(
-        Dataset(numbered(4), numbered(2, 4), "numbers", Keys(np.zeros(4, np.int64), np.zeros(2, np.int64)))
+        UndividedDataset(
+            numbered(4), numbered(2, 4), "numbers", Keys(np.zeros(4, np.int64), np.zeros(2, np.int64))
+        )
     )
     assert whole.train.labels.tolist() == [0, 1, 2, 3, 4, 5]
     assert (len(whole.test), whole.keys) == (0, None)
@@ -32,7 +33,7 @@ def test_pooled_data_are_all_to_be_divided() -> None:
 def test_every_sample_is_trained_or_tested_on_once(
     seed: int, clients: int, samples: int, percent: int
 ) -> None:
-    dataset = merge_splits(Dataset(numbered(samples - 3), numbered(3, samples - 3), "numbers"))
+    dataset = merge_splits(UndividedDataset(numbered(samples - 3), numbered(3, samples - 3), "numbers"))
     parts = partition(IidPartition(kind="iid", clients=clients), dataset.train.labels.numpy(), seed)
     data = hold_out(dataset, parts, percent / 100, seed)
     trained = [set(data.dataset.train.take(data.rows(client)).labels.tolist()) for client in range(clients)]
@@ -51,12 +52,12 @@ def test_every_sample_is_trained_or_tested_on_once(
 )
 def test_the_share_that_trains_is_rounded_down_once(share: float, samples: int, trained: int) -> None:
     """0.7 of 90 is 63, of which the product of floats falls short."""
-    dataset = merge_splits(Dataset(numbered(samples), numbered(0, samples), "numbers"))
+    dataset = merge_splits(UndividedDataset(numbered(samples), numbered(0, samples), "numbers"))
     assert len(hold_out(dataset, [np.arange(samples)], share, 0).dataset.test) == samples - trained
 
 
 def test_what_is_held_out_is_drawn_by_seed() -> None:
-    dataset = merge_splits(Dataset(numbered(40), numbered(0, 40), "numbers"))
+    dataset = merge_splits(UndividedDataset(numbered(40), numbered(0, 40), "numbers"))
     drawn = [hold_out(dataset, [np.arange(40)], 0.5, seed).dataset.test.labels.tolist() for seed in (1, 2, 1)]
     assert drawn[0] == drawn[2] != drawn[1]
     assert sorted(drawn[0]) != drawn[0]

@@ -11,12 +11,11 @@ import torch
 from sklearn.datasets import load_digits
 
 from fedcore.data import download
-from fedcore.data.federated import Dataset
+from fedcore.data.datasets import Cifar10, Digits, Emnist, FashionMnist, Mnist, data_shape
+from fedcore.data.federated import UndividedDataset
 from fedcore.data.images import Images, images
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings
-from fedcore.spec.dataset import Cifar10, Digits, Emnist, FashionMnist, Mnist
-from fedcore.spec.shapes import data_shape
 from tests.data import image_files
 from tests.data.image_files import TEST, TRAIN
 
@@ -139,7 +138,7 @@ def test_a_download_leaves_alone_what_is_there(
     assert capsys.readouterr().out == f"MNIST is in {tmp_path}\n"
 
 
-def real(spec: Mnist | Cifar10) -> Dataset:
+def real(spec: Mnist | Cifar10) -> UndividedDataset:
     try:
         return images(spec, settings().data_dir.expanduser())
     except DataUnavailableError as error:

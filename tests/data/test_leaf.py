@@ -12,18 +12,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcore.data.federated import Dataset
+from fedcore.data.datasets import Femnist, Shakespeare
+from fedcore.data.federated import UndividedDataset
 from fedcore.data.leaf import ALPHABET, femnist, from_text, sent140, shakespeare
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings as service_settings
-from fedcore.spec.dataset import Femnist, Shakespeare
 from tests.data import leaf_files
 
 FEMNIST, A_TO_J = Femnist(kind="femnist"), Femnist(kind="femnist", classes="a-j")
 SHAKESPEARE, TEXT = Shakespeare(kind="shakespeare"), Shakespeare(kind="shakespeare", form="text")
 
 
-def keys(dataset: Dataset) -> tuple[list[int], list[int]]:
+def keys(dataset: UndividedDataset) -> tuple[list[int], list[int]]:
     assert dataset.keys is not None
     return dataset.keys.train.tolist(), dataset.keys.test.tolist()
 
@@ -121,7 +121,7 @@ def test_words_without_a_vector_are_one_symbol(tmp_path: Path) -> None:
 
 
 def test_missing_files_are_reported_with_where_to_put_them(tmp_path: Path) -> None:
-    readers: dict[str, Callable[[], Dataset]] = {
+    readers: dict[str, Callable[[], UndividedDataset]] = {
         "femnist": lambda: femnist(FEMNIST, tmp_path),
         "shakespeare": lambda: shakespeare(SHAKESPEARE, tmp_path),
         "sent140": lambda: sent140(tmp_path),

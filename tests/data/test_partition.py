@@ -6,16 +6,17 @@ import scipy.stats
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedcore.data.partition import Ids, partition
-from fedcore.errors import SpecificationError
-from fedcore.spec.partition import (
+from fedcore.data.federated import Ids
+from fedcore.data.partition import (
     AnyPartition,
     ByKeyPartition,
     ClassesPerClientPartition,
     DirichletPartition,
     IidPartition,
     ShardsPartition,
+    partition,
 )
+from fedcore.errors import SpecificationError
 
 SEEDS = st.integers(0, 2**32 - 1)
 properties = settings(max_examples=60)

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.data.plan import PADDING, Work, cohort_batches, gradient_noise, mini_batches, steps_of
-from fedcore.data.random import generator
+from fedcore.data.plan import PADDING, cohort_batches, gradient_noise, mini_batches
+from fedcore.random import generator
+from fedcore.systems.work import Work, steps_of
 
 
 @given(

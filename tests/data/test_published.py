@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedcore import ExperimentSpec
-from fedcore.data.partition import Ids, partition
-from fedcore.spec.partition import AnyPartition
+from fedcore.data.federated import Ids
+from fedcore.data.partition import AnyPartition, partition
 from fedcore.systems.work import plan_work
 from tests.documents import Document, merged
 

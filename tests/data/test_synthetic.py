@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from fedcore.data.datasets import Synthetic
 from fedcore.data.federated import FederatedData
-from fedcore.data.random import generator
 from fedcore.data.synthetic import synthetic
-from fedcore.spec.dataset import Synthetic
+from fedcore.random import generator
 
 Client = tuple[list[list[float]], list[int]]
 

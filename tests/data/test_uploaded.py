@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore.data.federated import Dataset, FederatedData, Samples
+from fedcore.data.datasets import Digits, Synthetic, Uploaded
+from fedcore.data.federated import FederatedData, Samples, UndividedDataset
 from fedcore.data.images import images
 from fedcore.data.loading import uploaded
 from fedcore.data.synthetic import synthetic
@@ -15,7 +16,6 @@ from fedcore.data.user_datasets import local_dataset_storage
 from fedcore.errors import DataUnavailableError, UploadError
 from fedcore.platform.uploads.local import keep
 from fedcore.simulation.simulation import Simulation
-from fedcore.spec.dataset import Digits, Synthetic, Uploaded
 from fedcore.spec.evaluation import Measure
 from tests.documents import SYNTHETIC, Document, merged, specification
 from tests.platform.uploads.files import Arrays, arrays, npz, parquet
@@ -173,7 +173,7 @@ def test_data_without_test_samples_and_of_one_sample_clients_are_trained_on(
 
 def test_data_in_one_piece_have_no_clients_yet(kept: Any, tmp_path: Path) -> None:
     spec = Uploaded.model_validate(kept(arrays(client=None)))
-    assert isinstance(uploaded(spec, local_dataset_storage(tmp_path)), Dataset)
+    assert isinstance(uploaded(spec, local_dataset_storage(tmp_path)), UndividedDataset)
     assert spec.known.clients is None
 
 

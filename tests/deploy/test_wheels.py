@@ -114,7 +114,9 @@ def test_both_wheels_together_start_the_service(wheels: dict[str, Path], tmp_pat
         "--workers=1",
         "--json",
     ]
-    with subprocess.Popen(command, cwd=tmp_path, env=_settings(), stdout=subprocess.PIPE, text=True) as stack:
+    with subprocess.Popen(
+        list(map(str, command)), cwd=tmp_path, env=_settings(), stdout=subprocess.PIPE, text=True
+    ) as stack:
         try:
             assert stack.stdout
             told = json.loads(stack.stdout.readline())

@@ -12,13 +12,14 @@ from fedcore import Simulation
 from fedcore.engine import benchmark as races
 from fedcore.engine import choice as choices
 from fedcore.engine.assignment import Job
-from fedcore.engine.benchmark import BUDGET_S
-from fedcore.engine.benchmark_cache import MOST, BenchmarkCache
+from fedcore.engine.benchmark import BUDGET_S, MOST, BenchmarkCache
 from fedcore.engine.choice import EngineChoice, SelectionContext, choose_engine
 from fedcore.engine.engines import EngineName, candidates
 from fedcore.errors import SpecificationError
 from tests.documents import QUADRATIC, SYNTHETIC, specification
+from tests.support.accelerated import NEEDS_COMPILED
 
+pytestmark = NEEDS_COMPILED
 CONTENDERS: tuple[EngineName, ...] = ("compiled", "vectorised", "parallel")
 
 

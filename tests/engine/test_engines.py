@@ -1,5 +1,7 @@
 """The engines on cohorts that are ragged, and larger than the memory one computation may take."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +13,7 @@ from fedcore import Simulation
 from fedcore.problems import Stacked, TrainingProblem, base
 from fedcore.problems.base import Ids
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, specification
+from tests.support.accelerated import NEEDS_COMPILED
 
 LEAST_SQUARES: Document = {
     **QUADRATIC,
@@ -80,9 +83,36 @@ def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(
 
 
 @pytest.mark.parametrize(
-    ("document", "engine"), [(SYNTHETIC, "compiled"), (QUADRATIC, "vectorised"), (DIGITS_CNN, "parallel")]
+    ("document", "engine"),
+    [
+        pytest.param(SYNTHETIC, "compiled", marks=NEEDS_COMPILED),
+        (QUADRATIC, "vectorised"),
+        (DIGITS_CNN, "parallel"),
+    ],
 )
 def test_auto_compiles_dense_networks_stacks_small_matrices_and_gives_convolutions_a_core_each(
     document: Document, engine: str
 ) -> None:
     assert Simulation(specification(document), seed=0).engine == engine
+
+
+WITHOUT_KERNELS = """
+import sys
+sys.modules["fedcore.engine.accelerated"] = None
+from fedcore import Simulation
+from fedcore.errors import SpecificationError
+from tests.documents import SYNTHETIC, specification
+
+simulation = Simulation(specification(SYNTHETIC), seed=0)
+assert simulation.engine == "vectorised", simulation.engine
+assert simulation.advance().round == 1
+try:
+    Simulation(specification(SYNTHETIC, execution={"engine": "compiled"}), seed=0)
+except SpecificationError as error:
+    print(error)
+"""
+
+
+def test_the_other_engines_do_without_the_kernels() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_KERNELS], capture_output=True, text=True, check=True)
+    assert done.stdout == "/execution/engine: `compiled` is not installed; use `auto`\n"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedcore import Simulation
 from fedcore.engine.assignment import Job
-from fedcore.engine.parallel import parallel
+from fedcore.engine.client_by_client import parallel
 from fedcore.engine.round import open_round
 from fedcore.errors import DataUnavailableError
 from fedcore.problems.supervised import SupervisedProblem

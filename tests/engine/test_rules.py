@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.algorithms import AnyAlgorithm, FedAvg
+from fedcore.algorithms import ALGORITHMS
+from fedcore.algorithms.fedavg import FedAvg
 from fedcore.core import AffineForm, ClientContext, ClientRule, ClientUpdate
 from fedcore.engine.engines import resolve_engine
 from fedcore.errors import SpecificationError
@@ -95,8 +95,9 @@ def test_a_rule_of_any_form_runs_alike_in_every_engine(rule: ClientRule, engine:
 def test_a_rule_without_affine_form_is_left_to_engines_that_call_it(rule: ClientRule) -> None:
     simulation = Simulation(with_rule(specification(SYNTHETIC), rule), seed=0)
     assert simulation.engine == "vectorised"
-    with pytest.raises(SpecificationError, match="/execution/engine"):
+    with pytest.raises(SpecificationError) as refused:
         resolve_engine("compiled", simulation._setting.algorithm, simulation._setting.problem)
+    assert refused.value.pointer == "/execution/engine"
 
 
 def _observed_form(rule: ClientRule) -> AffineForm | None:
@@ -142,7 +143,7 @@ def _with_random_parameters(rule: ClientRule) -> ClientRule:
     )
 
 
-@pytest.mark.parametrize("member", get_args(get_args(AnyAlgorithm)[0]), ids=lambda member: member.__name__)
+@pytest.mark.parametrize("member", ALGORITHMS, ids=lambda member: member.__name__)
 def test_a_rule_of_the_catalogue_declares_the_form_of_its_direction(member: type[FedAvg]) -> None:
     rule = _with_random_parameters(member().rule())
     assert rule.affine_form() == _observed_form(rule)

@@ -8,7 +8,7 @@ from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.algorithms.vrlsgd import DriftCorrection
 from fedcore.compression.top_k import KeepLargest
 from fedcore.core import Algorithm, FirstExchange
-from fedcore.engine.traffic import Traffic
+from fedcore.engine.compressed_links import Traffic
 
 DIM, WORD = 1_000, 4
 SPARSE = KeepLargest(k=10)

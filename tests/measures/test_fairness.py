@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcore.data.federated import Dataset, Samples, divide, owners_of
+from fedcore.data.federated import Samples, UndividedDataset, divide, owners_of
 from fedcore.measures.base import Measured
 from fedcore.measures.fairness import fairness
-from fedcore.models import zoo
+from fedcore.models.dense import Linear
+from fedcore.models.layers import build_module
 from fedcore.problems import TrainingProblem, load_problem
 from fedcore.problems.loss import SquaredError
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.spec.model import Linear
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import QUADRATIC, SYNTHETIC
 
@@ -109,8 +109,10 @@ def test_owners_are_found_by_their_keys() -> None:
 
 def test_accuracies_of_real_labels_mean_nothing() -> None:
     samples = Samples(torch.eye(2), torch.tensor([0.5, 1.5]))
-    data = divide(Dataset(samples, samples, "a test"), [np.array([0]), np.array([1])])
-    problem = SupervisedProblem(data, zoo.build(Linear(kind="linear"), (2,), 1, seed=0), SquaredError(), 0.0)
+    data = divide(UndividedDataset(samples, samples, "a test"), [np.array([0]), np.array([1])])
+    problem = SupervisedProblem(
+        data, build_module(Linear(kind="linear"), (2,), 1, seed=0), SquaredError(), 0.0
+    )
     assert fairness(problem, problem.initial()) == {}
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedcore import ExperimentSpec, run
+from fedcore.engine.engines import ENGINES
 from fedcore.errors import SpecificationError
 from fedcore.measures.contribution import chi_square
 from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, specification
@@ -227,7 +228,7 @@ def test_the_engines_agree(kind: str) -> None:
 
     expected = measured("reference")
     assert all(row.keys() == set(EVERYTHING) for row in expected)
-    for engine in ("vectorised", "compiled"):
+    for engine in {"vectorised", "compiled"} & ENGINES.keys():
         for row, reference in zip(measured(engine), expected, strict=True):
             assert row == pytest.approx(reference, rel=1e-9, nan_ok=True)
 

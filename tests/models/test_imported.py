@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from fedcore.errors import SpecificationError
-from fedcore.models import zoo
+from fedcore.models.imported import Imported
+from fedcore.models.layers import build_module
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
-from fedcore.spec.model import Imported
-from fedcore.spec.model_allowlist import check_allowed_models
+from fedcore.spec.limits import check_allowed_models
 from tests.documents import SYNTHETIC, Document, merged, specification
 
 Allow = Callable[[str], None]
@@ -37,7 +37,7 @@ def own(factory: str, parameters: int = 610, **others: Any) -> Document:
 
 
 def _build(factory: str, parameters: int = 610) -> torch.nn.Module:
-    return zoo.build(Imported.model_validate(own(factory, parameters)), SHAPE, CLASSES, seed=0)
+    return build_module(Imported.model_validate(own(factory, parameters)), SHAPE, CLASSES, seed=0)
 
 
 def _reports(document: Document) -> list[Any]:
@@ -134,7 +134,7 @@ def test_a_module_that_is_not_there_is_named(allow: Allow) -> None:
     allow("*")
     spec = Imported.model_validate(own("plain") | {"path": "tests.nowhere:plain"})
     with pytest.raises(SpecificationError, match=r"ModuleNotFoundError: No module named 'tests\.nowhere'"):
-        zoo.build(spec, SHAPE, CLASSES, seed=0)
+        build_module(spec, SHAPE, CLASSES, seed=0)
 
 
 def test_what_the_process_does_not_allow_is_not_imported(allow: Allow) -> None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from fedcore.errors import NotFoundError, StorageError
+from fedcore.errors import ResourceNotFoundError, StorageError
 from fedcore.platform.storage import Storage, open_storage, read
 from fedcore.platform.storage.remote import RemoteStorage
 from tests.support import faulty
@@ -86,7 +86,7 @@ def test_what_is_deleted_is_gone_and_may_be_deleted_again(storage: Storage) -> N
 
 
 def test_nothing_is_found_under_an_unknown_key_which_the_error_names(storage: Storage) -> None:
-    with pytest.raises(NotFoundError, match=re.escape(KEY)):
+    with pytest.raises(ResourceNotFoundError, match=re.escape(KEY)):
         storage.open(KEY)
 
 

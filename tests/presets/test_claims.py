@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedcore.presets.claims import ClaimComparison, PublishedClaim, Rows, judge
-from fedcore.presets.curve_statistics import Statistic, Trajectory, read
+from fedcore.presets.claims import ClaimComparison, PublishedClaim, Rows, Statistic, Trajectory, judge, read
 
 LOSS = Trajectory([1, 2, 3, 4], [4.0, 1.0, 3.0, 2.0], diverged=False)
 ACCURACY = Trajectory([1, 2, 3, 4], [0.1, 0.5, 0.3, 0.4], diverged=False)

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from fedcore import ExperimentSpec, presets, run
-from fedcore.presets import Preset
-from fedcore.presets.claims import PublishedClaim, Rows, judge
-from fedcore.presets.curve_statistics import Trajectory
+from fedcore.presets import PresetSpec
+from fedcore.presets.claims import PublishedClaim, Rows, Trajectory, judge
 
 QUICK = (
     "fedavg-noniid-counterexample",
@@ -28,14 +27,14 @@ GENERATED = {"least_squares", "quadratic", "synthetic"}
 LONGEST_S = 7200
 
 
-def in_full() -> Iterator[Preset]:
+def in_full() -> Iterator[PresetSpec]:
     """The presets in full that can be run anywhere."""
     for preset in map(presets.load, presets.names()):
         if not preset.small and preset.spec["problem"]["dataset"]["kind"] in GENERATED and claims_of(preset):
             yield preset
 
 
-def claims_of(preset: Preset) -> list[PublishedClaim]:
+def claims_of(preset: PresetSpec) -> list[PublishedClaim]:
     return presets.sheet(preset.sheet).claims_of(preset.panel)
 
 
@@ -68,7 +67,7 @@ def kinds(claims: Iterator[PublishedClaim]) -> set[tuple[str, str]]:
     return {(one.statistic, one.relation) for claim in claims for one in claim.comparisons}
 
 
-def come_out_as_on_record(preset: Preset) -> None:
+def come_out_as_on_record(preset: PresetSpec) -> None:
     rows = played(ExperimentSpec.model_validate(preset.spec))
     for claim in claims_of(preset):
         verdict = judge(claim, rows)

@@ -9,7 +9,7 @@ import pytest
 
 from fedcore import ExperimentSpec, presets, run
 from fedcore.presets import override
-from fedcore.presets.curve_statistics import Trajectory, read
+from fedcore.presets.claims import Trajectory, read
 
 
 def rounds_to(preset: str, target: float, changes: dict[str, Any]) -> float:

@@ -10,7 +10,7 @@ import pytest
 from api.results.claims import words
 from fedcore import presets
 from fedcore.platform.status import Status
-from fedcore.presets import Preset
+from fedcore.presets import PresetSpec
 from fedq.reproductions.report import not_run, overview, pages, paper_of
 from fedq.reproductions.sheets import Record, read_record, write_record
 
@@ -31,11 +31,11 @@ RECORDED = [name for name in following() if read_record(name, FOLDER) is not Non
 
 
 @pytest.fixture(params=RECORDED)
-def preset(request: pytest.FixtureRequest) -> Preset:
+def preset(request: pytest.FixtureRequest) -> PresetSpec:
     return presets.load(request.param)
 
 
-def kept(preset: Preset) -> Record:
+def kept(preset: PresetSpec) -> Record:
     found = read_record(preset.name, FOLDER)
     assert found is not None
     return found
@@ -49,7 +49,7 @@ def test_files_are_of_presets_that_there_are() -> None:
     assert {path.stem for path in FOLDER.glob("*.json")} == set(RECORDED)
 
 
-def test_what_was_run_is_the_preset_as_it_is(preset: Preset) -> None:
+def test_what_was_run_is_the_preset_as_it_is(preset: PresetSpec) -> None:
     record = kept(preset)
     assert record.digest == preset.digest, (
         f"{preset.name} has changed: run `python -m bench reproductions {preset.name}`"
@@ -57,7 +57,7 @@ def test_what_was_run_is_the_preset_as_it_is(preset: Preset) -> None:
     assert record.status is Status.SUCCEEDED
 
 
-def test_verdicts_are_of_the_claims_as_they_are_and_failures_are_explained(preset: Preset) -> None:
+def test_verdicts_are_of_the_claims_as_they_are_and_failures_are_explained(preset: PresetSpec) -> None:
     claims = presets.sheet(preset.sheet).claims_of(preset.panel)
     failed = [preset.name in one.fails_in for one in claims]
     expected = [
@@ -71,7 +71,7 @@ def test_verdicts_are_of_the_claims_as_they_are_and_failures_are_explained(prese
     assert told == expected
 
 
-def test_published_numbers_are_those_of_the_sheet(preset: Preset) -> None:
+def test_published_numbers_are_those_of_the_sheet(preset: PresetSpec) -> None:
     told = [
         {row.arm: (row.published_mean, row.published_std) for row in table.rows}
         for table in kept(preset).published

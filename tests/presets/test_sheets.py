@@ -8,18 +8,18 @@ import pytest
 from api.results.summaries import METRICS
 from fedcore import presets
 from fedcore.data import exact
+from fedcore.data.exact import ExactProblem
 from fedcore.errors import PresetNotFoundError
-from fedcore.presets import Preset
+from fedcore.presets import PresetSpec
 from fedcore.presets.sheet import variants
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.exact import ExactProblem
 from fedcore.spec.local import InverseTimeLr
 from fedcore.theory import fedlin
 from fedcore.theory.quadratics import Quadratics
 
 
 @pytest.fixture(params=presets.names())
-def preset(request: pytest.FixtureRequest) -> Preset:
+def preset(request: pytest.FixtureRequest) -> PresetSpec:
     return presets.load(request.param)
 
 
@@ -28,11 +28,13 @@ def sheet_name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_preset_is_a_valid_specification_of_its_name(preset: Preset) -> None:
+def test_a_preset_is_a_valid_specification_of_its_name(preset: PresetSpec) -> None:
     assert ExperimentSpec.model_validate(preset.spec).name == preset.name
 
 
-def test_claims_and_numbers_are_about_arms_that_there_are_and_measures_that_are_taken(preset: Preset) -> None:
+def test_claims_and_numbers_are_about_existing_arms_and_measures_that_are_taken(
+    preset: PresetSpec,
+) -> None:
     sheet, spec = presets.sheet(preset.sheet), ExperimentSpec.model_validate(preset.spec)
     comparisons = [one for claim in sheet.claims_of(preset.panel) for one in claim.comparisons]
     published = sheet.published_of(preset.panel)
@@ -64,7 +66,7 @@ def test_a_small_form_says_what_it_leaves_out_and_does_less_work(sheet_name: str
             assert little.spec != large.spec
 
 
-def test_departures_are_whole_and_not_what_a_comma_in_yaml_left_of_them(preset: Preset) -> None:
+def test_departures_are_whole_and_not_what_a_comma_in_yaml_left_of_them(preset: PresetSpec) -> None:
     assert not [said for said in preset.departures if said.startswith(("and ", "each ", "instead "))]
 
 

@@ -2,10 +2,10 @@
 
 import torch
 
-from fedcore.models import zoo
-from fedcore.models.layers import dense
+from fedcore.models.convolutional import Cnn
+from fedcore.models.layers import build_module, dense
+from fedcore.models.recurrent import CharLstm
 from fedcore.problems.supervised import sample_bytes
-from fedcore.spec.model import CharLstm, Cnn
 
 
 def test_features_and_the_output_of_every_layer_count() -> None:
@@ -18,7 +18,7 @@ def test_convolutions_count_with_all_their_channels() -> None:
 
     Two of 14 x 14 in 64, pooled and flattened; 512 twice; 10.
     """
-    module = zoo.build(Cnn(kind="cnn"), (1, 28, 28), 10, seed=0)
+    module = build_module(Cnn(kind="cnn"), (1, 28, 28), 10, seed=0)
     maps = 2 * 32 * 28**2 + 32 * 14**2 + 2 * 64 * 14**2 + 2 * 64 * 7**2
     assert sample_bytes(module, torch.zeros(1, 1, 28, 28)) == 4 * (28**2 + maps + 2 * 512 + 10)
 
@@ -28,7 +28,7 @@ def test_an_lstm_counts_with_the_gates_and_the_cell_of_every_step() -> None:
 
     Their embeddings of 3 numbers; in each of 2 layers 6 times 4 numbers a step; 11 scores.
     """
-    module = zoo.build(CharLstm(kind="char_lstm", embedding=3, hidden=4), (6,), 11, seed=0)
+    module = build_module(CharLstm(kind="char_lstm", embedding=3, hidden=4), (6,), 11, seed=0)
     assert sample_bytes(module, torch.zeros(1, 6, dtype=torch.uint8)) == 6 + 4 * (6 * 3 + 2 * 6 * 6 * 4 + 11)
 
 

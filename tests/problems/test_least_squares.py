@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data import exact
+from fedcore.data.exact import GeneratedProblem, LeastSquares
 from fedcore.problems import TrainingProblem, load_problem
-from fedcore.spec.exact import GeneratedProblem, LeastSquares
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import Document
 

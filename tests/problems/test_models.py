@@ -10,11 +10,11 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from fedcore.data.federated import Dataset, Samples, divide
-from fedcore.models import zoo
+from fedcore.data.federated import Samples, UndividedDataset, divide
+from fedcore.models import AnyModel
+from fedcore.models.layers import build_module
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.spec.model import AnyModel
 
 SIZES = (5, 3, 1)
 BATCHES = torch.tensor([[[0, 4, 2]], [[1, 2, -1]], [[0, -1, -1]]])
@@ -44,9 +44,12 @@ def problem(name: str, dtype: torch.dtype = torch.float64) -> tuple[SupervisedPr
     )
     vectors = torch.randn(SYMBOLS, EMBEDDING, generator=draw).to(dtype) if name == "sent_lstm" else None
     parts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
-    made, plain = (zoo.build(spec, shape, classes, seed=1, vectors=vectors).to(dtype) for _ in range(2))
+    made, plain = (build_module(spec, shape, classes, seed=1, vectors=vectors).to(dtype) for _ in range(2))
     return SupervisedProblem(
-        divide(Dataset(samples, samples, "noise", vectors=vectors), parts), made, loss_of(spec), spec.l2
+        divide(UndividedDataset(samples, samples, "noise", vectors=vectors), parts),
+        made,
+        loss_of(spec),
+        spec.l2,
     ), plain
 
 

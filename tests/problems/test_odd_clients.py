@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from fedcore import Simulation
-from fedcore.data.federated import Dataset, Samples, divide
-from fedcore.data.plan import Work, mini_batches, steps_of
+from fedcore.data.federated import Samples, UndividedDataset, divide
+from fedcore.data.plan import mini_batches
 from fedcore.engine.engines import ENGINES
 from fedcore.errors import SpecificationError
 from fedcore.platform.uploads.local import keep
+from fedcore.systems.work import Work, steps_of
 from tests.documents import Document, specification
 from tests.platform.uploads.files import Arrays, npz
 
@@ -105,5 +106,8 @@ def test_a_batch_larger_than_the_client_is_all_it_holds(
 def test_a_client_without_samples_is_refused_and_named() -> None:
     samples = Samples(torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64))
     with pytest.raises(SpecificationError, match="client 1 holds no training samples") as refusal:
-        divide(Dataset(samples, samples, "empty"), [np.array([0]), np.array([], np.int64), np.array([1, 2])])
+        divide(
+            UndividedDataset(samples, samples, "empty"),
+            [np.array([0]), np.array([], np.int64), np.array([1, 2])],
+        )
     assert refusal.value.pointer == "/problem"

@@ -8,13 +8,13 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from fedcore.data.federated import Dataset, Samples, divide
+from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.data.plan import PADDING
-from fedcore.models import zoo
+from fedcore.models import AnyModel
+from fedcore.models.layers import build_module
 from fedcore.problems import base
 from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.spec.model import AnyModel
 
 SIZES = (9, 4, 17, 1)
 CLASSES = 3
@@ -39,12 +39,12 @@ def half_squared_error(scores: Tensor, labels: Tensor) -> Tensor:
     return (scores - torch.eye(CLASSES, dtype=scores.dtype)[labels]).pow(2).sum() / (2 * len(labels))
 
 
-def dataset() -> Dataset:
+def dataset() -> UndividedDataset:
     """Forty samples, of which thirty-one are held by clients, and eleven for testing."""
     draw = torch.Generator().manual_seed(0)
     features = torch.randn(51, *FEATURES, generator=draw, dtype=torch.float64)
     labels = torch.randint(CLASSES, (51,), generator=draw)
-    return Dataset(Samples(features[:40], labels[:40]), Samples(features[40:], labels[40:]), "noise")
+    return UndividedDataset(Samples(features[:40], labels[:40]), Samples(features[40:], labels[40:]), "noise")
 
 
 class Plain:
@@ -52,7 +52,7 @@ class Plain:
 
     def __init__(self, name: str) -> None:
         self.spec: AnyModel = TypeAdapter(AnyModel).validate_python(MODELS[name])
-        self.module = zoo.build(self.spec, FEATURES, CLASSES, seed=1).double()
+        self.module = build_module(self.spec, FEATURES, CLASSES, seed=1).double()
         self.loss: Callable[[Tensor, Tensor], Tensor] = (
             half_squared_error if name == "linear" else cross_entropy
         )
@@ -75,7 +75,7 @@ class Plain:
         self.module.load_state_dict(problem.named(theta))
 
     def problem(self) -> SupervisedProblem:
-        module = zoo.build(self.spec, FEATURES, CLASSES, seed=1)
+        module = build_module(self.spec, FEATURES, CLASSES, seed=1)
         return SupervisedProblem(divide(self.data, self.parts), module, loss_of(self.spec), self.spec.l2)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedcore.data.federated import Dataset, Samples, divide
+from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.problems.loss import CrossEntropy, SquaredError
 from fedcore.problems.supervised import SupervisedProblem
 
@@ -33,7 +33,10 @@ def problem(
         for n in (40, 30)
     )
     made = SupervisedProblem(
-        divide(Dataset(train, test, "random"), np.array_split(np.arange(40), 3)), module.double(), loss, l2
+        divide(UndividedDataset(train, test, "random"), np.array_split(np.arange(40), 3)),
+        module.double(),
+        loss,
+        l2,
     )
     made.capacity = 16
     return made, train, test

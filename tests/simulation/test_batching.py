@@ -13,9 +13,10 @@ from fedcore.core import ClientContext, ClientRule
 from fedcore.engine.engines import ENGINES
 from fedcore.problems import base
 from fedcore.settings import settings
-from fedcore.simulation.batching import advance_batch
+from fedcore.simulation.simulation import advance_batch
 from tests.documents import ALGORITHMS, DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.engine.test_engines import LEAST_SQUARES
+from tests.support.accelerated import NEEDS_COMPILED
 
 MLP: Document = {"problem": {"model": {"kind": "mlp", "hidden": [3], "l2": 0.1}}}
 NUMBERS: list[Document] = [
@@ -78,14 +79,14 @@ ENGINES_FOR = [
 
 
 @pytest.mark.parametrize(("problem", "engine"), ENGINES_FOR)
-def test_runs_come_out_of_a_gang_as_they_do_alone(problem: str, engine: str) -> None:
+def test_runs_come_out_of_a_batch_as_they_do_alone(problem: str, engine: str) -> None:
     arms = [
         specification(merged(PROBLEMS[problem], numbers), execution={"engine": engine}) for numbers in NUMBERS
     ]
     assert_as_each_by_itself([Simulation(arm, seed) for seed, arm in enumerate(arms)])
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "compiled"])
+@pytest.mark.parametrize("engine", ["vectorised", pytest.param("compiled", marks=NEEDS_COMPILED)])
 def test_all_algorithms_go_together(engine: str) -> None:
     specs = [
         specification(SHORT, algorithm={"kind": kind}, execution={"engine": engine}) for kind in ALGORITHMS
@@ -113,7 +114,7 @@ def test_a_round_that_nobody_reaches_holds_nobody_up() -> None:
     )
     empty, full = advance_batch([nobody, somebody])
     assert empty.local_steps == 0 < full.local_steps
-    assert (nobody.gang, somebody.gang) == (1, 1)
+    assert (nobody.batched_runs, somebody.batched_runs) == (1, 1)
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def test_large_data_sets_are_joined_only_where_they_are_the_same(monkeypatch: py
     assert (len(kinds((0, 0))), len(kinds((0, 1)))) == (1, 2)
 
 
-def test_an_experiment_is_the_same_in_gangs_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_experiment_is_the_same_in_batches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = specification(
         merged(SHORT, MLP),
         execution={"engine": "vectorised"},
@@ -172,10 +173,10 @@ def _outcome(
     return outcome
 
 
-def test_the_size_of_the_gang_is_remembered() -> None:
+def test_the_size_of_the_batch_is_remembered() -> None:
     members = [Simulation(specification(SYNTHETIC), seed) for seed in (0, 1)]
     advance_batch(members)
     restored = Simulation(specification(SYNTHETIC), seed=0)
-    assert restored.gang == 1
+    assert restored.batched_runs == 1
     restored.restore(members[0].checkpoint())
-    assert (members[0].gang, restored.gang) == (2, 2)
+    assert (members[0].batched_runs, restored.batched_runs) == (2, 2)

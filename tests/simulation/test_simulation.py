@@ -12,7 +12,7 @@ import torch
 from fedcore import ExperimentSpec, RoundReport, Simulation, run
 from fedcore.core import ClientUpdate
 from fedcore.engine.assignment import Job
-from fedcore.engine.reference import reference
+from fedcore.engine.client_by_client import reference
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
 from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document, specification
 
@@ -37,7 +37,7 @@ def test_every_arm_and_seed_has_every_round_in_order(engine: str) -> None:
     spec = specification(QUADRATIC, seeds=[4, 2], sweep=sweep, execution={"engine": engine})
     reported = [(report.arm, report.seed, report.round) for report in run(spec)]
     if engine == "vectorised":
-        # All runs are one gang.
+        # All runs are one batch.
         reported.sort(key=lambda report: (report[0], -report[1]))
     assert reported == [(arm, seed, round) for arm in range(4) for seed in (4, 2) for round in range(1, 9)]
 

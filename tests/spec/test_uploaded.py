@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from fedcore.data.datasets import data_shape
 from fedcore.errors import SpecificationError
-from fedcore.spec.shapes import data_shape, dimension, population
+from fedcore.spec.shapes import dimension, population
 from tests.documents import Document, specification
 
 CONTENT: Document = {

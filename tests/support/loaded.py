@@ -14,7 +14,8 @@ import numpy as np
 import workers.reconciler
 import workers.runner
 import workers.worker
-from fedcore.data.plan import Work, cohort_batches
+from fedcore.data.plan import cohort_batches
+from fedcore.systems.work import Work
 
 LOADED = (workers.reconciler, workers.runner, workers.worker)
 SERVED = (

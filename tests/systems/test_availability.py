@@ -9,8 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedcore import RoundReport, Simulation, run
 from fedcore.errors import SpecificationError
-from fedcore.spec.systems import AnyAvailability
-from fedcore.systems.availability import reachable
+from fedcore.systems.availability import AnyAvailability
 from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, specification
 
 
@@ -20,34 +19,28 @@ def availability(document: Document) -> AnyAvailability:
 
 def test_a_trace_repeats_after_its_last_row() -> None:
     days = availability({"kind": "trace", "rounds": [[2, 0], [], [1, 1]]})
-    rows = [reachable(days, 3, seed=0, round=round) for round in range(1, 6)]
-    assert [None if row is None else row.all().tolist() for row in rows] == [[0, 2], [], [1], [0, 2], []]
-
-
-def test_without_availability_all_can_be_reached() -> None:
-    assert reachable(None, 3, seed=0, round=1) is None
+    rows = [days.reachable(3, seed=0, round=round) for round in range(1, 6)]
+    assert [row.all().tolist() for row in rows] == [[0, 2], [], [1], [0, 2], []]
 
 
 def test_each_client_is_there_with_its_probability() -> None:
     spec = availability({"kind": "bernoulli", "probability": [0.2, 1.0, 0.7]})
-    rounds = [reachable(spec, 3, seed=5, round=round) for round in range(1, 2_001)]
-    counts = np.bincount(np.concatenate([row.all() for row in rounds if row is not None]), minlength=3)
+    rounds = [spec.reachable(3, seed=5, round=round) for round in range(1, 2_001)]
+    counts = np.bincount(np.concatenate([row.all() for row in rounds]), minlength=3)
     np.testing.assert_allclose(counts / 2_000, [0.2, 1.0, 0.7], atol=0.04)
 
 
 def test_availability_does_not_depend_on_the_cohort_drawn_from_it() -> None:
     """The same clients are there whatever the scheme; it draws from another stream."""
     spec = availability({"kind": "bernoulli", "probability": 0.5})
-    first, second = reachable(spec, 1_000, 0, 1), reachable(spec, 1_000, 0, 2)
-    assert first is not None
-    assert second is not None
-    assert first.all().tolist() == reachable(spec, 1_000, 0, 1).all().tolist() != second.all().tolist()  # type: ignore[union-attr]
+    first, second = spec.reachable(1_000, 0, 1), spec.reachable(1_000, 0, 2)
+    assert first.all().tolist() == spec.reachable(1_000, 0, 1).all().tolist() != second.all().tolist()
 
 
 @pytest.mark.parametrize("probability", [0.3, [0.1, 0.9, 0.5, 0.7, 0.2] * 200])
 def test_asking_of_some_is_asking_of_all(probability: Any) -> None:
-    there = reachable(availability({"kind": "bernoulli", "probability": probability}), 1_000, seed=3, round=7)
-    assert there is not None
+    spec = availability({"kind": "bernoulli", "probability": probability})
+    there = spec.reachable(1_000, seed=3, round=7)
     clients = np.random.default_rng(0).permutation(1_000)
     np.testing.assert_array_equal(there.has(clients), np.isin(clients, there.all()))
 

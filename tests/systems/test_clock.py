@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fedcore import Simulation, run
-from fedcore.data.plan import Work
 from fedcore.errors import SpecificationError
-from fedcore.spec.systems import Deadline, Devices
-from fedcore.systems.clock import TOLERANCE, DeviceSpeed, apply_deadline, device_speed
+from fedcore.systems.clock import TOLERANCE, Deadline, Devices, DeviceSpeed, apply_deadline, device_speed
+from fedcore.systems.work import Work
 from tests.documents import ALGORITHMS, QUADRATIC, Document, specification
 
 ALL = np.arange(4)

@@ -12,10 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from fedcore.data.random import generator
-from fedcore.spec.participation import AnyParticipation
+from fedcore.random import generator
 from fedcore.systems.availability import RandomlyAvailable, TraceAvailable
-from fedcore.systems.participation import Drawn, draw, iterate_factor, weights
+from fedcore.systems.participation import AnyParticipation, Drawn, draw, iterate_factor, weights
 
 SHARE = np.array([0.4, 0.3, 0.2, 0.1])
 VALUES = np.array([1.0, -2.0, 5.0, 3.0])

@@ -11,9 +11,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from fedcore.errors import SpecificationError
-from fedcore.spec.participation import AnyParticipation, Bernoulli, Full, WithReplacement
-from fedcore.spec.systems import Stragglers
-from fedcore.systems.participation import Drawn, weights
+from fedcore.systems.participation import AnyParticipation, Bernoulli, Drawn, Full, WithReplacement, weights
+from fedcore.systems.work import Stragglers
 from tests.documents import QUADRATIC, Document, specification
 
 SHARE = np.array([0.4, 0.3, 0.2, 0.1])
@@ -49,7 +48,7 @@ def cohorts(chosen: AnyParticipation) -> Iterator[tuple[float, Drawn]]:
             draws = [np.array(draw) for draw in product(range(4), repeat=chosen.cohort_size(4))]
             drawn = [(float(np.prod(SHARE[draw])), draw) for draw in draws]
         case _:
-            subsets = [np.array(subset) for subset in combinations(range(4), chosen.cohort_size(4))]  # type: ignore[union-attr]
+            subsets = [np.array(subset) for subset in combinations(range(4), chosen.cohort_size(4))]  # type: ignore[attr-defined]
             drawn = [(1 / len(subsets), subset) for subset in subsets]
     for probability, clients in drawn:
         yield probability, Drawn(*np.unique(clients, return_counts=True))

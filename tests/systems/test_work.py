@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedcore.data.plan import PADDING, Work, mini_batches
+from fedcore.data.plan import PADDING, mini_batches
 from fedcore.errors import SpecificationError
 from fedcore.spec.local import LocalSolver
 from fedcore.spec.systems import Systems
-from fedcore.systems.work import plan_work
+from fedcore.systems.work import Work, plan_work
 from tests.documents import QUADRATIC, specification
 
 SIZES = np.array([25, 7, 100, 3])

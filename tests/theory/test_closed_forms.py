@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedcore import run
+from fedcore.data.exact import Quadratic
 from fedcore.errors import NoClosedFormError
-from fedcore.spec.exact import Quadratic
 from fedcore.theory.closed_forms import predict
 from tests.documents import QUADRATIC, SYNTHETIC, specification
 

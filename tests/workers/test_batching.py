@@ -16,7 +16,7 @@ from torch import Tensor
 from fedcore import ExperimentSpec, RoundReport, Simulation
 from fedcore.platform.store import RunRequest, Session, Status, lifecycle, recovery
 from fedcore.platform.store.tables import RunRecord
-from fedcore.simulation.batching import advance_batch
+from fedcore.simulation.simulation import advance_batch
 from tests.documents import merged
 from tests.support.polling import eventually
 from tests.workers.site import END_S, EXPERIMENT, MIDDLE, Site

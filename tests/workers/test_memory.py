@@ -15,7 +15,7 @@ from safetensors.torch import load
 
 from fedcore import ExperimentSpec
 from fedcore.engine import vectorised
-from fedcore.engine.accelerated.compiled import compiled
+from fedcore.engine.client_by_client import parallel
 from fedcore.engine.engines import ENGINES
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.store import Status, experiments, recovery, runs
@@ -101,7 +101,7 @@ def test_a_run_is_played_again_with_fewer_clients_at_a_time_until_there_is_room(
 def test_a_run_for_which_memory_is_never_enough_fails_and_says_so_and_others_are_untouched(
     embedded: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quiet = embedded.submit(merged(SHORT, {"execution": {"engine": "compiled", "priority": 1}}), nudge=False)
+    quiet = embedded.submit(merged(SHORT, {"execution": {"engine": "parallel", "priority": 1}}), nudge=False)
     experiment, asked = embedded.submit(SHORT, nudge=False), scarce(monkeypatch, 0, SHORTAGES[0])
     work(embedded)
     failed, other = embedded.run(experiment), embedded.run(quiet)
@@ -121,15 +121,15 @@ def test_a_run_for_which_memory_is_never_enough_fails_and_says_so_and_others_are
 def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(
     embedded: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = merged(SHORT, {"execution": {"engine": "compiled"}})
+    document = merged(SHORT, {"execution": {"engine": "parallel"}})
     shortages = [MemoryError("8 GiB")]
 
     def short_once(jobs: Any) -> Any:
         if shortages:
             raise shortages.pop()
-        return compiled(jobs)
+        return parallel(jobs)
 
-    monkeypatch.setitem(ENGINES, "compiled", short_once)
+    monkeypatch.setitem(ENGINES, "parallel", short_once)
     experiment = embedded.submit(document, nudge=False)
     work(embedded)
     run, alone = embedded.run(experiment), _alone(document)

@@ -9,7 +9,7 @@ from itertools import count, cycle
 
 import pytest
 
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import Status, experiments, runs
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.simulation import Simulation
@@ -167,7 +167,7 @@ def test_a_run_that_is_deleted_while_its_worker_waits_for_the_storage_leaves_not
     def deleted(_path: str) -> faulty.Fault | None:
         if next(writes) == 0:
             return None
-        with suppress(NotFoundError), store.database.transaction() as session:
+        with suppress(ResourceNotFoundError), store.database.transaction() as session:
             experiments.delete(session, experiment)
         return faulty.broken_off
 

@@ -27,9 +27,9 @@ from redis import Redis, RedisError
 from fedcore.errors import AuthenticationError
 from fedcore.platform import local_credentials
 from fedcore.platform.access import LOCAL, Scope, Token
+from fedcore.platform.private_files import make_private_folder
 from fedcore.platform.store import audit, keys, open_database, upgrade
 from fedcore.platform.watchdog import PERIOD_S, Watchdog
-from fedcore.private import make_private_folder
 from fedcore.settings import Settings
 from workers.embedded.process import ManagedProcess
 

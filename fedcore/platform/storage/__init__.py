@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 from urllib.parse import unquote, urlparse
 
-from fedcore.errors import FedcoreError, NotFoundError, StorageError
+from fedcore.errors import FedcoreError, ResourceNotFoundError, StorageError
 from fedcore.platform.storage.remote import RemoteStorage, nothing
 
 _PIECE_BYTES = 1 << 20
@@ -34,7 +34,7 @@ class Storage(Protocol):
         ...
 
     def open(self, key: str) -> BinaryIO:
-        """Open the file stored under `key` for reading; raises NotFoundError."""
+        """Open the file stored under `key` for reading; raises ResourceNotFoundError."""
         ...
 
     def keys(self, prefix: str) -> list[str]:
@@ -92,7 +92,7 @@ class ErrorTranslatingStorage:
 
 
 def read(storage: Storage, key: str) -> bytes:
-    """All that is stored under `key`; raises NotFoundError."""
+    """All that is stored under `key`; raises ResourceNotFoundError."""
     with _told(f"{key} could not be read"), storage.open(key) as file:
         return file.read()
 
@@ -125,7 +125,7 @@ class FolderStorage:
         try:
             return (self._folder / key).open("rb")
         except FileNotFoundError as error:
-            raise NotFoundError(nothing(key)) from error
+            raise ResourceNotFoundError(nothing(key)) from error
 
     def keys(self, prefix: str) -> list[str]:
         folder = self._folder / prefix

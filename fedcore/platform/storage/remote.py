@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 
 TIMEOUT_S = 300.0
 """A store that takes longer for one file is taken to hang."""
@@ -36,7 +36,7 @@ class RemoteStorage:
         try:
             return cast("BinaryIO", self._within(lambda: self._files.open(self._path(key), "rb")))
         except FileNotFoundError as error:
-            raise NotFoundError(nothing(key)) from error
+            raise ResourceNotFoundError(nothing(key)) from error
 
     def keys(self, prefix: str) -> list[str]:
         # Other processes write here too, so what fsspec remembers of the folder is void.

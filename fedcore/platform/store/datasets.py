@@ -8,7 +8,8 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from fedcore.errors import ConflictError, NotFoundError, SpecificationError
+from fedcore.data.datasets import Uploaded, UploadedContent
+from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import ENDED
 from fedcore.platform.store import prepared, removals
@@ -18,7 +19,6 @@ from fedcore.platform.store.paging import RecordPage, identifiers, newest
 from fedcore.platform.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
 from fedcore.platform.uploads import dataset_storage
 from fedcore.spec import Arm
-from fedcore.spec.dataset import Uploaded, UploadedContent
 
 
 def new_id(session: Session) -> str:
@@ -72,10 +72,10 @@ def create(
 
 
 def find(session: Session, dataset_id: str, owner: str | None = None) -> DatasetRecord:
-    """The data set with this id, if it is `owner`'s where one is given; raises NotFoundError."""
+    """The data set with this id, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
     record = prepared.get_by_id(session, DatasetRecord, dataset_id)
     if record is None or owner not in (None, record.owner):
-        raise NotFoundError(f"there is no data set {dataset_id!r}")
+        raise ResourceNotFoundError(f"there is no data set {dataset_id!r}")
     return record
 
 
@@ -91,7 +91,7 @@ def page(
 def delete(session: Session, dataset_id: str) -> None:
     """Remove a data set.
 
-    Raises NotFoundError, and ConflictError while an unfinished experiment trains on it.
+    Raises ResourceNotFoundError, and StateConflictError while an unfinished experiment trains on it.
 
     Its file is removed later.
     """
@@ -99,7 +99,7 @@ def delete(session: Session, dataset_id: str) -> None:
     found = select(DatasetRecord.digest).where(DatasetRecord.id == dataset_id)
     digest = session.scalars(found.with_for_update()).first()
     if digest is None:
-        raise NotFoundError(f"there is no data set {dataset_id!r}")
+        raise ResourceNotFoundError(f"there is no data set {dataset_id!r}")
     unfinished = (
         select(ExperimentRecord.id)
         .join(DatasetUseRecord, DatasetUseRecord.experiment_id == ExperimentRecord.id)
@@ -108,7 +108,7 @@ def delete(session: Session, dataset_id: str) -> None:
     )
     user = session.scalars(unfinished.limit(1)).first()
     if user is not None:
-        raise ConflictError(
+        raise StateConflictError(
             f"data set {dataset_id} is in use by {user}, which is unfinished; cancel it or wait for it"
         )
     session.execute(delete_from(DatasetRecord).where(DatasetRecord.id == dataset_id))

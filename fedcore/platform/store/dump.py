@@ -12,8 +12,8 @@ from sqlalchemy import URL, inspect
 from sqlalchemy.exc import DatabaseError
 
 from fedcore.errors import BackupError
+from fedcore.platform.private_files import private_files
 from fedcore.platform.store.database import canonical, engine
-from fedcore.private import private_files
 
 SQLITE, POSTGRESQL = "fedq.db", "fedq.dump"
 """Name of the copy in its folder."""

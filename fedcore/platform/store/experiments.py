@@ -15,7 +15,7 @@ from sqlalchemy import Select, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.orm import Session, defer
 
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import RunRequest, Status
 from fedcore.platform.store import (
@@ -214,10 +214,10 @@ class Filter:
 
 
 def find(session: Session, experiment_id: str, owner: str | None = None) -> ExperimentRecord:
-    """The experiment with this id, if it is `owner`'s where one is given; raises NotFoundError."""
+    """The experiment with this id, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
     record = prepared.get_by_id(session, ExperimentRecord, experiment_id)
     if record is None or owner not in (None, record.owner):
-        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+        raise ResourceNotFoundError(f"there is no experiment {experiment_id!r}")
     return record
 
 
@@ -259,7 +259,7 @@ def edit(
     tags: Sequence[str] | None = None,
     priority: int | None = None,
 ) -> ExperimentRecord:
-    """Change what is given; a new priority holds for its runs, too. Raises NotFoundError."""
+    """Change what is given; a new priority holds for its runs, too. Raises ResourceNotFoundError."""
     if priority is not None:
         lock_runs(session, experiment_id)
         session.execute(
@@ -303,7 +303,7 @@ def delete(session: Session, experiment_id: str) -> None:
 
     A worker on one of them stops at its next commit.
 
-    Their files are removed later. Raises NotFoundError.
+    Their files are removed later. Raises ResourceNotFoundError.
     """
     lock_runs(session, experiment_id)
     quotas.archive_usage(session, experiment_id)
@@ -314,7 +314,7 @@ def delete(session: Session, experiment_id: str) -> None:
         .returning(ExperimentRecord.id)
     )
     if gone.first() is None:
-        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+        raise ResourceNotFoundError(f"there is no experiment {experiment_id!r}")
 
 
 def _within(

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
-from fedcore.errors import ConflictError
+from fedcore.errors import StateConflictError
 from fedcore.platform.status import RunRequest, Status
 from fedcore.platform.store import datasets, quotas, webhook_outbox
 from fedcore.platform.store.clock import database_time, sql_now
@@ -39,7 +39,7 @@ def extend(
     the new specification and says what a run of each arm needs, in bytes; `made_with` is noted in
     the provenance.
 
-    Raises NotFoundError; ConflictError where nothing can go on, or what was done would have been
+    Raises ResourceNotFoundError; StateConflictError where nothing can go on, or what was done would have been
     otherwise; SpecificationError where the new specification is not valid, and what `measure`
     raises; QuotaError where more would wait than may.
     """
@@ -70,7 +70,7 @@ def extend(
 def _played(session: Session, experiment_id: str) -> dict[int, int]:
     """The most rounds that a run of each arm has.
 
-    Raises ConflictError where none is left that could go on.
+    Raises StateConflictError where none is left that could go on.
     """
     query = select(RunRecord.arm, func.max(RunRecord.done)).where(_of(experiment_id)).group_by(RunRecord.arm)
     hopeful = (
@@ -79,7 +79,7 @@ def _played(session: Session, experiment_id: str) -> dict[int, int]:
         .where(_of(experiment_id), RunRecord.status.not_in(ENDED_BADLY))
     )
     if not session.scalars(hopeful).one():
-        raise ConflictError(
+        raise StateConflictError(
             f"all runs of experiment {experiment_id} have failed or were cancelled; use `retry` to continue"
             " them"
         )

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, exists, or_, select, update
 from sqlalchemy.orm import Session
 
-from fedcore.errors import AuthenticationError, ConflictError, NotFoundError
+from fedcore.errors import AuthenticationError, ResourceNotFoundError, StateConflictError
 from fedcore.platform.access import Principal, Scope, Token, prefix_of
 from fedcore.platform.store import prepared
 from fedcore.platform.store.clock import sql_now
@@ -54,10 +54,10 @@ def create(
 
 
 def find(session: Session, key_id: str) -> KeyRecord:
-    """The key with this id; raises NotFoundError."""
+    """The key with this id; raises ResourceNotFoundError."""
     record = prepared.get_by_id(session, KeyRecord, key_id)
     if record is None:
-        raise NotFoundError(f"there is no key {key_id!r}")
+        raise ResourceNotFoundError(f"there is no key {key_id!r}")
     return record
 
 
@@ -94,7 +94,7 @@ def page(session: Session, *, limit: int = 50, cursor: str | None = None) -> Rec
 def edit(session: Session, key_id: str, changes: Mapping[str, Any]) -> KeyRecord:
     """Change these columns of a key.
 
-    Raises NotFoundError, and ConflictError for one that was revoked.
+    Raises ResourceNotFoundError, and StateConflictError for one that was revoked.
     """
     if changes:
         session.execute(
@@ -102,7 +102,7 @@ def edit(session: Session, key_id: str, changes: Mapping[str, Any]) -> KeyRecord
         )
     record = find(session, key_id)
     if record.revoked_at is not None:
-        raise ConflictError(
+        raise StateConflictError(
             f"the key {key_id} was revoked at {record.revoked_at.isoformat()}and cannot be changed; create"
             " another"
         )
@@ -110,7 +110,7 @@ def edit(session: Session, key_id: str, changes: Mapping[str, Any]) -> KeyRecord
 
 
 def revoke(session: Session, key_id: str) -> KeyRecord:
-    """End a key, if it has not been; raises NotFoundError."""
+    """End a key, if it has not been; raises ResourceNotFoundError."""
     session.execute(
         update(KeyRecord)
         .where(KeyRecord.id == key_id, KeyRecord.revoked_at.is_(None))

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
-from fedcore.errors import ConflictError, NotFoundError
+from fedcore.errors import ResourceNotFoundError, StateConflictError
 from fedcore.platform.status import ENDED, RunRequest, Status
 from fedcore.platform.store import search, webhook_outbox
 from fedcore.platform.store.clock import sql_now
@@ -45,11 +45,11 @@ class RunStatuses:
 def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
     """End the runs that have not ended; those that are running, at their next round boundary.
 
-    Raises ConflictError when all have ended otherwise.
+    Raises StateConflictError when all have ended otherwise.
     """
     statuses = _run_statuses(session, experiment_id)
     if statuses.over and Status.CANCELLED not in statuses.requested:
-        raise ConflictError(f"{statuses}: nothing to cancel")
+        raise StateConflictError(f"{statuses}: nothing to cancel")
     _change(
         session, experiment_id, (*UNSTARTED, Status.AT_RUNG), status=Status.CANCELLED, finished_at=sql_now()
     )
@@ -60,11 +60,11 @@ def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
 def pause(session: Session, experiment_id: str) -> ExperimentRecord:
     """Stop the runs until `resume`; those that are running, at their next round boundary.
 
-    Raises ConflictError when all have ended, or are about to.
+    Raises StateConflictError when all have ended, or are about to.
     """
     statuses = _run_statuses(session, experiment_id)
     if statuses.over:
-        raise ConflictError(f"{statuses}: nothing to pause")
+        raise StateConflictError(f"{statuses}: nothing to pause")
     _change(session, experiment_id, (Status.QUEUED, Status.AT_RUNG), status=Status.PAUSED)
     _request(session, experiment_id, (RunRequest.NONE,), RunRequest.PAUSE)
     return refresh_status(session, [experiment_id])[0]
@@ -73,13 +73,13 @@ def pause(session: Session, experiment_id: str) -> ExperimentRecord:
 def resume(session: Session, experiment_id: str) -> ExperimentRecord:
     """Queue the paused runs again, and let those go on that were about to pause.
 
-    Raises ConflictError when all have ended, or are about to.
+    Raises StateConflictError when all have ended, or are about to.
     """
     statuses = _run_statuses(session, experiment_id)
     if statuses.over:
         again = statuses.requested - {Status.SUCCEEDED}
         hint = "use `retry` for failed and cancelled runs" if again else "nothing to resume"
-        raise ConflictError(f"{statuses}: {hint}")
+        raise StateConflictError(f"{statuses}: {hint}")
     _requeue(session, experiment_id, (Status.PAUSED,))
     _request(session, experiment_id, (RunRequest.PAUSE,), RunRequest.NONE)
     return refresh_status(session, [experiment_id])[0]
@@ -89,7 +89,7 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
     """Queue the failed and cancelled runs again, from their last checkpoints, and let those go on
     that were about to be cancelled.
 
-    Raises ConflictError when all have succeeded, when the others are paused, or for an experiment
+    Raises StateConflictError when all have succeeded, when the others are paused, or for an experiment
     that was imported.
     """
     statuses = _run_statuses(session, experiment_id)
@@ -97,9 +97,9 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
     again = (Status.FAILED, Status.CANCELLED)
     if statuses.requested.isdisjoint(again):
         if statuses.over:
-            raise ConflictError(f"{statuses}: nothing to retry")
+            raise StateConflictError(f"{statuses}: nothing to retry")
         if Status.PAUSED in statuses.requested:
-            raise ConflictError(
+            raise StateConflictError(
                 f"no run of experiment {experiment_id} has failed; use `resume` to continue its paused runs"
             )
     _requeue(session, experiment_id, again, finished_at=None, attempts=0, error=None)
@@ -108,14 +108,14 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
 
 
 def refuse_imported(session: Session, experiment_id: str) -> None:
-    """Raise ConflictError where an experiment was imported: what its runs would go on from is not
+    """Raise StateConflictError where an experiment was imported: what its runs would go on from is not
     here.
     """
     provenance = session.scalars(
         select(ExperimentRecord.provenance).where(ExperimentRecord.id == experiment_id)
     ).first()
     if provenance is not None and IMPORTED in provenance:
-        raise ConflictError(
+        raise StateConflictError(
             f"experiment {experiment_id} was imported without checkpoints; submit its specification to run it"
             " here"
         )
@@ -141,13 +141,13 @@ def refresh_status(session: Session, experiment_ids: Iterable[str]) -> list[Expe
 def lock_runs(session: Session, experiment_id: str) -> Sequence[str]:
     """Lock the runs of an experiment, in order; their ids.
 
-    Raises NotFoundError when there is no such experiment.
+    Raises ResourceNotFoundError when there is no such experiment.
     """
     search.lock(session, experiment_id)
     query = select(RunRecord.id).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id)
     ids = session.scalars(query.with_for_update()).all()
     if not ids:
-        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+        raise ResourceNotFoundError(f"there is no experiment {experiment_id!r}")
     return ids
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, case, exists, func, select, update
 from sqlalchemy.orm import Session
 
-from fedcore.errors import NotFoundError, StaleLeaseError
+from fedcore.errors import ResourceNotFoundError, StaleLeaseError
 from fedcore.platform.logging import redact_secrets
 from fedcore.platform.status import ENDED, RunRequest, Status, WorkerDirective
 from fedcore.platform.store import (
@@ -38,10 +38,10 @@ _CONTROL = {RunRequest.PAUSE: WorkerDirective.PAUSE, RunRequest.CANCEL: WorkerDi
 
 
 def find(session: Session, run_id: str, owner: str | None = None) -> RunRecord:
-    """The run with this id, if it is `owner`'s where one is given; raises NotFoundError."""
+    """The run with this id, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
     record = prepared.get_by_id(session, RunRecord, run_id)
     if record is None or owner not in (None, record.owner):
-        raise NotFoundError(f"there is no run {run_id!r}")
+        raise ResourceNotFoundError(f"there is no run {run_id!r}")
     return record
 
 

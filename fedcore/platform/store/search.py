@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from fedcore.errors import NotFoundError
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.status import Status
 from fedcore.platform.store import curves, webhook_outbox
 from fedcore.platform.store.clock import sql_now
@@ -57,10 +57,10 @@ def lock_all(session: Session, experiment_ids: Sequence[str]) -> Sequence[str]:
 
 
 def find(session: Session, experiment_id: str) -> SearchRecord:
-    """The search of an experiment; raises NotFoundError where it has none."""
+    """The search of an experiment; raises ResourceNotFoundError where it has none."""
     record = session.get(SearchRecord, experiment_id)
     if record is None:
-        raise NotFoundError(f"experiment {experiment_id!r} has no search: all arms run all rounds")
+        raise ResourceNotFoundError(f"experiment {experiment_id!r} has no search: all arms run all rounds")
     return record
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session, undefer
 
-from fedcore.errors import ConflictError, NotFoundError
+from fedcore.errors import ResourceNotFoundError, StateConflictError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import audit, counters, webhook_outbox, webhooks
 from fedcore.platform.store.clock import sql_now
@@ -123,10 +123,10 @@ def record_attempt(
 
 
 def find(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRecord:
-    """A delivery of a webhook; raises NotFoundError."""
+    """A delivery of a webhook; raises ResourceNotFoundError."""
     record = session.get(DeliveryRecord, delivery_id)
     if record is None or record.webhook_id != webhook_id:
-        raise NotFoundError(f"there is no delivery {delivery_id!r} of this webhook")
+        raise ResourceNotFoundError(f"there is no delivery {delivery_id!r} of this webhook")
     return record
 
 
@@ -152,7 +152,7 @@ def page(
 def redeliver(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRecord:
     """Send it again, now, under the same id.
 
-    Raises NotFoundError, and ConflictError where the webhook is disabled.
+    Raises ResourceNotFoundError, and StateConflictError where the webhook is disabled.
     """
     find(session, webhook_id, delivery_id)
     _refuse_disabled(session, webhook_id)
@@ -164,7 +164,7 @@ def redeliver(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRe
 def ping(session: Session, webhook_id: str) -> DeliveryRecord:
     """Send a test message.
 
-    Raises NotFoundError, and ConflictError where the webhook is disabled.
+    Raises ResourceNotFoundError, and StateConflictError where the webhook is disabled.
     """
     _refuse_disabled(session, webhook_id)
     return find(session, webhook_id, webhook_outbox.ping(session, webhook_id))
@@ -278,4 +278,6 @@ def _hopeless(response: ReceiverResponse, failing_s: float) -> str | None:
 def _refuse_disabled(session: Session, webhook_id: str) -> None:
     record = webhooks.find(session, webhook_id)
     if record.disabled_at is not None:
-        raise ConflictError(f"webhook {webhook_id} is disabled ({record.disabled_reason}): enable it first")
+        raise StateConflictError(
+            f"webhook {webhook_id} is disabled ({record.disabled_reason}): enable it first"
+        )

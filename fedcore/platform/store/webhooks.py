@@ -11,7 +11,7 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from fedcore.errors import NotFoundError, QuotaError
+from fedcore.errors import QuotaError, ResourceNotFoundError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import counters
 from fedcore.platform.store.clock import sql_now
@@ -59,11 +59,11 @@ def create(
 def find(session: Session, webhook_id: str, owner: str | None = None) -> WebhookRecord:
     """The webhook with this id, without its secrets, if it is `owner`'s where one is given.
 
-    Raises NotFoundError.
+    Raises ResourceNotFoundError.
     """
     record = session.scalars(select(WebhookRecord).where(WebhookRecord.id == webhook_id)).first()
     if record is None or owner not in (None, record.owner):
-        raise NotFoundError(f"there is no webhook {webhook_id!r}")
+        raise ResourceNotFoundError(f"there is no webhook {webhook_id!r}")
     return record
 
 
@@ -82,7 +82,7 @@ def page(
 
 
 def edit(session: Session, webhook_id: str, **changes: Any) -> WebhookRecord:
-    """Change these columns; raises NotFoundError."""
+    """Change these columns; raises ResourceNotFoundError."""
     if changes:
         session.execute(update(WebhookRecord).where(WebhookRecord.id == webhook_id).values(changes))
     return find(session, webhook_id)
@@ -91,7 +91,7 @@ def edit(session: Session, webhook_id: str, **changes: Any) -> WebhookRecord:
 def rotate(session: Session, webhook_id: str) -> tuple[WebhookRecord, str]:
     """Give a webhook a new secret, which is returned; the old one signs as well for a day.
 
-    Raises NotFoundError.
+    Raises ResourceNotFoundError.
     """
     secret = new_secret()
     changes = {
@@ -105,7 +105,7 @@ def rotate(session: Session, webhook_id: str) -> tuple[WebhookRecord, str]:
 def enable(session: Session, webhook_id: str) -> WebhookRecord:
     """Enable a webhook; events from before are not sent.
 
-    Raises NotFoundError.
+    Raises ResourceNotFoundError.
     """
     return edit(session, webhook_id, disabled_at=None, disabled_reason=None, failing_since=None)
 
@@ -113,7 +113,7 @@ def enable(session: Session, webhook_id: str) -> WebhookRecord:
 def disable(session: Session, webhook_id: str, reason: str) -> WebhookRecord:
     """Disable a webhook and cancel its pending deliveries; one that is disabled keeps its reason.
 
-    Raises NotFoundError.
+    Raises ResourceNotFoundError.
     """
     enabled = WebhookRecord.id == webhook_id, WebhookRecord.disabled_at.is_(None)
     session.execute(
@@ -130,12 +130,12 @@ def disable(session: Session, webhook_id: str, reason: str) -> WebhookRecord:
 
 
 def delete(session: Session, webhook_id: str) -> None:
-    """Delete a webhook and its deliveries; raises NotFoundError."""
+    """Delete a webhook and its deliveries; raises ResourceNotFoundError."""
     gone = session.execute(
         delete_from(WebhookRecord).where(WebhookRecord.id == webhook_id).returning(WebhookRecord.id)
     )
     if gone.first() is None:
-        raise NotFoundError(f"there is no webhook {webhook_id!r}")
+        raise ResourceNotFoundError(f"there is no webhook {webhook_id!r}")
 
 
 def _hold(session: Session, owner: str, most: int) -> None:

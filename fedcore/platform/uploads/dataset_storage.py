@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from fedcore.errors import DataUnavailableError, NotFoundError
+from fedcore.data.datasets import Uploaded
+from fedcore.errors import DataUnavailableError, ResourceNotFoundError
 from fedcore.platform.storage import Storage
-from fedcore.spec.dataset import Uploaded
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class SharedDatasetStorage:
             raise DataUnavailableError("the data set was never uploaded: its specification has no id")
         try:
             return self.storage.open(storage_key(dataset.id, dataset.known.digest))
-        except NotFoundError as error:
+        except ResourceNotFoundError as error:
             raise DataUnavailableError(
                 f"the uploaded data set {dataset.id} is not in the storage; it may have been deleted"
             ) from error

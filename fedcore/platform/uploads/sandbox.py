@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from fedcore.data.datasets import UploadedContent
 from fedcore.errors import UploadError
 from fedcore.platform.uploads.limits import UploadLimits
-from fedcore.spec.dataset import UploadedContent
 
 REFUSED = 3
 """Exit code of a process that found something wrong with an upload."""

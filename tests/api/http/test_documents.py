@@ -14,7 +14,7 @@ import yaml
 from api.app import create_app
 from api.experiments import routes
 from api.http.documents import BYTES_PER_VALUE, LARGE_BYTES, MAX_VALUES, MAX_YAML_PARTS
-from fedcore.errors import ConflictError
+from fedcore.errors import StateConflictError
 from fedcore.platform.store.database import POOLED
 from fedcore.settings import Settings
 from tests.api.histories import TINY
@@ -125,7 +125,7 @@ def test_large_bodies_are_handled_one_at_a_time_and_delay_no_other_request(
     def plan_slowly(*_args: object) -> None:
         began.release()
         go_on.wait()
-        raise ConflictError("enough")
+        raise StateConflictError("enough")
 
     large = json.dumps({**TINY, "description": " " * 9_000, "tags": []}).encode() + b" " * LARGE_BYTES
     monkeypatch.setattr(routes, "service_plan", plan_slowly)

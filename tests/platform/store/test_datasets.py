@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
-from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, SpecificationError
+from fedcore.data.datasets import UploadedContent
+from fedcore.errors import IdempotencyError, ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.store import Database, datasets, experiments, extension
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import DatasetRecord
-from fedcore.spec.dataset import UploadedContent
 from tests.documents import Document, specification
 from tests.platform.store.acts import ONE_RUN, claim, finish, on_postgresql, read, write
 from tests.support.polling import eventually
@@ -61,7 +61,7 @@ def test_a_data_set_is_found_as_it_was_stored(database: Database) -> None:
     found = read(database, datasets.find, kept.id)
     assert (found.name, found.owner, found.size_bytes, found.client_sizes) == ("mine", "ann", 3_000, SIZES)
     assert UploadedContent.model_validate(found.content) == CONTENT
-    with pytest.raises(NotFoundError, match="'set_none'"):
+    with pytest.raises(ResourceNotFoundError, match="'set_none'"):
         read(database, datasets.find, "set_none")
 
 
@@ -108,12 +108,14 @@ def test_one_that_an_unfinished_experiment_uses_in_any_arm_cannot_be_deleted(dat
     first, second = keep(database), keep(database, digest="1")
     experiment = submit(database, first, second)
     for kept in (first, second):
-        with pytest.raises(ConflictError, match=f"{kept.id} is in use by {experiment}, which is unfinished"):
+        with pytest.raises(
+            StateConflictError, match=f"{kept.id} is in use by {experiment}, which is unfinished"
+        ):
             write(database, datasets.delete, kept.id)
     for _ in range(2):
         finish(database, claim(database))
     write(database, datasets.delete, first.id)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(ResourceNotFoundError):
         write(database, datasets.delete, first.id)
     assert read(database, experiments.find, experiment).id == experiment
     write(database, experiments.delete, experiment)
@@ -154,7 +156,7 @@ def test_a_deletion_waits_for_whoever_is_just_submitting(database: Database) -> 
             experiments.create(session, NewExperiment(specification(document(kept))))
             attempt = deleting.submit(delete)
             started.wait()
-        with pytest.raises(ConflictError):
+        with pytest.raises(StateConflictError):
             attempt.result()
 
 
@@ -182,7 +184,7 @@ def test_a_deletion_and_an_extension_wait_for_each_other_in_one_order(database: 
         event.listen(session.connection(), "after_cursor_execute", delete_meanwhile)
         extension.extend(session, experiment, rounds=20, seeds=[], measure=lambda spec: [7] * spec.arm_count)
         session.commit()
-        with pytest.raises(ConflictError, match="is unfinished"):
+        with pytest.raises(StateConflictError, match="is unfinished"):
             attempts[0].result()
-    with pytest.raises(ConflictError):
+    with pytest.raises(StateConflictError):
         write(database, datasets.delete, kept.id)

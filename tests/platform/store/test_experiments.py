@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, inspect, select
 
-from fedcore.errors import IdempotencyError, NotFoundError, StaleLeaseError
+from fedcore.errors import IdempotencyError, ResourceNotFoundError, StaleLeaseError
 from fedcore.platform.store import Database, Session, Status, experiments, runs
 from fedcore.platform.store.experiments import Filter, NewExperiment
 from fedcore.platform.store.tables import Base
@@ -112,11 +112,11 @@ def test_an_experiment_is_found_as_it_was_submitted(database: Database) -> None:
 
 def test_what_does_not_exist_is_not_found(database: Database) -> None:
     for query in (experiments.find, experiments.delete, experiments.edit):
-        with pytest.raises(NotFoundError, match="there is no experiment 'exp_none'"):
+        with pytest.raises(ResourceNotFoundError, match="there is no experiment 'exp_none'"):
             write(database, query, "exp_none")
-    with pytest.raises(NotFoundError, match="there is no experiment 'exp_none'"):
+    with pytest.raises(ResourceNotFoundError, match="there is no experiment 'exp_none'"):
         write(database, experiments.edit, "exp_none", priority=1)
-    with pytest.raises(NotFoundError, match="there is no run 'run_none'"):
+    with pytest.raises(ResourceNotFoundError, match="there is no run 'run_none'"):
         read(database, runs.find, "run_none")
 
 
@@ -158,7 +158,7 @@ def test_requests_at_once_under_one_key_make_one_experiment(database: Database) 
 def test_a_key_is_good_for_one_experiment_while_others_delete_it(database: Database) -> None:
     def post_and_delete(_: int) -> None:
         made = insisting(lambda: post(database, "key"))
-        with suppress(NotFoundError):
+        with suppress(ResourceNotFoundError):
             insisting(lambda: write(database, experiments.delete, made))
 
     with ThreadPoolExecutor(6) as clients:

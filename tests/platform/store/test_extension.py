@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from fedcore.errors import ConflictError, NotFoundError, QuotaError, SpecificationError, StaleLeaseError
+from fedcore.errors import (
+    QuotaError,
+    ResourceNotFoundError,
+    SpecificationError,
+    StaleLeaseError,
+    StateConflictError,
+)
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, Status, experiments, extension, keys, runs
 from fedcore.platform.store.experiments import NewExperiment
@@ -149,7 +155,7 @@ def test_what_would_have_had_another_past_is_refused(
     while (held := write(database, runs.claim, WORKER, [QUEUE], LEASE_S)) and not held.spec["search"]:
         finish(database, held)
     before = standing(database, made)
-    with pytest.raises(ConflictError, match=told):
+    with pytest.raises(StateConflictError, match=told):
         extend(database, made, rounds)
     assert standing(database, made) == before
 
@@ -170,9 +176,9 @@ def test_a_trace_that_is_too_short_points_at_the_rounds(database: Database) -> N
 def test_nothing_goes_on_where_all_runs_ended_badly_or_there_is_none(database: Database) -> None:
     made = submit(database, **TEN)
     write(database, experiments.cancel, made.id)
-    with pytest.raises(ConflictError, match="use `retry` to continue them"):
+    with pytest.raises(StateConflictError, match="use `retry` to continue them"):
         extend(database, made, 20)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(ResourceNotFoundError):
         write(database, extension.extend, "exp_none", rounds=20, seeds=[], measure=lambda _: [])
 
 

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from fedcore.errors import ConflictError, IdempotencyError, NotFoundError, StaleLeaseError
+from fedcore.errors import IdempotencyError, ResourceNotFoundError, StaleLeaseError, StateConflictError
 from fedcore.platform.store import ENDED, RunRequest, Status, curves, experiments, open_database, runs
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import Claim
@@ -154,12 +154,12 @@ class History(RuleBasedStateMachine):
         is a conflict.
         """
         if not self.of(experiment_id):
-            with pytest.raises(NotFoundError):
+            with pytest.raises(ResourceNotFoundError):
                 act()
             return False
         try:
             act()
-        except ConflictError:
+        except StateConflictError:
             return False
         return True
 

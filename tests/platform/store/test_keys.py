@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from fedcore.errors import AuthenticationError, NotFoundError
+from fedcore.errors import AuthenticationError, ResourceNotFoundError
 from fedcore.platform.access import Principal, Scope, Token
 from fedcore.platform.store import Database, keys
 from fedcore.platform.store.clock import sql_now
@@ -50,7 +50,7 @@ def test_a_revoked_key_is_refused_and_keeps_the_moment_of_its_revocation(databas
     assert first == write(database, keys.revoke, key_id).revoked_at
     with pytest.raises(AuthenticationError, match="was revoked at"):
         read(database, keys.verify, token)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(ResourceNotFoundError):
         write(database, keys.revoke, "key_0")
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fedcore.errors import ConflictError, NotFoundError
+from fedcore.errors import ResourceNotFoundError, StateConflictError
 from fedcore.platform.store import Database, Status, experiments, runs
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord
@@ -88,7 +88,7 @@ def attempt(database: Database, action: str, experiment: ExperimentRecord) -> st
     """The state of the run after `action`, or the sentence of the conflict."""
     try:
         act(database, action, experiment)
-    except ConflictError as conflict:
+    except StateConflictError as conflict:
         return str(conflict).removeprefix("no run of ").removeprefix(f"experiment {experiment.id} ")
     return state_of(the_run(database, experiment))
 
@@ -138,7 +138,7 @@ def test_an_action_in_conflict_changes_nothing(database: Database, state: str) -
 
 def test_what_does_not_exist_cannot_be_acted_on(database: Database) -> None:
     for action in ACTIONS.values():
-        with pytest.raises(NotFoundError, match="'exp_none'"):
+        with pytest.raises(ResourceNotFoundError, match="'exp_none'"):
             write(database, action, "exp_none")
 
 

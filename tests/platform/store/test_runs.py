@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, update
 
-from fedcore.errors import NotFoundError, StaleLeaseError
+from fedcore.errors import ResourceNotFoundError, StaleLeaseError
 from fedcore.platform.store import Database, Status, WorkerDirective, curves, experiments, runs
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RoundRecord, RunRecord
@@ -294,7 +294,7 @@ def test_the_runs_of_an_experiment_come_in_order_and_in_parts(database: Database
 def test_a_run_is_found_by_its_id(database: Database) -> None:
     run = the_run(database, submit(database))
     assert read(database, runs.find, run.id).id == run.id
-    with pytest.raises(NotFoundError, match="there is no run 'run_none'"):
+    with pytest.raises(ResourceNotFoundError, match="there is no run 'run_none'"):
         read(database, runs.find, "run_none")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from fedcore.errors import ConflictError, NotFoundError, StaleLeaseError
+from fedcore.errors import ResourceNotFoundError, StaleLeaseError, StateConflictError
 from fedcore.platform.store import ENDED, Database, Status, experiments, open_database, runs, search
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ArrivalRecord, ExperimentRecord, RunRecord
@@ -349,7 +349,7 @@ def steer(database: Database, wish: str, experiment: ExperimentRecord) -> None:
 
 def quietly(act: Callable[..., Any], *given: Any) -> None:
     """Do what may be refused."""
-    with suppress(StaleLeaseError, ConflictError):
+    with suppress(StaleLeaseError, StateConflictError):
         act(*given)
 
 
@@ -407,7 +407,7 @@ def in_time(act: Callable[..., Any], *given: Any) -> None:
 @on_sqlite
 def test_an_experiment_without_a_search_has_none_and_its_runs_no_bound(database: Database) -> None:
     experiment = submit(database)
-    with pytest.raises(NotFoundError, match="has no search"):
+    with pytest.raises(ResourceNotFoundError, match="has no search"):
         read(database, search.find, experiment.id)
     assert claim(database).until == 4
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from fedcore.errors import ConflictError, NotFoundError
+from fedcore.errors import ResourceNotFoundError, StateConflictError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import Database, audit, counters, webhook_deliveries, webhooks
 from fedcore.platform.store.clock import sql_now
@@ -168,9 +168,9 @@ def test_what_is_asked_for_again_is_sent_again_under_the_same_id(
 def test_a_disabled_webhook_is_neither_pinged_nor_told_again(database: Database, hook: WebhookRecord) -> None:
     delivery = the_one(database, hook)
     write(database, webhooks.disable, hook.id, "by hand")
-    with pytest.raises(ConflictError, match=r"disabled \(by hand\)"):
+    with pytest.raises(StateConflictError, match=r"disabled \(by hand\)"):
         write(database, webhook_deliveries.ping, hook.id)
-    with pytest.raises(ConflictError, match="enable it first"):
+    with pytest.raises(StateConflictError, match="enable it first"):
         write(database, webhook_deliveries.redeliver, hook.id, delivery.id)
 
 
@@ -178,7 +178,7 @@ def test_a_delivery_belongs_to_its_webhook(database: Database, hook: WebhookReco
     delivery, other = the_one(database, hook), listen(database)
     assert read(database, webhook_deliveries.find, hook.id, delivery.id).id == delivery.id
     for act in (webhook_deliveries.find, webhook_deliveries.redeliver):
-        with pytest.raises(NotFoundError):
+        with pytest.raises(ResourceNotFoundError):
             write(database, act, other.id, delivery.id)
 
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 
-from fedcore.errors import NotFoundError, QuotaError
+from fedcore.errors import QuotaError, ResourceNotFoundError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import Database, experiments, webhook_deliveries, webhooks
 from fedcore.platform.store.clock import sql_now
@@ -62,13 +62,13 @@ def test_those_of_others_are_not_there(database: Database) -> None:
         lambda session: webhooks.find(session, hook.id, "bob"),
         lambda session: webhooks.find(session, "whk_0"),
     ):
-        with pytest.raises(NotFoundError, match="there is no webhook"):
+        with pytest.raises(ResourceNotFoundError, match="there is no webhook"):
             read(database, act)
 
 
 @pytest.mark.parametrize("act", [webhooks.rotate, webhooks.enable, webhooks.delete, webhooks.edit])
 def test_what_is_not_there_cannot_be_changed(database: Database, act: Callable[..., Any]) -> None:
-    with pytest.raises(NotFoundError):
+    with pytest.raises(ResourceNotFoundError):
         write(database, act, "whk_0")
 
 

@@ -21,9 +21,8 @@ from fedcore.engine.accelerated.cpu.layout import (
     plain,
 )
 from fedcore.engine.accelerated.cpu.routine import Code, once, translate
-from fedcore.engine.accelerated.cpu.simd import Emitter
+from fedcore.engine.accelerated.cpu.simd import WORD, Emitter, Value
 from fedcore.engine.accelerated.cpu.training import Trainer
-from fedcore.engine.accelerated.cpu.values import WORD, Value
 from fedcore.problems.dense import LossName
 
 __all__ = ["TASK", "Network", "Numbers", "Tasks", "aligned", "network", "padded", "plain", "train"]

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.engine.accelerated.cpu.simd import REGISTER_BYTES, Emitter
-from fedcore.engine.accelerated.cpu.values import DOUBLE, WORD, Value
+from fedcore.engine.accelerated.cpu.simd import DOUBLE, REGISTER_BYTES, WORD, Emitter, Value
 
 Numbers = NDArray[np.floating]
 TOGETHER = 128

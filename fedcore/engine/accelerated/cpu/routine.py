@@ -8,8 +8,7 @@ from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar, get_type_hint
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from fedcore.engine.accelerated.cpu.simd import Emitter, Matrix
-from fedcore.engine.accelerated.cpu.values import WORD, Value
+from fedcore.engine.accelerated.cpu.simd import WORD, Emitter, Matrix, Value
 
 Word = Annotated[Value, "a whole number, or an address"]
 Number = Annotated[Value, "a number of the type that the code works on"]

@@ -9,14 +9,15 @@ import torch
 from pydantic import TypeAdapter
 from torch import nn
 
+from fedcore.data.datasets import AnyDataset, DataShape, data_shape
 from fedcore.errors import SpecificationError
-from fedcore.models import zoo
+from fedcore.models import AnyModel
+from fedcore.models.convolutional import Cnn, Vgg11
+from fedcore.models.dense import Logistic, Mlp
 from fedcore.models.flat import Layout
-from fedcore.spec.dataset import AnyDataset
-from fedcore.spec.model import AnyModel, Cnn, Logistic, Mlp, Vgg11
+from fedcore.models.layers import build_module, refuse_buffers
 from fedcore.spec.problem import Problem
-from fedcore.spec.shapes import DataShape, data_shape, dimension, misfit
-from fedcore.spec.shapes import parameters as parameters_of
+from fedcore.spec.shapes import dimension, misfit
 
 DATASETS = (
     {kind: {"kind": kind} for kind in ("synthetic", "digits", "mnist", "fashion_mnist", "cifar10")}
@@ -68,7 +69,7 @@ def test_a_model_has_the_dimension_its_specification_says_and_scores_every_class
     problem = Problem.model_validate({"dataset": data, "partition": partition, "model": spec})
     shape = data_shape(data)
     vectors = torch.zeros(shape.symbols, shape.embedding) if shape.embedding else None
-    module = zoo.build(spec, shape.features, shape.classes, seed=0, vectors=vectors)
+    module = build_module(spec, shape.features, shape.classes, seed=0, vectors=vectors)
     assert (
         sum(parameter.numel() for parameter in module.parameters())
         == dimension(problem)
@@ -80,7 +81,7 @@ def test_a_model_has_the_dimension_its_specification_says_and_scores_every_class
 
 def test_the_cnn_has_the_parameters_its_paper_counts() -> None:
     """McMahan et al. (2017), Section 3: 1,663,370 in total."""
-    assert Layout(zoo.build(Cnn(kind="cnn"), (1, 28, 28), 10, seed=0)).dim == 1_663_370
+    assert Layout(build_module(Cnn(kind="cnn"), (1, 28, 28), 10, seed=0)).dim == 1_663_370
 
 
 @pytest.mark.parametrize(
@@ -100,12 +101,12 @@ def test_the_cnn_has_the_parameters_its_paper_counts() -> None:
 def test_models_have_the_parameters_that_are_known_of_them(
     model: dict[str, Any], shape: DataShape, published: int
 ) -> None:
-    assert parameters_of(TypeAdapter(AnyModel).validate_python(model), shape) == published
+    assert TypeAdapter(AnyModel).validate_python(model).parameter_count(shape) == published
 
 
 def test_vgg11_starts_as_in_fednovas_code() -> None:
     """Convolutions N(0, 2 / (9 fan_out)), their biases 0; dense layers as PyTorch has them."""
-    module = zoo.build(Vgg11(kind="vgg11"), (3, 32, 32), 10, seed=0)
+    module = build_module(Vgg11(kind="vgg11"), (3, 32, 32), 10, seed=0)
     convolutions = [layer for layer in module.children() if isinstance(layer, nn.Conv2d)]
     assert [layer.out_channels for layer in convolutions] == [64, 128, 256, 256, 512, 512, 512, 512]
     for layer in convolutions:
@@ -116,7 +117,7 @@ def test_vgg11_starts_as_in_fednovas_code() -> None:
 
 
 def parameters(seed: int) -> list[float]:
-    return Layout(module := zoo.build(Mlp(kind="mlp", hidden=(4,)), (6,), 3, seed)).flat(module).tolist()
+    return Layout(module := build_module(Mlp(kind="mlp", hidden=(4,)), (6,), 3, seed)).flat(module).tolist()
 
 
 def test_initial_parameters_depend_on_the_seed_and_on_nothing_else() -> None:
@@ -136,17 +137,17 @@ def test_building_a_model_leaves_no_trace_in_pytorchs_own_stream() -> None:
 
 def test_initial_weights_are_within_pytorchs_bound() -> None:
     """nn.Linear: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and biases."""
-    module = zoo.build(Logistic(kind="logistic"), (400,), 10, seed=0)
+    module = build_module(Logistic(kind="logistic"), (400,), 10, seed=0)
     theta = Layout(module).flat(module) * 400**0.5
     assert theta.abs().max() <= 1
     assert abs(theta.std() - 3**-0.5) < 0.02
 
 
 def test_group_norm_follows_each_convolution() -> None:
-    module = zoo.build(Cnn(kind="cnn", channels=(8, 12), hidden=9, norm="group"), (3, 32, 32), 10, seed=0)
+    module = build_module(Cnn(kind="cnn", channels=(8, 12), hidden=9, norm="group"), (3, 32, 32), 10, seed=0)
     assert [layer.num_groups for layer in module.children() if isinstance(layer, nn.GroupNorm)] == [8, 1]
 
 
 def test_running_statistics_are_refused() -> None:
     with pytest.raises(SpecificationError, match=r"1\.running_mean.*use group norm"):
-        zoo.refuse_buffers(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+        refuse_buffers(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))

@@ -1,11 +1,11 @@
 """`problem.dataset`: the data sets."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from fedcore.block import MAX_CLIENTS, Block, ClientCount, NonNegative, Seed
-from fedcore.spec.exact import LeastSquares, Quadratic
+from fedcore.data.exact import ExactProblem, LeastSquares, Quadratic
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -167,20 +167,6 @@ class Sent140(Block):
     kind: Literal["sent140"]
 
 
-FederatedDataset = Synthetic | Quadratic | LeastSquares
-"""Data sets that come divided into clients; a partition for them is rejected."""
-
-KeyedDataset = Femnist | Shakespeare | Sent140
-"""Data sets that record the owner of each sample, for `by_key`."""
-
-
-def comes_divided(dataset: "AnyDataset") -> bool:
-    """True if a data set comes divided into clients; uploaded data are if they name clients."""
-    if isinstance(dataset, Uploaded):
-        return dataset.known.clients is not None
-    return isinstance(dataset, FederatedDataset)
-
-
 AnyDataset = Annotated[
     Synthetic
     | Digits
@@ -196,3 +182,88 @@ AnyDataset = Annotated[
     | LeastSquares,
     Field(discriminator="kind"),
 ]
+
+KeyedDataset = Femnist | Shakespeare | Sent140
+"""Data sets that record the owner of each sample, for `by_key`."""
+
+
+def comes_divided(dataset: AnyDataset) -> bool:
+    """True if a data set comes divided into clients; uploaded data are if they name clients."""
+    if isinstance(dataset, Uploaded):
+        return dataset.known.clients is not None
+    return isinstance(dataset, Synthetic | ExactProblem)
+
+
+def client_count(dataset: AnyDataset) -> int:
+    """Number of clients N of a data set that comes divided into clients."""
+    if isinstance(dataset, Synthetic):
+        return dataset.clients
+    if isinstance(dataset, Uploaded):
+        assert dataset.known.clients is not None
+        return dataset.known.clients
+    assert isinstance(dataset, ExactProblem)
+    if dataset.clients:
+        return len(dataset.clients)
+    assert dataset.generate is not None
+    return dataset.generate.clients
+
+
+class DataShape(NamedTuple):
+    """Shape of one sample, and number of samples."""
+
+    features: tuple[int, ...]
+    classes: int
+    """0 where labels are real numbers."""
+    train_samples: int
+    symbols: int = 0
+    """Features are whole numbers below it: characters or words; 0 where they are real numbers."""
+    embedding: int = 0
+    """Length of the fixed vector that stands for each symbol; 0 where there is none."""
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that a model gives for one sample: a score per class, or the one that is
+        regressed.
+        """
+        return self.classes or 1
+
+
+_SHAPES = {
+    "digits": DataShape((1, 8, 8), 10, 1_437),
+    "mnist": DataShape((1, 28, 28), 10, 60_000),
+    "fashion_mnist": DataShape((1, 28, 28), 10, 60_000),
+    "cifar10": DataShape((3, 32, 32), 10, 50_000),
+    # What files of LEAF hold is known only once they are read: as many samples as in FedProx, Table
+    # 1.
+    "femnist": DataShape((1, 28, 28), 62, 18_345),
+    "shakespeare": DataShape((80,), 80, 517_106, symbols=80),
+    "sent140": DataShape((25,), 2, 40_783, symbols=30_000, embedding=300),
+}
+_EMNIST = {
+    "balanced": (47, 112_800),
+    "byclass": (62, 697_932),
+    "bymerge": (47, 697_932),
+    "digits": (10, 240_000),
+    "letters": (26, 124_800),
+    "mnist": (10, 60_000),
+}
+SYNTHETIC_FEATURES, SYNTHETIC_CLASSES = 60, 10
+_SYNTHETIC_MEAN_SAMPLES = 408
+"""50 + E[lognormal(4, 2)], the part held for training: for estimates only."""
+
+
+def data_shape(dataset: AnyDataset) -> DataShape:
+    """Shape of one sample, number of classes and, where it is known beforehand, of training
+    samples; else what to expect.
+    """
+    if isinstance(dataset, Synthetic):
+        return DataShape((SYNTHETIC_FEATURES,), SYNTHETIC_CLASSES, _SYNTHETIC_MEAN_SAMPLES * dataset.clients)
+    if isinstance(dataset, Emnist):
+        return DataShape((1, 28, 28), *_EMNIST[dataset.split])
+    if isinstance(dataset, Femnist) and dataset.classes != "all":
+        return _SHAPES["femnist"]._replace(classes=10)
+    if isinstance(dataset, Uploaded):
+        return DataShape(dataset.known.features, dataset.known.classes, dataset.known.train_samples)
+    if isinstance(dataset, ExactProblem):
+        return DataShape((dataset.dim,), 0, client_count(dataset))
+    return _SHAPES[dataset.kind]

@@ -1,5 +1,5 @@
-"""The engine `parallel`: client by client like `reference`, but one client per core and with the
-problem's fastest gradient.
+"""The engines that train client by client: `reference`, a loop without padding and the definition of
+right, and `parallel`, with one client per core and the problem's fastest gradient.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,30 @@ from fedcore.engine.local_solver import step_size_scales
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 
 
+def reference(jobs: Sequence[Job]) -> list[ClientUpdate]:
+    """Train run after run, client after client, step after step."""
+    return [
+        stack_updates([_train_by_definition(job, row) for row in range(len(job.work.clients))])
+        for job in jobs
+    ]
+
+
+def _train_by_definition(job: Job, row: int) -> ClientUpdate:
+    algorithm, problem, assignment = job.algorithm, job.problem, job.work
+    client, local = int(assignment.clients[row]), assignment.local.take(row)
+    y, velocity = local.x, None
+    for k, batch in enumerate(assignment.batches[row]):
+        samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
+        grad = problem.gradient(y, client, samples)
+        if algorithm.rule.subtracts_gradient_at_x():
+            grad = grad - problem.gradient(local.x, client, samples)
+        elif assignment.noise is not None:
+            grad = grad + torch.from_numpy(assignment.noise[row][k]).to(y)
+        direction, velocity = algorithm.solver.direction(algorithm.rule, grad, y, velocity, local)
+        y = y - assignment.sizes[k] * algorithm.rule.step_size_scale(local.steps) * direction
+    return algorithm.rule.finish(y, local)
+
+
 def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
     """Train the clients of all jobs one by one, most samples first, on the tensor library's
     threads.
@@ -25,7 +49,7 @@ def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
     line = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.work.clients))]
     line.sort(key=lambda turn: -jobs[turn[0]].work.batches[turn[1]].size)
     trained = parallel_map(
-        [partial(_train, jobs[number], row, replicas[number]) for number, row in line],
+        [partial(_train_on_replica, jobs[number], row, replicas[number]) for number, row in line],
         jobs[0].work.local.x.device,
     )
     uploads = dict(zip(line, trained, strict=True))
@@ -35,7 +59,7 @@ def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
     ]
 
 
-def _train(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
+def _train_on_replica(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
     """Run all local steps of one client."""
     algorithm, assignment = job.algorithm, job.work
     client, local = int(assignment.clients[row]), assignment.local.take(row)

@@ -1,0 +1,60 @@
+"""Base class of the specifications of models, and the number of parameters of layers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from fedcore.block import Block, NonNegative
+from fedcore.data.datasets import DataShape
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Width = Annotated[int, Field(ge=1, le=65_536)]
+Layers = Annotated[int, Field(ge=1, le=16)]
+
+
+class ModelSpec(Block):
+    """A model and its parameters."""
+
+    may_be_dense: ClassVar[bool] = False
+    """True if the module may consist of dense layers, which the engine `compiled` trains."""
+    reads_symbols: ClassVar[bool] = False
+    """True for models of sequences of symbols; others read numeric features."""
+
+    if TYPE_CHECKING:
+        kind: str
+    l2: NonNegative = 0.0
+    """Adds l2 |theta|^2 / 2 to every client's loss."""
+
+    @property
+    def squared_error(self) -> bool:
+        """True if the loss is the squared error, which takes real labels too; else cross-entropy."""
+        return False
+
+    @classmethod
+    def takes_symbols(cls, shape: DataShape) -> bool:  # noqa: ARG003 - for those that do
+        """True if the model can be trained on the symbols of data of this shape."""
+        return False
+
+    def misfit(self, shape: DataShape) -> str | None:
+        """Reason why the model cannot be trained on data of `shape`; None if it can."""
+        return None
+
+    def parameter_count(self, shape: DataShape) -> int:
+        """Number of parameters D for data of a shape that fits."""
+        raise NotImplementedError
+
+    def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
+        """The module that maps inputs [B, *features] to scores [B, classes], with initial parameters
+        from PyTorch's stream. `vectors` [V, E] stand for the symbols of data that have such.
+        """
+        raise NotImplementedError
+
+
+def dense_parameters(*widths: int) -> int:
+    """Number of parameters of dense layers with biases."""
+    return sum(fan_in * fan_out + fan_out for fan_in, fan_out in pairwise(widths))

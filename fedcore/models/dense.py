@@ -1,0 +1,71 @@
+"""Linear models and fully connected networks."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from fedcore.data.datasets import DataShape
+from fedcore.lazy import LazyModule
+from fedcore.models.base import ModelSpec, Width, dense_parameters
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from fedcore.models import layers
+else:
+    layers = LazyModule("fedcore.models.layers")
+
+
+class Linear(ModelSpec):
+    """Affine map with squared error 1/2 |W z + b - t|^2.
+
+    T is the one-hot label, or the label itself where it is a real number.
+    """
+
+    may_be_dense = True
+
+    kind: Literal["linear"]
+
+    @property
+    def squared_error(self) -> bool:
+        return True
+
+    def parameter_count(self, shape: DataShape) -> int:
+        return dense_parameters(prod(shape.features), shape.outputs)
+
+    def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
+        return layers.dense(prod(features), classes)
+
+
+class Logistic(ModelSpec):
+    """Multinomial logistic regression (softmax, cross-entropy); convex."""
+
+    may_be_dense = True
+
+    kind: Literal["logistic"]
+
+    def parameter_count(self, shape: DataShape) -> int:
+        return dense_parameters(prod(shape.features), shape.outputs)
+
+    def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
+        return layers.dense(prod(features), classes)
+
+
+class Mlp(ModelSpec):
+    """Fully connected layers with ReLU, cross-entropy."""
+
+    may_be_dense = True
+    example = {"hidden": [200, 200]}
+
+    kind: Literal["mlp"]
+    hidden: Annotated[tuple[Width, ...], Field(fail_fast=True, min_length=1, max_length=16)] = (200,)
+    """Widths of the hidden layers."""
+
+    def parameter_count(self, shape: DataShape) -> int:
+        return dense_parameters(prod(shape.features), *self.hidden, shape.outputs)
+
+    def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
+        return layers.dense(prod(features), *self.hidden, classes)
