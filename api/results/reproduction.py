@@ -45,14 +45,18 @@ def compare_with_original(
 def _difference(session: Session, pair: Pair) -> RunDifference | None:
     row = reproductions.first_difference(session, pair)
     if row is not None:
-        return _told(pair, row.round, row.measure, row.original, row.here)
+        return _run_difference(pair, row.round, row.measure, row.original, row.here)
     original, here = pair
     if here.status in ENDED and here.status is not original.status:
-        return _told(pair, here.done, "status", original.status, here.status)
+        return _run_difference(pair, here.done, "status", original.status, here.status)
     if here.status in ENDED and original.done != here.done:
-        return _told(pair, min(original.done, here.done) + 1, "rounds", original.done, here.done)
+        return _run_difference(pair, min(original.done, here.done) + 1, "rounds", original.done, here.done)
     models = _models(pair)
-    return None if models is None or models[0] == models[1] else _told(pair, here.done, MODEL_SHA256, *models)
+    return (
+        None
+        if models is None or models[0] == models[1]
+        else _run_difference(pair, here.done, MODEL_SHA256, *models)
+    )
 
 
 def _models(pair: Pair) -> tuple[str, str] | None:
@@ -61,7 +65,7 @@ def _models(pair: Pair) -> tuple[str, str] | None:
     return None if original is None or here is None else (original, here)
 
 
-def _told(
+def _run_difference(
     pair: Pair, round: int, measure: str, original: float | str | None, here: float | str | None
 ) -> RunDifference:
     return RunDifference(

@@ -68,7 +68,7 @@ class Imported(ModelSpec):
             module = factory(features, classes)
         except Exception as error:
             raise _flaw(
-                self, f"failed for samples of shape {list(features)} and {classes} outputs: {_told(error)}"
+                self, f"failed for samples of shape {list(features)} and {classes} outputs: {_reason(error)}"
             ) from error
         if not isinstance(module, nn.Module):
             raise _flaw(self, f"returned {type(module).__name__}; it must return a torch.nn.Module")
@@ -98,7 +98,7 @@ def _factory(spec: Imported) -> Factory:
         module = import_module(module_name)
         found: Any = getattr(module, name)
     except Exception as error:
-        raise _flaw(spec, f"cannot be imported by this worker: {_told(error)}") from error
+        raise _flaw(spec, f"cannot be imported by this worker: {_reason(error)}") from error
     # Else whatever an allowed module itself imports could be called.
     if not callable(found) or getattr(found, "__module__", None) != module_name:
         raise _flaw(spec, f"must be a function or class that {module_name} defines itself")
@@ -133,7 +133,7 @@ def _check_scores(spec: Imported, module: nn.Module, features: tuple[int, ...], 
         with torch.no_grad():
             first, second = module(batch), module(batch)
     except Exception as error:
-        raise _flaw(spec, f"cannot score samples of shape {list(features)}: {_told(error)}") from error
+        raise _flaw(spec, f"cannot score samples of shape {list(features)}: {_reason(error)}") from error
     if not isinstance(first, torch.Tensor) or first.shape != (2, outputs):
         given = list(first.shape) if isinstance(first, torch.Tensor) else type(first).__name__
         raise _flaw(spec, f"gives {given} for two samples; it must give scores of shape [2, {outputs}]")
@@ -149,5 +149,5 @@ def _flaw(spec: Imported, detail: str) -> SpecificationError:
     return SpecificationError(POINTER, f"{spec.path} {detail}")
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -129,7 +129,7 @@ def _afterwards(run: RunRecord, status: Status, backoff_s: float) -> dict[str, A
     """Columns of a run whose worker was lost: its error and its pause."""
     values: dict[str, Any] = {}
     if run.attempts and (run.error is None or run.error_of_loss):
-        values |= {"error": _told(run.attempts), "error_of_loss": True}
+        values |= {"error": _error_message(run.attempts), "error_of_loss": True}
     if status is Status.QUEUED:
         values["not_before"] = backoff.until(backoff.after_loss(run.attempts, backoff_s))
     return values
@@ -142,7 +142,7 @@ def _take(session: Session, run: RunRecord, status: Status, values: dict[str, An
     RUNS.revoke(session, run.id, **values)
 
 
-def _told(attempts: int) -> str:
+def _error_message(attempts: int) -> str:
     """The error of a run whose worker was lost so often in a row."""
     often = " was lost" if attempts == 1 else f"s were lost {attempts} times in a row"
     return (
