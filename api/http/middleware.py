@@ -86,8 +86,9 @@ class BodyTimeout:
 
     Only time spent waiting for the client counts.
 
-    The application receives a disconnect message, and `api.http.problems` responds with 408. Slow heads and clients that do not read their answers never reach an application;
-    docs/operations.md configures a proxy for them.
+    The application receives a disconnect message, and `api.http.problems` responds with 408. Slow
+    heads and clients that do not read their answers never reach an application; docs/operations.md
+    configures a proxy for them.
     """
 
     def __init__(self, app: ASGIApp) -> None:

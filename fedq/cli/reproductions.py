@@ -46,11 +46,11 @@ def reproduce(experiment: ExperimentId, check: Check = False, as_json: AsJson = 
             stderr().print(f"{repetition.id} reproduces {experiment}", markup=False)
             experiment = follow(client, repetition.id).id
         found = client.reproduction(experiment)
-    show(found, _told, as_json=as_json)
+    show(found, _comparison, as_json=as_json)
     raise typer.Exit(CODES[found.outcome])
 
 
-def _told(found: Reproduction) -> RenderableType:
+def _comparison(found: Reproduction) -> RenderableType:
     compared = f"{found.runs} runs, {found.rounds:,} rounds and {found.models} final models compared"
     unmatched = f", {found.unmatched} runs have no counterpart in the original" if found.unmatched else ""
     items: list[RenderableType] = [

@@ -67,38 +67,38 @@ class ErrorTranslatingStorage:
         self._inner = inner
 
     def put(self, key: str, data: bytes) -> None:
-        with _told(f"{key} could not be stored"):
+        with _translated_errors(f"{key} could not be stored"):
             self._inner.put(key, data)
 
     def put_file(self, key: str, file: Path) -> None:
-        with _told(f"{key} could not be stored"):
+        with _translated_errors(f"{key} could not be stored"):
             self._inner.put_file(key, file)
 
     def open(self, key: str) -> BinaryIO:
-        with _told(f"{key} could not be read"):
+        with _translated_errors(f"{key} could not be read"):
             return self._inner.open(key)
 
     def keys(self, prefix: str) -> list[str]:
-        with _told(f"{prefix} could not be listed"):
+        with _translated_errors(f"{prefix} could not be listed"):
             return self._inner.keys(prefix)
 
     def delete(self, key: str) -> None:
-        with _told(f"{key} could not be removed"):
+        with _translated_errors(f"{key} could not be removed"):
             self._inner.delete(key)
 
     def delete_prefix(self, prefix: str) -> None:
-        with _told(f"{prefix} could not be removed"):
+        with _translated_errors(f"{prefix} could not be removed"):
             self._inner.delete_prefix(prefix)
 
 
 def read(storage: Storage, key: str) -> bytes:
     """All that is stored under `key`; raises ResourceNotFoundError."""
-    with _told(f"{key} could not be read"), storage.open(key) as file:
+    with _translated_errors(f"{key} could not be read"), storage.open(key) as file:
         return file.read()
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _translated_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (FedcoreError, MemoryError):
