@@ -1,9 +1,11 @@
-"""YAML documents, read as YAML 1.2 means them: values are those of JSON, and no document takes more
-than its share.
+"""Read and write YAML 1.2 documents of JSON values, with positions and limits.
 
 PyYAML on its own reads YAML 1.1, where `1e-3` is text, `no` is false and `12:30` is 750; its C
 parser overflows the stack on deep nesting; and merge keys, which YAML 1.2 has dropped, multiply
-what they merge.
+their contents. ruamel.yaml 0.19 reads YAML 1.2 and was tried: it takes 3.0 s instead of 0.66 s for
+310 kB, and 0.9 ms instead of 0.1 ms for a short specification; it turns `2026-01-01` and `1_000`
+into other values; and it limits neither aliases nor nesting (100,000 brackets end in a
+RecursionError after 1.8 s). The resolvers and limits below would be needed with it, too.
 """
 
 import re
