@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-all reproduce docs chaos check audit gpu bench bench-peers clean
+.PHONY: help install demo up test test-slow test-all reproduce docs chaos check audit gpu bench bench-peers clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -25,7 +25,10 @@ up: $(INSTALLED) ## Start the embedded stack and keep it running
 test: $(INSTALLED) ## Run the tests, on all cores, without the slow ones
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'not slow and not papers' $(ARGS)
 
-test-all: $(INSTALLED) ## Run all tests, the slow ones too (ARGS='-m slow': those alone)
+test-slow: $(INSTALLED) ## Run the slow tests alone
+	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'slow and not papers' $(ARGS)
+
+test-all: $(INSTALLED) ## Run all tests, the slow ones too
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
 
 reproduce: $(INSTALLED) ## Run every figure of the papers on generated data in full and hold its claims to the record (a quarter of an hour)
