@@ -35,7 +35,7 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def _calls(tree: ast.AST) -> Iterator[tuple[str, dict[str | None, ast.expr]]]:
-    """What is called, and with which keyword arguments."""
+    """Calls with their keyword arguments."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func), {keyword.arg: keyword.value for keyword in node.keywords}

@@ -1,4 +1,4 @@
-"""What holds for every algorithm of the catalogue, whatever it does."""
+"""Properties of every algorithm of the catalogue."""
 
 import ast
 import pkgutil

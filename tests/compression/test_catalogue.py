@@ -1,4 +1,4 @@
-"""What holds for every compressor, whatever it does."""
+"""Properties of every compressor."""
 
 import pkgutil
 from typing import Any

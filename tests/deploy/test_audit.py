@@ -1,6 +1,4 @@
-"""What is said of the dependencies: what is known, what is not, and that silence is no
-acquittal.
-"""
+"""Reports on dependencies: known vulnerabilities, none, and a database that does not answer."""
 
 from deploy.audit import ABSENT, judge
 

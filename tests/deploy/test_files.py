@@ -28,7 +28,7 @@ SERVED = (
     "api.app, fedq.cli, workers.reconciler, fedcore.platform.backup, fedcore.platform.store, "
     "fedcore.platform.uploads.npz, fedcore.platform.uploads.parquet, fedcore.platform.uploads.reading"
 )
-"""What the processes of the `service` image import."""
+"""Modules that the processes of the `service` image import."""
 
 
 def test_the_compose_file_follows_the_specification() -> None:

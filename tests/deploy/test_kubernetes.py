@@ -46,7 +46,7 @@ def manifests() -> list[Manifest]:
 
 @pytest.fixture(scope="module")
 def pods(manifests: list[Manifest]) -> dict[str, Manifest]:
-    """What each kind of pod is to be, by the name of what makes it."""
+    """Specification of each kind of pod, by the name of its workload."""
     return {
         one["metadata"]["name"]: one["spec"]["template"]["spec"]
         for one in manifests

@@ -1,6 +1,4 @@
-"""What is watched is what there is: every metric of the dashboard and of the alerts is told at
-/metrics.
-"""
+"""Every metric of the dashboard and of the alerts exists at /metrics."""
 
 import json
 import re

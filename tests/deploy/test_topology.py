@@ -74,7 +74,7 @@ def test_the_services_of_the_compose_file_carry_an_experiment_out(
 
 
 def _lines(log: Path) -> list[str]:
-    """What a process has logged; how it was asked to end, Celery says beside the log."""
+    """Lines that a process logged, without those that Celery prints when it is stopped."""
     return [
         line
         for line in log.read_text().splitlines()

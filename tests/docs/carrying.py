@@ -31,11 +31,11 @@ WHOLE = {
 }
 SETTINGS = re.compile(r"^(?:[A-Z_]+=\S+ )+")
 FOREGROUND = ("fedq up", "docker ", "kubectl ", "source ", "make ", "python -m bench ")
-"""What is not carried out; see the head of this package."""
+"""Commands that are not run; see the head of this package."""
 
 
 def targets() -> set[str]:
-    """What `make` can be asked for."""
+    """Targets of the Makefile."""
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -46,7 +46,7 @@ class Desk:
     folder: Path
     shell: Shell
     names: dict[str, str] = field(default_factory=dict)
-    """What the page calls things, and what they are called here."""
+    """Names on the page, with their names here."""
 
     def console(self, example: Example) -> None:
         """Type the commands of a block, and hold what they print against the lines below each."""
@@ -89,7 +89,7 @@ class Desk:
             ExperimentSpec.model_validate(WHOLE | document)
 
     def _kept(self, text: str) -> bool:
-        """Whether a file begins by saying its name, and has been put there."""
+        """Write a file that begins with its name; return True if it was one."""
         name = re.match(r"# (\S+\.(?:py|ya?ml)|Snakefile)\n", text)
         if name:
             path = self.folder / name[1]

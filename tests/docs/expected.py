@@ -1,4 +1,4 @@
-"""What a page says that a command prints, held against what it printed."""
+"""Comparison of the output shown on a page with the output of the command."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _PATTERNS = {
 
 
 def matched(expected: str, printed: str) -> dict[str, str] | None:
-    """What the page calls ids and secrets, and what they are here.
+    """Ids and secrets of the page, with those of this run.
 
     None where `printed` does not end with what is expected.
     """

@@ -1,4 +1,4 @@
-"""What README.md and the pages of docs/ show can be done, and comes out as they say."""
+"""Examples in README.md and docs/ run, with the output that is shown."""
 
 import os
 import re
@@ -25,7 +25,7 @@ SETTINGS = {
     "FEDQ_WEBHOOK_HTTP": "true",
     "FEDQ_WEBHOOK_NETWORKS": "127.0.0.0/8",
 }
-"""What the pages take for granted; images of noise stand in for MNIST's, in its files' form."""
+"""Prerequisites of the pages; images of noise replace MNIST's, in its file format."""
 RUNNABLE = {"console", "python"}
 
 

@@ -64,7 +64,7 @@ def test_no_identifier_contains_a_retired_word() -> None:
 
 def test_no_docstring_begins_with_a_question_word() -> None:
     found = []
-    for path in SOURCES:
+    for path in [*SOURCES, *sorted((ROOT / "tests").rglob("*.py"))]:
         for node in [ast.parse(path.read_text()), *definitions(path)]:
             text = ast.get_docstring(node) or ""
             if re.match(r"(What|Whether)\b", text):

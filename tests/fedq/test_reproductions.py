@@ -1,4 +1,4 @@
-"""What is drawn and said of a paper's figure."""
+"""Pictures and verdicts of a paper's figure."""
 
 import pytest
 

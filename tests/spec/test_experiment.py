@@ -1,4 +1,4 @@
-"""What a specification refuses, and where it points."""
+"""Rejected specifications, and the field that the error names."""
 
 from typing import Any
 

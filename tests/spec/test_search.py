@@ -1,4 +1,4 @@
-"""What is refused of `search` and `early_stopping`, and where the error points."""
+"""Rejected values of `search` and `early_stopping`, and the field that the error names."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an uploaded data set asks of the rest of a specification."""
+"""Conditions that an uploaded data set sets for the rest of a specification."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""What a disk still holds after a power loss: of files and folders, their state when they were last
-synchronised.
-"""
+"""State of a disk after a power loss: files and folders as they were last synchronised."""
 
 import os
 import stat
@@ -63,7 +61,7 @@ class Disk:
                 file.write_bytes(content)
 
     def survives(self, path: Path) -> bytes | None:
-        """What would be left of a file; None where not even its name would be."""
+        """Content of a file after the loss; None if its name is lost, too."""
         inode = self._root.stat().st_ino
         for part in path.relative_to(self._root).parts:
             found = self._folders.get(inode, {}).get(part)

@@ -9,11 +9,11 @@ import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
 Fault = Callable[["FaultyFileSystem", str, bytes], None]
-"""What happens instead of a write of these bytes at this path."""
+"""Replacement for a write of these bytes at this path."""
 
 
 class BrokenStoreError(Exception):
-    """What a client library of some store raises: no OSError."""
+    """Error of a storage client library that is no OSError."""
 
 
 class FaultyFileSystem(MemoryFileSystem):  # type: ignore[misc]

@@ -56,9 +56,7 @@ class Forked:
 
 
 def template() -> ForkServerContext:
-    """What forks: `multiprocessing` with a server that has loaded what `tests.support.loaded`
-    does.
-    """
+    """The `multiprocessing` context of a fork server that has imported `tests.support.loaded`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(LOADED))
     return context

@@ -17,7 +17,7 @@ class Locks:
         )
 
     def writing(self, run_id: str) -> bool:
-        """Whether somebody is in the middle of a write to the run; on SQLite, of any write."""
+        """True during a write to the run; on SQLite, during any write."""
         try:
             with self._engine.connect() as connection:
                 if self._sqlite:

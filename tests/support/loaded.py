@@ -1,5 +1,5 @@
-"""What processes forked by `tests.support.forks` need not load: libraries, and the machine code
-that most runs need.
+"""Preload for processes forked by `tests.support.forks`: libraries, and the machine code that most
+runs need.
 """
 
 import gc
@@ -25,7 +25,7 @@ SERVED = (
     celery.worker.components,
     kombu.transport.redis,
 )
-"""What Celery loads when a worker starts."""
+"""Modules that Celery loads when a worker starts."""
 
 _many = np.full(30, 300)
 cohort_batches(0, 1, np.arange(len(_many)), _many, [Work(30, 10)] * len(_many))

@@ -57,8 +57,8 @@ def ended(child: Child, stop: signal.Signals = signal.SIGTERM) -> Iterator[None]
 
 
 def dying_with_parent(stop: signal.Signals) -> Callable[[], object] | None:
-    """What a child runs first: the kernel is to send it `stop` when its parent is gone, even by
-    kill -9.
+    """Make the kernel send `stop` to this child when its parent ends, even by kill -9; run before
+    anything else.
     """
     if sys.platform != "linux":
         return None

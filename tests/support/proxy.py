@@ -14,7 +14,7 @@ PIECE_BYTES = 65_536
 
 
 class Fault(Enum):
-    """What happens to a connection."""
+    """Fate of a connection."""
 
     REFUSED = auto()
     """It is closed before the request is read."""

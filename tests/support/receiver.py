@@ -23,8 +23,8 @@ class Received:
 
 @dataclass
 class Receiver:
-    """What it was sent so far, and how it answers: `/500` with that status, and in other ways by
-    the names of `_Handler`.
+    """Deliveries received so far. `/500` is answered with that status, other paths by the names of
+    `_Handler`.
     """
 
     url: str = ""

@@ -1,4 +1,4 @@
-"""What a checkpoint promises."""
+"""Guarantees of checkpoints."""
 
 from itertools import pairwise
 

@@ -117,7 +117,7 @@ def _numbers(part: Any) -> Any:
 
 
 def _chooses_by_mask(func: Any, args: Sequence[Any]) -> bool:
-    """Whether the device has to say how much there is before the host can go on."""
+    """True if the host must wait for the size of a result on the device."""
     if func.overloadpacket not in {ATEN.index, ATEN.index_put_}:
         return False
     return any(index is not None and index.dtype == torch.bool for index in args[1])

@@ -110,8 +110,8 @@ def test_a_clients_draw_does_not_depend_on_the_rest_of_the_cohort() -> None:
 
 
 def fits(drawn: list[int], values: range) -> bool:
-    """Whether counts are those of a uniform distribution on exactly `values`, by a chi-square test
-    at one in 1,000.
+    """True if counts fit a uniform distribution on exactly `values`, by a chi-square test at one in
+    1,000.
     """
     counts = [drawn.count(value) for value in values]
     return sum(counts) == len(drawn) and float(stats.chisquare(counts).pvalue) > 1e-3

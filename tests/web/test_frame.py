@@ -1,6 +1,4 @@
-"""What all pages have in common: what browsers may do with them, where their scripts come from, and
-how errors look.
-"""
+"""Properties of all pages: security headers, the origin of scripts, and errors."""
 
 import hashlib
 import json

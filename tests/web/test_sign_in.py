@@ -19,7 +19,7 @@ FOREIGN = [
     {"Origin": f"{BASE_URL}:81"},
     {},
 ]
-"""What browsers say of requests that other pages make them send, or that they say nothing of."""
+"""Headers of requests that foreign pages make a browser send, or of browsers that send none."""
 
 
 def without_site(client: httpx.Client, headers: dict[str, str]) -> dict[str, str]:

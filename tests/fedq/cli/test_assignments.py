@@ -1,4 +1,4 @@
-"""What `--set` makes of its arguments."""
+"""Arguments of `--set`, and the values that they stand for."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a shell completes."""
+"""Shell completion."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.fedq.cli.conftest import Fedq
 
 
 def _complete(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What bash is offered at the end of `line`."""
+    """Completions that bash gets at the end of `line`."""
     monkeypatch.setenv("_FEDQ_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))

@@ -1,4 +1,4 @@
-"""What holds of every command."""
+"""Properties of every command."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a notebook shows."""
+"""Displays in notebooks."""
 
 from html.parser import HTMLParser
 

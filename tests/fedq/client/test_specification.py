@@ -1,4 +1,4 @@
-"""What can be submitted, and what cannot even be read."""
+"""Forms of a submission, and files that cannot be read."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a dry run foretells against what a run then does."""
+"""Estimates of a dry run against the run itself."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What clients that missed rounds make up, in the mean."""
+"""Mean traffic of clients that missed rounds."""
 
 import pytest
 from hypothesis import given
