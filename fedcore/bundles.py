@@ -75,6 +75,11 @@ def digest(data: bytes) -> str:
     return PREFIX + hashlib.sha256(data).hexdigest()
 
 
+def storage_key(digest: str) -> str:
+    """Where the archive with a digest is stored."""
+    return f"bundles/{digest.removeprefix(PREFIX)}.tar"
+
+
 def list_files(data: bytes) -> list[BundleFile]:
     """The files of an archive, by name; raises ExtensionError if it is not an archive of `pack`."""
     return [
@@ -212,9 +217,7 @@ def _is_imported(parts: tuple[str, ...]) -> bool:
     return all(part.isidentifier() for part in parts) and not tests and "tests" not in parts[:-1]
 
 
-def _components(
-    module: ModuleType, families: Mapping[str, type[Block]]
-) -> Iterator[tuple[str, type[Block]]]:
+def _components(module: ModuleType, families: Mapping[str, type[Block]]) -> Iterator[tuple[str, type[Block]]]:
     for member in vars(module).values():
         if not isinstance(member, type) or member.__module__ != module.__name__ or isabstract(member):
             continue

@@ -125,4 +125,6 @@ def _parsed(model: type[M], fields: dict[str, Any]) -> M:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        raise ProtocolError(f"the computing process sent an answer of another form: {error}"[:2_000]) from None
+        raise ProtocolError(
+            f"the computing process sent an answer of another form: {error}"[:2_000]
+        ) from None

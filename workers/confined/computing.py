@@ -30,7 +30,7 @@ from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
 from fedcore.families import Family
 from fedcore.models import MODELS
-from fedcore.platform.out_of_memory import is_out_of_memory, user_message
+from fedcore.platform.out_of_memory import is_out_of_memory
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
 from fedcore.systems.availability import AVAILABILITIES
@@ -38,10 +38,9 @@ from fedcore.systems.clock import RATES
 from fedcore.systems.participation import PARTICIPATIONS
 from fedcore.systems.work import BATCH_DISTRIBUTIONS, STEP_DISTRIBUTIONS
 from fedcore.user_traceback import user_traceback
-from workers.confined.protocol import Channel
+from workers.confined.limits import BUNDLE, UPLOADS
+from workers.confined.protocol import Channel, Message
 
-BUNDLE, UPLOADS = "bundle", "uploads"
-"""Folders of what a session is given: the bundle's files, and uploaded data sets by digest."""
 FAMILIES: tuple[Family[Any], ...] = (
     ALGORITHMS,
     SERVERS,
@@ -59,10 +58,9 @@ CALLS: Mapping[str, str] = {"components": "workers.confined.computing:components
 paths.
 """
 Components = Mapping[str, Mapping[str, type[Block]]]
-Answer = tuple[dict[str, Any], bytes]
 
 
-def components(found: Components, document: Any) -> dict[str, list[str]]:
+def components(found: Components, _: Any) -> dict[str, list[str]]:
     """The kinds of a bundle, by family."""
     return {family: sorted(kinds) for family, kinds in found.items()}
 
@@ -77,12 +75,12 @@ class Computing:
         self._folder = folder
         self._found: Components | None = None
         self._simulation: Simulation | None = None
-        self._requests: Mapping[str, Callable[[dict[str, Any], bytes], Answer]] = {
+        self._requests: Mapping[str, Callable[[Message], Message]] = {
             "start": self._start,
             "restore": self._restore,
-            "advance": self._advance,
-            "checkpoint": self._checkpoint,
-            "model": self._model,
+            "advance": lambda _: self._advance(),
+            "checkpoint": lambda _: Message({}, self._run.checkpoint()),
+            "model": lambda _: self._model(),
             "call": self._call,
         }
 
@@ -90,14 +88,17 @@ class Computing:
         """Answer requests until the other side is gone."""
         while True:
             try:
-                fields, data = self._channel.receive()
+                request = self._channel.receive()
             except (EOFError, OSError):
                 return
             try:
-                answer, sent = self._requests[fields["do"]](fields, data)
-            except BaseException as error:  # noqa: BLE001 - users' code may raise SystemExit
-                answer, sent = {"error": self._described(error)}, b""
-            self._channel.send(answer, sent)
+                answer = self._requests[request.fields["do"]](request)
+            except BaseException as error:
+                answer = Message({"error": self._described(error)})
+            try:
+                self._channel.send(*answer)
+            except OSError:
+                return
 
     def _load(self) -> Components:
         if self._found is None:
@@ -109,60 +110,56 @@ class Computing:
                     family.note_class(member)
         return self._found
 
-    def _start(self, fields: dict[str, Any], data: bytes) -> Answer:
-        torch.set_num_threads(fields["threads"])
+    def _start(self, request: Message) -> Message:
         self._load()
-        arm = ExperimentSpec.model_validate(fields["spec"]).arms()[fields["arm"]]
+        run = request.fields
+        torch.set_num_threads(run["threads"])
         self._simulation = Simulation(
-            arm.spec,
-            fields["seed"],
-            arm=fields["arm"],
-            device=fields["device"],
+            ExperimentSpec.model_validate(run["spec"]).arms()[run["arm"]].spec,
+            run["seed"],
+            arm=run["arm"],
+            device=run["device"],
             data_dir=settings().data_dir,
             shelf=LocalDatasetStorage(self._folder / UPLOADS),
-            recorded=EngineChoice.of(fields["recorded"]),
-            memory_divisor=fields["memory_divisor"],
+            recorded=EngineChoice.of(run["recorded"]),
+            memory_divisor=run["memory_divisor"],
         )
-        return self._state(), b""
+        return Message({"state": self._state()})
 
-    def _restore(self, fields: dict[str, Any], data: bytes) -> Answer:
-        self._started.restore(data)
-        return self._state(), b""
+    def _restore(self, request: Message) -> Message:
+        self._run.restore(request.data)
+        return Message({"state": self._state()})
 
-    def _advance(self, fields: dict[str, Any], data: bytes) -> Answer:
-        report = asdict(self._started.advance())
-        return {"report": report, **self._state()}, b""
+    def _advance(self) -> Message:
+        report = asdict(self._run.advance())
+        return Message({"report": report, "state": self._state()})
 
-    def _checkpoint(self, fields: dict[str, Any], data: bytes) -> Answer:
-        return {}, self._started.checkpoint()
+    def _model(self) -> Message:
+        named = self._run.model().items()
+        return Message({}, save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in named}))
 
-    def _model(self, fields: dict[str, Any], data: bytes) -> Answer:
-        named = self._started.model().items()
-        return {}, save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in named})
-
-    def _call(self, fields: dict[str, Any], data: bytes) -> Answer:
-        module, _, function = CALLS[fields["name"]].partition(":")
-        return {"value": getattr(import_module(module), function)(self._load(), fields["document"])}, b""
+    def _call(self, request: Message) -> Message:
+        module, _, function = CALLS[request.fields["name"]].partition(":")
+        called = getattr(import_module(module), function)
+        return Message({"value": called(self._load(), request.fields["document"])})
 
     @property
-    def _started(self) -> Simulation:
+    def _run(self) -> Simulation:
         assert self._simulation is not None
         return self._simulation
 
     def _state(self) -> dict[str, Any]:
-        simulation = self._started
+        simulation = self._run
         return {
-            "state": {
-                "round": simulation.round,
-                "diverged": simulation.diverged,
-                "stopped": simulation.stopped,
-                "choice": simulation.choice.document(),
-                "batched_runs": simulation.batched_runs,
-                "memory_divisor": simulation.memory_divisor,
-                "precision": simulation.spec.precision,
-                "data_source": simulation.data_source,
-                "data_sha256": simulation.data_sha256,
-            }
+            "round": simulation.round,
+            "diverged": simulation.diverged,
+            "stopped": simulation.stopped,
+            "choice": simulation.choice.document(),
+            "batched_runs": simulation.batched_runs,
+            "memory_divisor": simulation.memory_divisor,
+            "precision": simulation.spec.precision,
+            "data_source": simulation.data_source,
+            "data_sha256": simulation.data_sha256,
         }
 
     def _described(self, error: BaseException) -> dict[str, Any]:
@@ -175,7 +172,7 @@ class Computing:
             case CheckpointError():
                 return {"kind": "checkpoint", "detail": str(error)}
             case _ if is_out_of_memory(error):
-                return {"kind": "memory", "detail": user_message(error)}
+                return {"kind": "memory", "detail": str(error)}
             case _:
                 described = user_traceback(error, self._folder / BUNDLE)
                 return {"kind": "code", "error": described.document()}

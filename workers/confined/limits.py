@@ -1,5 +1,5 @@
-"""Resource limits of computing processes, and the ties of their parent; set by the computing side on
-itself, before any code of a bundle is loaded.
+"""What a computing process is given, its resource limits, and the ties to its parent; set by the
+computing side on itself, before any code of a bundle is loaded.
 """
 
 import ctypes
@@ -9,6 +9,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+BUNDLE, UPLOADS = "bundle", "uploads"
+"""Folders that a session is given: the bundle's files, and uploaded data sets by digest."""
 MAX_PROCESSES = 64
 """Of one bundle, at the same time."""
 MAX_OPEN_FILES = 512

@@ -40,7 +40,8 @@ class Channel:
         """Send a message; raises OSError where the other side is gone."""
         text = json.dumps(fields).encode()
         self._connection.sendall(_HEADER.pack(len(text), len(data)) + text)
-        self._connection.sendall(data)
+        if data:
+            self._connection.sendall(data)
 
     def receive(self) -> Message:
         """Wait for a message.

@@ -8,82 +8,31 @@ computing process for each session.
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, NoReturn, Self
 
 import psutil
 
-import fedcore
-import workers
 from fedcore import bundles
-from fedcore.errors import FedcoreError, UserCodeError
+from fedcore.errors import UserCodeError
 from fedcore.platform.out_of_memory import oom_kill_count
 from fedcore.settings import Settings
+from workers.confined.confinement import ConfinementError, chosen_confinement, server_command
 from workers.confined.forkserver import ENDED
-from workers.confined.limits import MAX_PROCESSES, SCRATCH_BYTES
+from workers.confined.limits import BUNDLE, MAX_PROCESSES, UPLOADS
 from workers.confined.protocol import Channel, Message
 
-Confinement = Literal["bubblewrap", "limits"]
-BUNDLE, UPLOADS = "bundle", "uploads"
-"""Folders of what a session is given: the bundle's files, and uploaded data sets by digest."""
 START_S = 120.0
 """Time for loading the libraries, on a busy machine."""
-_GIVEN, _SCRATCH = Path("/given"), Path("/tmp")  # noqa: S108 - in the sandbox, a file system of its own
 _LOOK_S = 0.25
 _END_S = 2.0
-_LIBRARY_SETTINGS = ("client_memory_bytes", "models_allowed")
-"""Settings that the library reads, beside folders."""
-
-
-_NAMESPACES = (
-    "--unshare-all",
-    "--unshare-user",
-    "--disable-userns",
-    "--die-with-parent",
-    "--new-session",
-    "--cap-drop",
-    "ALL",
-)
-
-
-class ConfinementError(FedcoreError):
-    """A sandbox that cannot be started; the message gives the reason."""
-
-
-@cache
-def bubblewrap() -> str | None:
-    """The path of `bwrap`; None where it is absent or may not make namespaces."""
-    path = shutil.which("bwrap")
-    if path is None:
-        return None
-    trial = [path, *_NAMESPACES, "--ro-bind", "/", "/", "--proc", "/proc", "true"]
-    try:
-        ended = subprocess.run(trial, capture_output=True, timeout=START_S, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return path if ended.returncode == 0 else None
-
-
-def confinement(settings: Settings) -> Confinement:
-    """The confinement of this machine under `settings`; raises ConfinementError if they demand more."""
-    wanted = settings.code_confinement
-    if wanted != "auto":
-        if wanted == "bubblewrap" and bubblewrap() is None:
-            raise ConfinementError(
-                "FEDQ_CODE_CONFINEMENT is bubblewrap, but bwrap is not installed here or may not create"
-                " user namespaces"
-            )
-        return wanted
-    return "limits" if bubblewrap() is None else "bubblewrap"
 
 
 class Sandbox:
@@ -94,38 +43,26 @@ class Sandbox:
 
         Raises ExtensionError if it is no bundle, and ConfinementError.
         """
-        self.confinement = confinement(settings)
+        self.confinement = chosen_confinement(settings)
         self.memory_bytes = settings.code_memory_bytes
         self._folder = Path(tempfile.mkdtemp(prefix="fedq-bundle-"))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._process: subprocess.Popen[bytes] | None = None
         self._control, theirs = socket.socketpair()
         try:
+            for name in (BUNDLE, UPLOADS, "scratch"):
+                (self._folder / name).mkdir()
+            bundles.unpack(archive, self._folder / BUNDLE)
             with theirs:
-                for name in (BUNDLE, UPLOADS, "scratch"):
-                    (self._folder / name).mkdir()
-                bundles.unpack(archive, self._folder / BUNDLE)
-                command, environment = _command(
-                    self.confinement, self._folder, theirs.fileno(), settings, device
-                )
-                self._process = subprocess.Popen(  # noqa: S603
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=self._errors,
-                    cwd=self._folder / "scratch",
-                    env=environment,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                )
+                self._process = self._started(theirs.fileno(), settings, device)
             if self.ended(START_S) is None:
-                self.kill()
-                raise ConfinementError(f"the process for bundles ended at its start: {self._said()}")
-            self._own = set(_descendants(self._process.pid))
-            self.libraries_bytes = max(map(_memory_bytes, [psutil.Process(self._process.pid), *self._own]))
+                self._fail()
         except BaseException:
             self.close()
             raise
+        self._own = set(_descendants(self._process.pid))
+        self.libraries_bytes = max(map(_memory_bytes, [psutil.Process(self._process.pid), *self._own]))
+        """Memory of the fork server, which sessions share."""
 
     def __enter__(self) -> Self:
         return self
@@ -195,9 +132,24 @@ class Sandbox:
         self._errors.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _said(self) -> str:
+    def _started(self, descriptor: int, settings: Settings, device: str) -> subprocess.Popen[bytes]:
+        command, environment = server_command(self.confinement, self._folder, descriptor, settings, device)
+        return subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            cwd=self._folder / "scratch",
+            env=environment,
+            pass_fds=[descriptor],
+            start_new_session=True,
+        )
+
+    def _fail(self) -> NoReturn:
+        self.kill()
         self._errors.seek(0)
-        return self._errors.read()[-2_000:].decode(errors="replace").strip()
+        said = self._errors.read()[-2_000:].decode(errors="replace").strip()
+        raise ConfinementError(f"the process for bundles ended at its start: {said}")
 
 
 @dataclass
@@ -310,69 +262,3 @@ def _living(process: psutil.Process) -> bool:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def _command(
-    confined: Confinement, folder: Path, descriptor: int, settings: Settings, device: str
-) -> tuple[list[str], dict[str, str]]:
-    """The command line of a fork server, and its whole environment."""
-    under_bubblewrap = confined == "bubblewrap"
-    given, scratch = (_GIVEN, _SCRATCH) if under_bubblewrap else (folder, folder / "scratch")
-    data = settings.data_dir.expanduser().absolute()
-    environment = {
-        "FEDQ_CLIENT_DIR": str(scratch),
-        "FEDQ_DATA_DIR": str(data),
-        "FEDQ_ENGINE_CACHE": str(scratch / "engines.json"),
-        "HOME": str(scratch),
-        "LANG": "C.UTF-8",
-        "OMP_NUM_THREADS": str(settings.torch_threads),
-        "PATH": "/usr/bin:/bin",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": ":".join({str(package.parent): None for package in _packages()}),
-        "TMPDIR": str(scratch),
-    }
-    for name in _LIBRARY_SETTINGS:
-        value = getattr(settings, name)
-        environment[f"FEDQ_{name.upper()}"] = ",".join(value) if isinstance(value, tuple) else str(value)
-    memory = 0 if device.startswith("cuda") else settings.code_memory_bytes
-    server = [sys.executable, "-P", "-m", "workers.confined.forkserver", str(descriptor), str(given)]
-    outer = [*_bubblewrap_command(folder, data, settings)] if under_bubblewrap else []
-    return [*outer, *server, str(memory)], environment
-
-
-def _bubblewrap_command(folder: Path, data: Path, settings: Settings) -> Iterator[str]:
-    path = bubblewrap()
-    assert path is not None
-    yield from (path, *_NAMESPACES)
-    yield from ("--ro-bind", "/usr", "/usr")
-    for name in ("/bin", "/lib", "/lib64"):
-        link = Path(name)
-        if link.is_symlink():
-            yield from ("--symlink", str(link.readlink()), name)
-        else:
-            yield from ("--ro-bind-try", name, name)
-    # Where Debian's libraries are found.
-    for shared in ("/etc/alternatives", "/etc/ld.so.cache"):
-        yield from ("--ro-bind-try", shared, shared)
-    for needed in (Path(sys.base_prefix), Path(sys.prefix), *_packages(), data):
-        yield from ("--ro-bind-try", str(needed), str(needed))
-    # Should one of those folders contain the state of the service, it is empty in there.
-    home = settings.home.absolute()
-    if any(home.is_relative_to(shown) for shown in (sys.base_prefix, sys.prefix, data, "/usr")):
-        yield from ("--tmpfs", str(home), "--remount-ro", str(home))
-    for name in (BUNDLE, UPLOADS):
-        yield from ("--ro-bind", str(folder / name), str(_GIVEN / name))
-    yield from ("--proc", "/proc", "--dev", "/dev")
-    for device in sorted(Path("/dev").glob("nvidia*")):
-        yield from ("--dev-bind-try", str(device), str(device))
-    yield from ("--remount-ro", "/dev")
-    for writable in ("/dev/shm", str(_SCRATCH)):  # noqa: S108 - of the sandbox
-        yield from ("--size", str(SCRATCH_BYTES), "--tmpfs", writable)
-    yield from ("--remount-ro", "/", "--chdir", str(_SCRATCH))
-
-
-def _packages() -> list[Path]:
-    """Folders of the packages that the computing side imports."""
-    return [Path(package.__path__[0]) for package in (fedcore, workers)]
-
-
