@@ -14,6 +14,7 @@ from fedcore.compression import COMPRESSORS
 from fedcore.data.partition import PARTITIONS
 from fedcore.errors import ExtensionError
 from fedcore.families import Family
+from fedcore.measures import EXTENSIONS
 from fedcore.models import MODELS
 from fedcore.models.module_object import model_of
 from fedcore.packages import PREFIX, installed
@@ -35,6 +36,7 @@ FAMILIES: Mapping[str, Family[Any]] = {
         STEP_DISTRIBUTIONS,
         BATCH_DISTRIBUTIONS,
         RATES,
+        EXTENSIONS,
     )
 }
 
