@@ -7,8 +7,11 @@ packages (`fedcore/packages.py`), and those whose objects were used in this proc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
@@ -19,6 +22,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     Tag,
     TypeAdapter,
+    create_model,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
@@ -71,7 +75,11 @@ class Family(Generic[C]):
         return next((member for member in members if kind_of(member) == kind), None)
 
     def _known(self) -> tuple[type[C], ...]:
-        return (*self, *self._of_objects.values())
+        known = (*self, *self._of_objects.values())
+        if not (wanted := _BUNDLE_KINDS.get().get(self.name)):
+            return known
+        have = {kind_of(member) for member in known if "kind" in member.model_fields}
+        return (*known, *(_stand_in(self.base, kind) for kind in wanted if kind not in have))
 
     def note(self, instance: C) -> C:
         """Make the class of an object known by its kind; returns the object.
@@ -115,6 +123,45 @@ class Family(Generic[C]):
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         return handler(_union(tuple(self), self._default_kind).core_schema)
+
+
+_BUNDLE_KINDS: ContextVar[Mapping[str, Sequence[str]]] = ContextVar(
+    "bundle kinds", default=MappingProxyType({})
+)
+
+
+@contextmanager
+def bundle_kinds(kinds: Mapping[str, Sequence[str]]) -> Iterator[None]:
+    """Within the block, families know these kinds of a code bundle, by family.
+
+    If this process has not loaded the bundle, their components are stand-ins, which hold the fields
+    of documents and no mathematics.
+    """
+    token = _BUNDLE_KINDS.set(kinds)
+    try:
+        yield
+    finally:
+        _BUNDLE_KINDS.reset(token)
+
+
+@lru_cache(maxsize=256)
+def _stand_in(base: type[Any], kind: str) -> type[Any]:
+    values: Any = Literal[kind]
+    open_base = type(
+        base.__name__, (base,), {"model_config": {"extra": "allow"}, "__module__": base.__module__}
+    )
+    return create_model(
+        f"{base.__name__}OfBundle",
+        __base__=open_base,
+        __module__=__name__,
+        __doc__="A component of a code bundle, without its code.",
+        kind=(values, kind),
+    )
+
+
+def is_stand_in(component: object) -> bool:
+    """True for a component of a code bundle that this process has not loaded."""
+    return type(component).__name__.endswith("OfBundle") and type(component).__module__ == __name__
 
 
 AS_THE_OBJECT = core_schema.wrap_serializer_function_ser_schema(
