@@ -75,9 +75,13 @@ def digest(data: bytes) -> str:
     return PREFIX + hashlib.sha256(data).hexdigest()
 
 
-def storage_key(digest: str) -> str:
-    """Where the archive with a digest is stored."""
-    return f"bundles/{digest.removeprefix(PREFIX)}.tar"
+def storage_key(bundle_id: str, digest: str) -> str:
+    """Where an archive is stored.
+
+    By its id too: what deletes the file of one never deletes that of a later upload of the same
+    content.
+    """
+    return f"bundles/{bundle_id}-{digest.removeprefix(PREFIX)}.tar"
 
 
 def list_files(data: bytes) -> list[BundleFile]:

@@ -20,39 +20,18 @@ import torch
 from safetensors.torch import save
 
 from fedcore import ExperimentSpec, bundles
-from fedcore.algorithms import ALGORITHMS
-from fedcore.algorithms.server import SERVERS
 from fedcore.block import Block
-from fedcore.compression import COMPRESSORS
-from fedcore.data.partition import PARTITIONS
 from fedcore.data.user_datasets import LocalDatasetStorage
 from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
-from fedcore.families import Family
-from fedcore.models import MODELS
 from fedcore.platform.out_of_memory import is_out_of_memory
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
-from fedcore.systems.availability import AVAILABILITIES
-from fedcore.systems.clock import RATES
-from fedcore.systems.participation import PARTICIPATIONS
-from fedcore.systems.work import BATCH_DISTRIBUTIONS, STEP_DISTRIBUTIONS
+from fedcore.spec.components import FAMILIES
 from fedcore.user_traceback import user_traceback
 from workers.confined.limits import BUNDLE, UPLOADS
 from workers.confined.protocol import Channel, Message
 
-FAMILIES: tuple[Family[Any], ...] = (
-    ALGORITHMS,
-    SERVERS,
-    PARTITIONS,
-    PARTICIPATIONS,
-    AVAILABILITIES,
-    STEP_DISTRIBUTIONS,
-    BATCH_DISTRIBUTIONS,
-    RATES,
-    COMPRESSORS,
-    MODELS,
-)
 CALLS: Mapping[str, str] = {"components": "workers.confined.computing:components"}
 """Functions that may be called with the bundle's components and a JSON value, by name; their import
 paths.
@@ -102,12 +81,11 @@ class Computing:
 
     def _load(self) -> Components:
         if self._found is None:
-            self._found = bundles.load(
-                self._folder / BUNDLE, {family.name: family.base for family in FAMILIES}
-            )
-            for family in FAMILIES:
-                for member in self._found.get(family.name, {}).values():
-                    family.note_class(member)
+            bases = {name: family.base for name, family in FAMILIES.items()}
+            self._found = bundles.load(self._folder / BUNDLE, bases)
+            for name, members in self._found.items():
+                for member in members.values():
+                    FAMILIES[name].note_class(member)
         return self._found
 
     def _start(self, request: Message) -> Message:
