@@ -107,7 +107,8 @@ def _bubblewrap_command(folder: Path, data: Path, home: Path) -> Iterator[str]:
         yield from ("--tmpfs", str(home), "--remount-ro", str(home))
     for name in (BUNDLE, UPLOADS):
         yield from ("--ro-bind", str(folder / name), str(_GIVEN / name))
-    yield from ("--proc", "/proc", "--dev", "/dev")
+    # Where workers are root, the kernel's settings would be writable.
+    yield from ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
     for gpu in sorted(Path("/dev").glob("nvidia*")):
         yield from ("--dev-bind-try", str(gpu), str(gpu))
     yield from ("--remount-ro", "/dev", "--size", str(SCRATCH_BYTES), "--tmpfs", "/dev/shm")  # noqa: S108

@@ -63,8 +63,13 @@ class Sandbox:
             self.close()
             raise
         self._own = set(_descendants(self._process.pid))
-        self.libraries_bytes = max(map(_memory_bytes, [psutil.Process(self._process.pid), *self._own]))
+        own = [psutil.Process(self._process.pid), *self._own]
+        self.libraries_bytes = max(map(_memory_bytes, own))
         """Memory of the fork server, which sessions share."""
+        for process in own:
+            # Where the machine runs out of memory, sessions are the first to be killed.
+            with suppress(OSError):
+                Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000")
 
     def __enter__(self) -> Self:
         return self

@@ -261,16 +261,16 @@ import json, os
 wrote = []
 for path in ["/new", "/usr/new", "/dev/new", "/given/new", "/given/bundle/mine.py", "/given/uploads/new",
              os.path.dirname(os.__file__) + "/new", {str(outside)!r}, "/proc/sys/kernel/hostname",
-             "/proc/sys/vm/drop_caches", "/proc/1/oom_score_adj", "/tmp/new", "/dev/shm/new"]:
+             "/proc/sys/kernel/core_pattern", "/proc/1/oom_score_adj", "/tmp/new", "/dev/shm/new"]:
     try:
-        with open(path, "w") as file:
-            file.write("0")
+        # Opened only: the settings of the kernel are those of this machine.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT))
     except OSError:
         continue
     wrote.append(path)
 raise RuntimeError(json.dumps(wrote))
 """
-    assert set(learned(opened("bubblewrap", source))) <= {"/tmp/new", "/dev/shm/new", "/proc/1/oom_score_adj"}
+    assert learned(opened("bubblewrap", source)) == ["/tmp/new", "/dev/shm/new"]
     assert outside.read_text() == "as it was"
 
 
