@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from safetensors.torch import save
 
 from fedcore import ExperimentSpec, bundles
@@ -29,10 +30,15 @@ from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec.components import FAMILIES
 from fedcore.user_traceback import user_traceback
+from fedq.planning.estimates import plan
+from fedq.validation_errors import errors_of
 from workers.confined.limits import BUNDLE, UPLOADS
 from workers.confined.protocol import Channel, Message
 
-CALLS: Mapping[str, str] = {"components": "workers.confined.computing:components"}
+CALLS: Mapping[str, str] = {
+    "components": "workers.confined.computing:components",
+    "prepare": "workers.confined.computing:prepare",
+}
 """Functions that may be called with the bundle's components and a JSON value, by name; their import
 paths.
 """
@@ -42,6 +48,16 @@ Components = Mapping[str, Mapping[str, type[Block]]]
 def components(found: Components, _: Any) -> dict[str, list[str]]:
     """The kinds of a bundle, by family."""
     return {family: sorted(kinds) for family, kinds in found.items()}
+
+
+def prepare(_: Components, document: Any) -> dict[str, Any]:
+    """Validate a specification that uses the bundle: its plan, or the errors in it."""
+    try:
+        spec = ExperimentSpec.model_validate(document)
+    except ValidationError as error:
+        flaws = errors_of(error.errors(), ExperimentSpec, document)
+        return {"plan": None, "flaws": [flaw.model_dump(mode="json") for flaw in flaws]}
+    return {"plan": plan(spec).model_dump(mode="json"), "flaws": []}
 
 
 class Computing:
