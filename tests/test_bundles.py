@@ -55,7 +55,7 @@ def lab(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def forgotten_modules(tmp_path: Path) -> Iterator[None]:
-    """What a test imports from its folder is not known to the next one."""
+    """Modules that a test imports from its folder are not known to the next one."""
     path = list(sys.path)
     yield
     sys.path[:] = path

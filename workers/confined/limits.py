@@ -1,4 +1,4 @@
-"""What a computing process is given, its resource limits, and the ties to its parent; set by the
+"""Folders of a computing process, its resource limits, and the ties to its parent; set by the
 computing side on itself, before any code of a bundle is loaded.
 """
 
