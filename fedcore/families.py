@@ -70,8 +70,9 @@ class Family(Generic[C]):
 
         Raises ValueError if the kind is that of another component.
         """
-        member, kind = type(instance), kind_of(type(instance))
+        member = type(instance)
         if not self.is_registered(member):
+            kind = kind_of(member)
             taken = next((known for known in self if kind_of(known) == kind), None)
             if taken is not None:
                 raise ValueError(
