@@ -35,7 +35,7 @@ from fedcore.engine.round import (
     train_cohorts,
 )
 from fedcore.errors import CheckpointError
-from fedcore.measures import needs_deltas, population_measures, round_measures
+from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.problems import load_problem, trained_on
 from fedcore.problems.transformed import Transformed
 from fedcore.settings import settings
@@ -117,6 +117,11 @@ class Simulation:
     def memory_divisor(self) -> int:
         """The least factor by which the number of clients trained at once has been reduced."""
         return self._setting.memory_divisor
+
+    @property
+    def precision(self) -> str:
+        """`float32` or `float64`."""
+        return self.spec.precision
 
     @property
     def data_source(self) -> str:
@@ -269,9 +274,9 @@ class Simulation:
         evaluation, problem, x = self.spec.evaluation, self._problem, self._server.x
         measured: dict[str, float | list[float]] = {}
         if evaluation.due(self.round, self.spec.rounds):
-            measured |= problem.evaluate(x, evaluation.measures)
+            measured |= model_measures(problem, x, evaluation.measures)
             if observed is not None:
-                measured |= round_measures(self._setting.problem, observed, evaluation.measures)
+                measured |= round_measures(self._setting.problem, x, observed, evaluation.measures)
         if evaluation.population_due(self.round, self.spec.rounds):
             trained = self._setting.problem
             scales = trained.factors if isinstance(trained, Transformed) else 1.0
