@@ -110,10 +110,10 @@ def with_kind(component: type[Any], kind: str) -> type[Any]:
 
 
 def _check_interface(package: Package, found: type[Block]) -> None:
-    wanted = getattr(found, "interface", None)
+    wanted = found.interface
     if wanted is None:
         return
-    major, _, minor = str(wanted).partition(".")
+    major, _, minor = wanted.partition(".")
     if int(major) != INTERFACE[0] or int(minor or 0) > INTERFACE[1]:
         raise ExtensionError(
             f"{package} needs version {wanted} of fedq.extensions; this is {INTERFACE[0]}.{INTERFACE[1]}"

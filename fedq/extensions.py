@@ -29,6 +29,7 @@ from fedcore.data.datasets import DataShape
 from fedcore.data.partition import Partition
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
+from fedcore.measures.base import Evaluated, Measured, MeasureSpec
 from fedcore.models.base import ModelSpec
 from fedcore.packages import INTERFACE
 from fedcore.systems.availability import Availability, Reachable
@@ -63,8 +64,11 @@ __all__ = [
     "DataShape",
     "Decay",
     "DeviceRate",
+    "Evaluated",
     "Finite",
     "Fraction",
+    "MeasureSpec",
+    "Measured",
     "ModelSpec",
     "NonNegative",
     "Participation",

@@ -11,16 +11,31 @@ def test_fedexp(check):
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedcore.testing.finding import Finding
+from fedcore.testing.finding import ExtensionReport, Finding
 
 if TYPE_CHECKING:
     from fedcore.testing.checks import check_component, checks_of, component_checks
+    from fedcore.testing.extension import check_extension
 
-__all__ = ["Finding", "check_component", "checks_of", "component_checks"]
+_MODULES = {
+    "check_component": "fedcore.testing.checks",
+    "check_extension": "fedcore.testing.extension",
+    "checks_of": "fedcore.testing.checks",
+    "component_checks": "fedcore.testing.checks",
+}
+
+__all__ = [
+    "ExtensionReport",
+    "Finding",
+    "check_component",
+    "check_extension",
+    "checks_of",
+    "component_checks",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Import the checks on first use: they need PyTorch."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fedcore.testing' has no attribute {name!r}")
-    return getattr(import_module("fedcore.testing.checks"), name)
+    return getattr(import_module(_MODULES[name]), name)

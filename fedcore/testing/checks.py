@@ -9,6 +9,7 @@ from typing import Any
 
 from fedcore.testing.algorithms import ALGORITHM
 from fedcore.testing.finding import Finding, finding_of
+from fedcore.testing.measures import MEASURE
 from fedcore.testing.messages import COMPRESSOR, SERVER_OPTIMISER
 from fedcore.testing.models import MODEL
 from fedcore.testing.specifications import SPECIFICATION
@@ -26,6 +27,7 @@ CHECKS: Mapping[str, tuple[Callable[[Subject], None], ...]] = {
     "batch_sizes": WORK,
     "device_rates": DEVICE_RATE,
     "models": MODEL,
+    "measures": MEASURE,
 }
 """The checks of components that compute, by family; those of the specification come before them."""
 

@@ -47,6 +47,41 @@ class Finding(BaseModel):
         return f"{self.place}: {self.check}: {self.message}".removeprefix(": ")
 
 
+class CheckResult(BaseModel):
+    """Result of one check of a component."""
+
+    check: str
+    """Name of the check, a sentence."""
+    finding: Finding | None = None
+    """Null if the component passes."""
+
+
+class ComponentReport(BaseModel):
+    """Results of all checks of one component."""
+
+    family: str
+    """Family, as in the entry points `fedq.<family>`."""
+    kind: str
+    """Kind of the component."""
+    component: str
+    """Module and name of its class."""
+    results: list[CheckResult]
+    """The checks in order. If the example is not valid, the others are not executed."""
+
+
+class ExtensionReport(BaseModel):
+    """Results of the checks of a folder or an installed package."""
+
+    extension: str
+    """The folder or package."""
+    passed: bool
+    """True if there are no findings."""
+    components: list[ComponentReport]
+    """Its components."""
+    findings: list[Finding]
+    """All findings: those of the package itself first."""
+
+
 class CheckFailedError(AssertionError):
     """A check that failed, with what a finding says; `at` is the function, class or field at fault."""
 

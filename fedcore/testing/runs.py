@@ -29,7 +29,7 @@ def engines_agree(make: Make, seed: int = 3) -> None:
         spec = make(execution={"engine": "reference", "precision": "float64"})
         if not supports(engine, spec.build(), Simulation(spec, seed).begin().setting.problem):
             continue
-        models[engine] = _flat(_finished(make(execution={"engine": engine, "precision": "float64"}), seed))
+        models[engine] = _flat(finished(make(execution={"engine": engine, "precision": "float64"}), seed))
     expected = models.pop("reference")
     for engine, found in models.items():
         off = float((found - expected).abs().max())
@@ -54,9 +54,10 @@ def resumes_at_every_round(make: Make, seed: int = 1) -> None:
         resumed.restore(before)
         resumed.advance()
         if resumed.checkpoint() != after:
+            changed = changed_tensors(after, resumed.checkpoint()) or ["its manifest"]
             raise CheckFailedError(
                 "a run resumed from a checkpoint to continue with the same bits",
-                f"other bits after round {round}: {_changed(after, resumed.checkpoint())}",
+                f"other bits after round {round}: {', '.join(changed)}",
                 "state that is kept on `self` or in a module is not in checkpoints; return it as memory,"
                 " shared vectors or state of the aggregator or server optimiser",
             )
@@ -64,9 +65,7 @@ def resumes_at_every_round(make: Make, seed: int = 1) -> None:
 
 def stays_finite(make: Make, rounds: int = 30) -> None:
     """A run on strongly convex quadratics with a small step size does not diverge."""
-    simulation = Simulation(make(rounds=rounds), 0)
-    while not simulation.finished:
-        simulation.advance()
+    simulation = finished(make(rounds=rounds), 0)
     require(
         not simulation.diverged,
         f"a finite model after {rounds} rounds on quadratics",
@@ -90,9 +89,7 @@ def uses_keyed_randomness(subject: Subject, make: Make) -> None:
     """No operation of the component draws from a global random generator during a run."""
     spec = make(execution={"engine": "reference", "precision": "float64"})
     with no_global_randomness(subject.component):
-        simulation = Simulation(spec, 0)
-        while not simulation.finished:
-            simulation.advance()
+        finished(spec, 0)
 
 
 def keeps_no_growing_state(make: Make, rounds: int = 12) -> None:
@@ -120,7 +117,8 @@ def keeps_no_growing_state(make: Make, rounds: int = 12) -> None:
     )
 
 
-def _finished(spec: ExperimentSpec, seed: int) -> Simulation:
+def finished(spec: ExperimentSpec, seed: int) -> Simulation:
+    """The run after its last round."""
     simulation = Simulation(spec, seed)
     while not simulation.finished:
         simulation.advance()
@@ -131,15 +129,14 @@ def _flat(simulation: Simulation) -> Tensor:
     return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
 
 
-def _changed(expected: bytes, found: bytes) -> str:
+def changed_tensors(expected: bytes, found: bytes) -> list[str]:
     """Names of the tensors that differ between two checkpoints."""
     first, second = loads(expected)[0], loads(found)[0]
-    names = [
+    return sorted(
         name
         for name in first.keys() | second.keys()
         if name not in first or name not in second or not torch.equal(first[name], second[name])
-    ]
-    return ", ".join(sorted(names)) or "its manifest"
+    )
 
 
 def _work(spec: ExperimentSpec, seed: int) -> Iterator[tuple[object, ...]]:

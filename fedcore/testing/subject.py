@@ -96,18 +96,18 @@ class Subject:
     @cached_property
     def known(self) -> type[Any]:
         """The component, under a kind of its own if another component has its kind."""
-        family = FAMILIES[self.family]
-        if family.is_registered(self.component):
+        if "kind" not in self.component.model_fields:
             return self.component
-        kind = kind_of(self.component)
-        if all(kind_of(member) != kind for member in family.builtin):
+        family, kind = FAMILIES[self.family], kind_of(self.component)
+        taken = family.find(kind)
+        if taken is self.component or taken is None or not family.is_registered(taken):
             return self.component
         return with_kind(self.component, f"{self.component.__module__.partition('.')[0]}/{kind}")
 
     @property
     def example(self) -> Document:
         """The component's example, with its kind."""
-        kind = {"kind": kind_of(self.known)} if "kind" in self.known.model_fields else {}
+        kind = {"kind": kind_of(self.known)} if "kind" in self.component.model_fields else {}
         return {**kind, **self.component.example, **self.document}
 
     def spec(self) -> Any:

@@ -3,6 +3,7 @@
 import pytest
 
 from fedcore.block import Block
+from fedcore.measures import EXTENSIONS, GROUPS
 from fedcore.models.imported import Imported
 from fedcore.spec.components import FAMILIES
 from fedcore.testing import checks_of
@@ -11,7 +12,10 @@ from fedcore.testing.checks import CHECKS, ComponentCheck
 NEEDS_MORE = {Imported}
 """Needs a setting: tests/models/test_imported.py."""
 COMPONENTS: list[tuple[str, type[Block]]] = [
-    (name, member) for name, family in FAMILIES.items() for member in family if member not in NEEDS_MORE
+    (name, member)
+    for name, family in FAMILIES.items()
+    for member in (GROUPS if family is EXTENSIONS else family)
+    if member not in NEEDS_MORE
 ]
 CASES = [check for name, member in COMPONENTS for check in checks_of(member, name)]
 
