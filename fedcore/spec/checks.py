@@ -74,6 +74,7 @@ def check(spec: ExperimentSpec) -> None:
             "/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, not {dim}"
         )
     _check_length(spec)
+    _check_solver(spec)
     spec.participation.check(clients, spec.rounds)
     _check_weighting(spec)
     check_systems(spec.systems, spec.participation, clients, spec.rounds)
@@ -136,6 +137,23 @@ def _check_length(spec: ExperimentSpec) -> None:
         raise SpecificationError(
             "/systems/stragglers/unit", "the local work is given in steps, so the unit must be `steps`"
         )
+
+
+def _check_solver(spec: ExperimentSpec) -> None:
+    """Refuse a local optimiser that has no normaliser for an algorithm that divides by it."""
+    algorithm, local = spec.algorithm, spec.local
+    divides = algorithm.rule().needs_normaliser() or algorithm.aggregator().needs_normaliser()
+    if not divides or local.build().is_linear():
+        return
+    if local.optimizer.build().is_linear():
+        pointer, reason, fix = "/local/clip_norm", "clipped steps are", "omit it"
+    else:
+        pointer, reason, fix = "/local/optimizer", f"a step of {local.optimizer.kind} is", "use `sgd`"
+    raise SpecificationError(
+        pointer,
+        f"{algorithm.kind} with these parameters divides by ||a_i||_1, which is undefined because {reason}"
+        f" not linear in the gradients: {fix}",
+    )
 
 
 def _check_weighting(spec: ExperimentSpec) -> None:
