@@ -1,8 +1,8 @@
 """Base class and number types of all blocks of a specification, below all families of components."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import ceil
-from typing import Annotated, Any, ClassVar, Union, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -51,8 +51,3 @@ class Block(BaseModel):
 def kind_of(member: type[Block]) -> str:
     """The value of `kind` that stands for `member`."""
     return str(get_args(member.model_fields["kind"].annotation)[0])
-
-
-def union_of(members: Sequence[type[Block]]) -> Any:
-    """The union of the kinds of a block, by their `kind`."""
-    return Annotated[Union[tuple(members)], Field(discriminator="kind")]  # noqa: UP007 - made at run time

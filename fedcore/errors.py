@@ -22,6 +22,10 @@ class DataUnavailableError(FedcoreError):
     """A data set that is not on this machine; the message says where to put its files."""
 
 
+class ExtensionError(FedcoreError):
+    """An installed package or a bundle whose components cannot be used; the message names it."""
+
+
 class UploadError(FedcoreError):
     """An uploaded data set that cannot be used.
 

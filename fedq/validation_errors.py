@@ -1,11 +1,12 @@
 """Validation errors of a document: JSON pointers, messages and suggestions."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from fedcore.families import models_of
 from fedq.schemas import Flaw
 
 
@@ -56,17 +57,9 @@ def _blocks_at(model: type[BaseModel], path: Sequence[str | int]) -> Sequence[ty
     return blocks
 
 
-def _below(block: type[BaseModel], field: str | int) -> Iterator[type[BaseModel]]:
+def _below(block: type[BaseModel], field: str | int) -> Sequence[type[BaseModel]]:
     found = block.model_fields.get(str(field))
-    return _models(found.annotation) if found else iter(())
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a value of this type can contain, including itself."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models(argument)
+    return models_of(found) if found else []
 
 
 def _is_kind(block: type[BaseModel], tag: str | int) -> bool:

@@ -1,6 +1,6 @@
 """The catalogue of algorithms: a new one needs its module and a place in ALGORITHMS."""
 
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.fedavg import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
@@ -15,28 +15,29 @@ from fedcore.algorithms.fedsplit import FedSplit
 from fedcore.algorithms.fedsvrg import FedSvrg
 from fedcore.algorithms.scaffold import Scaffold
 from fedcore.algorithms.vrlsgd import VrlSgd
-from fedcore.block import union_of
+from fedcore.families import Family
 
-ALGORITHMS: tuple[type[AlgorithmSpec], ...] = (
-    FedAvg,
-    FedProx,
-    FedNova,
-    Scaffold,
-    VrlSgd,
-    FedAvgM,
-    FedExp,
-    FedAdagrad,
-    FedAdam,
-    FedYogi,
-    FedDyn,
-    FedAware,
-    FedMgda,
-    FedLin,
-    FedSplit,
-    FedSvrg,
+ALGORITHMS = Family(
+    "algorithms",
+    AlgorithmSpec,
+    (
+        FedAvg,
+        FedProx,
+        FedNova,
+        Scaffold,
+        VrlSgd,
+        FedAvgM,
+        FedExp,
+        FedAdagrad,
+        FedAdam,
+        FedYogi,
+        FedDyn,
+        FedAware,
+        FedMgda,
+        FedLin,
+        FedSplit,
+        FedSvrg,
+    ),
 )
 
-if TYPE_CHECKING:
-    AnyAlgorithm = AlgorithmSpec
-else:
-    AnyAlgorithm = union_of(ALGORITHMS)
+AnyAlgorithm = Annotated[AlgorithmSpec, ALGORITHMS]

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from fedcore.block import Block, Decay, NonNegative, PositiveRate
 from fedcore.core import ServerOptimiser, Vectors
+from fedcore.families import Family
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,7 +83,18 @@ class Yogi(Adaptive):
         return v - (1 - self.beta2) * square * (v - square).sign()
 
 
-class AdaptiveParameters(Block):
+class ServerSpec(Block):
+    """A server optimiser and its parameters."""
+
+    if TYPE_CHECKING:
+        lr: float
+
+    def build(self) -> ServerOptimiser | None:
+        """The optimiser; None stands for that of the algorithm."""
+        raise NotImplementedError
+
+
+class AdaptiveParameters(ServerSpec):
     """The parameters of an adaptive server optimiser."""
 
     beta1: Decay = 0.9
@@ -100,7 +112,7 @@ class AdaptiveParameters(Block):
         return {"beta1": self.beta1, "beta2": self.beta2, "tau": self.tau, "v0": v0}
 
 
-class OwnServer(Block):
+class OwnServer(ServerSpec):
     """The algorithm's own optimiser with another step size."""
 
     lr: PositiveRate
@@ -111,7 +123,7 @@ class OwnServer(Block):
         return None
 
 
-class SgdServer(Block):
+class SgdServer(ServerSpec):
     """x <- x + lr d."""
 
     example = {"lr": 0.7}
@@ -121,11 +133,10 @@ class SgdServer(Block):
     """The step size."""
 
     def build(self) -> ServerOptimiser:
-        """The optimiser."""
         return ServerOptimiser(self.lr)
 
 
-class MomentumServer(Block):
+class MomentumServer(ServerSpec):
     """Server momentum, as in FedAvgM."""
 
     example = {"nesterov": True}
@@ -139,7 +150,6 @@ class MomentumServer(Block):
     """Look ahead: x <- x + lr (d + beta v)."""
 
     def build(self) -> ServerOptimiser:
-        """The optimiser."""
         return Momentum(self.lr, self.beta, self.nesterov)
 
 
@@ -153,7 +163,6 @@ class AdagradServer(AdaptiveParameters):
     """Decay of the first moment; Adagrad as printed has none."""
 
     def build(self) -> ServerOptimiser:
-        """The optimiser."""
         return Adagrad(self.lr, **self.moments())
 
 
@@ -165,7 +174,6 @@ class AdamServer(AdaptiveParameters):
     """The step size."""
 
     def build(self) -> ServerOptimiser:
-        """The optimiser."""
         return Adaptive(self.lr, **self.moments())
 
 
@@ -179,21 +187,13 @@ class YogiServer(AdaptiveParameters):
     """The step size."""
 
     def build(self) -> ServerOptimiser:
-        """The optimiser."""
         return Yogi(self.lr, **self.moments())
 
 
-def _kind(value: Any) -> str:
-    kind = value.get("kind", "own") if isinstance(value, dict) else getattr(value, "kind", "own")
-    return str(kind)
-
-
-AnyServer = Annotated[
-    Annotated[OwnServer, Tag("own")]
-    | Annotated[SgdServer, Tag("sgd")]
-    | Annotated[MomentumServer, Tag("momentum")]
-    | Annotated[AdagradServer, Tag("adagrad")]
-    | Annotated[AdamServer, Tag("adam")]
-    | Annotated[YogiServer, Tag("yogi")],
-    Discriminator(_kind),
-]
+SERVERS = Family(
+    "server_optimisers",
+    ServerSpec,
+    (OwnServer, SgdServer, MomentumServer, AdagradServer, AdamServer, YogiServer),
+    default_kind="own",
+)
+AnyServer = Annotated[ServerSpec, SERVERS]

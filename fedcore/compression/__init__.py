@@ -1,13 +1,14 @@
 """Compression of messages of clients (`uplink`) and of the server (`downlink`)."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated, Literal
 
-from fedcore.block import Block, union_of
+from fedcore.block import Block
 from fedcore.compression.base import CompressorSpec
 from fedcore.compression.qsgd import QSGD
 from fedcore.compression.rand_k import RandK
 from fedcore.compression.sign import Sign
 from fedcore.compression.top_k import TopK
+from fedcore.families import Family
 
 
 class NoCompression(CompressorSpec):
@@ -16,12 +17,9 @@ class NoCompression(CompressorSpec):
     kind: Literal["none"] = "none"
 
 
-COMPRESSORS: tuple[type[CompressorSpec], ...] = (NoCompression, TopK, RandK, QSGD, Sign)
+COMPRESSORS = Family("compressors", CompressorSpec, (NoCompression, TopK, RandK, QSGD, Sign))
 
-if TYPE_CHECKING:
-    AnyCompression = CompressorSpec
-else:
-    AnyCompression = union_of(COMPRESSORS)
+AnyCompression = Annotated[CompressorSpec, COMPRESSORS]
 
 
 class Compression(Block):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fedcore.block import Block, ClientCount, NonNegative, Seed, union_of
+from fedcore.block import Block, ClientCount, NonNegative, Seed
 from fedcore.errors import SpecificationError
+from fedcore.families import Family
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -430,15 +431,16 @@ class ByKeyPartition(Partition):
         return [held[key] for key in chosen]
 
 
-PARTITIONS: tuple[type[Partition], ...] = (
-    IidPartition,
-    DirichletPartition,
-    ShardsPartition,
-    ClassesPerClientPartition,
-    ByKeyPartition,
+PARTITIONS = Family(
+    "partitions",
+    Partition,
+    (
+        IidPartition,
+        DirichletPartition,
+        ShardsPartition,
+        ClassesPerClientPartition,
+        ByKeyPartition,
+    ),
 )
 
-if TYPE_CHECKING:
-    AnyPartition = Partition
-else:
-    AnyPartition = union_of(PARTITIONS)
+AnyPartition = Annotated[Partition, PARTITIONS]

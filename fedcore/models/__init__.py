@@ -1,28 +1,31 @@
 """Models; a new one needs a place in MODELS."""
 
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from fedcore.block import union_of
+from fedcore.families import Family
 from fedcore.models.base import ModelSpec
 from fedcore.models.convolutional import Cnn, FedawareCnn, Resnet18, Vgg11
 from fedcore.models.dense import Linear, Logistic, Mlp
 from fedcore.models.imported import Imported
+from fedcore.models.module_object import model_of
 from fedcore.models.recurrent import CharLstm, SentLstm
 
-MODELS: tuple[type[ModelSpec], ...] = (
-    Linear,
-    Logistic,
-    Mlp,
-    Cnn,
-    FedawareCnn,
-    Vgg11,
-    Resnet18,
-    CharLstm,
-    SentLstm,
-    Imported,
+MODELS = Family(
+    "models",
+    ModelSpec,
+    (
+        Linear,
+        Logistic,
+        Mlp,
+        Cnn,
+        FedawareCnn,
+        Vgg11,
+        Resnet18,
+        CharLstm,
+        SentLstm,
+        Imported,
+    ),
+    convert=model_of,
 )
 
-if TYPE_CHECKING:
-    AnyModel = ModelSpec
-else:
-    AnyModel = union_of(MODELS)
+AnyModel = Annotated[ModelSpec, MODELS]

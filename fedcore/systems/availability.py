@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
-from fedcore.block import MAX_CLIENTS, Block, Fraction, union_of
+from fedcore.block import MAX_CLIENTS, Block, Fraction
 from fedcore.errors import SpecificationError
+from fedcore.families import Family
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -245,9 +246,6 @@ class RandomAvailability(Availability):
         check_probability(self.probability, "/systems/availability", clients)
 
 
-AVAILABILITIES: tuple[type[Availability], ...] = (AvailabilityTrace, RandomAvailability)
+AVAILABILITIES = Family("availabilities", Availability, (AvailabilityTrace, RandomAvailability))
 
-if TYPE_CHECKING:
-    AnyAvailability = Availability
-else:
-    AnyAvailability = union_of(AVAILABILITIES)
+AnyAvailability = Annotated[Availability, AVAILABILITIES]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.block import MAX_CLIENTS, Block, NonNegative, union_of
+from fedcore.block import MAX_CLIENTS, Block, NonNegative
 from fedcore.errors import SpecificationError
+from fedcore.families import Family
 from fedcore.lazy import LazyModule
 from fedcore.systems.work import Work
 
@@ -139,12 +140,9 @@ def _drawn(rate: _DrawnRate, purpose: str, seed: int, client: int) -> float:
     return rate.draw(random.generator(seed, f"device {purpose}", client=client))
 
 
-RATES: tuple[type[DeviceRate], ...] = (ConstantRate, PerClientRate, UniformRate, LogNormalRate)
+RATES = Family("device_rates", DeviceRate, (ConstantRate, PerClientRate, UniformRate, LogNormalRate))
 
-if TYPE_CHECKING:
-    AnyRate = DeviceRate
-else:
-    AnyRate = union_of(RATES)
+AnyRate = Annotated[DeviceRate, RATES]
 
 
 class Devices(Block):

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.block import MAX_CLIENTS, Block, Fraction, union_of
+from fedcore.block import MAX_CLIENTS, Block, Fraction
 from fedcore.errors import SpecificationError
+from fedcore.families import Family
 from fedcore.lazy import LazyModule
 from fedcore.systems.availability import (
     SKIP_COST,
@@ -380,20 +381,21 @@ class Trace(Participation):
         check_ids(self.rounds, clients, "/participation/rounds")
 
 
-PARTICIPATIONS: tuple[type[Participation], ...] = (
-    Full,
-    Uniform,
-    WithReplacement,
-    ByShare,
-    WithoutReplacement,
-    Bernoulli,
-    Trace,
+PARTICIPATIONS = Family(
+    "participations",
+    Participation,
+    (
+        Full,
+        Uniform,
+        WithReplacement,
+        ByShare,
+        WithoutReplacement,
+        Bernoulli,
+        Trace,
+    ),
 )
 
-if TYPE_CHECKING:
-    AnyParticipation = Participation
-else:
-    AnyParticipation = union_of(PARTICIPATIONS)
+AnyParticipation = Annotated[Participation, PARTICIPATIONS]
 
 
 @dataclass(frozen=True, slots=True)

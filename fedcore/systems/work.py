@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.block import Block, NonNegative, union_of
+from fedcore.block import Block, NonNegative
 from fedcore.errors import SpecificationError
+from fedcore.families import Family
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -224,27 +225,31 @@ class WorkTrace(WorkDistribution):
             )
 
 
-STEP_DISTRIBUTIONS: tuple[type[WorkDistribution], ...] = (
-    Constant,
-    PerClient,
-    UniformDraw,
-    NormalDraw,
-    WorkTrace,
+STEP_DISTRIBUTIONS = Family(
+    "work",
+    WorkDistribution,
+    (
+        Constant,
+        PerClient,
+        UniformDraw,
+        NormalDraw,
+        WorkTrace,
+    ),
 )
-BATCH_DISTRIBUTIONS: tuple[type[WorkDistribution], ...] = (
-    Constant,
-    PerClient,
-    UniformBatch,
-    NormalDraw,
-    WorkTrace,
+BATCH_DISTRIBUTIONS = Family(
+    "batch_sizes",
+    WorkDistribution,
+    (
+        Constant,
+        PerClient,
+        UniformBatch,
+        NormalDraw,
+        WorkTrace,
+    ),
 )
 
-if TYPE_CHECKING:
-    AnyWork = WorkDistribution
-    AnyBatch = WorkDistribution
-else:
-    AnyWork = union_of(STEP_DISTRIBUTIONS)
-    AnyBatch = union_of(BATCH_DISTRIBUTIONS)
+AnyWork = Annotated[WorkDistribution, STEP_DISTRIBUTIONS]
+AnyBatch = Annotated[WorkDistribution, BATCH_DISTRIBUTIONS]
 
 
 class Stragglers(Block):
