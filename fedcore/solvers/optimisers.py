@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
-from fedcore.block import Block, Decay, NonNegative, PositiveRate, kind_of
+from fedcore.block import Block, Decay, NonNegative, PositiveRate
 from fedcore.core import Solver, Vectors
+from fedcore.families import Family
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -152,18 +153,5 @@ class AdamW(Adam):
         return AdamSolver(beta1=self.beta1, beta2=self.beta2, eps=self.eps, decay=self.weight_decay)
 
 
-OPTIMISERS: tuple[type[LocalOptimiser], ...] = (Sgd, Adam, AdamW)
-
-
-def _kind(value: Any) -> str:
-    """The kind of an optimiser; a block without one has always been `sgd`."""
-    return str(value.get("kind", "sgd") if isinstance(value, dict) else getattr(value, "kind", "sgd"))
-
-
-if TYPE_CHECKING:
-    AnyOptimiser = LocalOptimiser
-else:
-    AnyOptimiser = Annotated[
-        Union[tuple(Annotated[member, Tag(kind_of(member))] for member in OPTIMISERS)],  # noqa: UP007 - made at run time
-        Discriminator(_kind),
-    ]
+OPTIMISERS = Family("local_optimisers", LocalOptimiser, (Sgd, Adam, AdamW), default_kind="sgd")
+AnyOptimiser = Annotated[LocalOptimiser, OPTIMISERS]

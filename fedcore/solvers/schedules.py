@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fedcore.block import MAX_ROUNDS, Block, Fraction, ceil_share, union_of
+from fedcore.block import MAX_ROUNDS, Block, Fraction, ceil_share
+from fedcore.families import Family
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -188,16 +189,9 @@ class LinearWarmupLr(LrSchedule):
         return StepSizes(lr * min(1.0, round / self.rounds))
 
 
-SCHEDULES: tuple[type[LrSchedule], ...] = (
-    ConstantLr,
-    StepLr,
-    ExponentialLr,
-    InverseTimeLr,
-    CosineLr,
-    LinearWarmupLr,
+SCHEDULES = Family(
+    "lr_schedules",
+    LrSchedule,
+    (ConstantLr, StepLr, ExponentialLr, InverseTimeLr, CosineLr, LinearWarmupLr),
 )
-
-if TYPE_CHECKING:
-    AnyLrSchedule = LrSchedule
-else:
-    AnyLrSchedule = union_of(SCHEDULES)
+AnyLrSchedule = Annotated[LrSchedule, SCHEDULES]

@@ -17,6 +17,8 @@ from fedcore.families import Family
 from fedcore.models import MODELS
 from fedcore.models.module_object import model_of
 from fedcore.packages import PREFIX, installed
+from fedcore.solvers.optimisers import OPTIMISERS
+from fedcore.solvers.schedules import SCHEDULES
 from fedcore.systems.availability import AVAILABILITIES
 from fedcore.systems.clock import RATES
 from fedcore.systems.participation import PARTICIPATIONS
@@ -27,6 +29,8 @@ FAMILIES: Mapping[str, Family[Any]] = {
     for family in (
         ALGORITHMS,
         SERVERS,
+        OPTIMISERS,
+        SCHEDULES,
         COMPRESSORS,
         MODELS,
         PARTITIONS,
