@@ -388,3 +388,14 @@ class Algorithm:
     solver: Solver = Solver()
     uplink: Compressor = Compressor()
     downlink: Compressor = Compressor()
+
+    def is_affine(self) -> bool:
+        """True if local training is the recursion v <- rho v + g + mu (y - x) + offset, y <- y -
+        eta v, which allows faster engines.
+        """
+        solver = self.solver
+        return (
+            self.rule.affine_form() is not None
+            and solver.momentum_form() is not None
+            and solver.clip_norm is None
+        )

@@ -80,16 +80,6 @@ def _travel(solver: Solver, sizes: StepSizes, steps: int) -> NDArray[np.float64]
     return np.array(travelled)
 
 
-def is_affine(algorithm: Algorithm) -> bool:
-    """Return True if local training is the affine recursion of this module."""
-    solver = algorithm.solver
-    return (
-        algorithm.rule.affine_form() is not None
-        and solver.momentum_form() is not None
-        and solver.clip_norm is None
-    )
-
-
 class Factors(NamedTuple):
     """The factors of the recursion, constant over a round."""
 

@@ -20,7 +20,6 @@ from fedcore.engine.local_solver import (
     factors,
     has_offset,
     initial_state,
-    is_affine,
     offsets,
     step_size_scales,
 )
@@ -166,7 +165,7 @@ def descent(rows: ClientStack, x: Tensor) -> Descent:
 
     Algorithms of any other form must belong to a single job.
     """
-    return AffineDescent(rows, x) if is_affine(rows.jobs[0].algorithm) else GenericDescent(rows, x)
+    return AffineDescent(rows, x) if rows.jobs[0].algorithm.is_affine() else GenericDescent(rows, x)
 
 
 class AffineDescent:
@@ -278,7 +277,7 @@ def vectorised(jobs: Sequence[Job]) -> list[ClientUpdate]:
 def _kind(job: Job) -> Hashable:
     """Key of the jobs that share a stack; an algorithm that is not affine has a stack of its own."""
     rule, rows = job.algorithm.rule, ClientStack.of([job])
-    if job.problem.kind is None or not is_affine(job.algorithm):
+    if job.problem.kind is None or not job.algorithm.is_affine():
         return id(job)
     # Of batches whose widths are alike, so that there is little padding.
     return (

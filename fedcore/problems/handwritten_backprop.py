@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fedcore.models.flat import Layout
 from fedcore.models.layers import channels_last
+from fedcore.models.losses import Loss
 from fedcore.problems.layers import (
     Backward,
     Convolution,
@@ -35,7 +36,6 @@ from fedcore.problems.layers import (
     pixels_of,
     pool,
 )
-from fedcore.problems.loss import Loss, targets
 
 CACHED_BYTES = 3 << 19
 """Memory of a step of the backward pass: most of a core's own cache."""
@@ -102,7 +102,8 @@ class Chain:
         for layer in self._layers:
             signal, back = layer(signal, parameters, gradients)
             ways.append(back)
-        error = self._loss.predict(signal.mT).mT.sub(targets(labels, signal.shape[1])).mul_(weights[:, None])
+        targets = self._loss.targets(labels, signal.shape[1], signal.dtype)
+        error = self._loss.predict(signal.mT).mT.sub(targets).mul_(weights[:, None])
         # No further than the first that has parameters.
         for back in reversed(ways[self._first :]):
             error = back(error)

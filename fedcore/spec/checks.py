@@ -11,6 +11,7 @@ from fedcore.data.exact import Quadratic
 from fedcore.data.partition import AnyPartition
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES
+from fedcore.models.losses import CrossEntropy, SquaredError
 from fedcore.spec.problem import Problem, dimension, misfit, population
 from fedcore.spec.search import check_early_stopping
 from fedcore.spec.systems import check_systems
@@ -101,12 +102,24 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
 
 
 def _check_engine(spec: ExperimentSpec) -> None:
-    model = spec.problem.model
-    if spec.execution.engine == "compiled" and not (model and model.may_be_dense):
+    if spec.execution.engine == "compiled" and (reason := _not_compiled(spec)):
+        raise SpecificationError("/execution/engine", f"`compiled` supports only {reason}; use `auto`")
+    if spec.execution.autocast is not None and spec.precision == "float64":
         raise SpecificationError(
-            "/execution/engine",
-            "`compiled` supports only dense networks (`linear`, `logistic`, `mlp`); use `auto`",
+            "/execution/autocast", "bfloat16 requires parameters in float32: omit `autocast` or `precision`"
         )
+
+
+def _not_compiled(spec: ExperimentSpec) -> str | None:
+    """The requirement of the engine `compiled` that is not met; None if all are."""
+    model = spec.problem.model
+    if not (model and model.may_be_dense):
+        return "dense networks (`linear`, `logistic`, `mlp`)"
+    if not spec.build().is_affine():
+        return "SGD without `clip_norm`, and algorithms whose local steps are affine in the gradient"
+    if spec.problem.objective() not in (CrossEntropy(), SquaredError()):
+        return "cross-entropy without label smoothing and squared error"
+    return None if spec.execution.autocast is None else "gradients without `autocast`"
 
 
 def _check_server(spec: ExperimentSpec) -> None:

@@ -15,6 +15,7 @@ from fedcore.data.partition import PARTITIONS
 from fedcore.errors import ExtensionError
 from fedcore.families import Family
 from fedcore.models import MODELS
+from fedcore.models.losses import LOSSES
 from fedcore.models.module_object import model_of
 from fedcore.packages import PREFIX, installed
 from fedcore.solvers.optimisers import OPTIMISERS
@@ -33,6 +34,7 @@ FAMILIES: Mapping[str, Family[Any]] = {
         SCHEDULES,
         COMPRESSORS,
         MODELS,
+        LOSSES,
         PARTITIONS,
         PARTICIPATIONS,
         AVAILABILITIES,

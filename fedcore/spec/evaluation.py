@@ -72,3 +72,9 @@ class Execution(Block):
     """
     precision: Literal["float32", "float64"] | None = None
     """Floating-point precision (default: float32, and float64 for exact problems)."""
+    autocast: Literal["bf16"] | None = None
+    """`bf16`: compute gradients under `torch.autocast`, forward and backward passes in bfloat16
+    where PyTorch deems it safe. Parameters, the loss, local steps, aggregation and evaluation stay
+    in float32. Engines then agree only to the rounding of bfloat16, 2^-8, and `compiled` is not
+    available.
+    """

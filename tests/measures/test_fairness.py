@@ -16,8 +16,8 @@ from fedcore.measures.base import Measured
 from fedcore.measures.fairness import fairness
 from fedcore.models.dense import Linear
 from fedcore.models.layers import build_module
+from fedcore.models.losses import SquaredError
 from fedcore.problems import TrainingProblem, load_problem
-from fedcore.problems.loss import SquaredError
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import QUADRATIC, SYNTHETIC

@@ -8,10 +8,10 @@ from torch import nn
 
 from fedcore.models.flat import Layout
 from fedcore.models.layers import channels_last, dense, reads_channels_last
+from fedcore.models.losses import CrossEntropy, Loss, SquaredError
 from fedcore.problems import handwritten_backprop
 from fedcore.problems.gradients import Automatic
 from fedcore.problems.handwritten_backprop import Chain, FusedStem, supported_layers
-from fedcore.problems.loss import CrossEntropy, Loss, SquaredError
 
 BATCH, CLASSES = 5, 3
 ROWS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {

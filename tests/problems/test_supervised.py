@@ -13,7 +13,6 @@ from fedcore.data.plan import PADDING
 from fedcore.models import AnyModel
 from fedcore.models.layers import build_module
 from fedcore.problems import base
-from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
 
 SIZES = (9, 4, 17, 1)
@@ -76,7 +75,7 @@ class Plain:
 
     def problem(self) -> SupervisedProblem:
         module = build_module(self.spec, FEATURES, CLASSES, seed=1)
-        return SupervisedProblem(divide(self.data, self.parts), module, loss_of(self.spec), self.spec.l2)
+        return SupervisedProblem(divide(self.data, self.parts), module, self.spec.own_loss(), self.spec.l2)
 
 
 def models_around(problem: SupervisedProblem, count: int) -> Tensor:

@@ -65,7 +65,8 @@ def trained_by_hand(
             for _ in range(steps):
                 local.zero_grad()
                 hessian, linear = (torch.tensor(client[name], dtype=torch.float64) for name in "He")
-                (0.5 * y @ hessian @ y - linear @ y + 0.5 * mu * (y - x).square().sum()).backward()
+                loss = 0.5 * y @ hessian @ y - linear @ y + 0.5 * mu * (y - x).square().sum()
+                (y.grad,) = torch.autograd.grad(loss, y)
                 if clip_norm is not None:
                     torch.nn.utils.clip_grad_norm_([y], clip_norm)
                 local.step()

@@ -59,7 +59,7 @@ def test_cosine_annealing_is_pytorchs() -> None:
         scheduler.step()
     solver = local(kind="cosine", floor=0.1)
     rates = [solver.step_sizes(10, round, 0)[3] for round in range(1, 11)]
-    np.testing.assert_allclose(rates, expected, rtol=1e-14)
+    assert rates == pytest.approx(expected, rel=1e-14)
 
 
 def test_warm_up_rises_linearly_and_ends_at_the_step_size() -> None:

@@ -16,7 +16,7 @@ from fedcore.engine.accelerated.gpu import launch
 from fedcore.engine.accelerated.gpu.tiling import fits
 from fedcore.engine.accelerated.streaming_sums import StreamingSums, run_on_threads
 from fedcore.engine.assignment import AggregatedUpdate, Ids, Job, Result
-from fedcore.engine.local_solver import factors, has_offset, is_affine, offsets
+from fedcore.engine.local_solver import factors, has_offset, offsets
 from fedcore.problems import TrainingProblem
 from fedcore.problems.dense import LossName
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def suits(algorithm: Algorithm, problem: TrainingProblem) -> bool:
     """Return True if this engine can train `problem` with `algorithm`."""
     data = problem.dense
-    return data is not None and is_affine(algorithm) and (data.features.device.type == "cpu" or fits(data))
+    return data is not None and algorithm.is_affine() and (data.features.device.type == "cpu" or fits(data))
 
 
 def compiled(jobs: Sequence[Job]) -> Sequence[Result]:
