@@ -5,10 +5,10 @@ B-dissimilarity, variance, and the norm of their mean.
 from __future__ import annotations
 
 from math import inf, sqrt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fedcore.lazy import LazyModule
-from fedcore.measures.base import Measured, MeasureGroup, MeasureInfo
+from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,14 +86,18 @@ def _ratio(mean_square: float, square: float) -> float:
     return sqrt(mean_square / square) if square > 0 else inf
 
 
-DISSIMILARITY = MeasureGroup(
-    (
+class Dissimilarity(MeasureSpec):
+    """Disagreement of the clients' gradients at one model."""
+
+    of = "population"
+    infos = (
         MeasureInfo("gradient_diversity", "sqrt(sum p_i |g_i|^2 / |g|^2) (FedAWARE)", "g = 0"),
         MeasureInfo(
             "surrogate_diversity",
             "the same divided by |sum w_i g_i|^2 instead of |g|^2; w are the weights with which the round"
             " counted each client: the min-norm weights, or otherwise FedNova's implied weights",
-            "the sum is 0",
+            "the sum is 0, or, without min-norm weights, local steps are not linear in the gradients (`adam`,"
+            " `adamw`, `clip_norm`)",
         ),
         MeasureInfo(
             "b_dissimilarity",
@@ -102,7 +106,9 @@ DISSIMILARITY = MeasureGroup(
         ),
         MeasureInfo("gradient_variance", "sum p_i |g_i - g|^2"),
         MeasureInfo("gradient_norm", "|g|"),
-    ),
-    of="population",
-    compute=dissimilarity,
-)
+    )
+
+    kind: Literal["dissimilarity"] = "dissimilarity"
+
+    def compute(self, seen: Evaluated) -> Measured:
+        return dissimilarity(seen.problem, seen.x, seen.surrogate)

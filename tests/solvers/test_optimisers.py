@@ -218,6 +218,13 @@ def test_machine_code_is_for_plain_sgd(local: Document) -> None:
     assert refused.value.pointer == "/execution/engine"
 
 
+def test_measures_of_the_normaliser_are_undefined_without_it() -> None:
+    measures = ["weight_bias", "tau_eff", "slowdown", "surrogate_diversity", "gradient_diversity"]
+    spec = quadratic(local={"optimizer": ADAM}, evaluation={"measures": measures})
+    values = Simulation(spec, seed=0).advance().extra
+    assert {name for name in measures if np.isnan(values[name])} == set(measures[:4])
+
+
 @dataclass(frozen=True)
 class Lion(Solver):
     """sign(beta1 m + (1 - beta1) d), with m <- beta2 m + (1 - beta2) d (Chen et al., 2023)."""
