@@ -83,7 +83,7 @@ def _moments(problem: TrainingProblem, x: Tensor, surrogate: Floats) -> _Moments
 
 
 def _ratio(mean_square: float, square: float) -> float:
-    return sqrt(mean_square / square) if square > 0 else inf
+    return inf if square == 0 else sqrt(mean_square / square)
 
 
 class Dissimilarity(MeasureSpec):
