@@ -8,6 +8,7 @@ on a CPU.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import reduce
 from itertools import chain
@@ -195,7 +196,7 @@ class Automatic:
     def scores(self, theta: Tensor, features: Tensor) -> Tensor:
         """[B, C] for features [B, ...]."""
         laid = channels_last(features) if self._last else features
-        with torch.autocast(theta.device.type, torch.bfloat16, enabled=self._autocast):
+        with torch.autocast(theta.device.type, torch.bfloat16) if self._autocast else nullcontext():
             scores: Tensor = functional_call(self._module, self._layout.named(theta), (laid,))
         return scores.to(theta.dtype)
 

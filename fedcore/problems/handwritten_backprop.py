@@ -46,6 +46,7 @@ class FusedStem:
     """A convolution of samples, nn.MaxPool2d(2) and nn.ReLU, on images with channels last."""
 
     convolution: Convolution
+    cached_bytes: int = CACHED_BYTES
 
     def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
         images, _ = self.convolution(inputs, parameters, gradients)
@@ -59,7 +60,7 @@ class FusedStem:
             planes = nn.functional.pad(inputs.contiguous(), (across, across, down, down)).numpy()
             weight = gradients[self.convolution.prefix + "weight"]
             seen = weight[0].numel()
-            together = max(1, CACHED_BYTES // (error.element_size() * prod(size) * (seen + channels)))
+            together = max(1, self.cached_bytes // (error.element_size() * prod(size) * (seen + channels)))
             spread = error.new_empty(together, *size, channels)
             # The last row is what the bias sees.
             patches = error.new_ones(seen + 1, together, *size)
