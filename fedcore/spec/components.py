@@ -16,8 +16,11 @@ from fedcore.errors import ExtensionError
 from fedcore.families import Family
 from fedcore.measures import EXTENSIONS
 from fedcore.models import MODELS
+from fedcore.models.losses import LOSSES
 from fedcore.models.module_object import model_of
 from fedcore.packages import PREFIX, installed
+from fedcore.solvers.optimisers import OPTIMISERS
+from fedcore.solvers.schedules import SCHEDULES
 from fedcore.systems.availability import AVAILABILITIES
 from fedcore.systems.clock import RATES
 from fedcore.systems.participation import PARTICIPATIONS
@@ -28,8 +31,11 @@ FAMILIES: Mapping[str, Family[Any]] = {
     for family in (
         ALGORITHMS,
         SERVERS,
+        OPTIMISERS,
+        SCHEDULES,
         COMPRESSORS,
         MODELS,
+        LOSSES,
         PARTITIONS,
         PARTICIPATIONS,
         AVAILABILITIES,
