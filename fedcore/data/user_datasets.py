@@ -10,7 +10,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.data.datasets import Uploaded, UploadedContent
+from fedcore.data.uploaded import Uploaded, UploadedContent
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings
 

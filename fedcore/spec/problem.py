@@ -5,17 +5,10 @@ from typing import Self
 from pydantic import model_validator
 
 from fedcore.block import Block, kind_of
-from fedcore.data.datasets import (
-    AnyDataset,
-    DataShape,
-    Uploaded,
-    UploadedContent,
-    client_count,
-    comes_divided,
-    data_shape,
-)
+from fedcore.data.base import DataShape
+from fedcore.data.datasets import AnyDataset
 from fedcore.data.exact import ExactProblem
-from fedcore.data.partition import PARTITIONS, AnyPartition
+from fedcore.data.partitions import PARTITIONS, AnyPartition
 from fedcore.models import MODELS, AnyModel
 
 
@@ -36,7 +29,7 @@ class Problem(Block):
 
     @model_validator(mode="after")
     def _blocks_fit(self) -> Self:
-        divided = comes_divided(self.dataset)
+        divided = self.dataset.client_count() is not None
         if divided and self.partition is not None:
             raise ValueError(f"{self.dataset.kind} is already divided into clients; omit `partition`")
         if not divided and self.partition is None:
@@ -46,24 +39,22 @@ class Problem(Block):
             raise ValueError(f"{self.dataset.kind} has no separate model; omit `model`")
         if not exact and self.model is None:
             raise ValueError(f"{self.dataset.kind} requires a `model`")
-        if isinstance(self.dataset, Uploaded):
-            _check_uploaded(self.dataset.known, self.model, self.partition)
+        if not self.dataset.shape().classes:
+            _check_real_labels(self.dataset.kind, self.model, self.partition)
         return self
 
 
-def _check_uploaded(content: UploadedContent, model: AnyModel | None, partition: AnyPartition | None) -> None:
+def _check_real_labels(dataset: str, model: AnyModel | None, partition: AnyPartition | None) -> None:
     """Reject classifiers and partitions by class for real labels."""
-    if content.classes:
-        return
     if model is not None and not model.squared_error:
         raise ValueError(
-            "the uploaded labels are real numbers: use the model `linear`, or upload integers 0..C-1 to"
+            f"the labels of {dataset} are real numbers: use the model `linear`, or upload integers 0..C-1 to"
             " classify"
         )
     if partition is not None and not partition.takes_real_labels:
         fitting = " or ".join(f"`{kind_of(member)}`" for member in PARTITIONS if member.takes_real_labels)
         raise ValueError(
-            f"{partition.kind} divides classes, but the uploaded labels are real numbers: use {fitting}"
+            f"{partition.kind} divides classes, but the labels of {dataset} are real numbers: use {fitting}"
         )
 
 
@@ -77,7 +68,11 @@ def misfit(model: AnyModel, shape: DataShape) -> str | None:
 
 def population(problem: Problem) -> int:
     """Number of clients N."""
-    return problem.partition.clients if problem.partition is not None else client_count(problem.dataset)
+    if problem.partition is not None:
+        return problem.partition.clients
+    clients = problem.dataset.client_count()
+    assert clients is not None
+    return clients
 
 
 def dimension(problem: Problem) -> int:
@@ -85,4 +80,4 @@ def dimension(problem: Problem) -> int:
     if isinstance(problem.dataset, ExactProblem):
         return problem.dataset.dim
     assert problem.model is not None
-    return problem.model.parameter_count(data_shape(problem.dataset))
+    return problem.model.parameter_count(problem.dataset.shape())

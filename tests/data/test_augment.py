@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcore import ExperimentSpec, Simulation
-from fedcore.data.augment import CropFlip
-from fedcore.data.datasets import Cifar10
-from fedcore.data.images import images
+from fedcore.data.augment import Augmented, CropFlip
+from fedcore.data.images import Cifar10
 from fedcore.data.plan import PADDING, augment_indices
 from fedcore.errors import SpecificationError
 from tests.data import image_files
@@ -37,7 +36,7 @@ def by_hand(image: torch.Tensor, pad: int, view: int) -> torch.Tensor:
 def test_every_view_is_a_crop_of_the_padded_image_mirrored_or_not(
     pad: int, height: int, width: int, data: st.DataObject
 ) -> None:
-    augmentation = CropFlip(pad, FILL)
+    augmentation = Augmented(CropFlip(kind="crop_flip", pad=pad), (2, height, width), FILL)
     views = torch.tensor(
         data.draw(st.lists(st.integers(0, augmentation.views - 1), min_size=6, max_size=6))
     ).view(2, 3)
@@ -51,7 +50,7 @@ def test_every_view_is_a_crop_of_the_padded_image_mirrored_or_not(
 
 
 def test_one_view_is_the_image_itself() -> None:
-    augmentation = CropFlip(4, FILL)
+    augmentation = Augmented(CropFlip(kind="crop_flip"), (2, 5, 5), FILL)
     pictures = torch.randn(3, 2, 5, 5)
     assert augmentation.views == 162
     assert torch.equal(augmentation.see(pictures, torch.full((3,), 2 * (4 * 9 + 4))), pictures)
@@ -143,10 +142,10 @@ def test_full_gradients_and_measures_are_of_the_images_as_they_are(files: Path) 
 
 
 def test_images_are_padded_with_black(files: Path) -> None:
-    data = images(Cifar10(kind="cifar10", augmentation="crop_flip"), files)
+    data = Cifar10(kind="cifar10", augmentation="crop_flip").load(files)
     assert data.augmentation is not None
     np.testing.assert_allclose(
-        data.augmentation.fill, [-0.4914 / 0.2023, -0.4822 / 0.1994, -0.4465 / 0.2010], rtol=1e-6
+        data.augmentation.black, [-0.4914 / 0.2023, -0.4822 / 0.1994, -0.4465 / 0.2010], rtol=1e-6
     )
     assert data.source == "CIFAR-10 (JPEG copy)"
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from fedcore.data.datasets import Uploaded
+from fedcore.data.uploaded import Uploaded
 from fedcore.errors import DataUnavailableError, ResourceNotFoundError
 from fedcore.platform.storage import Storage
 
