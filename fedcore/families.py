@@ -7,7 +7,7 @@ packages (`fedcore/packages.py`), and those whose objects were used in this proc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
@@ -38,11 +38,19 @@ class Family(Generic[C]):
     """
 
     def __init__(
-        self, name: str, base: type[C], builtin: Sequence[type[C]], *, default_kind: str | None = None
+        self,
+        name: str,
+        base: type[C],
+        builtin: Sequence[type[C]],
+        *,
+        default_kind: str | None = None,
+        convert: Callable[[Any], Any] = lambda value: value,
     ) -> None:
-        """`name` is that of the entry points `fedq.<name>`; `default_kind` may be omitted in documents."""
+        """`name` is that of the entry points `fedq.<name>`; `default_kind` may be omitted in
+        documents; `convert` makes a component of an object of another class.
+        """
         self.name, self.base, self.builtin = name, base, tuple(builtin)
-        self._default_kind = default_kind
+        self._default_kind, self._convert = default_kind, convert
         self._of_objects: dict[str, type[C]] = {}
 
     def __iter__(self) -> Iterator[type[C]]:
@@ -80,6 +88,7 @@ class Family(Generic[C]):
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         def validate(value: Any, info: core_schema.ValidationInfo) -> C:
+            value = self._convert(value)
             if isinstance(value, self.base):
                 return self.note(value)
             return self.adapter().validate_python(value, context=info.context)

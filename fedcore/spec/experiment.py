@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fedcore.algorithms import AnyAlgorithm
 from fedcore.algorithms.server import AnyServer, OwnServer
@@ -12,6 +12,7 @@ from fedcore.core import Algorithm, Solver
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.spec import checks, sweep
+from fedcore.spec.components import document_of
 from fedcore.spec.evaluation import Evaluation, Execution
 from fedcore.spec.local import LocalSolver
 from fedcore.spec.problem import Problem, dimension
@@ -75,6 +76,14 @@ class ExperimentSpec(Block):
     """Condition for ending a run before its last round (default: only divergence)."""
     execution: Execution = Execution()
     """Execution of the runs."""
+
+    @field_validator("sweep", mode="before")
+    @classmethod
+    def _write_out_objects(cls, sweep: Any) -> Any:
+        """Swept components may be objects, which arms read from documents."""
+        if not isinstance(sweep, dict):
+            return sweep
+        return {key: _documents(values) for key, values in sweep.items()}
 
     @model_validator(mode="after")
     def _holds_together(self, info: ValidationInfo) -> Self:
@@ -142,6 +151,14 @@ class ExperimentSpec(Block):
         """`float32` or `float64`, resolved."""
         exact = isinstance(self.problem.dataset, ExactProblem)
         return self.execution.precision or ("float64" if exact else "float32")
+
+
+def _documents(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_documents(item) for item in value]
+    if isinstance(value, dict):
+        return {key: document_of(item) for key, item in value.items()}
+    return document_of(value)
 
 
 class Arm(Block):
