@@ -41,7 +41,7 @@ else:
 
 DIGITS_TEST_SAMPLES = 360
 JPEG_COPY = "cifar10_jpeg"
-UNREADABLE = (RuntimeError, ValueError, AssertionError, OSError)
+UNREADABLE = (RuntimeError, ValueError, TypeError, AssertionError, OSError)
 """Errors of readers for files that are missing, damaged or truncated."""
 
 

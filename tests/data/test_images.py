@@ -8,11 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from sklearn.datasets import load_digits
 
 from fedcore.data import download
 from fedcore.data.federated import UndividedDataset
-from fedcore.data.images import Cifar10, Digits, Emnist, FashionMnist, Mnist, TorchvisionImages
+from fedcore.data.images import (
+    Cifar10,
+    Cifar100,
+    Digits,
+    Emnist,
+    FashionMnist,
+    Mnist,
+    Svhn,
+    Torchvision,
+    TorchvisionImages,
+)
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings
 from tests.data import image_files
@@ -93,6 +104,83 @@ def test_cifar10_is_read_from_pickled_batches(tmp_path: Path, monkeypatch: pytes
     expected = (pixels / 255 - CIFAR_MEAN) / CIFAR_DEVIATION
     np.testing.assert_allclose(data.train.features, expected.transpose(0, 3, 1, 2), atol=1e-6)
     assert (len(data.test), data.source) == (TEST, "CIFAR-10")
+
+
+def test_cifar100_is_read_with_its_fine_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image_files.write_cifar100(tmp_path, monkeypatch)
+    data = Cifar100(kind="cifar100").load(tmp_path)
+    mean, deviation = np.array([0.5071, 0.4865, 0.4409]), np.array([0.2673, 0.2564, 0.2762])
+    expected = (image_files.colour(TRAIN, 0) / 255 - mean) / deviation
+    np.testing.assert_allclose(data.train.features, expected.transpose(0, 3, 1, 2), atol=1e-5)
+    assert data.train.labels.tolist() == (np.arange(TRAIN) * 7 % 100).tolist()
+    assert (len(data.test), data.source) == (TEST, "CIFAR-100")
+
+
+def test_svhn_is_read_from_matlab_files_with_the_digit_0_as_class_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image_files.write_svhn(tmp_path, monkeypatch)
+    data = Svhn(kind="svhn", augmentation="crop_flip").load(tmp_path)
+    mean, deviation = np.array([0.4377, 0.4438, 0.4728]), np.array([0.1980, 0.2010, 0.1970])
+    expected = (image_files.colour(TEST, 1) / 255 - mean) / deviation
+    np.testing.assert_allclose(data.test.features, expected.transpose(0, 3, 1, 2), atol=1e-5)
+    assert data.train.labels.tolist() == image_files.labels(TRAIN, 10).tolist()
+    assert data.augmentation is not None
+
+
+def torchvision(**fields: object) -> Torchvision:
+    return Torchvision.model_validate({"kind": "torchvision", **fields})
+
+
+def test_any_torchvision_data_set_is_read_by_name(tmp_path: Path) -> None:
+    image_files.write_mnist(tmp_path, "KMNIST")
+    spec = torchvision(name="KMNIST")
+    assert (spec.shape().features, spec.shape().classes) == ((1, 28, 28), 10)
+    data = spec.load(tmp_path)
+    np.testing.assert_allclose(data.train.features[:, 0], image_files.grey(TRAIN, 0) / 127.5 - 1, atol=1e-6)
+    assert data.test.labels.tolist() == image_files.labels(TEST, 10).tolist()
+    assert data.source == "torchvision KMNIST"
+
+
+def test_images_of_torchvision_are_resized_and_made_grey_as_declared(tmp_path: Path) -> None:
+    image_files.write_gtsrb(tmp_path)
+    fields = {"name": "GTSRB", "classes": 43, "train_samples": 6}
+    data = torchvision(**fields, features=[3, 8, 8]).load(tmp_path)
+    shade = torch.tensor([0, 1, 40, 41, 80, 81]) / 127.5 - 1
+    assert torch.allclose(data.train.features, shade[:, None, None, None].expand(-1, 3, 8, 8), atol=1e-6)
+    assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 0, 1, 1, 2, 2], [2, 0])
+    assert torchvision(**fields, features=[1, 4, 6]).load(tmp_path).test.features.shape == (2, 1, 4, 6)
+
+
+def test_a_torchvision_data_set_without_a_test_split_is_for_training_only(tmp_path: Path) -> None:
+    arguments = {"size": 12, "image_size": "x"}
+    fields = {"features": [3, 5, 5], "classes": 4, "train_samples": 12}
+    with pytest.raises(DataUnavailableError, match="torchvision FakeData cannot be read"):
+        torchvision(name="FakeData", arguments=arguments, **fields).load(tmp_path)
+    data = torchvision(name="FakeData", arguments={"size": 12, "num_classes": 4}, **fields).load(tmp_path)
+    assert (len(data.train), len(data.test)) == (12, 0)
+    assert data.test.features.shape == (0, 3, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"name": "GTSRB", "classes": 43}, "give `features`"),
+        ({"name": "KMNIST", "arguments": {"root": "/etc"}}, "may not contain root"),
+        ({"name": "STL10", "features": [4, 96, 96]}, "1 or 3 channels"),
+        ({"name": "os.system"}, "pattern"),
+    ],
+)
+def test_a_torchvision_data_set_that_is_not_described_is_refused(
+    fields: dict[str, object], told: str
+) -> None:
+    with pytest.raises(ValidationError, match=told):
+        torchvision(**fields)
+
+
+def test_a_name_that_torchvision_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataUnavailableError, match="torchvision has no data set Nothing"):
+        torchvision(name="Nothing", features=[1, 2, 2], classes=2, train_samples=1).load(tmp_path)
 
 
 def test_a_jpeg_copy_of_cifar10_goes_by_another_name(tmp_path: Path) -> None:
