@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.errors import SpecificationError
-from fedcore.measures import MEASURES
+from fedcore.measures import MEASURES, names_of
 from fedcore.spec.problem import Problem, dimension, misfit, population
 from fedcore.spec.search import check_early_stopping
 from fedcore.spec.systems import check_systems
@@ -61,7 +61,8 @@ def check(spec: ExperimentSpec) -> None:
 
 
 def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
-    listed = [name for name in spec.evaluation.measures if MEASURES[name].per_client]
+    asked = names_of(spec.evaluation.measures)
+    listed = [name for name in asked if name in MEASURES and MEASURES[name].per_client]
     if listed and clients > MAX_LISTED_CLIENTS:
         raise SpecificationError(
             "/evaluation/measures",

@@ -16,6 +16,7 @@ from fedcore.data.datasets import DATASETS
 from fedcore.data.partitions import PARTITIONS
 from fedcore.errors import ExtensionError
 from fedcore.families import Family
+from fedcore.measures import EXTENSIONS
 from fedcore.models import MODELS
 from fedcore.models.module_object import model_of
 from fedcore.packages import PREFIX, installed
@@ -39,6 +40,7 @@ FAMILIES: Mapping[str, Family[Any]] = {
         STEP_DISTRIBUTIONS,
         BATCH_DISTRIBUTIONS,
         RATES,
+        EXTENSIONS,
     )
 }
 
@@ -74,12 +76,20 @@ def document_of(value: Any) -> Any:
     return (family.note(value) if family else value).model_dump(mode="json")
 
 
-def local_components(spec: BaseModel) -> Iterator[Block]:
-    """The components of a specification that other processes do not know."""
+def components_of(spec: BaseModel) -> Iterator[Block]:
+    """The components of a specification without its sweep."""
     for name in type(spec).model_fields:
         value = getattr(spec, name)
-        if isinstance(value, Block):
-            family = family_of(value)
-            if family is not None and not family.is_registered(type(value)):
-                yield value
-            yield from local_components(value)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Block):
+                if family_of(item) is not None:
+                    yield item
+                yield from components_of(item)
+
+
+def local_components(spec: BaseModel) -> Iterator[Block]:
+    """The components of a specification that other processes do not know."""
+    for component in components_of(spec):
+        family = family_of(component)
+        if family is not None and not family.is_registered(type(component)):
+            yield component

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedcore.algorithms import AlgorithmSpec
+from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.fedavg import FedAvg
 from fedcore.core import ClientContext, ClientRule
 from fedcore.simulation.local_run import run
@@ -107,5 +107,7 @@ def test_an_own_module_trains_as_the_built_in_model_of_the_same_layers() -> None
     assert torch.equal(simulation.model()["1.weight"], weight)
     rows = losses(spec)
     assert len(rows) == 6
+    assert rows[0] is not None
+    assert rows[2] is not None
     assert rows[2] < rows[0]
     assert torch.equal(next(module.parameters()), weight)
