@@ -4,8 +4,10 @@ from typing import Annotated
 
 from fedcore.data.base import DatasetSpec
 from fedcore.data.exact import LeastSquares, Quadratic
+from fedcore.data.image_folders import CelebA, Cinic10, TinyImageNet
 from fedcore.data.images import Cifar10, Cifar100, Digits, Emnist, FashionMnist, Mnist, Svhn, Torchvision
 from fedcore.data.leaf import Femnist, Sent140, Shakespeare
+from fedcore.data.stackoverflow import StackOverflow
 from fedcore.data.synthetic import Synthetic
 from fedcore.data.uploaded import Uploaded
 from fedcore.families import Family
@@ -22,10 +24,14 @@ DATASETS = Family(
         Cifar10,
         Cifar100,
         Svhn,
+        Cinic10,
+        TinyImageNet,
         Torchvision,
         Femnist,
         Shakespeare,
         Sent140,
+        CelebA,
+        StackOverflow,
         Uploaded,
         Quadratic,
         LeastSquares,

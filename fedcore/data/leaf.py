@@ -83,19 +83,24 @@ def read_leaf(kind: str, name: str, data_dir: Path, encode: Encode) -> Undivided
         ) from error
 
 
-def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
+def documents(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The users in `folder`/*.json, each with its `x` and `y`; raises FileNotFoundError."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise FileNotFoundError(f"there are no JSON files in {folder}")
     for file in files:
         # One file at a time: as Python objects they take many times the memory of the arrays.
         document = json.loads(file.read_text(encoding="utf-8"))
-        for user in document["users"]:
-            x, y = document["user_data"][user]["x"], document["user_data"][user]["y"]
-            if len(x) != len(y):
-                raise ValueError(f"{user} in {file.name} has {len(x)} samples but {len(y)} labels")
-            if x:
-                yield LeafUser(user, *encode(x, y))
+        yield from ((user, document["user_data"][user]) for user in document["users"])
+
+
+def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
+    for user, data in documents(folder):
+        x, y = data["x"], data["y"]
+        if len(x) != len(y):
+            raise ValueError(f"{user} has {len(x)} samples but {len(y)} labels")
+        if x:
+            yield LeafUser(user, *encode(x, y))
 
 
 def assemble(train: list[LeafUser], test: list[LeafUser], name: str) -> UndividedDataset:

@@ -16,10 +16,7 @@ from fedcore.errors import DataUnavailableError
 from tests.documents import Document
 
 
-class TwoMoons(DatasetSpec):
-    """Two half circles, by observatory."""
-
-    kind: Literal["two_moons"] = "two_moons"
+class Moons(DatasetSpec):
     noise: float = 0.1
     weights: dict[str, float] | None = None
     """Not hashable, which a field of one's own may be."""
@@ -31,7 +28,7 @@ class TwoMoons(DatasetSpec):
     def shape(self) -> DataShape:
         return DataShape((2,), 2, 120)
 
-    def load(self, folder: Path) -> UndividedDataset:
+    def drawn(self) -> UndividedDataset:
         draw = np.random.default_rng(0)
         angle = draw.uniform(0, np.pi, 150)
         label = np.arange(150) % 2
@@ -42,7 +39,16 @@ class TwoMoons(DatasetSpec):
         return dataset_of((x[:120], label[:120]), (x[120:], label[120:]), "moons", (owner[:120], owner[120:]))
 
 
-class Divided(TwoMoons):
+class TwoMoons(Moons):
+    """Two half circles, by observatory."""
+
+    kind: Literal["two_moons"] = "two_moons"
+
+    def load(self, folder: Path) -> UndividedDataset:
+        return self.drawn()
+
+
+class Divided(Moons):
     """The same by client."""
 
     kind: Literal["divided_moons"] = "divided_moons"
@@ -51,8 +57,7 @@ class Divided(TwoMoons):
         return 2
 
     def load(self, folder: Path) -> FederatedData:
-        whole = super().load(folder)
-        return FederatedData(whole, torch.arange(120), np.array([0, 30, 120]))
+        return FederatedData(self.drawn(), torch.arange(120), np.array([0, 30, 120]))
 
 
 def simulation(dataset: DatasetSpec, partition: Document | None, folder: Path) -> Simulation:
@@ -92,13 +97,16 @@ def test_owners_are_numbered_in_the_order_of_their_training_samples() -> None:
     assert keys.test[-2:].tolist() == [1, -1]
 
 
-class Wrong(TwoMoons):
+class Wrong(Moons):
     """Of another shape than it says."""
 
     kind: Literal["wrong_moons"] = "wrong_moons"
 
     def shape(self) -> DataShape:
         return DataShape((3,), 2, 120)
+
+    def load(self, folder: Path) -> UndividedDataset:
+        return self.drawn()
 
 
 def test_a_loader_that_does_not_keep_its_word_is_refused(tmp_path: Path) -> None:

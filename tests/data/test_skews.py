@@ -36,12 +36,12 @@ def test_quantity_skew_is_niid_benchs_loop(seed: int) -> None:
     """`iid-diff-quantity` written out: shares of a shuffled list, drawn until all are large enough."""
     parts = partition(quantity_skew(6, 0.5, 20), LABELS, seed)
     draw = generator(seed, "partition")
-    order, smallest = draw.permutation(len(LABELS)).tolist(), -1
-    while smallest < 20:
+    order = draw.permutation(len(LABELS)).tolist()
+    pieces: list[list[int]] = [[]]
+    while min(map(len, pieces)) < 20:
         shares = draw.dirichlet([0.5] * 6)
         ends = [int(sum(shares[: client + 1].tolist()) * len(LABELS) + 1e-9) for client in range(5)] + [1000]
         pieces = [order[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-        smallest = min(map(len, pieces))
     assert [part.tolist() for part in parts] == pieces
 
 
