@@ -35,7 +35,9 @@ def federate(
     """
     dataset = _loaded(_block(spec.dataset.for_seed(seed)), device, dtype, data_dir, shelf)
     if isinstance(dataset, FederatedData):
-        return dataset
+        if spec.partition is None:
+            return dataset
+        dataset = dataset.dataset
     assert spec.partition is not None
     return _divided(_Cached(dataset, id(dataset)), _block(spec.partition), seed)
 

@@ -1,7 +1,8 @@
-"""`uploaded`: a data set of a user, stored by digest."""
+"""`uploaded` and `local`: data sets of users, stored by digest in the service or on each worker."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -47,7 +48,60 @@ class UploadedContent(Block):
     """Number of test samples. Without test samples, there is no test loss and accuracy."""
 
 
-class Uploaded(DatasetSpec):
+class StoredDataset(DatasetSpec):
+    """Base of data sets stored by digest: features, labels and, optionally, the client of each
+    sample, who is also its owner.
+    """
+
+    @property
+    def known(self) -> UploadedContent:
+        """The content."""
+        raise NotImplementedError
+
+    @property
+    def has_owners(self) -> bool:
+        return self.known.clients is not None
+
+    def shape(self) -> DataShape:
+        return DataShape(self.known.features, self.known.classes, self.known.train_samples)
+
+    def client_count(self) -> int | None:
+        return self.known.clients
+
+    def load(self, folder: Path) -> UndividedDataset | FederatedData:
+        """Read the data from `folder`/uploaded and check the digest; FederatedData if they name
+        clients.
+        """
+        return self.read(user_datasets.local_dataset_storage(folder))
+
+    def read(self, storage: DatasetStorage) -> UndividedDataset | FederatedData:
+        """Read the data from `storage` and check the digest; FederatedData if they name clients.
+
+        Raises DataUnavailableError.
+        """
+        with storage.open(self) as file:
+            samples = user_datasets.load(file, self.known)
+        dataset = federated.UndividedDataset(
+            _part(samples, ~samples.test),
+            _part(samples, samples.test),
+            self.data_source(),
+            checksum=self.known.digest,
+        )
+        if samples.clients is None:
+            return dataset
+        assert samples.sizes is not None
+        codes = samples.clients.codes
+        keys = federated.Keys(codes[~samples.test], codes[samples.test])
+        # Stable, so that each client's samples keep the order of the file.
+        order = torch.from_numpy(np.argsort(keys.train, kind="stable"))
+        return federated.FederatedData(replace(dataset, keys=keys), order, np.cumsum([0, *samples.sizes]))
+
+    def data_source(self) -> str:
+        """Name of the data as they were read."""
+        return f"{self.kind} (sha256 {self.known.digest})"
+
+
+class Uploaded(StoredDataset):
     """A data set uploaded to the service: features, labels and, optionally, the client of each
     sample.
     """
@@ -76,7 +130,7 @@ class Uploaded(DatasetSpec):
         if self.content is None:
             raise ValueError(
                 "the content of the uploaded data set is unknown: submit to the service that stores it, or"
-                " use the block from fedcore.platform.uploads.local.keep(file)"
+                " keep a local file by `fedq data keep FILE`"
             )
         return self
 
@@ -86,32 +140,39 @@ class Uploaded(DatasetSpec):
         assert self.content is not None
         return self.content
 
-    def shape(self) -> DataShape:
-        return DataShape(self.known.features, self.known.classes, self.known.train_samples)
-
-    def client_count(self) -> int | None:
-        return self.known.clients
-
-    def load(self, folder: Path) -> UndividedDataset | FederatedData:
-        return self.open(folder, user_datasets.local_dataset_storage(folder))
-
     def open(self, folder: Path, uploads: DatasetStorage) -> UndividedDataset | FederatedData:
-        """Read the data set from `uploads` and check its digest; FederatedData if it names clients.
+        return self.read(uploads)
 
-        Raises DataUnavailableError.
-        """
-        with uploads.open(self) as file:
-            samples = user_datasets.load(file, self.known)
-        name = f"uploaded {self.id or 'file'} (sha256 {self.known.digest})"
-        dataset = federated.UndividedDataset(
-            _part(samples, ~samples.test), _part(samples, samples.test), name, checksum=self.known.digest
-        )
-        if samples.clients is None:
-            return dataset
-        assert samples.sizes is not None
-        # Stable, so that each client's samples keep the order of the file.
-        order = np.argsort(samples.clients.codes[~samples.test], kind="stable")
-        return federated.FederatedData(dataset, torch.from_numpy(order), np.cumsum([0, *samples.sizes]))
+    def data_source(self) -> str:
+        return f"uploaded {self.id or 'file'} (sha256 {self.known.digest})"
+
+
+class Local(StoredDataset):
+    """A data set kept by digest in FEDQ_DATA_DIR of this machine, and of each worker that runs it.
+
+    `fedq data keep FILE` keeps a file or folder and prints this block.
+    """
+
+    example = {
+        "content": {
+            "digest": "7ec566d5c4ce5456f6153d7f97c2c1810746d769ac962f1c75009b1ac60760db",
+            "features": [3, 64, 64],
+            "classes": 7,
+            "clients": 4,
+            "train_samples": 8000,
+            "test_samples": 1991,
+        },
+    }
+    files = "uploaded/DIGEST.npz"
+    obtain = "fedq data keep FILE"
+
+    kind: Literal["local"]
+    content: UploadedContent
+    """Description of the content."""
+
+    @property
+    def known(self) -> UploadedContent:
+        return self.content
 
 
 def _part(samples: UserSamples, rows: NDArray[Any]) -> Samples:

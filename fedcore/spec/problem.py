@@ -21,8 +21,8 @@ class Problem(Block):
     dataset: AnyDataset
     """The data set."""
     partition: AnyPartition | None = None
-    """Partition over clients; required for data sets that are not divided into clients, and only
-    for these.
+    """Partition over clients; required for data sets that are not divided into clients. For those
+    that are, only `by_key` and `domain` are possible, where each of their clients is an owner.
     """
     model: AnyModel | None = None
     """The model; exact problems have none."""
@@ -30,7 +30,9 @@ class Problem(Block):
     @model_validator(mode="after")
     def _blocks_fit(self) -> Self:
         divided = self.dataset.client_count() is not None
-        if divided and self.partition is not None:
+        # Clients of a data set are owners of samples, too.
+        by_owner = self.dataset.has_owners and self.partition is not None and self.partition.by_owner
+        if divided and self.partition is not None and not by_owner:
             raise ValueError(f"{self.dataset.kind} is already divided into clients; omit `partition`")
         if not divided and self.partition is None:
             raise ValueError(f"{self.dataset.kind} is not divided into clients; give a `partition`")

@@ -7,7 +7,18 @@ import typer
 
 from fedcore.errors import SettingsError
 from fedcore.settings import settings
-from fedq.cli import connection, data, experiments, keys, offline, reproductions, results, service, webhooks
+from fedq.cli import (
+    connection,
+    data,
+    experiments,
+    keys,
+    local_data,
+    offline,
+    reproductions,
+    results,
+    service,
+    webhooks,
+)
 from fedq.cli.terminal import MEANINGS, ExitCode, advice, code_of, complain, explain
 from fedq.client import ClientError
 
@@ -93,6 +104,7 @@ def application() -> typer.Typer:
             app.command(rich_help_panel=panel)(command)
     app.command("import", rich_help_panel="Results")(data.import_)
     app.add_typer(data.dataset_app(), name="dataset", rich_help_panel="Discovery")
+    app.add_typer(local_data.app(), name="data", rich_help_panel="Discovery")
     app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
     app.add_typer(keys.app(), name="key", rich_help_panel="Service")
     return app

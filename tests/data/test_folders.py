@@ -12,7 +12,7 @@ from fedcore.data.federated import validate_samples
 from fedcore.data.image_folders import CelebA, Cinic10, TinyImageNet
 from fedcore.data.stackoverflow import StackOverflow
 from fedcore.errors import DataUnavailableError
-from tests.data import folder_files
+from tests.data import folder_files, leaf_files
 from tests.data.test_leaf import keys
 
 
@@ -96,7 +96,7 @@ def test_a_long_sentence_is_cut_at_twenty_words(tmp_path: Path) -> None:
     folder_files.write_word_counts(tmp_path)
     held = {"1": ([" ".join(["a"] * 30)], [""])}
     for part in ("train", "test"):
-        folder_files.leaf_files.write(tmp_path / "stackoverflow" / part, "all.json", held)
+        leaf_files.write(tmp_path / "stackoverflow" / part, "all.json", held)
     data = StackOverflow(kind="stackoverflow", form="leaf", vocabulary=4).load(tmp_path)
     assert data.train.labels.tolist() == [2] * 20 + [END]
     assert data.train.features[-1].tolist() == [2] * 20

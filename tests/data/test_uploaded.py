@@ -10,7 +10,7 @@ import torch
 from fedcore.data.federated import FederatedData, Samples, UndividedDataset
 from fedcore.data.images import Digits
 from fedcore.data.synthetic import Synthetic
-from fedcore.data.uploaded import Uploaded
+from fedcore.data.uploaded import Local
 from fedcore.data.user_datasets import local_dataset_storage
 from fedcore.errors import DataUnavailableError, UploadError
 from fedcore.platform.uploads.local import keep
@@ -148,7 +148,7 @@ def test_for_real_labels_each_measure_is_finite_or_left_out(kept: Any, tmp_path:
 
 def test_each_client_holds_its_training_samples_in_the_order_of_the_file(kept: Any, tmp_path: Path) -> None:
     held = arrays()
-    spec = Uploaded.model_validate(kept(held))
+    spec = Local.model_validate(kept(held))
     data = spec.open(tmp_path, local_dataset_storage(tmp_path))
     assert isinstance(data, FederatedData)
     for number, name in enumerate(np.unique(held["client"])):
@@ -171,7 +171,7 @@ def test_data_without_test_samples_and_of_one_sample_clients_are_trained_on(
 
 
 def test_data_in_one_piece_have_no_clients_yet(kept: Any, tmp_path: Path) -> None:
-    spec = Uploaded.model_validate(kept(arrays(client=None)))
+    spec = Local.model_validate(kept(arrays(client=None)))
     assert isinstance(spec.open(tmp_path, local_dataset_storage(tmp_path)), UndividedDataset)
     assert spec.known.clients is None
 
@@ -185,15 +185,13 @@ def test_the_same_content_in_another_file_is_kept_once(kept: Any, tmp_path: Path
 
 
 def test_what_is_not_there_or_damaged_is_said_to_be(kept: Any, tmp_path: Path) -> None:
-    spec = Uploaded.model_validate(kept(arrays()))
+    spec = Local.model_validate(kept(arrays()))
     path = local_dataset_storage(tmp_path).path(spec.known.digest)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataUnavailableError, match="upload it again"):
         spec.open(tmp_path, local_dataset_storage(tmp_path))
     path.unlink()
-    with pytest.raises(
-        DataUnavailableError, match=r"keep the data set here by fedcore\.platform\.uploads\.local\.keep"
-    ):
+    with pytest.raises(DataUnavailableError, match="keep the data set here by `fedq data keep FILE`"):
         spec.open(tmp_path, local_dataset_storage(tmp_path))
 
 
