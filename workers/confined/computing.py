@@ -24,7 +24,7 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.algorithms.server import SERVERS
 from fedcore.block import Block
 from fedcore.compression import COMPRESSORS
-from fedcore.data.partition import PARTITIONS
+from fedcore.data.partitions import PARTITIONS
 from fedcore.data.user_datasets import LocalDatasetStorage
 from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError

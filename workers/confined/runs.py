@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fedcore import bundles
-from fedcore.data.datasets import Uploaded
+from fedcore.data.uploaded import Uploaded
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.errors import StorageError
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
