@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field
 
 from fedcore.block import Block, NonNegative
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.models.losses import CrossEntropy, Loss, SquaredError
 
 if TYPE_CHECKING:

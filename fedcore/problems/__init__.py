@@ -4,7 +4,6 @@ from pathlib import Path
 
 import torch
 
-from fedcore.data.datasets import data_shape
 from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
 from fedcore.data.user_datasets import DatasetStorage
@@ -44,7 +43,7 @@ def load_problem(
     if isinstance(spec.dataset, LeastSquares):
         return load_least_squares(spec.dataset, device, dtype)
     assert spec.model is not None
-    shape = data_shape(spec.dataset)
+    shape = spec.dataset.shape()
     data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
     module = build_module(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
     model = spec.model.model_dump_json(), shape.features, shape.outputs

@@ -11,7 +11,9 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.algorithms.server import SERVERS
 from fedcore.block import Block
 from fedcore.compression import COMPRESSORS
-from fedcore.data.partition import PARTITIONS
+from fedcore.data.augment import TRANSFORMS
+from fedcore.data.datasets import DATASETS
+from fedcore.data.partitions import PARTITIONS
 from fedcore.errors import ExtensionError
 from fedcore.families import Family
 from fedcore.measures import EXTENSIONS
@@ -36,6 +38,8 @@ FAMILIES: Mapping[str, Family[Any]] = {
         COMPRESSORS,
         MODELS,
         LOSSES,
+        DATASETS,
+        TRANSFORMS,
         PARTITIONS,
         PARTICIPATIONS,
         AVAILABILITIES,
