@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Width = Annotated[int, Field(ge=1, le=65_536)]
+BatchNormPolicy = Literal["average", "local", "frozen", "group"]
 Layers = Annotated[int, Field(ge=1, le=16)]
 
 
@@ -22,6 +23,10 @@ class ModelSpec(Block):
 
     may_be_dense: ClassVar[bool] = False
     """True if the module may consist of dense layers, which the engine `compiled` trains."""
+    is_examined: ClassVar[bool] = False
+    """True if the module may have dropout, batch norm or parameters that are not trained: it is
+    examined before a run.
+    """
     reads_symbols: ClassVar[bool] = False
     """True for models of sequences of symbols; others read numeric features."""
 
@@ -53,6 +58,18 @@ class ModelSpec(Block):
         from PyTorch's stream. `vectors` [V, E] stand for the symbols of data that have such.
         """
         raise NotImplementedError
+
+
+class NetworkSpec(ModelSpec):
+    """A model whose module may be of any make."""
+
+    is_examined = True
+
+    batch_norm: BatchNormPolicy | None = Field(default=None, exclude_if=lambda policy: policy is None)
+    """Policy for batch norm, required if the model has any. `average`: the server averages running
+    statistics with the weights of the aggregation. `local`: statistics and parameters of batch norm
+    stay with the client (FedBN). `frozen`: both are constants. `group`: group norm in its place.
+    """
 
 
 def dense_parameters(*widths: int) -> int:

@@ -24,6 +24,7 @@ from fedcore.problems.gradients import Automatic, DenseStack, Gathered, LinearSt
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
 from fedcore.problems.loss import Loss
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
+from fedcore.problems.passes import Step
 
 LSTM_KEEPS = 6
 """Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every
@@ -63,11 +64,18 @@ class SupervisedProblem:
     """
 
     def __init__(
-        self, data: FederatedData, module: nn.Module, loss: Loss, l2: float, model: Hashable = None
+        self,
+        data: FederatedData,
+        module: nn.Module,
+        loss: Loss,
+        l2: float,
+        model: Hashable = None,
+        layout: Layout | None = None,
     ) -> None:
         """Take the module to the data: on their device and, where they are numbers, in their type.
 
-        Modules of one `model` differ only in their parameters; None is like no other.
+        Modules of one `model` differ only in their parameters; None is like no other. The `layout`
+        says which of these theta consists of (default: all that are trained).
         """
         train = data.dataset.train
         dtype = train.features.dtype if train.features.is_floating_point() else None
@@ -77,7 +85,7 @@ class SupervisedProblem:
             loss,
             l2,
         )
-        self._layout, self._recurrent = Layout(module), is_recurrent(module)
+        self._layout, self._recurrent = layout or Layout(module), is_recurrent(module)
         self._plain = Automatic(self._module, self._layout, loss)
         on_cpu = train.features.device.type == "cpu"
         self._last = on_cpu and reads_channels_last(module)
@@ -108,7 +116,7 @@ class SupervisedProblem:
         """A copy of one client's training samples."""
         return self.data.dataset.train.take(self.data.rows(client))
 
-    def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
         return self._gradient(self._plain, theta, client, samples)
 
     def replica(self) -> Gradient:
@@ -130,18 +138,22 @@ class SupervisedProblem:
         )
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        return self.stack_of(self.data, clients, batches)
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        return self.stack_of(self.data, clients, batches, *step)
 
     def joined(self, cohorts: Sequence[tuple["SupervisedProblem", Ids]]) -> Stackable:
         return _Clients(self, stack_problems([(problem.data, clients) for problem, clients in cohorts]))
 
-    def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor) -> Stacked:
-        """Stack `batches` of the clients of another division."""
+    def gather(self, data: FederatedData, clients: Ids, batches: Tensor) -> Gathered:
+        """Gather `batches` of the clients of another division."""
         starts, ends = (
             torch.from_numpy(data.offsets[which]).to(data.order.device) for which in (clients, clients + 1)
         )
-        gathered = Gathered(data, starts, ends - starts, batches, self._dtype)
+        return Gathered(data, starts, ends - starts, batches, self._dtype)
+
+    def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        """Stack `batches` of the clients of another division."""
+        gathered = self.gather(data, clients, batches)
         if self._layout.depth == 0:
             stacked = ModuleStack(gathered, self._plain.loss, self._l2, self.capacity)
             return Recurrent(stacked) if self._recurrent else stacked
@@ -212,15 +224,23 @@ class SupervisedProblem:
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return {name: view.contiguous() for name, view in self._layout.named(theta).items()}
 
-    def _correct(self, theta: Tensor, batches: Iterable[Samples]) -> NDArray[np.bool_]:
+    def _correct(
+        self, theta: Tensor, batches: Iterable[Samples], scorer: Automatic | None = None
+    ) -> NDArray[np.bool_]:
         """Yield for each sample of `batches` whether it is classified correctly."""
         right = [
-            self._fast.scores(theta, samples.features).argmax(-1) == samples.labels for samples in batches
+            (scorer or self._fast).scores(theta, samples.features).argmax(-1) == samples.labels
+            for samples in batches
         ]
         return torch.cat(right).numpy(force=True) if right else np.zeros(0, bool)
 
     def _means(
-        self, theta: Tensor, batches: Iterable[Samples], *, accuracy: bool = False
+        self,
+        theta: Tensor,
+        batches: Iterable[Samples],
+        *,
+        accuracy: bool = False,
+        scorer: Automatic | None = None,
     ) -> tuple[float, float]:
         """Mean loss over all samples of `batches` (over the clients' samples it is f, since p_i =
         n_i / n) and, if requested, accuracy.
@@ -230,7 +250,7 @@ class SupervisedProblem:
             scores = (
                 self._dense_scores(theta, samples.features)
                 if self._layout.depth
-                else self._fast.scores(theta, samples.features)
+                else (scorer or self._fast).scores(theta, samples.features)
             )
             losses += self._loss.total(scores, samples.labels)
             if accuracy:
@@ -255,8 +275,8 @@ class _Clients:
     problem: SupervisedProblem
     data: FederatedData
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        return self.problem.stack_of(self.data, clients, batches)
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        return self.problem.stack_of(self.data, clients, batches, *step)
 
 
 def _full(replicas: WorkerCopies, theta: Tensor, client: int) -> Tensor:
