@@ -7,9 +7,12 @@ packages (`fedcore/packages.py`), and those whose objects were used in this proc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
-from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+from types import MappingProxyType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -19,6 +22,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     Tag,
     TypeAdapter,
+    create_model,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
@@ -38,11 +42,19 @@ class Family(Generic[C]):
     """
 
     def __init__(
-        self, name: str, base: type[C], builtin: Sequence[type[C]], *, default_kind: str | None = None
+        self,
+        name: str,
+        base: type[C],
+        builtin: Sequence[type[C]],
+        *,
+        default_kind: str | None = None,
+        convert: Callable[[Any], Any] = lambda value: value,
     ) -> None:
-        """`name` is that of the entry points `fedq.<name>`; `default_kind` may be omitted in documents."""
+        """`name` is that of the entry points `fedq.<name>`; `default_kind` may be omitted in
+        documents; `convert` makes a component of an object of another class.
+        """
         self.name, self.base, self.builtin = name, base, tuple(builtin)
-        self._default_kind = default_kind
+        self._default_kind, self._convert = default_kind, convert
         self._of_objects: dict[str, type[C]] = {}
 
     def __iter__(self) -> Iterator[type[C]]:
@@ -57,6 +69,18 @@ class Family(Generic[C]):
         """True if documents with the kind of `member` are understood by other processes, too."""
         return member in tuple(self)
 
+    def find(self, kind: str) -> type[C] | None:
+        """The component with this kind, or of an object with it; None if there is none."""
+        members = (member for member in self._known() if "kind" in member.model_fields)
+        return next((member for member in members if kind_of(member) == kind), None)
+
+    def _known(self) -> tuple[type[C], ...]:
+        known = (*self, *self._of_objects.values())
+        if not (wanted := _BUNDLE_KINDS.get().get(self.name)):
+            return known
+        have = {kind_of(member) for member in known if "kind" in member.model_fields}
+        return (*known, *(_stand_in(self.base, kind) for kind in wanted if kind not in have))
+
     def note(self, instance: C) -> C:
         """Make the class of an object known by its kind; returns the object.
 
@@ -64,27 +88,36 @@ class Family(Generic[C]):
         """
         member, kind = type(instance), kind_of(type(instance))
         if not self.is_registered(member):
-            taken = next((known for known in self if kind_of(known) == kind), None)
-            if taken is not None:
+            taken = self.find(kind)
+            if taken is not None and self.is_registered(taken):
                 raise ValueError(
                     f"kind {kind!r} of {member.__name__} is that of {taken.__name__}; choose another kind"
                 )
             self._of_objects[kind] = member
         return instance
 
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds known now."""
+        return tuple(kind_of(member) for member in self._known() if "kind" in member.model_fields)
+
+    def validate(self, value: Any, context: Any = None) -> C:
+        """The component that `value`, a document or an object, stands for; raises ValidationError."""
+        value = self._convert(value)
+        if isinstance(value, self.base):
+            return self.note(value)
+        return self.adapter().validate_python(value, context=context)
+
     def adapter(self) -> TypeAdapter[C]:
         """Validates documents of the kinds known now."""
-        return _union((*self, *self._of_objects.values()), self._default_kind)
+        return _union(self._known(), self._default_kind)
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         def validate(value: Any, info: core_schema.ValidationInfo) -> C:
-            if isinstance(value, self.base):
-                return self.note(value)
-            return self.adapter().validate_python(value, context=info.context)
+            return self.validate(value, info.context)
 
-        return core_schema.with_info_plain_validator_function(validate, serialization=_AS_THE_OBJECT)
+        return core_schema.with_info_plain_validator_function(validate, serialization=AS_THE_OBJECT)
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
@@ -92,9 +125,49 @@ class Family(Generic[C]):
         return handler(_union(tuple(self), self._default_kind).core_schema)
 
 
-_AS_THE_OBJECT = core_schema.wrap_serializer_function_ser_schema(
+_BUNDLE_KINDS: ContextVar[Mapping[str, Sequence[str]]] = ContextVar(
+    "bundle kinds", default=MappingProxyType({})
+)
+
+
+@contextmanager
+def bundle_kinds(kinds: Mapping[str, Sequence[str]]) -> Iterator[None]:
+    """Within the block, families know these kinds of a code bundle, by family.
+
+    If this process has not loaded the bundle, their components are stand-ins, which hold the fields
+    of documents and no mathematics.
+    """
+    token = _BUNDLE_KINDS.set(kinds)
+    try:
+        yield
+    finally:
+        _BUNDLE_KINDS.reset(token)
+
+
+@lru_cache(maxsize=256)
+def _stand_in(base: type[Any], kind: str) -> type[Any]:
+    values: Any = Literal[kind]
+    open_base = type(
+        base.__name__, (base,), {"model_config": {"extra": "allow"}, "__module__": base.__module__}
+    )
+    return create_model(
+        f"{base.__name__}OfBundle",
+        __base__=open_base,
+        __module__=__name__,
+        __doc__="A component of a code bundle, without its code.",
+        kind=(values, kind),
+    )
+
+
+def is_stand_in(component: object) -> bool:
+    """True for a component of a code bundle that this process has not loaded."""
+    return type(component).__name__.endswith("OfBundle") and type(component).__module__ == __name__
+
+
+AS_THE_OBJECT = core_schema.wrap_serializer_function_ser_schema(
     lambda value, dump: dump(value), schema=core_schema.any_schema()
 )
+"""Serialises a field by the class of its value."""
 
 
 @lru_cache(maxsize=64)
@@ -130,3 +203,35 @@ def _models_in(annotation: Any, metadata: Sequence[Any] = ()) -> list[type[BaseM
     if get_origin(annotation) is Annotated:
         inner, others = inner[:1], inner[1:]
     return [model for choice in inner for model in _models_in(choice, others)]
+
+
+class Names:
+    """Annotation of a string that must be one of names to which extensions add."""
+
+    def __init__(self, names: Callable[[], Sequence[str]]) -> None:
+        """`names` returns the names known now."""
+        self._names = names
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: one_of(self._names()).validate_python(value),
+            serialization=core_schema.to_string_ser_schema(),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return handler(one_of(self._names()).core_schema)
+
+
+def one_of(names: Sequence[str]) -> TypeAdapter[str]:
+    """Validates that a string is one of `names`."""
+    return _literal(tuple(names))
+
+
+@lru_cache(maxsize=64)
+def _literal(names: tuple[str, ...]) -> TypeAdapter[str]:
+    literal: Any = Literal[names]
+    return TypeAdapter(literal)

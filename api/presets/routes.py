@@ -4,7 +4,7 @@ specification, derived from its types.
 
 from functools import cache
 from inspect import cleandoc
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from pydantic import BaseModel
@@ -16,7 +16,7 @@ from api.http.problems import responses
 from fedcore import presets
 from fedcore.block import Block, kind_of
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.evaluation import Measure
+from fedcore.spec.evaluation import measure_names
 from fedcore.spec.kinds import kinds
 from fedq.schemas import Catalog, CatalogBlock, Kind, Preset, PresetList, PresetSummary
 
@@ -52,7 +52,7 @@ def catalog() -> Catalog:
             CatalogBlock(path=path, kinds=[_kind(member) for member in members])
             for path, members in kinds().items()
         ],
-        measures=list(get_args(Measure)),
+        measures=list(measure_names()),
         json_schema=ExperimentSpec.model_json_schema(),
     )
 

@@ -10,7 +10,7 @@ from api.http.dependencies import NO_NUL, DatabaseDep, ExperimentId
 from api.results.compared_arms import gather
 from api.results.curves import Window
 from api.results.queries import curve_context, read_results
-from api.results.summaries import METRICS
+from api.results.summaries import metric_names
 from api.web.rendering import page
 from fedcore.platform.store import experiments
 from fedcore.platform.store.experiments import Filter
@@ -74,7 +74,7 @@ Name = Literal["summary.csv", "curves.csv", "summary.parquet", "curves.parquet"]
 @router.get("/experiments/{experiment_id}/download/results.json")
 def read_json(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Response:
     """Return all results as JSON."""
-    found = read_results(database, principal, experiment_id, METRICS, EVERYTHING)
+    found = read_results(database, principal, experiment_id, metric_names(), EVERYTHING)
     return _file(
         Response(found.model_dump_json(), media_type="application/json"), f"{experiment_id}-results.json"
     )
@@ -92,7 +92,7 @@ def read_specification(principal: Reader, experiment_id: ExperimentId, database:
 def read_table(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep, name: Name) -> Response:
     """Return statistics over seeds, or curves, as a table."""
     form = FORMS[name]
-    found = read_results(database, principal, experiment_id, METRICS, EVERYTHING)
+    found = read_results(database, principal, experiment_id, metric_names(), EVERYTHING)
     return _file(
         Response(written(found, form.table, form.media_type), media_type=form.media_type),
         f"{experiment_id}-{name}",

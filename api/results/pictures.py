@@ -17,7 +17,7 @@ from fastapi.concurrency import run_in_threadpool
 from api.http.dependencies import NO_NUL, state_of
 from api.http.problems import InvalidDocumentError, responses
 from api.results.curves import Window
-from api.results.summaries import METRICS, Metric
+from api.results.summaries import Metric, metric_names
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.statistics.summary import HEADLINES, headline
@@ -148,9 +148,9 @@ def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> t
 
     Raises ResourceNotFoundError if there are rows but none can be drawn.
     """
-    found = read(METRICS if metric is None else [metric], Window(points))
+    found = read(metric_names() if metric is None else [metric], Window(points))
     known = _known(found)
-    if metric is not None and metric not in known and (others := _known(read(METRICS, Window(2)))):
+    if metric is not None and metric not in known and (others := _known(read(metric_names(), Window(2)))):
         raise ResourceNotFoundError(
             f"no results of {found.name!r} for {metric}; available: {', '.join(sorted(others))}"
         )

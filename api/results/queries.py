@@ -14,7 +14,7 @@ from fastapi import Depends, Query
 from api.http.problems import InvalidDocumentError
 from api.results.claims import claims_of, metrics_of, preset_of
 from api.results.curves import Window
-from api.results.summaries import METRICS, TOTALS, Metric, results_of, rows_of
+from api.results.summaries import TOTALS, Metric, metric_names, results_of, rows_of
 from api.results.targets import COLUMNS, with_target
 from fedcore.errors import NoClosedFormError
 from fedcore.platform.access import Principal
@@ -199,7 +199,7 @@ def curve_context(specifications: Collection[Mapping[str, Any]], arms: int) -> C
 
 def measured(specification: Mapping[str, Any]) -> list[str]:
     """Return the metrics that an experiment measures."""
-    measures = [metric for metric in specification["evaluation"]["measures"] if metric in METRICS]
+    measures = [metric for metric in specification["evaluation"]["measures"] if metric in metric_names()]
     if specification["problem"]["dataset"]["kind"] in ("quadratic", "least_squares"):
         return [*EXACT, *(metric for metric in measures if metric not in UNTESTED)]
     return measures

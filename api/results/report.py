@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from api.experiments.service import experiment_answer
 from api.results.claims import claims_of, metrics_of, preset_of
 from api.results.curves import Window
-from api.results.summaries import METRICS, TOTALS, results_of, rows_of
+from api.results.summaries import TOTALS, metric_names, results_of, rows_of
 from api.runs.service import run_answer
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
@@ -21,7 +21,7 @@ from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.presets import PresetSpec
 from fedcore.spec import yaml_documents
-from fedcore.statistics.summary import BETTER, HEADLINES
+from fedcore.statistics.summary import HEADLINES, better_of
 from fedq.figures.drawing import draw
 from fedq.results import presentation
 from fedq.results.presentation import comparison_cells
@@ -83,10 +83,10 @@ def content(principal: Principal, experiment_id: str, database: Database) -> Rep
         rows = rows_of(
             session,
             record,
-            dict.fromkeys((*METRICS, *TOTALS, *(() if preset is None else metrics_of(preset)))),
+            dict.fromkeys((*metric_names(), *TOTALS, *(() if preset is None else metrics_of(preset)))),
         )
         told = experiment_answer(session, record)
-    results, carried = results_of(rows, METRICS, Window(POINTS)), list(map(run_answer, rows.runs))
+    results, carried = results_of(rows, metric_names(), Window(POINTS)), list(map(run_answer, rows.runs))
     return ReportContent(
         experiment=told,
         written_at=datetime.now(UTC),
@@ -125,15 +125,16 @@ def _best(results: Results, metric: str) -> dict[str, int]:
     direction.
     """
     best: dict[str, int] = {}
-    for figure in ("best", "final") if metric in BETTER and len(results.arms) > 1 else ():
+    better = better_of(metric)
+    for figure in ("best", "final") if better and len(results.arms) > 1 else ():
         found = {
             row: getattr(arm.metrics[metric], figure)
             for row, arm in enumerate(results.arms)
             if metric in arm.metrics
         }
         means = {row: estimate.mean for row, estimate in found.items() if estimate is not None}
-        if means:
-            best[figure] = BETTER[metric](means, key=means.__getitem__)
+        if means and better:
+            best[figure] = better(means, key=means.__getitem__)
     return best
 
 

@@ -17,7 +17,7 @@ from api.results.compared_arms import MOST_ARMS, compare
 from api.results.pictures import FIGURE, Drawn, Form, Looked, X, answered, drawable, picture
 from api.results.queries import THEORY_POINTS, Chosen, Points, Windowed, arm_of
 from api.results.reproduction import compare_with_original
-from api.results.summaries import METRICS
+from api.results.summaries import metric_names
 from api.results.targets import target_of
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import experiments
@@ -121,7 +121,7 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     media_type = _acceptable(accept or JSON)
     goal = None if target is None else target_of(target)
     results = queries.read_results(
-        database, principal, experiment_id, metric or METRICS, window, baseline, goal
+        database, principal, experiment_id, metric or metric_names(), window, baseline, goal
     )
     return (
         results
@@ -207,7 +207,7 @@ def read_comparison(
     share at least two seeds. Otherwise, the arms are independent samples (Welch's t-test).
     `members` says which applies.
     """
-    return compare(database, principal, arm, metric or METRICS, window, baseline)
+    return compare(database, principal, arm, metric or metric_names(), window, baseline)
 
 
 @router.get("/compare/figure.{form}", response_class=Response, responses=FIGURE, summary="Draw a comparison")

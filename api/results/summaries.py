@@ -5,25 +5,29 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Annotated, NamedTuple, get_args
 
 from api.experiments.service import made_from
 from api.results.curves import MEGABYTE, Window, area, curve, megabytes
+from fedcore.families import Names
 from fedcore.platform.status import Status
 from fedcore.platform.store import Session, curves, runs, search
 from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import StopReason
-from fedcore.spec.evaluation import ScalarMeasure
+from fedcore.spec.evaluation import scalar_measures
+from fedcore.spec.search import ExactFigure
 from fedcore.statistics import significance, summary
 from fedq.client.events import Position
 from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 
-if TYPE_CHECKING:
-    Metric = str
-else:
-    Metric = Literal[ScalarMeasure, "objective", "suboptimality", "distance"]
-METRICS: tuple[Metric, ...] = get_args(Metric)
+
+def metric_names() -> tuple[str, ...]:
+    """The metrics that figures can show, with those of installed packages."""
+    return (*scalar_measures(), *get_args(ExactFigure))
+
+
+Metric = Annotated[str, Names(metric_names)]
 TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds")
 """Columns of each round that `results_of` needs besides the metrics."""
 
@@ -178,7 +182,7 @@ def _compared(
             all(run.whole for run in arm) and len(values) == len(arm)
             for arm, values in zip(arms, by_seed, strict=True)
         ]
-        comparisons = significance.compare(by_seed, baseline, whole, summary.BETTER.get(metric), paired)
+        comparisons = significance.compare(by_seed, baseline, whole, summary.better_of(metric), paired)
         for fields, values, comparison in zip(found, by_seed, comparisons, strict=True):
             fields[name] = estimated(values)
             fields[f"{name}_difference"] = None if comparison is None else differing(comparison)

@@ -39,7 +39,7 @@ class _Cost(NamedTuple):
 def target_of(text: str) -> Target:
     """Parse a target such as `test_accuracy:0.9`; raises InvalidRequestError."""
     found = _TARGET.fullmatch(text)
-    if found is None or found[1] not in summary.BETTER or not isfinite(float(found[2])):
+    if found is None or summary.better_of(found[1]) is None or not isfinite(float(found[2])):
         metrics = ", ".join(summary.BETTER)
         detail = (
             f"must be METRIC:VALUE, e.g. test_accuracy:0.9, with one of the metrics {metrics}; not {text!r}"
@@ -84,11 +84,9 @@ def _to_target(arms: Sequence[Sequence[_Run]], target: Target, baseline: int) ->
 
 def _cost(series: Series | None, target: Target) -> _Cost | None:
     """Return the cost of a run, None if it has not reached the target."""
-    round = (
-        None
-        if series is None
-        else first_reaching(series, target.metric, target.value, summary.BETTER[target.metric])
-    )
+    better = summary.better_of(target.metric)
+    assert better is not None
+    round = None if series is None else first_reaching(series, target.metric, target.value, better)
     if series is None or round is None:
         return None
     clock, spent = (

@@ -82,7 +82,7 @@ def _measures() -> Iterator[str]:
         "round": "Measures of the clients of the round, every `every` rounds",
     }
     for of, title in titles.items():
-        measures = [measure for group in GROUPS if group.of == of for measure in group.measures]
+        measures = [measure for group in GROUPS if group.of == of for measure in group.measures()]
         rows = [(code(each.name), literal(each.meaning), literal(each.null_if)) for each in measures]
         yield section(title, table(("measure", "meaning", "null if"), rows))
 

@@ -7,14 +7,15 @@ infinite or NaN, and stored as null.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
 
-from fedcore.measures.base import Measured, MeasureGroup, MeasureInfo
-from fedcore.measures.contribution import CONTRIBUTION, MIN_NORM, surrogate_weights
-from fedcore.measures.dissimilarity import DISSIMILARITY
-from fedcore.measures.fairness import FAIRNESS
-from fedcore.measures.local_work import DRIFT, INEXACTNESS
+from fedcore.families import Family
+from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
+from fedcore.measures.contribution import Contribution, MinNorm, surrogate_weights
+from fedcore.measures.dissimilarity import Dissimilarity
+from fedcore.measures.fairness import Fairness
+from fedcore.measures.local_work import Drift, Inexactness
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from fedcore.measures.contribution import Floats
     from fedcore.problems import TrainingProblem
 
-LOSSES = MeasureGroup(
-    (
+
+class Losses(MeasureSpec):
+    """Losses and accuracy of a model, which its problem evaluates."""
+
+    of = "model"
+    infos = (
         MeasureInfo(
             "train_loss", "f, the p-weighted mean of all clients' training losses", "the run diverged", "min"
         ),
@@ -32,60 +37,101 @@ LOSSES = MeasureGroup(
         MeasureInfo(
             "test_accuracy", "share of the test samples classified right", better="max", needs="classes"
         ),
-    ),
-    of="model",
-)
-GROUPS: tuple[MeasureGroup, ...] = (
-    LOSSES,
-    DISSIMILARITY,
-    FAIRNESS,
-    CONTRIBUTION,
-    DRIFT,
-    INEXACTNESS,
-    MIN_NORM,
+    )
+
+    kind: Literal["losses"] = "losses"
+
+
+GROUPS: tuple[type[MeasureSpec], ...] = (
+    Losses,
+    Dissimilarity,
+    Fairness,
+    Contribution,
+    Drift,
+    Inexactness,
+    MinNorm,
 )
 MEASURES: Mapping[str, MeasureInfo] = {
-    measure.name: measure for group in GROUPS for measure in group.measures
+    measure.name: measure for group in GROUPS for measure in group.measures()
 }
-"""All measures by name."""
+"""All built-in measures by name."""
+EXTENSIONS = Family("measures", MeasureSpec, ())
+"""Measures of packages and of this process, each of one name."""
+
+Asked = Collection[str | MeasureSpec]
+"""Measures of a specification: by name, or as objects with parameters."""
+
+
+def measure_named(name: str) -> MeasureInfo | None:
+    """The measure with this name; None if it is not known."""
+    if name in MEASURES:
+        return MEASURES[name]
+    found = EXTENSIONS.find(name)
+    return None if found is None else found.measures()[0]
+
+
+def names_of(asked: Asked) -> tuple[str, ...]:
+    """The names of the measures."""
+    return tuple(name for item in asked for name in ((item,) if isinstance(item, str) else item.names()))
+
+
+def groups_of(asked: Asked) -> list[MeasureSpec]:
+    """The objects that compute the measures."""
+    names = names_of(asked)
+    groups = [group() for group in GROUPS if group.is_asked(names)]
+    for item in asked:
+        if isinstance(item, MeasureSpec):
+            groups.append(item)
+        elif item not in MEASURES and (found := EXTENSIONS.find(item)) is not None:
+            groups.append(found())
+    return groups
 
 
 def of_population(name: str) -> bool:
     """True if the measure `name` is taken client by client over the whole population."""
-    return any(group.is_asked([name]) for group in GROUPS if group.of == "population")
+    return any(group.of == "population" for group in groups_of([name]))
 
 
-def needs_deltas(names: Collection[str]) -> bool:
+def needs_deltas(asked: Asked) -> bool:
     """True if any of these measures of a round needs the delta of each client."""
-    return any(group.needs_deltas and group.is_asked(names) for group in GROUPS)
+    return any(group.needs_deltas for group in groups_of(asked))
 
 
 def population_measures(
     problem: TrainingProblem,
     x: Tensor,
     observed: Observation | None,
-    names: Collection[str],
+    asked: Asked,
     scales: Floats | float = 1.0,
 ) -> Measured:
-    """The measures `names` of `problem` over all clients, at x [D].
+    """The measures of `problem` over all clients among those asked for, at x [D].
 
     `observed` is the round that led there, on a problem whose gradients are `scales` [N] times
     those of `problem`.
     """
-    if not any(map(of_population, names)):
+    groups = [group for group in groups_of(asked) if group.of == "population"]
+    if not groups:
         return {}  # else the weights would be read from the device
     surrogate = None if observed is None else surrogate_weights(observed, len(problem.share)) * scales
-    return _measured("population", names, problem, x, surrogate)
+    return _measured(groups, Evaluated(problem, x, observed, surrogate), names_of(asked))
 
 
-def round_measures(problem: TrainingProblem, observed: Observation, names: Collection[str]) -> Measured:
-    """The measures `names` of the clients of one round."""
-    return _measured("round", names, problem, observed)
+def round_measures(problem: TrainingProblem, x: Tensor, observed: Observation, asked: Asked) -> Measured:
+    """The measures of one round, which led to x [D], among those asked for."""
+    groups = [group for group in groups_of(asked) if group.of == "round"]
+    return _measured(groups, Evaluated(problem, x, observed), names_of(asked))
 
 
-def _measured(of: str, names: Collection[str], *given: object) -> Measured:
+def model_measures(problem: TrainingProblem, x: Tensor, asked: Asked) -> Measured:
+    """The measures of a model x [D] among those asked for, with the figures of an exact problem."""
+    own = [group for group in groups_of(asked) if group.of == "model" and not isinstance(group, Losses)]
+    losses = {name for name in names_of(asked) if name in Losses.names()}
+    return problem.evaluate(x, losses) | _measured(own, Evaluated(problem, x, None), names_of(asked))
+
+
+def _measured(groups: Iterable[MeasureSpec], seen: Evaluated, names: Collection[str]) -> Measured:
     measured: Measured = {}
-    for group in GROUPS:
-        if group.of == of and group.compute is not None and group.is_asked(names):
-            measured |= group.compute(*given)
+    for group in groups:
+        values = group.compute(seen)
+        measured |= values if isinstance(values, dict) else {group.names()[0]: float(values)}
     return {name: value for name, value in measured.items() if name in names}

@@ -1,10 +1,21 @@
-"""Declarations of measures, from which names, checks, directions and the reference are derived."""
+"""Base class of measures, from which names, checks, directions and the reference are derived."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.block import Block, kind_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from fedcore.engine.assignment import Observation
+    from fedcore.problems import TrainingProblem
 
 Measured = dict[str, float | list[float]]
 """Values by name; an undefined value is inf or NaN."""
@@ -29,22 +40,55 @@ class MeasureInfo:
     """True for the algorithms whose rounds have the measure."""
 
 
-@dataclass(frozen=True)
-class MeasureGroup:
-    """Measures that are computed together."""
+class Evaluated(NamedTuple):
+    """The state after a round, as measures see it."""
 
-    measures: tuple[MeasureInfo, ...]
-    of: Literal["model", "population", "round"]
+    problem: TrainingProblem
+    x: Tensor
+    """[D] the server's model after the round."""
+    round: Observation | None
+    """The round that led to x; None if no client's work reached the server."""
+    surrogate: NDArray[np.float64] | None = None
+    """[N] the weight of each client's gradient in that round, for measures of the population."""
+
+
+class MeasureSpec(Block):
+    """A measure and its parameters, or several measures that are computed together.
+
+    A measure of an extension has the name of its kind; its meaning is the first line of the
+    docstring.
+    """
+
+    of: ClassVar[Literal["model", "population", "round"]] = "round"
     """The model after the round; the same, client by client over the whole population; the clients
     whose work reached the server in the round.
     """
-    compute: Callable[..., Measured] | None = None
-    """Of a population, from (problem, x, surrogate weights); of a round, from (problem, observed);
-    None of a model, whose losses the problem evaluates.
-    """
-    needs_deltas: bool = False
+    needs_deltas: ClassVar[bool] = False
     """True if a round must show the delta of each client."""
+    better: ClassVar[Literal["min", "max"] | None] = None
+    """Direction; None if neither lower nor higher is better."""
+    infos: ClassVar[tuple[MeasureInfo, ...]] = ()
+    """The measures, if there are several."""
 
-    def is_asked(self, names: Collection[str]) -> bool:
+    if TYPE_CHECKING:
+        kind: str = ""
+
+    @classmethod
+    def measures(cls) -> tuple[MeasureInfo, ...]:
+        """The measures, in the order of their documentation."""
+        meaning = (cls.__doc__ or "").strip().partition("\n")[0]
+        return cls.infos or (MeasureInfo(kind_of(cls), meaning, better=cls.better),)
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The names of the measures."""
+        return tuple(measure.name for measure in cls.measures())
+
+    @classmethod
+    def is_asked(cls, names: Collection[str]) -> bool:
         """True if one of the measures is among `names`."""
-        return any(measure.name in names for measure in self.measures)
+        return any(name in names for name in cls.names())
+
+    def compute(self, seen: Evaluated) -> Measured | float:
+        """The values by name, or the value of a single measure."""
+        raise NotImplementedError

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from math import inf, nan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedcore.lazy import LazyModule
-from fedcore.measures.base import Measured, MeasureGroup, MeasureInfo
+from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,8 +113,11 @@ def _array(weights: Tensor) -> Floats:
     return np.asarray(weights.numpy(force=True), np.float64)
 
 
-CONTRIBUTION = MeasureGroup(
-    (
+class Contribution(MeasureSpec):
+    """Weight bias, effective steps and slowdown of a round."""
+
+    of = "round"
+    infos = (
         MeasureInfo(
             "weight_bias",
             "chi^2 of the implied weights w_i = c_i ||a_i||_1 / tau_eff against the aggregation weights"
@@ -123,12 +126,20 @@ CONTRIBUTION = MeasureGroup(
         ),
         MeasureInfo("tau_eff", "sum c_i ||a_i||_1 (FedNova)"),
         MeasureInfo("slowdown", "mean tau_i / tau_eff", "no client counted"),
-    ),
-    of="round",
-    compute=contribution,
-)
-MIN_NORM = MeasureGroup(
-    (
+    )
+
+    kind: Literal["contribution"] = "contribution"
+
+    def compute(self, seen: Evaluated) -> Measured:
+        assert seen.round is not None
+        return contribution(seen.problem, seen.round)
+
+
+class MinNorm(MeasureSpec):
+    """The min-norm weights of algorithms that follow a min-norm point."""
+
+    of = "round"
+    infos = (
         MeasureInfo(
             "fedaware_chi_square",
             "sum lambda_i^2 / p_i^2, as defined by FedAWARE, which differs from FedNova's",
@@ -142,7 +153,10 @@ MIN_NORM = MeasureGroup(
             per_client=True,
             offered_by=lambda algorithm: algorithm.min_norm,
         ),
-    ),
-    of="round",
-    compute=min_norm_contribution,
-)
+    )
+
+    kind: Literal["min_norm"] = "min_norm"
+
+    def compute(self, seen: Evaluated) -> Measured:
+        assert seen.round is not None
+        return min_norm_contribution(seen.problem, seen.round)

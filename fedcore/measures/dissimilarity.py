@@ -5,10 +5,10 @@ B-dissimilarity, variance, and the norm of their mean.
 from __future__ import annotations
 
 from math import inf, sqrt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fedcore.lazy import LazyModule
-from fedcore.measures.base import Measured, MeasureGroup, MeasureInfo
+from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,8 +86,11 @@ def _ratio(mean_square: float, square: float) -> float:
     return sqrt(mean_square / square) if square > 0 else inf
 
 
-DISSIMILARITY = MeasureGroup(
-    (
+class Dissimilarity(MeasureSpec):
+    """Disagreement of the clients' gradients at one model."""
+
+    of = "population"
+    infos = (
         MeasureInfo("gradient_diversity", "sqrt(sum p_i |g_i|^2 / |g|^2) (FedAWARE)", "g = 0"),
         MeasureInfo(
             "surrogate_diversity",
@@ -102,7 +105,9 @@ DISSIMILARITY = MeasureGroup(
         ),
         MeasureInfo("gradient_variance", "sum p_i |g_i - g|^2"),
         MeasureInfo("gradient_norm", "|g|"),
-    ),
-    of="population",
-    compute=dissimilarity,
-)
+    )
+
+    kind: Literal["dissimilarity"] = "dissimilarity"
+
+    def compute(self, seen: Evaluated) -> Measured:
+        return dissimilarity(seen.problem, seen.x, seen.surrogate)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedcore.lazy import LazyModule
-from fedcore.measures.base import Measured, MeasureGroup, MeasureInfo
+from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,8 +40,11 @@ def fairness(problem: TrainingProblem, x: Tensor, _surrogate: object = None) -> 
     }
 
 
-FAIRNESS = MeasureGroup(
-    (
+class Fairness(MeasureSpec):
+    """Spread and worst decile of the clients' accuracies."""
+
+    of = "population"
+    infos = (
         MeasureInfo(
             "client_accuracy_std",
             "standard deviation of the accuracy over clients",
@@ -54,7 +57,9 @@ FAIRNESS = MeasureGroup(
             better="max",
             needs="classes",
         ),
-    ),
-    of="population",
-    compute=fairness,
-)
+    )
+
+    kind: Literal["fairness"] = "fairness"
+
+    def compute(self, seen: Evaluated) -> Measured:
+        return fairness(seen.problem, seen.x)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedcore.core import ClientContext
 from fedcore.lazy import LazyModule
-from fedcore.measures.base import Measured, MeasureGroup, MeasureInfo
+from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,14 +64,26 @@ def _descent(observed: Observation, grad: Tensor, y: Tensor, local: ClientContex
     return direction
 
 
-DRIFT = MeasureGroup(
-    (MeasureInfo("client_drift", "mean of |y_i - x|^2 (SCAFFOLD)"),),
-    of="round",
-    compute=drift,
-    needs_deltas=True,
-)
-INEXACTNESS = MeasureGroup(
-    (
+class Drift(MeasureSpec):
+    """Mean squared distance of the clients from the server's model."""
+
+    of = "round"
+    needs_deltas = True
+    infos = (MeasureInfo("client_drift", "mean of |y_i - x|^2 (SCAFFOLD)"),)
+
+    kind: Literal["drift"] = "drift"
+
+    def compute(self, seen: Evaluated) -> Measured:
+        assert seen.round is not None
+        return drift(seen.problem, seen.round)
+
+
+class Inexactness(MeasureSpec):
+    """Inexactness of the clients' solutions."""
+
+    of = "round"
+    needs_deltas = True
+    infos = (
         MeasureInfo(
             "gamma_inexactness",
             "largest |grad h_i(y_i)| / |grad h_i(x)| of the local subproblems (FedProx); costs two full"
@@ -81,8 +93,10 @@ INEXACTNESS = MeasureGroup(
         MeasureInfo(
             "mean_gamma_inexactness", "mean of the same", "a client started at its optimum and left it"
         ),
-    ),
-    of="round",
-    compute=inexactness,
-    needs_deltas=True,
-)
+    )
+
+    kind: Literal["inexactness"] = "inexactness"
+
+    def compute(self, seen: Evaluated) -> Measured:
+        assert seen.round is not None
+        return inexactness(seen.problem, seen.round)

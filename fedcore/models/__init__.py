@@ -7,6 +7,7 @@ from fedcore.models.base import ModelSpec
 from fedcore.models.convolutional import Cnn, FedawareCnn, Resnet18, Vgg11
 from fedcore.models.dense import Linear, Logistic, Mlp
 from fedcore.models.imported import Imported
+from fedcore.models.module_object import model_of
 from fedcore.models.recurrent import CharLstm, SentLstm
 
 MODELS = Family(
@@ -24,6 +25,7 @@ MODELS = Family(
         SentLstm,
         Imported,
     ),
+    convert=model_of,
 )
 
 AnyModel = Annotated[ModelSpec, MODELS]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from fedcore.block import Block, Finite
-from fedcore.statistics.summary import BETTER, moments
+from fedcore.statistics.summary import better_of, moments
 
 Statistic = Literal["final", "best", "mean", "tail", "fluctuation", "rounds_to"]
 TAIL = 0.1
@@ -48,7 +48,7 @@ def read(statistic: Statistic, metric: str, trajectory: Trajectory, target: floa
 
 def worst_of(metric: str) -> float:
     """The worst value of the metric: minus infinity where higher is better, else infinity."""
-    return -inf if BETTER.get(metric, min) is max else inf
+    return -inf if (better_of(metric) or min) is max else inf
 
 
 def _fluctuation(values: Sequence[float], *, falling: bool) -> float:
@@ -71,7 +71,7 @@ def _tail(_metric: str, values: Sequence[float]) -> float:
 
 _PLAIN: Mapping[str, Callable[[str, Sequence[float]], float]] = {
     "final": lambda _, values: values[-1],
-    "best": lambda metric, values: BETTER.get(metric, min)(values),
+    "best": lambda metric, values: (better_of(metric) or min)(values),
     "mean": lambda _, values: moments(values)[0],
     "tail": _tail,
 }

@@ -36,7 +36,7 @@ from fedcore.engine.round import (
     train_cohorts,
 )
 from fedcore.errors import CheckpointError
-from fedcore.measures import needs_deltas, population_measures, round_measures
+from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.problems import TrainingProblem, load_problem, trained_on
 from fedcore.problems.transformed import Transformed
 from fedcore.settings import settings
@@ -281,9 +281,10 @@ class Simulation:
         evaluation, problem, x = self.spec.evaluation, self._bound(self._problem), self._server.x
         measured: dict[str, float | list[float]] = {}
         if evaluation.due(self.round, self.spec.rounds):
-            measured |= problem.evaluate(x, evaluation.measures)
+            measured |= model_measures(problem, x, evaluation.measures)
             if observed is not None:
-                measured |= round_measures(self._bound(self._setting.problem), observed, evaluation.measures)
+                trained = self._bound(self._setting.problem)
+                measured |= round_measures(trained, x, observed, evaluation.measures)
         if evaluation.population_due(self.round, self.spec.rounds):
             trained = self._bound(self._setting.problem)
             scales = trained.factors if isinstance(trained, Transformed) else 1.0

@@ -10,7 +10,7 @@ from fedcore.data.datasets import AnyDataset, KeyedDataset, data_shape
 from fedcore.data.exact import Quadratic
 from fedcore.data.partition import AnyPartition
 from fedcore.errors import SpecificationError
-from fedcore.measures import MEASURES
+from fedcore.measures import MEASURES, names_of
 from fedcore.spec.problem import Problem, dimension, misfit, population
 from fedcore.spec.search import check_early_stopping
 from fedcore.spec.systems import check_systems
@@ -86,7 +86,8 @@ def check(spec: ExperimentSpec) -> None:
 
 
 def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
-    listed = [name for name in spec.evaluation.measures if MEASURES[name].per_client]
+    asked = names_of(spec.evaluation.measures)
+    listed = [name for name in asked if name in MEASURES and MEASURES[name].per_client]
     if listed and clients > MAX_LISTED_CLIENTS:
         raise SpecificationError(
             "/evaluation/measures",

@@ -1,22 +1,47 @@
 """`evaluation` and `execution`: what is measured, and how the work is done."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import core_schema
 
 from fedcore.block import Block
-from fedcore.measures import MEASURES
+from fedcore.families import AS_THE_OBJECT, one_of
+from fedcore.measures import EXTENSIONS, MEASURES
+from fedcore.measures.base import MeasureSpec
 
-_NAMES = sorted(MEASURES, key=lambda name: MEASURES[name].per_client)
 
-if TYPE_CHECKING:
-    ScalarMeasure = str
-    Measure = str
-else:
-    ScalarMeasure = Literal[tuple(name for name in _NAMES if not MEASURES[name].per_client)]
-    """Measures that figures can show."""
-    Measure = Literal[tuple(_NAMES)]
+def scalar_measures() -> tuple[str, ...]:
+    """Measures that figures can show: built-in ones, and those of extensions known now."""
+    return (*(name for name, measure in MEASURES.items() if not measure.per_client), *EXTENSIONS.kinds())
+
+
+def measure_names() -> tuple[str, ...]:
     """Measures that cost an evaluation; local steps, bytes and seconds are always reported."""
+    return (*scalar_measures(), *(name for name, measure in MEASURES.items() if measure.per_client))
+
+
+class MeasureField:
+    """Annotation of a measure: a name, or the document or object of an extension with parameters."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        def validate(value: Any) -> str | MeasureSpec:
+            if isinstance(value, MeasureSpec) or (isinstance(value, dict) and EXTENSIONS.kinds()):
+                return EXTENSIONS.validate(value)
+            return one_of(measure_names()).validate_python(value)
+
+        return core_schema.no_info_plain_validator_function(validate, serialization=AS_THE_OBJECT)
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        names = handler(one_of(measure_names()).core_schema)
+        return {"anyOf": [names, handler(EXTENSIONS.adapter().core_schema)]} if len(EXTENSIONS) else names
+
+
+AnyMeasure = Annotated[str | MeasureSpec, MeasureField()]
 
 
 class Evaluation(Block):
@@ -32,7 +57,7 @@ class Evaluation(Block):
     b_dissimilarity, gradient_variance, gradient_norm, client_accuracy_std,
     client_accuracy_worst_decile; default: `every`).
     """
-    measures: Annotated[tuple[Measure, ...], Field(fail_fast=True)] = (
+    measures: Annotated[tuple[AnyMeasure, ...], Field(fail_fast=True)] = (
         "train_loss",
         "test_loss",
         "test_accuracy",

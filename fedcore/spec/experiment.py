@@ -2,7 +2,14 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from fedcore.algorithms import AnyAlgorithm
 from fedcore.algorithms.server import AnyServer, OwnServer
@@ -11,7 +18,10 @@ from fedcore.compression import Compression
 from fedcore.core import Algorithm, Solver
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
+from fedcore.families import is_stand_in
 from fedcore.spec import checks, sweep
+from fedcore.spec.code import Code, kinds_of
+from fedcore.spec.components import components_of, document_of
 from fedcore.spec.evaluation import Evaluation, Execution
 from fedcore.spec.local import LocalSolver
 from fedcore.spec.problem import Problem, dimension
@@ -75,10 +85,30 @@ class ExperimentSpec(Block):
     """Condition for ending a run before its last round (default: only divergence)."""
     execution: Execution = Execution()
     """Execution of the runs."""
+    code: Code | None = None
+    """Bundle of your own components, which the other blocks then use by their `kind` (default:
+    none).
+    """
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _know_kinds_of_code(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(value, dict) or value.get("code") is None:
+            return handler(value)
+        with kinds_of(value["code"]):
+            return handler(value)
+
+    @field_validator("sweep", mode="before")
+    @classmethod
+    def _write_out_objects(cls, sweep: Any) -> Any:
+        """Swept components may be objects, which arms read from documents."""
+        if not isinstance(sweep, dict):
+            return sweep
+        return {key: _documents(values) for key, values in sweep.items()}
 
     @model_validator(mode="after")
     def _holds_together(self, info: ValidationInfo) -> Self:
-        if info.context is STORED:
+        if info.context is STORED or self.has_stand_ins:
             return self
         if len(set(self.seeds)) != len(self.seeds):
             raise SpecificationError("/seeds", f"seeds must be unique, not {list(self.seeds)}")
@@ -94,6 +124,13 @@ class ExperimentSpec(Block):
             checks.check(self)
             check_search(self, [self])
         return self
+
+    @property
+    def has_stand_ins(self) -> bool:
+        """True if it uses a code bundle that this process has not loaded: it can be read, not run,
+        and was checked where the bundle is loaded.
+        """
+        return self.code is not None and any(map(is_stand_in, components_of(self)))
 
     @property
     def arm_count(self) -> int:
@@ -142,6 +179,14 @@ class ExperimentSpec(Block):
         """`float32` or `float64`, resolved."""
         exact = isinstance(self.problem.dataset, ExactProblem)
         return self.execution.precision or ("float64" if exact else "float32")
+
+
+def _documents(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_documents(item) for item in value]
+    if isinstance(value, dict):
+        return {key: document_of(item) for key, item in value.items()}
+    return document_of(value)
 
 
 class Arm(Block):

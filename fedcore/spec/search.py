@@ -11,11 +11,12 @@ from fedcore.block import MAX_ROUNDS, Block, Finite, kind_of
 from fedcore.data.datasets import data_shape
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
-from fedcore.measures import MEASURES, of_population
+from fedcore.families import Names
+from fedcore.measures import measure_named, names_of, of_population
 from fedcore.measures.base import MeasureInfo
-from fedcore.spec.evaluation import Evaluation, ScalarMeasure
+from fedcore.spec.evaluation import Evaluation, scalar_measures
 from fedcore.spec.sweep import paths
-from fedcore.statistics.summary import BETTER
+from fedcore.statistics.summary import better_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,11 +33,8 @@ ExactFigure = Literal["objective", "suboptimality", "distance"]
 """Figures of exact problems at every evaluation."""
 Cost = Literal["local_steps", "bytes_up", "bytes_down", "simulated_seconds"]
 """Reproducible costs of every round; wall-clock seconds are not reproducible."""
-if TYPE_CHECKING:
-    Metric = str
-else:
-    Metric = Literal[ScalarMeasure, ExactFigure, Cost]
-    """Metrics by which an arm or a run may be judged."""
+Metric = Annotated[str, Names(lambda: (*scalar_measures(), *get_args(ExactFigure), *get_args(Cost)))]
+"""Metrics by which an arm or a run may be judged."""
 Mode = Literal["min", "max"]
 RoundCount = Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
 
@@ -55,14 +53,14 @@ class Judged(Block):
 
     @model_validator(mode="after")
     def _knows_what_is_better(self) -> Self:
-        if self.mode is None and self.metric not in BETTER:
+        if self.mode is None and better_of(self.metric) is None:
             raise ValueError(f"give `mode`: {self.metric} has no default direction (`min` or `max`)")
         return self
 
     @property
     def maximise(self) -> bool:
         """True if higher is better."""
-        return self.mode == "max" or (self.mode is None and BETTER[self.metric] is max)
+        return self.mode == "max" or (self.mode is None and better_of(self.metric) is max)
 
 
 class Halving(Judged):
@@ -237,8 +235,9 @@ def _check_metric(judged: Judged, pointer: str, spec: ExperimentSpec) -> None:
 
 def _unmeasured(metric: str, spec: ExperimentSpec) -> str | None:
     """Why no round has this metric."""
-    if metric in MEASURES:
-        return _missing(MEASURES[metric], spec)
+    measure = measure_named(metric)
+    if measure is not None:
+        return _missing(measure, spec)
     if metric in get_args(ExactFigure) and not isinstance(spec.problem.dataset, ExactProblem):
         return (
             f"only quadratic and least-squares problems have {metric}; use a measure of `evaluation.measures`"
@@ -252,7 +251,7 @@ def _missing(measure: MeasureInfo, spec: ExperimentSpec) -> str | None:
     """Why no round has this measure."""
     dataset, metric = spec.problem.dataset, measure.name
     exact = isinstance(dataset, ExactProblem)
-    if metric not in spec.evaluation.measures:
+    if metric not in names_of(spec.evaluation.measures):
         return f"{metric} is not measured; add it to `evaluation.measures`"
     if exact and measure.needs:
         return f"a {dataset.kind} problem has no {metric}; use train_loss, suboptimality or distance"

@@ -5,20 +5,30 @@ the other functions, do not install it. `scipy.special` is used rather than `sci
 import takes twice as long and 45 MB more.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from math import isfinite, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fedcore.measures import LOSSES, MEASURES
+from fedcore.measures import MEASURES, Losses, measure_named
 
 CONFIDENCE = 0.95
 _EXACT = dict.fromkeys(("objective", "suboptimality", "distance"), min)
 _MEASURED = {
     name: min if measure.better == "min" else max for name, measure in MEASURES.items() if measure.better
 }
-_LOSSES = {measure.name: _MEASURED[measure.name] for measure in LOSSES.measures}
+_LOSSES = {measure.name: _MEASURED[measure.name] for measure in Losses.measures()}
 BETTER = _LOSSES | _EXACT | _MEASURED
 """Direction of each metric; a metric that is not here has no better and worse."""
+
+
+def better_of(metric: str) -> Callable[..., Any] | None:
+    """`min` or `max`, whichever selects the better value of a metric; None if neither does."""
+    if metric in BETTER:
+        return BETTER[metric]
+    measure = measure_named(metric)
+    return {"min": min, "max": max}[measure.better] if measure and measure.better else None
+
+
 HEADLINES = ("test_accuracy", "suboptimality", "train_loss", "test_loss")
 """Metrics shown by default: the first of these that exists."""
 
@@ -84,7 +94,8 @@ def best(metric: str, values: Iterable[float | None]) -> float | None:
     better and worse.
     """
     known = [value for value in values if value is not None]
-    return BETTER[metric](known) if known and metric in BETTER else None
+    better = better_of(metric)
+    return better(known) if known and better else None
 
 
 def final(values: Sequence[float | None], *, diverged: bool) -> float | None:

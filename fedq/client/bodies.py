@@ -13,6 +13,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from fedcore.presets import override
 from fedcore.spec import yaml_documents
+from fedcore.spec.components import local_components
 from fedq.client.errors import UnreadableDataError, UnreadableSpecificationError
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
@@ -49,6 +50,11 @@ def parse(text: str, origin: str) -> dict[str, Any]:
 def _document(specification: Specification) -> dict[str, Any]:
     match specification:
         case BaseModel():
+            for component in local_components(specification):
+                raise UnreadableSpecificationError(
+                    f"{type(component).__name__} is a class of this process, which the service does not have:"
+                    " run it with fedq.run, or install its package on the workers"
+                )
             return specification.model_dump(mode="json")
         case str() | Path():
             return parse(_read(Path(specification)), str(specification))

@@ -1,7 +1,7 @@
 """Users' own data give what the same data give when they are built in, or worked out by hand."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from fedcore.data.user_datasets import local_dataset_storage
 from fedcore.errors import DataUnavailableError, UploadError
 from fedcore.platform.uploads.local import keep
 from fedcore.simulation.simulation import Simulation
-from fedcore.spec.evaluation import Measure
+from fedcore.spec.evaluation import measure_names
 from tests.documents import SYNTHETIC, Document, merged, specification
 from tests.platform.uploads.files import Arrays, arrays, npz, parquet
 
@@ -139,7 +139,7 @@ def test_for_real_labels_each_measure_is_finite_or_left_out(kept: Any, tmp_path:
         "algorithm": {"kind": "fedavg"},
         "local": {"lr": 0.1, "epochs": 1, "batch_size": 4},
         "rounds": 1,
-        "evaluation": {"measures": list(get_args(Measure))},
+        "evaluation": {"measures": list(measure_names())},
     }
     report = Simulation(specification(document), 0, data_dir=tmp_path).advance()
     assert report.test_accuracy is None

@@ -9,7 +9,7 @@ import pytest
 
 from fedcore import ExperimentSpec
 from fedcore.settings import Settings
-from fedcore.spec.evaluation import Measure
+from fedcore.spec.evaluation import measure_names
 from fedcore.spec.search import ExactFigure
 from tests.support.described import described
 
@@ -29,7 +29,7 @@ def exists(name: str) -> bool:
     if name[0].isupper():
         pattern = re.compile(rf"^class {name}\b", re.MULTILINE)
         return any(pattern.search(path.read_text()) for path in (ROOT / "fedcore").rglob("*.py"))
-    if name in (*get_args(Measure), *get_args(ExactFigure)) or list(at_path(SCHEMA, name.split("."))):
+    if name in (*measure_names(), *get_args(ExactFigure)) or list(at_path(SCHEMA, name.split("."))):
         return True
     schemas = described()["components"]["schemas"].values()
     return any(name in schema.get("properties", {}) for schema in schemas)

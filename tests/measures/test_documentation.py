@@ -15,4 +15,4 @@ def test_the_reference_has_a_row_for_each_measure(name: str) -> None:
 
 
 def test_no_two_measures_share_a_name() -> None:
-    assert len(MEASURES) == sum(len(group.measures) for group in GROUPS)
+    assert len(MEASURES) == sum(len(group.measures()) for group in GROUPS)

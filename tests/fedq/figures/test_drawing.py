@@ -11,7 +11,7 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import to_rgb
 
-from api.results.summaries import METRICS
+from api.results.summaries import metric_names
 from fedcore.platform.store import Database
 from fedcore.platform.store.curves import COLUMNS
 from fedq.figures.drawing import COLOURS
@@ -115,7 +115,7 @@ def test_without_a_clock_there_is_no_time_to_draw_over(http: httpx.Client, place
     assert "has a simulated clock, which requires `systems.devices`" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", metric_names())
 def test_any_measure_can_be_drawn(http: httpx.Client, rows: Database, metric: str) -> None:
     made = submit(http)
     own = metric in COLUMNS

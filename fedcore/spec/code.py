@@ -1,0 +1,51 @@
+"""`code`: the bundle of user code that an experiment runs, and stand-ins for its components.
+
+The service reads specifications of bundles without their code, which only a confined process loads.
+There a component of the bundle is a stand-in, which keeps the fields that the confined process has
+validated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from fedcore.block import Block
+from fedcore.families import bundle_kinds
+
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Kind = Annotated[str, Field(max_length=100, pattern=r"^[a-z][a-z0-9_]*$")]
+FamilyName = Annotated[str, Field(max_length=40, pattern=r"^[a-z_]+$")]
+
+
+class Code(Block):
+    """A code bundle: files with components that the specification uses by their kind.
+
+    Give the digest alone, `code: sha256:...`; the service sets the other fields.
+    """
+
+    digest: Digest
+    """SHA-256 of the bundle, as `POST /v1/bundles` returns it."""
+    id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None
+    """Id of the stored bundle. The service sets it and ignores other values."""
+    components: dict[FamilyName, Annotated[tuple[Kind, ...], Field(max_length=1_000)]] = {}
+    """Kinds by family. The service sets them and ignores other values."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_digest(cls, value: Any) -> Any:
+        return {"digest": value} if isinstance(value, str) else value
+
+
+@contextmanager
+def kinds_of(document: Any) -> Iterator[None]:
+    """Within the block, specifications may use the kinds of the bundle of `document`."""
+    try:
+        code = Code.model_validate(document)
+    except ValidationError:
+        code = None  # The field `code` reports it.
+    with bundle_kinds({} if code is None else code.components):
+        yield

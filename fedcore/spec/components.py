@@ -1,0 +1,91 @@
+"""All families of components by name, and the objects of a specification that only this process knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from fedcore.algorithms import ALGORITHMS
+from fedcore.algorithms.server import SERVERS
+from fedcore.block import Block
+from fedcore.compression import COMPRESSORS
+from fedcore.data.partition import PARTITIONS
+from fedcore.errors import ExtensionError
+from fedcore.families import Family
+from fedcore.measures import EXTENSIONS
+from fedcore.models import MODELS
+from fedcore.models.module_object import model_of
+from fedcore.packages import PREFIX, installed
+from fedcore.systems.availability import AVAILABILITIES
+from fedcore.systems.clock import RATES
+from fedcore.systems.participation import PARTICIPATIONS
+from fedcore.systems.work import BATCH_DISTRIBUTIONS, STEP_DISTRIBUTIONS
+
+FAMILIES: Mapping[str, Family[Any]] = {
+    family.name: family
+    for family in (
+        ALGORITHMS,
+        SERVERS,
+        COMPRESSORS,
+        MODELS,
+        PARTITIONS,
+        PARTICIPATIONS,
+        AVAILABILITIES,
+        STEP_DISTRIBUTIONS,
+        BATCH_DISTRIBUTIONS,
+        RATES,
+        EXTENSIONS,
+    )
+}
+
+
+def check_packages() -> None:
+    """Load the components of all installed packages.
+
+    Raises ExtensionError, which names the package, where one cannot be used.
+    """
+    for name, components in installed().items():
+        if name not in FAMILIES:
+            package = next(iter(components.values())).package
+            raise ExtensionError(
+                f"{package} declares entry points {PREFIX}{name}; the groups are"
+                f" {', '.join(PREFIX + known for known in FAMILIES)}"
+            )
+        list(FAMILIES[name])
+
+
+def family_of(component: Block) -> Family[Any] | None:
+    """The family of a component; None for other blocks."""
+    return next((family for family in FAMILIES.values() if isinstance(component, family.base)), None)
+
+
+def document_of(value: Any) -> Any:
+    """A component, or an `nn.Module`, as a document that can be read in this process; other values
+    as they are.
+    """
+    value = model_of(value)
+    if not isinstance(value, Block):
+        return value
+    family = family_of(value)
+    return (family.note(value) if family else value).model_dump(mode="json")
+
+
+def components_of(spec: BaseModel) -> Iterator[Block]:
+    """The components of a specification without its sweep."""
+    for name in type(spec).model_fields:
+        value = getattr(spec, name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Block):
+                if family_of(item) is not None:
+                    yield item
+                yield from components_of(item)
+
+
+def local_components(spec: BaseModel) -> Iterator[Block]:
+    """The components of a specification that other processes do not know."""
+    for component in components_of(spec):
+        family = family_of(component)
+        if family is not None and not family.is_registered(type(component)):
+            yield component

@@ -1,0 +1,113 @@
+"""Objects of users' own classes in a specification, without registration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.algorithms.fedavg import FedAvg
+from fedcore.core import ClientContext, ClientRule
+from fedcore.simulation.local_run import run
+from fedcore.simulation.simulation import Simulation
+from fedcore.spec import ExperimentSpec
+from fedcore.spec.components import local_components
+
+LEAST_SQUARES = {"dataset": {"kind": "least_squares", "generate": {"clients": 4, "dim": 3, "seed": 1}}}
+DIGITS = {"dataset": {"kind": "digits"}, "partition": {"kind": "iid", "clients": 3}}
+
+
+@dataclass(frozen=True)
+class Scaled(ClientRule):
+    factor: float = 0.5
+
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return self.factor * grad
+
+
+class HalfSpeed(AlgorithmSpec):
+    """FedAvg with a share of each gradient."""
+
+    kind: Literal["half_speed"] = "half_speed"
+    factor: float = 0.5
+    """Share of the gradient."""
+
+    def rule(self) -> ClientRule:
+        return Scaled(self.factor)
+
+
+def experiment(algorithm: Any, problem: Any = LEAST_SQUARES, **fields: Any) -> ExperimentSpec:
+    return ExperimentSpec.model_validate(
+        {"name": "own", "problem": problem, "algorithm": algorithm, "rounds": 3}
+        | {"local": {"lr": 0.1, "steps": 2}, **fields}
+    )
+
+
+def losses(spec: ExperimentSpec) -> list[float | None]:
+    return [report.train_loss for report in run(spec)]
+
+
+def test_an_object_of_an_own_class_runs_as_its_mathematics_says() -> None:
+    half = losses(experiment(HalfSpeed(factor=0.5)))
+    assert half == pytest.approx(
+        losses(experiment({"kind": "fedavg"}, local={"lr": 0.05, "steps": 2})), rel=1e-12
+    )
+
+
+def test_a_dump_of_a_specification_with_an_object_can_be_read_in_the_same_process() -> None:
+    spec = experiment(HalfSpeed(factor=0.25))
+    assert ExperimentSpec.model_validate(spec.model_dump(mode="json")) == spec
+
+
+def test_objects_can_be_swept_beside_built_in_kinds() -> None:
+    spec = experiment({"kind": "fedavg"}, sweep={"algorithm": [FedAvg(), HalfSpeed()]}, seeds=[0, 1])
+    assert [arm.spec.algorithm for arm in spec.arms()] == [FedAvg(), HalfSpeed()]
+    assert len(losses(spec)) == 2 * 2 * 3
+
+
+def test_fields_of_an_object_can_be_swept() -> None:
+    spec = experiment(HalfSpeed(), sweep={"algorithm.factor": [0.1, 1.0]})
+    assert [arm.spec.algorithm for arm in spec.arms()] == [HalfSpeed(factor=0.1), HalfSpeed(factor=1.0)]
+
+
+def test_an_object_resumes_from_a_checkpoint() -> None:
+    spec = experiment(HalfSpeed())
+    whole, first = Simulation(spec, 0), Simulation(spec, 0)
+    expected = [whole.advance() for _ in range(3)]
+    first.advance()
+    second = Simulation(spec, 0)
+    second.restore(first.checkpoint())
+    assert [second.advance().train_loss for _ in range(2)] == [report.train_loss for report in expected[1:]]
+
+
+def test_a_kind_that_is_taken_is_refused() -> None:
+    class Impostor(AlgorithmSpec):
+        kind: Literal["fedavg"] = "fedavg"
+
+    with pytest.raises(ValueError, match="kind 'fedavg' of Impostor is that of FedAvg; choose another kind"):
+        experiment(Impostor())
+
+
+def test_components_that_only_this_process_knows_are_found() -> None:
+    assert list(local_components(experiment(HalfSpeed()))) == [HalfSpeed()]
+    assert list(local_components(experiment({"kind": "fedprox", "mu": 0.1}))) == []
+
+
+def test_an_own_module_trains_as_the_built_in_model_of_the_same_layers() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    problem = {**DIGITS, "model": module}
+    spec = experiment({"kind": "fedavg"}, problem, seeds=[0, 1])
+    weight = next(module.parameters()).clone()
+    simulation = Simulation(spec, 0)
+    assert torch.equal(simulation.model()["1.weight"], weight)
+    rows = losses(spec)
+    assert len(rows) == 6
+    assert rows[0] is not None
+    assert rows[2] is not None
+    assert rows[2] < rows[0]
+    assert torch.equal(next(module.parameters()), weight)

@@ -1,0 +1,124 @@
+"""Components of installed packages, each in a fresh interpreter that finds it on its path."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+FEDEXP = """
+    from typing import ClassVar, Literal
+
+    from fedcore.algorithms import AlgorithmSpec
+
+
+    class Mine(AlgorithmSpec):
+        '''FedAvg under another name.'''
+
+        interface: ClassVar[str] = "{interface}"
+        kind: Literal["mine"] = "mine"
+        strength: float = 1.0
+        '''A number.'''
+"""
+
+
+def install(
+    folder: Path, name: str, group: str = "fedq.algorithms", interface: str = "1.0", value: str = ""
+) -> None:
+    """Lay a distribution `name` with the package `ourlab` out in `folder`, as an installer does."""
+    package, info = folder / "ourlab", folder / f"{name}-1.2.dist-info"
+    package.mkdir(parents=True, exist_ok=True)
+    info.mkdir()
+    (package / "__init__.py").touch()
+    (package / "rules.py").write_text(dedent(FEDEXP.replace("{interface}", interface)))
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\nmine = {value or 'ourlab.rules:Mine'}\n")
+
+
+def python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*map(str, path), str(Path(__file__).parents[2])]),
+    }
+    return subprocess.run(
+        [sys.executable, "-c", dedent(code)], check=False, env=environment, capture_output=True, text=True
+    )
+
+
+def test_the_kind_of_a_package_is_validated_built_and_described_without_torch(tmp_path: Path) -> None:
+    install(tmp_path, "ourlab-rules")
+    done = python(
+        """
+        import json, sys
+        from fedcore.spec import ExperimentSpec
+        from fedcore.spec.components import check_packages, local_components
+        from fedcore.spec.kinds import kinds
+        check_packages()
+        spec = ExperimentSpec.model_validate({
+            "name": "n", "rounds": 2, "local": {"lr": 0.1, "steps": 1},
+            "problem": {"dataset": {"kind": "quadratic", "generate": {"clients": 3, "dim": 2, "seed": 0}}},
+            "algorithm": {"kind": "ourlab/mine", "strength": 2},
+        })
+        schema = ExperimentSpec.model_json_schema()["properties"]["algorithm"]["discriminator"]["mapping"]
+        print(json.dumps({
+            "document": spec.model_dump(mode="json")["algorithm"],
+            "again": ExperimentSpec.model_validate(spec.model_dump(mode="json")) == spec,
+            "local": len(list(local_components(spec))),
+            "mapping": "ourlab/mine" in schema,
+            "kinds": [member.model_fields["kind"].default for member in kinds()["algorithm"]][-1],
+            "torch": "torch" in sys.modules or "numpy" in sys.modules,
+        }))
+        """,
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "document": {"kind": "ourlab/mine", "server_lr": 1.0, "strength": 2.0},
+        "again": True,
+        "local": 0,
+        "mapping": True,
+        "kinds": "ourlab/mine",
+        "torch": False,
+    }
+
+
+CHECK = "from fedcore.spec.components import check_packages; check_packages()"
+
+
+def test_two_packages_with_the_same_kind_are_both_named(tmp_path: Path) -> None:
+    install(tmp_path / "a", "ourlab-rules")
+    install(tmp_path / "b", "theirs")
+    done = python(CHECK, tmp_path / "a", tmp_path / "b")
+    assert done.returncode != 0
+    assert "ourlab-rules 1.2 and theirs 1.2 both define fedq.algorithms 'ourlab/mine'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"interface": "2.0"}, "ourlab-rules 1.2 needs version 2.0 of fedq.extensions; this is 1.0"),
+        ({"interface": "1.7"}, "ourlab-rules 1.2 needs version 1.7 of fedq.extensions; this is 1.0"),
+        (
+            {"group": "fedq.algoritms"},
+            "ourlab-rules 1.2 declares entry points fedq.algoritms; the groups are",
+        ),
+        ({"value": "ourlab.missing:Mine"}, "ourlab-rules 1.2: ourlab.missing:Mine cannot be imported"),
+        ({"value": "pathlib:Path"}, "ourlab-rules 1.2: pathlib:Path must be a subclass of AlgorithmSpec"),
+    ],
+)
+def test_a_package_that_cannot_be_used_is_named(
+    tmp_path: Path, changed: dict[str, str], message: str
+) -> None:
+    install(tmp_path, "ourlab-rules", **changed)
+    done = python(CHECK, tmp_path)
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+def test_a_distribution_that_is_on_the_path_twice_is_one_package(tmp_path: Path) -> None:
+    install(tmp_path / "a", "ourlab-rules")
+    install(tmp_path / "b", "ourlab-rules")
+    assert python(CHECK, tmp_path / "a", tmp_path / "b").returncode == 0
