@@ -70,6 +70,22 @@ class NetworkSpec(ModelSpec):
     statistics with the weights of the aggregation. `local`: statistics and parameters of batch norm
     stay with the client (FedBN). `frozen`: both are constants. `group`: group norm in its place.
     """
+    weights: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = Field(
+        default=None, exclude_if=lambda weights: weights is None
+    )
+    """Pretrained weights by the digest of a safetensors file, which workers read from the folder
+    `weights` of `FEDQ_DATA_DIR` (default: the network's own initial parameters).
+    """
+    train: (
+        Literal["all", "head"]
+        | Annotated[
+            tuple[Annotated[str, Field(min_length=1, max_length=200)], ...],
+            Field(fail_fast=True, min_length=1, max_length=100),
+        ]
+    ) = Field(default="all", exclude_if=lambda train: train == "all")
+    """Parameters that are trained: all, those of the last layer (`head`), or those whose names match
+    one of the patterns, such as `layer4.*`. The others are constants and part of no traffic.
+    """
 
 
 def dense_parameters(*widths: int) -> int:

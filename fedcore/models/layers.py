@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,7 +14,9 @@ from fedcore.errors import SpecificationError
 from fedcore.models.base import ModelSpec
 from fedcore.models.batch_norm import apply_policy, private_parameters
 from fedcore.models.flat import Layout
+from fedcore.models.pretrained import load_weights, select_trained
 from fedcore.random import generator
+from fedcore.settings import settings
 
 NARROW = 1 << 20
 """Weights of all convolutions up to which images, and not weights, dominate the cost."""
@@ -52,21 +55,30 @@ def seeded(draw: np.random.Generator) -> Iterator[None]:
 
 
 def build_module(
-    spec: ModelSpec, features: tuple[int, ...], classes: int, seed: int, vectors: Tensor | None = None
+    spec: ModelSpec,
+    features: tuple[int, ...],
+    classes: int,
+    seed: int,
+    vectors: Tensor | None = None,
+    data_dir: Path | None = None,
 ) -> nn.Module:
     """The module with its initial parameters, drawn from the run's seed: PyTorch's own, unless the
     model's source has others.
 
     Convex models too: from zero, a client of one class has exactly equal gradients for all others,
     and which of them top-k keeps would be left to rounding. `vectors` [V, E] stand for the symbols
-    of a data set that has such.
+    of a data set that has such. Pretrained weights are in a folder of `data_dir`.
 
-    Raises SpecificationError if it has batch norm and no policy for it.
+    Raises SpecificationError if it has batch norm and no policy for it, DataUnavailableError if
+    weights are not on this machine.
     """
     with seeded(generator(seed, "init")):
         module = spec.build(features, classes, vectors)
-    policy = getattr(spec, "batch_norm", None)
+    weights, policy = getattr(spec, "weights", None), getattr(spec, "batch_norm", None)
+    if weights is not None:
+        load_weights(module, weights, data_dir or settings().data_dir.expanduser())
     module = apply_policy(module, policy)
+    select_trained(module, getattr(spec, "train", "all"))
     declared, private = getattr(spec, "parameters", None), private_parameters(module, policy)
     count = Layout(module, [name for name, _ in module.named_parameters() if name not in private]).dim
     if declared not in (None, count):

@@ -47,7 +47,8 @@ def load_problem(
     assert spec.model is not None
     shape = data_shape(spec.dataset)
     data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
-    module = build_module(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
+    vectors = data.dataset.vectors
+    module = build_module(spec.model, shape.features, shape.outputs, seed, vectors, data_dir).to(dtype)
     model: Hashable = spec.model.model_dump_json(), shape.features, shape.outputs
     if spec.model.is_examined:
         policy = getattr(spec.model, "batch_norm", None)

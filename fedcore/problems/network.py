@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedcore.data.federated import FederatedData, Samples
 from fedcore.models.base import BatchNormPolicy
@@ -178,7 +179,8 @@ class TrainingStack:
         operands = [torch.split(part, length, 1) for part in (*self._batches[k], self._drawn[1])]
         statistics, gradients = passes.statistics[:clients], []
         new = statistics
-        with trained.surroundings():
+        # Fused attention knows nothing of vmap, which would call it client by client and warn.
+        with trained.surroundings(), sdpa_kernel(SDPBackend.MATH):
             for part in zip(*operands, strict=True):
                 gradient, new = self._gradients(theta, *part, statistics)
                 gradients.append(gradient)
