@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -143,9 +143,8 @@ class TimmNetwork(_PublishedNetwork):
         return self.parameters
 
     def _create(self, channels: int, classes: int) -> nn.Module:
-        module: nn.Module = timm.create_model(
-            self.name, pretrained=False, num_classes=classes, in_chans=channels, **self.arguments
-        )
+        others: dict[str, Any] = {"num_classes": classes, "in_chans": channels, **self.arguments}
+        module: nn.Module = timm.create_model(self.name, pretrained=False, **others)
         return module
 
 

@@ -77,7 +77,8 @@ def batch_normalised(shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 def normalised_and_dropped(shape: tuple[int, ...], outputs: int) -> nn.Module:
-    return nn.Sequential(*batch_normalised(shape, outputs)[:-1], nn.Dropout(0.3), nn.Linear(6, outputs))
+    layers = list(batch_normalised(shape, outputs).children())
+    return nn.Sequential(*layers[:-1], nn.Dropout(0.3), layers[-1])
 
 
 class EveryDropout(nn.Module):
@@ -99,7 +100,8 @@ class EveryDropout(nn.Module):
         mixed = nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True, dropout_p=p)
         tokens = tokens + stochastic_depth(mixed.transpose(1, 2).flatten(2), 0.2, "row", self.training)
         tokens = tokens + self.attention(tokens, tokens, tokens)[0]
-        return self.scores(nn.functional.alpha_dropout(tokens.mean(1), 0.2, self.training))  # type: ignore[no-any-return]
+        scores: Tensor = self.scores(nn.functional.alpha_dropout(tokens.mean(1), 0.2, self.training))
+        return scores
 
 
 class Drawing(nn.Module):
@@ -125,13 +127,15 @@ class Counting(Drawing):
 
     def forward(self, batch: Tensor) -> Tensor:
         self.batches += self.training
-        return self.scores(batch)  # type: ignore[no-any-return]
+        scores: Tensor = self.scores(batch)
+        return scores
 
 
 def dropped_weights(shape: tuple[int, ...], outputs: int) -> nn.Module:
     class DropConnect(Drawing):
         def forward(self, batch: Tensor) -> Tensor:
-            layer = self.scores[1]
+            layer = self.scores.get_submodule("1")
+            assert isinstance(layer, nn.Linear)
             weight = nn.functional.dropout(layer.weight, 0.5, self.training)
             return nn.functional.linear(batch.flatten(1), weight, layer.bias)
 

@@ -53,13 +53,17 @@ def trained(document: Document, engine: str) -> dict[str, torch.Tensor]:
     return simulation.model()
 
 
-def assert_trains_alike_and_resumes(document: Document, resumed: str = "vectorised") -> None:
+def assert_engines_agree(document: Document) -> None:
     expected = trained(document, "reference")
     for engine in ENGINES[1:]:
         found = trained(document, engine)
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value, rtol=0, atol=1e-9)
-    assert_resumable_at_every_round(specification(document, execution={"engine": resumed}))
+
+
+def assert_trains_alike_and_resumes(document: Document) -> None:
+    assert_engines_agree(document)
+    assert_resumable_at_every_round(specification(document, execution={"engine": "vectorised"}))
 
 
 @pytest.mark.parametrize("name", TORCHVISION_SIZES)
@@ -139,7 +143,14 @@ def test_resnet18_trains_under_each_policy_in_every_engine(policy: str) -> None:
     model = {"kind": "torchvision", "name": "resnet18", "batch_norm": policy}
     document = digits(model, local={"lr": 0.01, "steps": 2, "batch_size": 8}, rounds=2)
     document["problem"]["partition"]["clients"] = 2
-    assert_trains_alike_and_resumes(document, "parallel")
+    assert_engines_agree(document)
+    spec = specification(document, execution={"engine": "parallel"})
+    run, resumed = Simulation(spec, 0), Simulation(spec, 0)
+    run.advance()
+    resumed.restore(run.checkpoint())
+    assert run.advance().bytes_up == resumed.advance().bytes_up
+    for name, value in run.model().items():
+        assert torch.equal(resumed.model()[name], value)
 
 
 @pytest.mark.parametrize("initial", ["glorot", "pytorch"])
