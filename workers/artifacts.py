@@ -15,7 +15,8 @@ from torch import Tensor
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.platform.version import commit, release
-from fedcore.simulation.simulation import Simulation
+from workers.confined.simulation import ConfinedSimulation
+from workers.simulations import AnySimulation
 
 _LIBRARIES = ("fedq", "numba", "numpy", "scikit-learn", "torch")
 _PROCESSORS = Path("/proc/cpuinfo")
@@ -26,14 +27,14 @@ def model_key(claim: Claim) -> str:
     return f"{claim.run_id}/model-{claim.fence}.safetensors"
 
 
-def model_sha256(simulation: Simulation) -> str:
+def model_sha256(simulation: AnySimulation) -> str:
     """SHA-256 over the final model's parameters, as the bytes of a safetensors file that says
     nothing beside.
     """
     return hashlib.sha256(save(_parameters(simulation))).hexdigest()
 
 
-def model_bytes(simulation: Simulation, claim: Claim) -> bytes:
+def model_bytes(simulation: AnySimulation, claim: Claim) -> bytes:
     """The global model as safetensors, by the names of its module's parameters."""
     return save(
         _parameters(simulation),
@@ -46,7 +47,7 @@ def model_bytes(simulation: Simulation, claim: Claim) -> bytes:
     )
 
 
-def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
+def provenance(simulation: AnySimulation, device: str) -> dict[str, Any]:
     """Code, versions, device, engine and data: everything needed to repeat the run."""
     return {
         "code": {"release": release(), "commit": commit()},
@@ -59,13 +60,14 @@ def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
         "gang": simulation.batched_runs,
         "thrift": simulation.memory_divisor,
         ENGINE_CHOICE: simulation.choice.document(),
-        "precision": simulation.spec.precision,
+        "precision": simulation.precision,
         "data_source": simulation.data_source,
         "data_sha256": simulation.data_sha256,
+        **({"bundle": dict(simulation.bundle)} if isinstance(simulation, ConfinedSimulation) else {}),
     }
 
 
-def _parameters(simulation: Simulation) -> dict[str, Tensor]:
+def _parameters(simulation: AnySimulation) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in simulation.model().items()}
 
 
