@@ -63,7 +63,7 @@ def select_trained(module: nn.Module, train: str | tuple[str, ...]) -> None:
             )
     for name, parameter in module.named_parameters():
         if not any(fnmatchcase(name, pattern) for pattern in patterns):
-            parameter.requires_grad_(requires_grad=False)
+            parameter.requires_grad = False
 
 
 def head_parameters(module: nn.Module) -> list[str]:
