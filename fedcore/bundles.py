@@ -26,8 +26,8 @@ MAX_BYTES = 16 << 20
 MAX_NAME_LENGTH = 99
 """Bytes of a file's path in the folder, as every version of tar can store it."""
 PREFIX = "sha256:"
-_FORMAT_BYTES = 1 << 20
-"""Room for the headers of MAX_FILES files, and the padding after each."""
+MAX_ARCHIVE_BYTES = MAX_BYTES + (1 << 20)
+"""With room for the headers of MAX_FILES files, and the padding after each."""
 
 
 class BundleFile(NamedTuple):
@@ -73,11 +73,6 @@ def unpack(data: bytes, folder: Path) -> None:
 def digest(data: bytes) -> str:
     """Name of an archive: `sha256:` and the SHA-256 of its bytes."""
     return PREFIX + hashlib.sha256(data).hexdigest()
-
-
-def storage_key(digest: str) -> str:
-    """Where the archive with a digest is stored."""
-    return f"bundles/{digest.removeprefix(PREFIX)}.tar"
 
 
 def list_files(data: bytes) -> list[BundleFile]:
@@ -147,7 +142,7 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
 
 def _read(data: bytes) -> dict[str, bytes]:
     """The files of an archive, by name; raises ExtensionError."""
-    if len(data) > MAX_BYTES + _FORMAT_BYTES:
+    if len(data) > MAX_ARCHIVE_BYTES:
         raise ExtensionError(f"a bundle has at most {MAX_BYTES} bytes; leave out data and results")
     files: dict[str, bytes] = {}
     total = 0

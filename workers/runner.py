@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from structlog.contextvars import bound_contextvars
 
-from fedcore import ExperimentSpec, bundles, presets
+from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import cohort_batches
 from fedcore.platform.storage import open_storage, read
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
+from fedcore.platform.store.bundles import storage_key
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import continued, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
@@ -70,7 +71,7 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
     storage = open_storage(configured.storage)
     shelf = SharedDatasetStorage(storage)
     confined = ConfinedRuns(
-        configured, device, shelf, lambda digest: read(storage, bundles.storage_key(digest))
+        configured, device, shelf, lambda code: read(storage, storage_key(code.id or "", code.digest))
     )
     simulations = SimulationCache(device, configured.data_dir.expanduser(), shelf, confined)
     resources = Resources(configured, database, storage, simulations, device, stopping)

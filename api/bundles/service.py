@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fastapi import HTTPException, Request
-from workers.confined import check
 
 from api.http.authentication import Sender
 from api.http.dependencies import AppState
@@ -25,6 +24,7 @@ from fedcore.platform.store.tables import BundleRecord
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import Code
 from fedq.schemas import Bundle, Flaw, Plan
+from workers.confined import check
 
 MEDIA_TYPE = "application/x-tar"
 _BINARY = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import fedcore
+import fedq
 import workers
 from fedcore.errors import FedcoreError
 from fedcore.settings import Settings
@@ -125,4 +126,4 @@ def _system_folders() -> Iterator[str]:
 
 def _packages() -> list[Path]:
     """Folders of the packages that the computing side imports."""
-    return [Path(package.__path__[0]) for package in (fedcore, workers)]
+    return [Path(package.__path__[0]) for package in (fedcore, fedq, workers)]

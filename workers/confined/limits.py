@@ -6,11 +6,14 @@ import ctypes
 import os
 import resource
 import signal
+import struct
 from contextlib import suppress
 from pathlib import Path
 
 BUNDLE, UPLOADS = "bundle", "uploads"
 """Folders that a session is given: the bundle's files, and uploaded data sets by digest."""
+ENDED = struct.Struct("!i")
+"""Sent after each session: the exit code of its process, or minus the number of a signal."""
 MAX_PROCESSES = 64
 """Of one bundle, at the same time."""
 MAX_OPEN_FILES = 512

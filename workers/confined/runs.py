@@ -14,23 +14,24 @@ from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.settings import Settings
+from fedcore.spec.code import Code
 from workers.confined.sandbox import Sandbox
 from workers.confined.simulation import ConfinedRun, ConfinedSimulation
 
 
-def bundle_of(claim: Claim) -> str | None:
-    """Digest of the bundle that a run needs, if any."""
+def bundle_of(claim: Claim) -> Code | None:
+    """The bundle that a run needs, if any."""
     found = claim.spec.get("code")
-    return None if found is None else str(found)
+    return None if found is None else Code.model_validate(found)
 
 
 class ConfinedRuns:
     """The sandbox of the latest experiment that needed one."""
 
     def __init__(
-        self, settings: Settings, device: str, shelf: DatasetStorage, read: Callable[[str], bytes]
+        self, settings: Settings, device: str, shelf: DatasetStorage, read: Callable[[Code], bytes]
     ) -> None:
-        """`read` returns the archive with a digest; uploaded data sets come from `shelf`."""
+        """`read` returns the archive of a bundle; uploaded data sets come from `shelf`."""
         self._settings, self._device, self._shelf, self._read = settings, device, shelf, read
         self._sandbox: Sandbox | None = None
         self._experiment = ""
@@ -75,15 +76,17 @@ class ConfinedRuns:
         self.keep_for(claim.experiment_id)
         if self._sandbox is None or not self._sandbox.alive:
             self.close()
-            digest = bundle_of(claim)
-            assert digest is not None
-            archive = self._read(digest)
-            if bundles.digest(archive) != digest:
-                raise StorageError(f"the stored bundle {digest} is damaged: its bytes have another digest")
+            code = bundle_of(claim)
+            assert code is not None
+            archive = self._read(code)
+            if bundles.digest(archive) != code.digest:
+                raise StorageError(
+                    f"the stored bundle {code.digest} is damaged: its bytes have another digest"
+                )
             self._sandbox = Sandbox(archive, self._settings, self._device)
             self._experiment = claim.experiment_id
             self._made_with = {
-                "digest": digest,
+                "digest": code.digest,
                 "files": [file.name for file in bundles.list_files(archive)],
                 "confinement": self._sandbox.confinement,
             }

@@ -25,8 +25,7 @@ from fedcore.errors import UserCodeError
 from fedcore.platform.out_of_memory import oom_kill_count
 from fedcore.settings import Settings
 from workers.confined.confinement import ConfinementError, chosen_confinement, server_command
-from workers.confined.forkserver import ENDED
-from workers.confined.limits import BUNDLE, MAX_PROCESSES, UPLOADS
+from workers.confined.limits import BUNDLE, ENDED, MAX_PROCESSES, UPLOADS
 from workers.confined.protocol import Channel, Message
 
 START_S = 120.0
