@@ -15,7 +15,7 @@ from fedcore.core import Aggregate, Algorithm, ClientContext, ClientUpdate, Coho
 from fedcore.engine.local_solver import StepSizes
 from fedcore.problems import TrainingProblem
 from fedcore.problems.network import STATISTICS
-from fedcore.problems.passes import Passes
+from fedcore.problems.passes import ForwardPasses
 
 Ids = NDArray[np.int64]
 
@@ -35,10 +35,10 @@ class CohortWork:
     sizes: StepSizes
     local: ClientContext
     """The clients' contexts, each in its row."""
-    passes: Passes | None = None
+    passes: ForwardPasses | None = None
     """State of the clients' forward passes, of a network with dropout or batch norm."""
 
-    def passes_of(self, row: int) -> Passes | None:
+    def passes_of(self, row: int) -> ForwardPasses | None:
         """A copy of `passes` for one client."""
         return self.passes and self.passes.take([row])
 
@@ -89,7 +89,7 @@ def stack_updates(uploads: list[ClientUpdate]) -> ClientUpdate:
     )
 
 
-def with_statistics(update: ClientUpdate, passes: Passes | None) -> ClientUpdate:
+def with_statistics(update: ClientUpdate, passes: ForwardPasses | None) -> ClientUpdate:
     """One client's `update` with its running statistics after its `passes`, where there are such."""
     if passes is None:
         return update

@@ -19,7 +19,7 @@ from fedcore.engine.assignment import CohortWork, Ids
 from fedcore.engine.client_table import ClientTable
 from fedcore.problems import TrainingProblem
 from fedcore.problems.network import PRIVATE, STATISTICS, NetworkProblem
-from fedcore.problems.passes import Key, Passes
+from fedcore.problems.passes import ForwardPasses, PassKey
 from fedcore.problems.transformed import Transformed
 
 
@@ -78,12 +78,12 @@ def with_passes(
     network = network_of(problem)
     if network is None:
         return work
-    keys = [Key(seed, round, client) for client in work.clients.tolist()]
+    keys = [PassKey(seed, round, client) for client in work.clients.tolist()]
     if not network.keeps_own:
         assert statistics is not None
-        return replace(work, passes=Passes(keys, statistics.repeat(len(keys), 1)))
+        return replace(work, passes=ForwardPasses(keys, statistics.repeat(len(keys), 1)))
     start = torch.cat([work.local.x.expand(len(keys), -1), memory[PRIVATE]], 1)
-    return replace(work, passes=Passes(keys, memory[STATISTICS]), local=replace(work.local, x=start))
+    return replace(work, passes=ForwardPasses(keys, memory[STATISTICS]), local=replace(work.local, x=start))
 
 
 def training_algorithm(algorithm: Algorithm, problem: TrainingProblem) -> Algorithm:

@@ -20,7 +20,7 @@ from fedcore.engine.local_solver import factors, has_offset, offsets, step_size_
 from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Stackable
 from fedcore.problems.network import STATISTICS
-from fedcore.problems.passes import Passes, step_of
+from fedcore.problems.passes import ForwardPasses, step_of
 
 
 class StepRange(NamedTuple):
@@ -129,14 +129,14 @@ class ClientStack:
         chosen = [drawn[row][stretch.steps] for row in self.number[: stretch.active]]
         return torch.from_numpy(np.stack(chosen)).to(like)
 
-    def passes(self) -> Passes | None:
+    def passes(self) -> ForwardPasses | None:
         """State of the rows' forward passes, a copy; None for networks without such."""
         known = [job.work.passes for job in self.jobs]
         places = zip(self.owner.tolist(), self.place.tolist(), strict=True)
         if known[0] is None:
             return None
         chosen = [known[owner].take([place]) for owner, place in places]
-        return Passes(
+        return ForwardPasses(
             [passes.keys[0] for passes in chosen], torch.cat([passes.statistics for passes in chosen])
         )
 
@@ -290,7 +290,7 @@ def vectorised(jobs: Sequence[Job]) -> list[ClientUpdate]:
 
 
 def _kind(job: Job) -> Hashable:
-    """Key of the jobs that share a stack; a rule of any other form has a stack of its own."""
+    """PassKey of the jobs that share a stack; a rule of any other form has a stack of its own."""
     rule, rows = job.algorithm.rule, ClientStack.of([job])
     if job.problem.kind is None or rule.affine_form() is None:
         return id(job)
@@ -343,7 +343,9 @@ def _clients(jobs: Sequence[Job], rows: ClientStack) -> tuple[Stackable, Ids]:
     return problem.joined([(job.problem, job.work.clients) for job in jobs]), rows.number
 
 
-def _advance(rows: ClientStack, clients: Stackable, ids: Ids, capacity: int) -> tuple[Tensor, Passes | None]:
+def _advance(
+    rows: ClientStack, clients: Stackable, ids: Ids, capacity: int
+) -> tuple[Tensor, ForwardPasses | None]:
     """The local models [R, D] after each row's last step, and the state of its forward passes.
 
     Step k works on the rows that have more than k.

@@ -261,7 +261,7 @@ class NetworkProblem(SupervisedProblem):
         """The problem with the server's running `statistics` [S], or with the vectors that clients
         have of their `own`.
 
-        Where clients have their own, data of nobody are scored with the p-weighted mean of them.
+        Where clients have their own, samples without owner are scored with the p-weighted mean of them.
         """
         problem = copy(self)
         if own is not None:

@@ -1,4 +1,4 @@
-"""What the forward passes of clients depend on beside model and mini-batch: the keys of their random
+"""State of clients' forward passes, beside model and mini-batch: the keys of their random
 numbers and their running statistics.
 """
 
@@ -18,7 +18,7 @@ DROPOUT = "dropout"
 """Purpose of randomness."""
 
 
-class Key(NamedTuple):
+class PassKey(NamedTuple):
     """Names the random numbers of a client's passes in a round."""
 
     seed: int
@@ -27,24 +27,24 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
+class ForwardPasses:
     """The passes of R clients in a round. The statistics change in place."""
 
-    keys: Sequence[Key]
+    keys: Sequence[PassKey]
     """[R]."""
     statistics: Tensor
     """[R, S] running statistics of batch norm, after the steps so far."""
 
-    def take(self, rows: Sequence[int]) -> Passes:
+    def take(self, rows: Sequence[int]) -> ForwardPasses:
         """A copy for some of the clients."""
-        return Passes([self.keys[row] for row in rows], self.statistics[list(rows)].clone())
+        return ForwardPasses([self.keys[row] for row in rows], self.statistics[list(rows)].clone())
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """A local step of the clients of `passes`."""
 
-    passes: Passes
+    passes: ForwardPasses
     number: int
     """From 0."""
     at_x: bool = False
@@ -67,6 +67,6 @@ class Step:
         return torch.from_numpy(drawn)
 
 
-def step_of(passes: Passes | None, number: int, *, at_x: bool = False) -> tuple[Step, ...]:
+def step_of(passes: ForwardPasses | None, number: int, *, at_x: bool = False) -> tuple[Step, ...]:
     """The last argument of a gradient function in training, if it takes one."""
     return () if passes is None else (Step(passes, number, at_x),)
