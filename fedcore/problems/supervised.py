@@ -209,6 +209,12 @@ class SupervisedProblem:
             }
         return values
 
+    @torch.inference_mode()
+    def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
+        l2 = 0.5 * self._l2 * float(theta.square().sum())
+        held = (self.samples(int(client)).batches(self.capacity) for client in clients)
+        return np.array([self._means(theta, batches)[0] + l2 for batches in held], np.float64)
+
     @torch.no_grad()
     def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
         if self.data.dataset.train.labels.is_floating_point():

@@ -7,7 +7,18 @@ import typer
 
 from fedcore.errors import SettingsError
 from fedcore.settings import settings
-from fedq.cli import connection, data, experiments, keys, offline, reproductions, results, service, webhooks
+from fedq.cli import (
+    connection,
+    data,
+    experiments,
+    extensions,
+    keys,
+    offline,
+    reproductions,
+    results,
+    service,
+    webhooks,
+)
 from fedq.cli.terminal import MEANINGS, ExitCode, advice, code_of, complain, explain
 from fedq.client import ClientError
 
@@ -43,6 +54,7 @@ PANELS = {
         reproductions.reproduce,
         reproductions.reproduce_paper,
     ),
+    "Extensions": (extensions.new, extensions.check_extension),
     "Discovery": (service.presets, service.catalogue, service.queue, service.workers),
     "Service": (
         service.up,
