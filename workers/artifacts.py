@@ -12,10 +12,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from fedcore.packages import file_digest
 from fedcore.platform.store.leases import Claim
-from fedcore.platform.store.reproductions import ENGINE_CHOICE
+from fedcore.platform.store.reproductions import ENGINE_CHOICE, PACKAGES
 from fedcore.platform.version import commit, release
 from fedcore.simulation.simulation import Simulation
+from fedcore.spec.components import packages_of
 
 _LIBRARIES = ("fedq", "numba", "numpy", "scikit-learn", "torch")
 _PROCESSORS = Path("/proc/cpuinfo")
@@ -62,7 +64,14 @@ def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
         "precision": simulation.spec.precision,
         "data_source": simulation.data_source,
         "data_sha256": simulation.data_sha256,
+        **_packages(simulation),
     }
+
+
+def _packages(simulation: Simulation) -> dict[str, Any]:
+    used = packages_of(simulation.spec)
+    about = {name: {"version": version, "sha256": file_digest(name)} for name, version in used}
+    return {PACKAGES: about} if about else {}
 
 
 def _parameters(simulation: Simulation) -> dict[str, Tensor]:

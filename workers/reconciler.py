@@ -24,6 +24,7 @@ from fedcore.platform.storage import Storage, open_storage
 from fedcore.platform.store import UNAVAILABLE, Database, audit, open_database, recovery, removals, workers
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings, settings
+from fedcore.spec.components import require_usable_packages
 from workers.celery_app import send_wakeup
 from workers.webhook_dispatcher import dispatching
 
@@ -47,6 +48,7 @@ def main() -> None:
     ended = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: ended.set())
+    require_usable_packages()
     configured = settings()
     configure(configured, "reconciler")
     run_forever(open_database(configured.database, idle_s=configured.lease_seconds), configured, ended)

@@ -187,6 +187,8 @@ class Claim:
     """Estimated memory."""
     worker_memory: int = ANY_MEMORY
     """Memory that runs may take on its worker."""
+    worker_packages: tuple[str, ...] = ()
+    """Packages with components that its worker has, as "name version"."""
     traceparent: str | None = None
     """The trace in which the experiment was submitted."""
 
@@ -198,6 +200,7 @@ class Claim:
         queues: Sequence[str],
         traceparent: str | None = None,
         worker_memory: int = ANY_MEMORY,
+        worker_packages: Sequence[str] = (),
     ) -> Self:
         """Claim of a run whose row has just become `running`."""
         assert run.worker is not None
@@ -220,6 +223,7 @@ class Claim:
             shortages=run.shortages,
             memory_bytes=run.memory_bytes,
             worker_memory=worker_memory,
+            worker_packages=tuple(worker_packages),
             traceparent=traceparent,
         )
 
