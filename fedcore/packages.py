@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -28,6 +29,9 @@ from fedcore.errors import ExtensionError
 PREFIX = "fedq."
 INTERFACE = (1, 0)
 """Version of `fedq.extensions`: components of the same major version and no later minor version work."""
+
+
+_KIND = re.compile("[a-z][a-z0-9_]*")
 
 
 class Package(NamedTuple):
@@ -81,6 +85,11 @@ def installed() -> dict[str, dict[str, PackageComponent]]:
 def installed_packages() -> tuple[Package, ...]:
     """The installed packages that define components, by name."""
     return tuple(sorted({one.package for family in installed().values() for one in family.values()}))
+
+
+def is_of_package(member: type[Block]) -> bool:
+    """True for a component of a package."""
+    return "/" in kind_of(member)
 
 
 def requirement(packages: Iterable[Package]) -> str | None:
@@ -154,6 +163,11 @@ def _loaded(component: PackageComponent, base: type[Block]) -> type[Any]:
         )
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ExtensionError(f"{package}: {entry.value} must be a subclass of {base.__name__}")
+    if not _KIND.fullmatch(entry.name):
+        raise ExtensionError(
+            f"{package}: the kind {entry.name!r} must consist of lower-case letters, digits and _, and begin"
+            " with a letter"
+        )
     if kind_of(found) != entry.name:
         raise ExtensionError(f"{package}: {entry.value} has kind {kind_of(found)!r}, not {entry.name!r}")
     _check_interface(package, found)

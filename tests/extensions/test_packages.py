@@ -1,13 +1,15 @@
 """Components of installed packages, each in a fresh interpreter that finds it on its path."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+
+from tests.extensions import distributions
+from tests.extensions.distributions import environment
 
 FEDEXP = """
     from typing import ClassVar, Literal
@@ -28,14 +30,9 @@ FEDEXP = """
 def install(
     folder: Path, name: str, group: str = "fedq.algorithms", interface: str = "1.0", value: str = ""
 ) -> None:
-    """Lay a distribution `name` with the package `ourlab` out in `folder`, as an installer does."""
-    package, info = folder / "ourlab", folder / f"{name.replace('-', '_')}-1.2.dist-info"
-    package.mkdir(parents=True, exist_ok=True)
-    info.mkdir()
-    (package / "__init__.py").touch()
-    (package / "rules.py").write_text(dedent(FEDEXP.replace("{interface}", interface)))
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text(f"[{group}]\nmine = {value or 'ourlab.rules:Mine'}\n")
+    """Lay out a distribution with one component."""
+    entry = f"mine = {value or 'ourlab.rules:Mine'}"
+    distributions.install(folder, name, {group: entry}, rules=FEDEXP.replace("{interface}", interface))
 
 
 def python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
@@ -46,14 +43,6 @@ def python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
     )
-
-
-def environment(*path: Path) -> dict[str, str]:
-    """The environment of an interpreter that finds the distributions in these folders."""
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([*map(str, path), str(Path(__file__).parents[2])]),
-    }
 
 
 def test_the_kind_of_a_package_is_validated_built_and_described_without_torch(tmp_path: Path) -> None:
@@ -158,8 +147,10 @@ def test_every_process_ends_with_one_line_that_names_packages_it_cannot_use(
     )
     assert done.returncode != 0
     assert [line for line in done.stderr.splitlines() if line.strip()] == [
-        ("fedq: ourlab-rules 1.2 and theirs 1.2 both define fedq.algorithms 'ourlab/mine';"
-        " uninstall one of them")
+        (
+            "fedq: ourlab-rules 1.2 and theirs 1.2 both define fedq.algorithms 'ourlab/mine';"
+            " uninstall one of them"
+        )
     ]
 
 
