@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from api.audit import routes as audit_routes
+from api.bundles import routes as bundles_routes
 from api.datasets import routes as datasets_routes
 from api.datasets.service import UploadSlots
 from api.events import routes as events_routes
@@ -63,6 +64,7 @@ KEYED = (
     search_routes.router,
     events_routes.router,
     datasets_routes.router,
+    bundles_routes.router,
     experiments_routes.imports_router,
     presets_routes.router,
     queue_routes.router,
@@ -159,6 +161,7 @@ def _build_state(settings: Settings, url_validator: UrlValidator) -> AppState:
         drawing_gate=DrawingGate(),
         upload_slots=UploadSlots(),
         upload_gate=CapacityLimiter(1),
+        code_gate=CapacityLimiter(1),
         document_gate=CapacityLimiter(1),
     )
 

@@ -26,6 +26,10 @@ class ExtensionError(FedcoreError):
     """An installed package or a bundle whose components cannot be used; the message names it."""
 
 
+class UserCodeError(FedcoreError):
+    """An error of code that users brought; the message says where in it."""
+
+
 class UploadError(FedcoreError):
     """An uploaded data set that cannot be used.
 

@@ -86,7 +86,15 @@ class Family(Generic[C]):
 
         Raises ValueError if the kind is that of another component.
         """
-        member, kind = type(instance), kind_of(type(instance))
+        self.note_class(type(instance))
+        return instance
+
+    def note_class(self, member: type[C]) -> None:
+        """Make a class known by its kind in this process.
+
+        Raises ValueError if the kind is that of another component.
+        """
+        kind = kind_of(member)
         if not self.is_registered(member):
             taken = self.find(kind)
             if taken is not None and self.is_registered(taken):
@@ -94,7 +102,6 @@ class Family(Generic[C]):
                     f"kind {kind!r} of {member.__name__} is that of {taken.__name__}; choose another kind"
                 )
             self._of_objects[kind] = member
-        return instance
 
     def kinds(self) -> tuple[str, ...]:
         """The kinds known now."""

@@ -106,6 +106,15 @@ class Settings(BaseSettings):
     """Import paths of models that workers may run, as patterns separated by commas:
     `mylab.models:*` (default: none).
     """
+    code_confinement: Literal["auto", "bubblewrap", "limits"] = "auto"
+    """Confinement of users' code bundles: `bubblewrap`; `limits`, resource limits only; `auto`,
+    `bubblewrap` where it works and `limits` elsewhere. With `bubblewrap`, workers that cannot use it
+    do not run bundles.
+    """
+    code_memory_bytes: Annotated[int, Field(ge=1)] = 4 << 30
+    """Maximum memory of the processes of a code bundle, in bytes."""
+    code_round_seconds: Timeout = 600.0
+    """Maximum time for one round of a run with a code bundle, and for loading its data."""
     upload_max_bytes: Annotated[int, Field(ge=1)] = 1 << 30
     """Maximum size in bytes of an uploaded data set, both as a file and unpacked."""
     upload_max_samples: Annotated[int, Field(ge=1)] = 10_000_000

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -16,8 +17,8 @@ from fedcore.packages import file_digest
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.reproductions import ENGINE_CHOICE, PACKAGES
 from fedcore.platform.version import commit, release
-from fedcore.simulation.simulation import Simulation
-from fedcore.spec.components import packages_of
+from workers.confined.simulation import ConfinedSimulation
+from workers.simulations import AnySimulation
 
 _LIBRARIES = ("fedq", "numba", "numpy", "scikit-learn", "torch")
 _PROCESSORS = Path("/proc/cpuinfo")
@@ -28,14 +29,14 @@ def model_key(claim: Claim) -> str:
     return f"{claim.run_id}/model-{claim.fence}.safetensors"
 
 
-def model_sha256(simulation: Simulation) -> str:
+def model_sha256(simulation: AnySimulation) -> str:
     """SHA-256 over the final model's parameters, as the bytes of a safetensors file that says
     nothing beside.
     """
     return hashlib.sha256(save(_parameters(simulation))).hexdigest()
 
 
-def model_bytes(simulation: Simulation, claim: Claim) -> bytes:
+def model_bytes(simulation: AnySimulation, claim: Claim) -> bytes:
     """The global model as safetensors, by the names of its module's parameters."""
     return save(
         _parameters(simulation),
@@ -48,8 +49,10 @@ def model_bytes(simulation: Simulation, claim: Claim) -> bytes:
     )
 
 
-def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
-    """Code, versions, device, engine and data: everything needed to repeat the run."""
+def provenance(simulation: AnySimulation, device: str, packages: Sequence[str]) -> dict[str, Any]:
+    """Code, versions, device, engine and data: everything needed to repeat a run that uses these
+    installed packages.
+    """
     return {
         "code": {"release": release(), "commit": commit()},
         "versions": dict(_versions()),
@@ -61,20 +64,21 @@ def provenance(simulation: Simulation, device: str) -> dict[str, Any]:
         "gang": simulation.batched_runs,
         "thrift": simulation.memory_divisor,
         ENGINE_CHOICE: simulation.choice.document(),
-        "precision": simulation.spec.precision,
+        "precision": simulation.precision,
         "data_source": simulation.data_source,
         "data_sha256": simulation.data_sha256,
-        **_packages(simulation),
+        **_packages(packages),
+        **({"bundle": dict(simulation.bundle)} if isinstance(simulation, ConfinedSimulation) else {}),
     }
 
 
-def _packages(simulation: Simulation) -> dict[str, Any]:
-    used = packages_of(simulation.spec)
+def _packages(needed: Sequence[str]) -> dict[str, Any]:
+    used = [(name, version) for name, _, version in (package.rpartition(" ") for package in needed)]
     about = {name: {"version": version, "sha256": file_digest(name)} for name, version in used}
     return {PACKAGES: about} if about else {}
 
 
-def _parameters(simulation: Simulation) -> dict[str, Tensor]:
+def _parameters(simulation: AnySimulation) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in simulation.model().items()}
 
 

@@ -25,6 +25,7 @@ from fedcore.errors import (
     SpecificationError,
     StaleLeaseError,
     StorageError,
+    UserCodeError,
 )
 from fedcore.platform.out_of_memory import is_out_of_memory, release_memory, user_message
 from fedcore.platform.storage import Storage
@@ -33,10 +34,9 @@ from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import span
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
-from fedcore.simulation.simulation import Simulation
 from workers.artifacts import model_bytes, model_key, model_sha256, provenance
 from workers.liveness import HeldLease
-from workers.simulations import Checkpoints, SimulationCache
+from workers.simulations import AnySimulation, Checkpoints, SimulationCache
 
 _RETRY_EVERY_S = 0.5
 TRANSIENT_ERRORS = (StorageError, *UNAVAILABLE)
@@ -89,7 +89,7 @@ class Resources:
 class ClaimedRun:
     """A claimed run during one session, alone or in a batch whose other runs it does not know."""
 
-    simulation: Simulation
+    simulation: AnySimulation
 
     def __init__(self, resources: Resources, lease: HeldLease) -> None:
         self.lease, self.released = lease, False
@@ -112,6 +112,9 @@ class ClaimedRun:
                 self._let_go()
                 self._delete_orphaned_files()
             except SpecificationError as error:
+                self._fail(str(error), max_attempts=1)
+            except UserCodeError as error:
+                log.warning("run %s failed in its bundle", claim.run_id)
                 self._fail(str(error), max_attempts=1)
             except (DataUnavailableError, StorageError) as error:
                 # The files may come back, or another worker may have them.
@@ -148,7 +151,7 @@ class ClaimedRun:
             self.simulation.advance()
             self._check_lease()
 
-    def _restored(self) -> Simulation:
+    def _restored(self) -> AnySimulation:
         self._checkpoints.find()
         return self._resources.simulations.get(self.lease.claim, self._checkpoints)
 
@@ -162,7 +165,8 @@ class ClaimedRun:
         """Save the state, commit the reports and return what comes next."""
         self._check_lease()
         began, reports, settings = time.monotonic(), self.reports, self._resources.settings
-        claim, made_with = self.lease.claim, provenance(self.simulation, self._resources.device)
+        claim = self.lease.claim
+        made_with = provenance(self.simulation, self._resources.device, claim.packages)
 
         def write(session: Session, again: bool) -> WorkerDirective:
             if again and runs.committed(session, claim, reports[-1].round):
@@ -220,7 +224,7 @@ class ClaimedRun:
 
     def _provenance(self) -> dict[str, Any]:
         """Provenance with the digest of the final model."""
-        return provenance(self.simulation, self._resources.device) | {
+        return provenance(self.simulation, self._resources.device, self.lease.claim.packages) | {
             "model_sha256": model_sha256(self.simulation)
         }
 

@@ -21,7 +21,16 @@ from fedcore.errors import StorageError
 from fedcore.platform import watchdog
 from fedcore.platform.logging import configure
 from fedcore.platform.storage import Storage, open_storage
-from fedcore.platform.store import UNAVAILABLE, Database, audit, open_database, recovery, removals, workers
+from fedcore.platform.store import (
+    UNAVAILABLE,
+    Database,
+    audit,
+    bundles,
+    open_database,
+    recovery,
+    removals,
+    workers,
+)
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings, settings
 from fedcore.spec.components import require_usable_packages
@@ -95,6 +104,7 @@ def reconcile_once(database: Database, configured: Settings) -> tuple[Sequence[s
         served = sorted(workers.memory_limits(session, configured.seen_seconds))
         queues = [queue for queue in served if recovery.runs_to_wake(session, queue, WAKE_AGAIN_S)]
         workers.forget(session, FORGET_WORKER_S)
+        bundles.prune(session)
     return lost, queues
 
 

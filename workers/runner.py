@@ -23,8 +23,9 @@ from structlog.contextvars import bound_contextvars
 from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import cohort_batches
 from fedcore.packages import file_digest, installed_packages
-from fedcore.platform.storage import open_storage
+from fedcore.platform.storage import open_storage, read
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
+from fedcore.platform.store.bundles import storage_key
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import continued, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
@@ -35,6 +36,7 @@ from fedcore.simulation.simulation import Simulation
 from fedcore.systems.work import Work
 from workers.celery_app import MAX_TASK_SECONDS, send_wakeup
 from workers.claimed_run import ClaimedRun, Resources
+from workers.confined.runs import ConfinedRuns
 from workers.liveness import Heartbeat, WorkerIdentity
 from workers.memory import HeldRuns, memory_limit
 from workers.session import WorkSession
@@ -72,7 +74,11 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
         tuple(map(str, packages)),
     )
     storage = open_storage(configured.storage)
-    simulations = SimulationCache(device, configured.data_dir.expanduser(), SharedDatasetStorage(storage))
+    shelf = SharedDatasetStorage(storage)
+    confined = ConfinedRuns(
+        configured, device, shelf, lambda code: read(storage, storage_key(code.id or "", code.digest))
+    )
+    simulations = SimulationCache(device, configured.data_dir.expanduser(), shelf, confined)
     resources = Resources(configured, database, storage, simulations, device, stopping)
     held_runs = HeldRuns(configured.home, worker_id)
     return Runner(resources, Heartbeat(database, identity, configured.lease_seconds, held_runs))
@@ -92,6 +98,7 @@ class Runner:
         """Remove the worker from the list of workers, and close its connections."""
         self._warm_up.stop()
         self._heartbeat.stop()
+        self._resources.simulations.close()
         self._wakeups.close()
         self._resources.database.close()
         flush()
@@ -148,6 +155,7 @@ class Runner:
             simulations.retain([member.lease.claim for member in members])
             WorkSession(self._resources, [member for member in members if not member.released]).run()
         finally:
+            simulations.end_session()
             for member in members:
                 self._heartbeat.release(member.lease)
 

@@ -10,7 +10,7 @@ from fedcore.platform.out_of_memory import release_memory
 from fedcore.platform.store import UNAVAILABLE, WorkerDirective, runs
 from fedcore.platform.tracing import span
 from fedcore.simulation.report import RoundReport
-from fedcore.simulation.simulation import advance_batch
+from fedcore.simulation.simulation import Simulation, advance_batch
 from workers.celery_app import MAX_TASK_SECONDS
 from workers.claimed_run import ClaimedRun, Resources
 
@@ -122,7 +122,10 @@ class WorkSession:
     def _all_at_once(self, group: Sequence[ClaimedRun]) -> list[RoundReport] | None:
         """Execute one round of the batch and return its reports; None where it failed."""
         try:
-            return advance_batch([member.simulation for member in group])
+            # Runs of bundles do not benefit from batching, and go alone.
+            return advance_batch(
+                [member.simulation for member in group if isinstance(member.simulation, Simulation)]
+            )
         except Exception:
             log.exception("%d runs failed together, they go on separately", len(group))
             self._together = False

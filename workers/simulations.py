@@ -18,6 +18,11 @@ from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.platform.store.tables import Document
 from fedcore.simulation.simulation import Simulation, batch_key
 from fedcore.spec.experiment import Arm
+from workers.confined.runs import ConfinedRuns, bundle_of
+from workers.confined.simulation import ConfinedSimulation
+
+AnySimulation = Simulation | ConfinedSimulation
+"""A run in this process, or in the computing process of a bundle."""
 
 _NAME = re.compile(r"/(\d+)-(\d+)\.safetensors$")
 _KEPT = 2
@@ -41,7 +46,7 @@ class Checkpoints:
         keys = self._storage.keys(self._claim.run_id) if self._claim.done else []
         self._keys = sorted((key for key in keys if _NAME.search(key)), key=_round_and_fence)
 
-    def restore(self, simulation: Simulation) -> None:
+    def restore(self, simulation: AnySimulation) -> None:
         """Restore `simulation` from the newest readable checkpoint up to the last committed round.
 
         Leaves it as it is without one. Raises StorageError when the storage is why there is none.
@@ -107,19 +112,27 @@ def _round_and_fence(key: str) -> tuple[int, int]:
 class SimulationCache:
     """Simulations of the latest runs, all of one experiment, and its arms."""
 
-    def __init__(self, device: str, data_dir: Path, shelf: DatasetStorage) -> None:
-        """Compute on `device`; published data sets are in `data_dir`, uploaded ones in `shelf`."""
-        self._device, self._data_dir, self._shelf = device, data_dir, shelf
+    def __init__(
+        self, device: str, data_dir: Path, shelf: DatasetStorage, confined: ConfinedRuns | None = None
+    ) -> None:
+        """Compute on `device`; published data sets are in `data_dir`, uploaded ones in `shelf`.
+
+        Runs with a code bundle are computed by `confined`.
+        """
+        self._device, self._data_dir, self._shelf, self._confined = device, data_dir, shelf, confined
         self._document: Document = {}
         self._arms: list[Arm] = []
         self._kinds: list[Hashable] = []
         self._held: dict[str, Simulation] = {}
+        self._computing: ConfinedSimulation | None = None
 
-    def get(self, claim: Claim, checkpoints: Checkpoints) -> Simulation:
+    def get(self, claim: Claim, checkpoints: Checkpoints) -> AnySimulation:
         """Return the run's simulation after round `claim.done`.
 
         Raises SpecificationError or DataUnavailableError when the run cannot be executed here.
         """
+        if bundle_of(claim) is not None:
+            return self._start_confined(claim, checkpoints)
         arm = self._arms_of(claim)[claim.arm]
         held = self._held.pop(claim.run_id, None)
         if held is None or held.round != claim.done or held.spec != arm.spec:
@@ -139,6 +152,8 @@ class SimulationCache:
         """
         if claim.run_id not in self._held:
             self._held = {}
+        if self._confined is not None:
+            self._confined.keep_for(claim.experiment_id)
 
     def retain(self, claims: Sequence[Claim]) -> None:
         """Evict all other runs."""
@@ -148,6 +163,26 @@ class SimulationCache:
     def evict(self, claim: Claim) -> None:
         """Evict a run that has ended, or whose simulation's state is in doubt."""
         self._held.pop(claim.run_id, None)
+        self.end_session()
+
+    def end_session(self) -> None:
+        """End the computing process of the session, if it has one."""
+        if self._computing is not None:
+            self._computing.close()
+            self._computing = None
+
+    def close(self) -> None:
+        """End all processes of bundles."""
+        self.end_session()
+        if self._confined is not None:
+            self._confined.close()
+
+    def _start_confined(self, claim: Claim, checkpoints: Checkpoints) -> ConfinedSimulation:
+        assert self._confined is not None
+        self.end_session()
+        self._computing = self._confined.start(claim)
+        checkpoints.restore(self._computing)
+        return self._computing
 
     def _create(self, arm: Arm, claim: Claim) -> Simulation:
         return Simulation(

@@ -140,14 +140,14 @@ def submit(
     """
     if dry_run:
         response.status_code = 200
-        return service_plan(document.value, state.database, state.settings, principal)
+        return service_plan(document.value, state, principal)
     with span("submit"):
-        spec, provenance = specification(document.value, state.database, state.settings, principal.sees)
+        submission = specification(document.value, state, principal)
         request_hash = document.digest if idempotency_key else None
-        new = new_submission(principal, spec, provenance, idempotency_key, request_hash)
+        new = new_submission(principal, submission, idempotency_key, request_hash)
         answer, _ = create_experiment(state.database, new, facts)
     response.headers["Location"] = f"{router.prefix}/{answer.id}"
-    wake(spec.execution.queue)
+    wake(submission.spec.execution.queue)
     return answer
 
 
@@ -268,9 +268,11 @@ def extend(
     """
     wanted = validate(ExperimentExtension, document.value)
 
-    def measure(spec: ExperimentSpec) -> Sequence[int]:
-        refuse_excess(spec, ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters))
-        return memory_needed(spec)
+    def measure(spec: ExperimentSpec) -> Sequence[int] | None:
+        limits = ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters)
+        # The model of a bundle has the parameters it had.
+        refuse_excess(spec, limits, 0 if spec.has_stand_ins else None)
+        return None if spec.has_stand_ins else memory_needed(spec)
 
     def change(session: Session, id: str) -> ExperimentRecord:
         more, made_with = wanted.seeds or (), code()

@@ -4,13 +4,15 @@
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import structlog
 from pydantic import BaseModel, ConfigDict
 
+from api.bundles.service import prepare
+from api.http.dependencies import AppState
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
 from fedcore import presets
@@ -88,38 +90,54 @@ def create_experiment(database: Database, new: NewExperiment, facts: AuditFacts)
     return CreatedAnswer(answer, is_new)
 
 
+class Submission(NamedTuple):
+    """A valid specification with its provenance."""
+
+    spec: ExperimentSpec
+    provenance: dict[str, Any]
+    prepared: Plan | None = None
+    """The plan, for a specification that uses a code bundle."""
+
+    @property
+    def plan(self) -> Plan:
+        """Arms, runs, and their cost."""
+        return self.prepared or plan(self.spec)
+
+    @property
+    def memory_bytes(self) -> list[int]:
+        """Memory that a run of each arm needs."""
+        if self.prepared is None:
+            return memory_needed(self.spec)
+        return [arm.memory_bytes for arm in self.prepared.arms]
+
+
 def new_submission(
     principal: Principal,
-    spec: ExperimentSpec,
-    provenance: Mapping[str, Any],
+    submission: Submission,
     idempotency_key: str | None,
     request_hash: str | None,
 ) -> NewExperiment:
     """Return an experiment whose runs are queued, in the trace of the request."""
     return NewExperiment(
-        spec,
+        submission.spec,
         owner=principal.owner,
         key_id=principal.key_id,
         idempotency_key=idempotency_key,
         request_hash=request_hash,
-        provenance=provenance,
+        provenance=submission.provenance,
         traceparent=traceparent(),
-        memory_bytes=memory_needed(spec),
+        memory_bytes=submission.memory_bytes,
     )
 
 
 def new_reproduction(
-    database: Database,
-    settings: Settings,
-    principal: Principal,
-    original_id: str,
-    idempotency_key: str | None,
+    state: AppState, principal: Principal, original_id: str, idempotency_key: str | None
 ) -> NewExperiment:
     """Return the same experiment again, each run with the engine of the original.
 
     Raises ResourceNotFoundError, and StateConflictError unless the original has succeeded.
     """
-    with database.reading() as session:
+    with state.database.reading() as session:
         original = experiments.find(session, original_id, principal.sees)
         engines = reproductions.engine_choices(session, original_id)
         packages = reproductions.packages(session, original_id)
@@ -127,47 +145,41 @@ def new_reproduction(
         raise StateConflictError(
             f"{original.id} is {original.status}; only succeeded experiments can be reproduced"
         )
-    spec, provenance = specification(original.spec, database, settings, principal.sees)
+    submission = specification(original.spec, state, principal)
     inherited = dict(original.provenance)
     if IMPORTED in inherited:
         origin = experiments.origin(inherited)
         inherited = {name: origin[name] for name in PRESET_ENTRIES if name in origin}
+    provenance = inherited | submission.provenance | {REPRODUCES: original.id}
     new = new_submission(
         principal,
-        spec,
-        inherited | provenance | {REPRODUCES: original.id},
+        submission._replace(provenance=provenance),
         idempotency_key,
         f"reproduce {original.id}",
     )
     return replace(new, run_provenance=engines, run_packages=packages)
 
 
-def specification(
-    document: Any, database: Database, settings: Settings, owner: str | None = None
-) -> tuple[ExperimentSpec, dict[str, Any]]:
-    """Return the specification in `document`, with uploaded data sets resolved, and its provenance.
-
-    It may name data sets of `owner`, None: of anyone.
+def specification(document: Any, state: AppState, principal: Principal) -> Submission:
+    """Return the specification in `document`, with uploaded data sets and code bundles resolved, and
+    its provenance. It may name what the principal sees.
 
     Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model
     by an import path that no pattern in `settings` allows (it would run on a worker, and is not
     imported here), and for specifications beyond the limits.
     """
     if not (isinstance(document, dict) and "preset" in document):
-        return _validated(document, database, settings, owner), code()
+        return _validated(document, state, principal)
     submission = validate(PresetSubmission, document)
     try:
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
         raise InvalidDocumentError([Flaw(pointer="/preset", detail=str(error))]) from error
-    spec = _validated(
-        presets.override(preset.spec, submission.overrides), database, settings, owner, at="/overrides"
+    found = _validated(presets.override(preset.spec, submission.overrides), state, principal, at="/overrides")
+    return found._replace(
+        provenance=found.provenance
+        | {"preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
     )
-    return spec, code() | {
-        "preset": preset.name,
-        "preset_version": preset.version,
-        "overrides": submission.overrides,
-    }
 
 
 def code() -> dict[str, Any]:
@@ -175,24 +187,29 @@ def code() -> dict[str, Any]:
     return {"fedq": release(), "commit": commit()}
 
 
-def _validated(
-    document: Any, database: Database, settings: Settings, owner: str | None, at: str = ""
-) -> ExperimentSpec:
-    spec = validate(ExperimentSpec, describe(document, database, owner, at), at)
+def _validated(document: Any, state: AppState, principal: Principal, at: str = "") -> Submission:
+    settings, prepared = state.settings, None
+    described = describe(document, state.database, principal.sees, at)
+    if isinstance(described, dict) and described.get("code") is not None:
+        spec, prepared = prepare(described, state, principal)
+    else:
+        spec = validate(ExperimentSpec, described, at)
     try:
         check_allowed_models(spec, settings.models_allowed)
-        refuse_excess(spec, ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters))
+        dim = max(arm.parameters for arm in prepared.arms) if prepared else None
+        limits = ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters)
+        refuse_excess(spec, limits, dim)
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
-    return spec
+    return Submission(spec, code(), prepared)
 
 
-def service_plan(document: Any, database: Database, settings: Settings, principal: Principal) -> Plan:
+def service_plan(document: Any, state: AppState, principal: Principal) -> Plan:
     """Return the plan of a submission: sizes, and the time, workers and warnings of the service as
     it is now.
     """
-    spec, _ = specification(document, database, settings, principal.sees)
-    return add_service_estimates(plan(spec), spec, database, settings, principal)
+    found = specification(document, state, principal)
+    return add_service_estimates(found.plan, found.spec, state.database, state.settings, principal)
 
 
 def add_service_estimates(

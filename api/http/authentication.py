@@ -127,7 +127,7 @@ class KeyAuthenticator:
         if to_note:
             with self._database.transaction() as session:
                 keys.note_use(session, record.id)
-        return Principal(record.id, record.owner, record.scope)
+        return Principal(record.id, record.owner, record.scope, record.code)
 
 
 async def current_principal(request: Request, given: HTTPAuthorizationCredentials | None) -> Principal:
@@ -162,7 +162,18 @@ async def require_scope(
     return principal
 
 
+async def require_code(
+    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Principal:
+    """Return the `current_principal` if its key may send code bundles; raises ForbiddenError."""
+    principal = await current_principal(request, given)
+    if not (principal.code and principal.scope.covers(Scope.SUBMIT)):
+        raise ForbiddenError("requires a key of scope `code`; create one with `fedq key create --code`")
+    return principal
+
+
 # First among an endpoint's parameters: what a stranger sends is not even read.
 Reader = Annotated[Principal, Security(require_scope, scopes=[Scope.READ])]
 Submitter = Annotated[Principal, Security(require_scope, scopes=[Scope.SUBMIT])]
 Administrator = Annotated[Principal, Security(require_scope, scopes=[Scope.ADMIN])]
+Sender = Annotated[Principal, Security(require_code)]

@@ -56,6 +56,8 @@ class AppState:
     upload_slots: UploadSlots
     upload_gate: CapacityLimiter
     """One data set is checked at a time: its arrays are in memory."""
+    code_gate: CapacityLimiter
+    """One code bundle is checked at a time: its process loads PyTorch."""
     document_gate: CapacityLimiter
     """One large request body is handled at a time."""
 

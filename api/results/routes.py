@@ -289,7 +289,7 @@ def reproduce(
     `GET .../reproduction` of the new experiment returns the comparison. 409 unless the original has
     succeeded.
     """
-    new = new_reproduction(state.database, state.settings, principal, experiment_id, idempotency_key)
+    new = new_reproduction(state, principal, experiment_id, idempotency_key)
     answer, _ = create_experiment(state.database, new, facts)
     response.headers["Location"] = f"/v1/experiments/{answer.id}"
     wake(new.spec.execution.queue)

@@ -45,6 +45,8 @@ class Principal:
     key_id: str
     owner: str
     scope: Scope
+    code: bool = False
+    """True if the key has the scope `code`, too: it may send code bundles, which workers run."""
 
     @property
     def sees(self) -> str | None:

@@ -18,7 +18,7 @@ from fedcore.platform.store import Database, open_database, runs
 from fedcore.platform.store.dump import dump, load
 
 FILES = "storage"
-_DATASETS = "datasets"
+_UPLOADS = ("datasets", "bundles")
 
 
 def back_up(database_url: str, storage_url: str, folder: Path) -> None:
@@ -64,7 +64,7 @@ def restore_files(storage_url: str, folder: Path) -> None:
 
 def _keys(storage: Storage, database: Database) -> Iterable[str]:
     with database.reading() as session:
-        prefixes = [_DATASETS, *runs.ids(session)]
+        prefixes = [*_UPLOADS, *runs.ids(session)]
     for prefix in prefixes:
         yield from storage.keys(prefix)
 

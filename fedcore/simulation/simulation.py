@@ -119,6 +119,11 @@ class Simulation:
         return self._setting.memory_divisor
 
     @property
+    def precision(self) -> str:
+        """`float32` or `float64`."""
+        return self.spec.precision
+
+    @property
     def data_source(self) -> str:
         """The actual data, for provenance."""
         return self._problem.data_source

@@ -25,13 +25,18 @@ class ExperimentLimits:
     """Of a model."""
 
 
-def refuse_excess(spec: ExperimentSpec, limits: ExperimentLimits) -> None:
+def refuse_excess(spec: ExperimentSpec, limits: ExperimentLimits, dim: int | None = None) -> None:
     """Raise SpecificationError if `spec` has too many runs, or some arm of it too many rounds or
     parameters.
+
+    `dim` is the largest number of parameters of an arm, if the specification does not tell it.
     """
     arms = spec.arms()
     _hold("/sweep", "runs (arms times seeds)", "RUNS", len(arms) * len(spec.seeds), limits.runs)
     _hold("/rounds", "rounds", "ROUNDS", max(arm.spec.rounds for arm in arms), limits.rounds)
+    if dim is not None:
+        _hold("/problem/model", "parameters", "PARAMETERS", dim, limits.parameters)
+        return
     swept = any(path.partition(".")[0] == "problem" for path in sweep.paths(spec.sweep))
     problems = [arm.spec.problem for arm in arms] if swept else [spec.problem]
     _hold("/problem/model", "parameters", "PARAMETERS", max(map(dimension, problems)), limits.parameters)

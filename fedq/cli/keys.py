@@ -29,6 +29,9 @@ Owner = Annotated[
 OfScope = Annotated[
     Scope, typer.Option("--scope", help="Permissions of the key; each scope includes those before it.")
 ]
+OfCode = Annotated[
+    bool, typer.Option("--code", help="Also allow code bundles, which workers run in confined processes.")
+]
 Name = Annotated[str, typer.Option(metavar="NAME", help="Purpose of the key.")]
 Days = Annotated[
     int | None, typer.Option("--days", min=1, max=36_500, help="Days until the key expires (default: never).")
@@ -71,6 +74,7 @@ KeyId = Annotated[str, typer.Argument(metavar="KEY", help="Key id.")]
 def create(  # noqa: PLR0913, PLR0917 - an option each
     owner: Owner,
     scope: OfScope = Scope.SUBMIT,
+    code: OfCode = False,
     name: Name = "",
     days: Days = None,
     max_waiting_runs: MaxRuns = None,
@@ -87,7 +91,9 @@ def create(  # noqa: PLR0913, PLR0917 - an option each
         "max_stored_bytes": max_stored_bytes,
         "max_compute_seconds": max_compute_seconds,
     }
-    wanted = _checked(KeyRequest, owner=owner, scope=scope, name=name, expires_at=_end(days), **quota)
+    wanted = _checked(
+        KeyRequest, owner=owner, scope=scope, code=code, name=name, expires_at=_end(days), **quota
+    )
     if direct:
         key = _create_direct(wanted)
     else:
@@ -164,6 +170,7 @@ def _create_direct(wanted: KeyRequest) -> str:
                 session,
                 owner=wanted.owner,
                 scope=wanted.scope,
+                code=wanted.code,
                 name=wanted.name,
                 expires_at=wanted.expires_at,
                 quota=quota,

@@ -70,6 +70,9 @@ from fedq.schemas.runs import (
     StatusEvent,
 )
 from fedq.schemas.service import (
+    Bundle,
+    BundleFileInfo,
+    BundlePage,
     Catalog,
     CatalogBlock,
     Check,
@@ -108,6 +111,9 @@ __all__ = [
     "Attempt",
     "AuditEntry",
     "AuditPage",
+    "Bundle",
+    "BundleFileInfo",
+    "BundlePage",
     "Catalog",
     "CatalogBlock",
     "Check",

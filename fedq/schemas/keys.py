@@ -39,6 +39,10 @@ class _Terms(BaseModel):
 
     scope: Scope = Scope.SUBMIT
     """Permissions: `read`, `submit` or `admin`; each scope includes those before it."""
+    code: bool = False
+    """Scope `code`: the key may also send code bundles, which workers run in confined processes. No
+    other scope includes it.
+    """
     name: Annotated[str, Field(max_length=200)] = ""
     """Purpose of the key."""
     expires_at: Expiry = None
@@ -81,6 +85,8 @@ class Key(Schema):
     """Owner of everything created with the key."""
     scope: Scope
     """Permissions of the key."""
+    code: bool = False
+    """True if the key may also send code bundles."""
     created_at: datetime
     """Time of creation (UTC)."""
     expires_at: datetime | None

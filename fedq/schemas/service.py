@@ -213,6 +213,43 @@ class Dataset(Schema):
     """Time of the upload (UTC)."""
 
 
+class BundleFileInfo(Schema):
+    """A file of a code bundle."""
+
+    name: str
+    """Path in the folder."""
+    size: int
+    """Size in bytes."""
+    sha256: str
+    """SHA-256 of the content."""
+
+
+class Bundle(Schema):
+    """A code bundle, used as `code: sha256:...` of a specification."""
+
+    digest: str
+    """`sha256:` and the SHA-256 of the archive."""
+    owner: str
+    """Owner of the bundle."""
+    files: list[BundleFileInfo]
+    """Files, by name."""
+    components: dict[str, list[str]]
+    """Kinds that the bundle defines, by family (`algorithms`, `partitions`, ...)."""
+    size_bytes: int
+    """Size of the archive."""
+    created_at: datetime
+    """Time of the upload (UTC)."""
+
+
+class BundlePage(Schema):
+    """A page of code bundles, newest first."""
+
+    items: list[Bundle]
+    """The bundles."""
+    next: str | None
+    """The `cursor` of the next page; null on the last one."""
+
+
 class DatasetPage(Schema):
     """A page of data sets, newest first."""
 

@@ -138,8 +138,10 @@ def test_an_experiment_waits_for_a_worker_with_its_package_and_its_measures_are_
         site.start_worker(with_package=False)
         check_kinds(site)
         assert client.dry_run(EXPERIMENT).warnings == [
-            f"some of the runs would wait: no worker has {PACKAGE}: install it on workers of the queue"
-            " 'default'"
+            (
+                f"some of the runs would wait: no worker has {PACKAGE}: install it on workers of the queue"
+                " 'default'"
+            )
         ]
         experiment = client.submit(EXPERIMENT)
         plain = client.submit({**EXPERIMENT, "evaluation": {}, "sweep": {}})

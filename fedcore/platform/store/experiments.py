@@ -20,6 +20,7 @@ from fedcore.packages import requirement
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import RunRequest, Status
 from fedcore.platform.store import (
+    bundles,
     curves,
     datasets,
     lifecycle,
@@ -155,6 +156,7 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     if new.outcomes is None:
         search.begin(session, id, new.spec)
         datasets.use(session, id, arms)
+        bundles.use(session, id, new.spec.code)
         webhook_outbox.of_runs(session, [run["id"] for run in runs])
         webhook_outbox.of_experiments(session, [id])
     else:
@@ -315,6 +317,7 @@ def delete(session: Session, experiment_id: str) -> None:
     lock_runs(session, experiment_id)
     quotas.archive_usage(session, experiment_id)
     removals.note_runs(session, experiment_id)
+    bundles.release(session, experiment_id)
     gone = session.execute(
         delete_from(ExperimentRecord)
         .where(ExperimentRecord.id == experiment_id)

@@ -26,7 +26,7 @@ def extend(
     *,
     rounds: int | None,
     seeds: Sequence[int],
-    measure: Callable[[ExperimentSpec], Sequence[int]],
+    measure: Callable[[ExperimentSpec], Sequence[int] | None],
     key_id: str = "",
     made_with: Mapping[str, Any] | None = None,
 ) -> ExperimentRecord:
@@ -50,7 +50,7 @@ def extend(
     if after == before:
         return record
     check_history_unchanged(before, after, _played(session, experiment_id))
-    memory_bytes = measure(after)
+    memory_bytes = measure(after) or _memory_of_arms(session, experiment_id)
     waiting = Status.PAUSED if record.status is Status.PAUSED else Status.QUEUED
     if after.rounds > before.rounds:
         _lengthen(session, experiment_id, before.rounds, after.rounds, waiting)
@@ -64,6 +64,12 @@ def extend(
     _note(session, record, before, after, made_with or {})
     quotas.check_retry(session, experiment_id)
     return refresh_status(session, [experiment_id])[0]
+
+
+def _memory_of_arms(session: Session, experiment_id: str) -> list[int]:
+    """The memory that the runs of each arm need now."""
+    needed = select(func.max(RunRecord.memory_bytes)).where(_of(experiment_id))
+    return list(session.scalars(needed.group_by(RunRecord.arm).order_by(RunRecord.arm)))
 
 
 def _played(session: Session, experiment_id: str) -> dict[int, int]:

@@ -28,6 +28,7 @@ def create(
     name: str = "",
     expires_at: datetime | None = None,
     quota: Quota = UNLIMITED,
+    code: bool = False,
 ) -> tuple[KeyRecord, Token]:
     """Create a key; its text, returned with it, cannot be read again."""
     moment = session.scalars(select(sql_now())).one()
@@ -38,6 +39,7 @@ def create(
         name=name,
         owner=owner,
         scope=scope,
+        code=code,
         digest=token.digest,
         created_at=moment,
         expires_at=expires_at,
@@ -127,7 +129,11 @@ def opens(session: Session, *, besides: str) -> bool:
 
 def still_allows(session: Session, principal: Principal) -> bool:
     """True if the key of this principal is still valid, with the same scope."""
-    same = KeyRecord.id == principal.key_id, KeyRecord.scope == principal.scope
+    same = (
+        KeyRecord.id == principal.key_id,
+        KeyRecord.scope == principal.scope,
+        KeyRecord.code == principal.code,
+    )
     return session.scalar(select(exists().where(*same, KeyRecord.revoked_at.is_(None), ~_expired()))) or False
 
 

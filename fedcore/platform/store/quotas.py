@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from fedcore.errors import QuotaError
 from fedcore.platform.status import Status
 from fedcore.platform.store.lifecycle import UNSTARTED
-from fedcore.platform.store.tables import DatasetRecord, KeyRecord, RunRecord
+from fedcore.platform.store.tables import BundleRecord, DatasetRecord, KeyRecord, RunRecord
 
 _LIMITS = (
     KeyRecord.max_waiting_runs,
@@ -56,6 +56,8 @@ def usage(session: Session, key: KeyRecord) -> Usage:
     ).one()
     running = _running(session, key.id)
     stored = session.scalars(select(func.coalesce(func.sum(DatasetRecord.size_bytes), 0)).where(data)).one()
+    code = BundleRecord.key_id == key.id
+    stored += session.scalars(select(func.coalesce(func.sum(BundleRecord.size_bytes), 0)).where(code)).one()
     seconds = session.scalars(select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(runs)).one()
     return Usage(waiting, running, int(stored), key.spent_seconds + seconds)
 
@@ -153,10 +155,15 @@ def charge(session: Session, dataset_id: str, key_id: str) -> None:
     may be.
     """
     session.execute(update(DatasetRecord).where(DatasetRecord.id == dataset_id).values(key_id=key_id))
+    check_stored(session, key_id)
+
+
+def check_stored(session: Session, key_id: str) -> None:
+    """Raise QuotaError if data sets and code bundles made with a key are larger than allowed."""
     quota, used = _held(session, key_id)
     if quota.stored_bytes is not None and used.stored_bytes > quota.stored_bytes:
         raise QuotaError(
-            f"quota max_stored_bytes exceeded: {used.stored_bytes:,} bytes of data sets, limit"
+            f"quota max_stored_bytes exceeded: {used.stored_bytes:,} bytes of uploads, limit"
             f" {quota.stored_bytes:,}; delete some"
         )
 

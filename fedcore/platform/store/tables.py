@@ -403,6 +403,45 @@ class DatasetKeyRecord(Base):
     __table_args__ = (Index("dataset_key_by_dataset", "dataset_id"),)
 
 
+class BundleRecord(Base):
+    """A bundle of user code; its archive is in the storage."""
+
+    __tablename__ = "bundle"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`."""
+    owner: Mapped[str]
+    digest: Mapped[str] = mapped_column(String(71))
+    """`sha256:` and the SHA-256 of the archive."""
+    files: Mapped[list[Document]]
+    """Name, size and SHA-256 of each file."""
+    components: Mapped[Document]
+    """Kinds by family."""
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
+    key_id: Mapped[str] = mapped_column(String(40), default="")
+    """The API key it was sent with."""
+
+    __table_args__ = (
+        UniqueConstraint("owner", "digest", name="bundle_by_content"),
+        Index("bundle_by_owner", "owner", "id"),
+        Index("bundle_by_key", "key_id"),
+    )
+
+
+class BundleUseRecord(Base):
+    """An experiment that uses a bundle."""
+
+    __tablename__ = "bundle_use"
+
+    bundle_id: Mapped[str] = mapped_column(ForeignKey("bundle.id", ondelete="CASCADE"), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(
+        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
+    )
+
+    __table_args__ = (Index("bundle_use_by_experiment", "experiment_id"),)
+
+
 class KeyRecord(Base):
     """An API key, of which only a digest is known."""
 
@@ -417,6 +456,8 @@ class KeyRecord(Base):
     owner: Mapped[str]
     """Owner of the resources that it creates and sees."""
     scope: Mapped[Scope]
+    code: Mapped[bool] = mapped_column(default=False)
+    """It may send code bundles, too."""
     digest: Mapped[str] = mapped_column(String(64))
     """SHA-256 of the key."""
     created_at: Mapped[datetime]

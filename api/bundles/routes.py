@@ -1,0 +1,108 @@
+"""`/v1/bundles`: send, list, read, download and delete code bundles."""
+
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Path, Query, Response
+
+from api.bundles.service import BODY, MEDIA_TYPE, archive_of, bundle_answer, keep, receive
+from api.http.audit_trail import Audit
+from api.http.authentication import Reader, Sender, Submitter
+from api.http.dependencies import AppStateDep, Cursor, DatabaseDep
+from api.http.problems import responses
+from fedcore.platform.store import audit, bundles
+from fedq.schemas import Bundle, BundlePage
+
+router = APIRouter(prefix="/v1/bundles", tags=["code bundles"])
+
+Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of bundles per page.")]
+Digest = Annotated[
+    str,
+    Path(
+        description="The bundle's digest.",
+        pattern=r"^sha256:[0-9a-f]{64}$",
+        examples=["sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+    ),
+]
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses={
+        200: {"model": Bundle, "description": "The bundle already exists."},
+        201: {"headers": {"Location": {"description": "URL of the bundle.", "schema": {"type": "string"}}}},
+        **responses(413, 422),
+    },
+    openapi_extra=BODY,
+    summary="Send a code bundle",
+)
+async def send(
+    principal: Sender,
+    facts: Audit,
+    archive: Annotated[bytes, Depends(receive)],
+    state: AppStateDep,
+    response: Response,
+) -> Bundle:
+    """Check and store the files of a folder with your own components, to be used as
+    `code: sha256:...` of a specification.
+
+    The body is an archive written by `fedcore.bundles.pack(folder)`; `fedq submit --code FOLDER`
+    and `client.submit(..., code=FOLDER)` send it for you. Requires a key of scope `code`. The code
+    runs in a confined process without credentials. A bundle is deleted with the last experiment
+    that uses it, or after a day if none does. Sending the same content again returns 200.
+    """
+
+    def work() -> tuple[Bundle, bool]:
+        record, made = keep(archive, principal, facts, state)
+        return bundle_answer(record), made
+
+    answer, made = await to_thread.run_sync(work, limiter=state.code_gate)
+    response.status_code = 201 if made else 200
+    response.headers["Location"] = f"{router.prefix}/{answer.digest}"
+    return answer
+
+
+@router.get("", responses=responses(422), summary="List code bundles")
+def read_bundles(
+    principal: Reader, database: DatabaseDep, limit: Limit = 50, cursor: Cursor = None
+) -> BundlePage:
+    """Return code bundles, newest first; administrators see those of all owners."""
+    with database.reading() as session:
+        page = bundles.page(session, owner=principal.sees, limit=limit, cursor=cursor)
+    return BundlePage(items=[bundle_answer(record) for record in page.items], next=page.next)
+
+
+@router.get("/{digest}", responses=responses(404, 422), summary="Read a code bundle")
+def read_bundle(principal: Reader, digest: Digest, database: DatabaseDep) -> Bundle:
+    """Return a code bundle with its files and components."""
+    with database.reading() as session:
+        return bundle_answer(bundles.find(session, digest, principal.sees))
+
+
+@router.get(
+    "/{digest}/content",
+    responses={
+        200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
+        **responses(404, 422),
+    },
+    response_class=Response,
+    summary="Download a code bundle",
+)
+def download(principal: Reader, digest: Digest, state: AppStateDep) -> Response:
+    """Return the archive, a tar file."""
+    with state.database.reading() as session:
+        record = bundles.find(session, digest, principal.sees)
+    name = f"{digest.removeprefix('sha256:')[:12]}.tar"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(archive_of(record, state), media_type=MEDIA_TYPE, headers=headers)
+
+
+@router.delete(
+    "/{digest}", status_code=204, responses=responses(404, 409, 422), summary="Delete a code bundle"
+)
+def delete(principal: Submitter, digest: Digest, database: DatabaseDep, facts: Audit) -> None:
+    """Remove a code bundle, and its file soon after; 409 while an experiment uses it."""
+    with database.transaction() as session:
+        bundles.delete(session, digest, principal.sees)
+        audit.record(session, facts, digest)

@@ -1,0 +1,143 @@
+"""Code bundles: received, checked in a confined process, stored, and specifications that use them.
+
+No code of a bundle runs in this process.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fastapi import HTTPException, Request
+
+from api.http.authentication import Sender
+from api.http.dependencies import AppState
+from api.http.documents import validate
+from api.http.problems import InvalidDocumentError
+from fedcore import bundles
+from fedcore.errors import ExtensionError, ForbiddenError, UserCodeError
+from fedcore.platform import storage
+from fedcore.platform.access import Principal
+from fedcore.platform.store import audit
+from fedcore.platform.store import bundles as stored
+from fedcore.platform.store.audit import AuditFacts
+from fedcore.platform.store.quotas import check_stored
+from fedcore.platform.store.tables import BundleRecord
+from fedcore.spec import ExperimentSpec
+from fedcore.spec.code import Code
+from fedq.schemas import Bundle, Flaw, Plan
+from workers.confined import check
+
+MEDIA_TYPE = "application/x-tar"
+_BINARY = {
+    "type": "string",
+    "format": "binary",
+    "description": "A bundle as `fedcore.bundles.pack` writes it.",
+}
+BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": _BINARY}}}}
+"""OpenAPI description of the body."""
+
+
+class Prepared(NamedTuple):
+    """A specification that uses a bundle, as the confined process has validated it."""
+
+    spec: ExperimentSpec
+    """With stand-ins for the components of the bundle."""
+    plan: Plan
+
+
+async def receive(request: Request, _principal: Sender) -> bytes:
+    """Return the body; 413 if it is larger than a bundle may be."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > bundles.MAX_ARCHIVE_BYTES:
+            raise HTTPException(
+                413, f"The bundle exceeds {bundles.MAX_ARCHIVE_BYTES} bytes; leave out data and results."
+            )
+    return bytes(body)
+
+
+def keep(
+    archive: bytes, principal: Principal, facts: AuditFacts, state: AppState
+) -> tuple[BundleRecord, bool]:
+    """Check a bundle and store it; also returns whether it is new.
+
+    Raises InvalidDocumentError with the errors in its code, and QuotaError.
+    """
+    try:
+        files = bundles.list_files(archive)
+        components = check.call(archive, "components", None, state.settings)
+    except (ExtensionError, UserCodeError) as error:
+        raise InvalidDocumentError([Flaw(pointer="code", detail=str(error))]) from error
+    digest = bundles.digest(archive)
+    with state.database.reading() as session:
+        bundle_id = stored.new_id(session)
+    key = stored.storage_key(bundle_id, digest)
+    state.storage.put(key, archive)
+    kept_id = None
+    try:
+        with state.database.transaction() as session:
+            record = stored.create(
+                session,
+                bundle_id,
+                digest,
+                files=[file._asdict() for file in files],
+                components=components,
+                size_bytes=len(archive),
+                owner=principal.owner,
+                key_id=principal.key_id,
+            )
+            if record.id == bundle_id:
+                check_stored(session, principal.key_id)
+            audit.record(session, facts, record.id)
+            # Before the commit: if the connection breaks then, it may have gone through.
+            kept_id = record.id
+    finally:
+        if kept_id != bundle_id:
+            state.storage.delete(key)
+    return record, kept_id == bundle_id
+
+
+def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) -> Prepared:
+    """Validate a specification with `code` in a confined process that loads its bundle.
+
+    Raises ForbiddenError for a key without the scope `code`, and InvalidDocumentError or
+    SpecificationError with the errors, those of the bundle with file and line.
+    """
+    if not principal.code:
+        raise ForbiddenError(
+            "`code` requires a key of scope `code`; create one with `fedq key create --code`"
+        )
+    code = validate(Code, document["code"], "/code")
+    with state.database.reading() as session:
+        record = stored.find(session, code.digest, principal.sees)
+    document = {**document, "code": code_of(record)}
+    try:
+        answer = check.call(archive_of(record, state), "prepare", document, state.settings)
+    except UserCodeError as error:
+        raise InvalidDocumentError([Flaw(pointer="/code", detail=str(error))]) from error
+    if answer["flaws"]:
+        raise InvalidDocumentError([Flaw.model_validate(flaw) for flaw in answer["flaws"]])
+    plan = Plan.model_validate(answer["plan"])
+    return Prepared(validate(ExperimentSpec, plan.specification), plan)
+
+
+def code_of(record: BundleRecord) -> dict[str, Any]:
+    """Return the field `code` of specifications that use a bundle."""
+    return {"digest": record.digest, "id": record.id, "components": record.components}
+
+
+def archive_of(record: BundleRecord, state: AppState) -> bytes:
+    """Return the archive of a bundle; raises ResourceNotFoundError."""
+    return storage.read(state.storage, stored.storage_key(record.id, record.digest))
+
+
+def bundle_answer(record: BundleRecord) -> Bundle:
+    """Return a bundle as answered."""
+    return Bundle(
+        digest=record.digest,
+        owner=record.owner,
+        files=record.files,
+        components=record.components,
+        size_bytes=record.size_bytes,
+        created_at=record.created_at,
+    )

@@ -1,0 +1,173 @@
+"""The computing side: load a bundle, and answer the requests of one session.
+
+| request | answer |
+| --- | --- |
+| `start` | loads the run's problem; state |
+| `restore`, with a checkpoint | state |
+| `advance` | report of the round and state |
+| `checkpoint`, `model` | bytes |
+| `call` | value of a function of CALLS |
+"""
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors.torch import save
+
+from fedcore import ExperimentSpec, bundles
+from fedcore.block import Block
+from fedcore.data.user_datasets import LocalDatasetStorage
+from fedcore.engine.choice import EngineChoice
+from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
+from fedcore.platform.out_of_memory import is_out_of_memory
+from fedcore.settings import settings
+from fedcore.simulation.simulation import Simulation
+from fedcore.spec.components import FAMILIES
+from fedcore.user_traceback import user_traceback
+from fedq.planning.estimates import plan
+from fedq.validation_errors import errors_of
+from workers.confined.limits import BUNDLE, UPLOADS
+from workers.confined.protocol import Channel, Message
+
+CALLS: Mapping[str, str] = {
+    "components": "workers.confined.computing:components",
+    "prepare": "workers.confined.computing:prepare",
+}
+"""Functions that may be called with the bundle's components and a JSON value, by name; their import
+paths.
+"""
+Components = Mapping[str, Mapping[str, type[Block]]]
+
+
+def components(found: Components, _: Any) -> dict[str, list[str]]:
+    """The kinds of a bundle, by family."""
+    return {family: sorted(kinds) for family, kinds in found.items()}
+
+
+def prepare(_: Components, document: Any) -> dict[str, Any]:
+    """Validate a specification that uses the bundle: its plan, or the errors in it."""
+    try:
+        spec = ExperimentSpec.model_validate(document)
+    except ValidationError as error:
+        flaws = errors_of(error.errors(), ExperimentSpec, document)
+        return {"plan": None, "flaws": [flaw.model_dump(mode="json") for flaw in flaws]}
+    return {"plan": plan(spec).model_dump(mode="json"), "flaws": []}
+
+
+class Computing:
+    """One session with the bundle in `folder`."""
+
+    def __init__(self, descriptor: int, folder: Path) -> None:
+        """`descriptor` is that of a connected socket."""
+        # The other side is trusted, and sends checkpoints of any size.
+        self._channel = Channel(socket.socket(fileno=descriptor), 2**63)
+        self._folder = folder
+        self._found: Components | None = None
+        self._simulation: Simulation | None = None
+        self._requests: Mapping[str, Callable[[Message], Message]] = {
+            "start": self._start,
+            "restore": self._restore,
+            "advance": lambda _: self._advance(),
+            "checkpoint": lambda _: Message({}, self._run.checkpoint()),
+            "model": lambda _: self._model(),
+            "call": self._call,
+        }
+
+    def serve(self) -> None:
+        """Answer requests until the other side is gone."""
+        while True:
+            try:
+                request = self._channel.receive()
+            except (EOFError, OSError):
+                return
+            try:
+                answer = self._requests[request.fields["do"]](request)
+            except BaseException as error:
+                answer = Message({"error": self._described(error)})
+            try:
+                self._channel.send(*answer)
+            except OSError:
+                return
+
+    def _load(self) -> Components:
+        if self._found is None:
+            self._found = bundles.load(
+                self._folder / BUNDLE, {family.name: family.base for family in FAMILIES.values()}
+            )
+            for family in FAMILIES.values():
+                for member in self._found.get(family.name, {}).values():
+                    family.note_class(member)
+        return self._found
+
+    def _start(self, request: Message) -> Message:
+        self._load()
+        run = request.fields
+        torch.set_num_threads(run["threads"])
+        self._simulation = Simulation(
+            ExperimentSpec.model_validate(run["spec"]).arms()[run["arm"]].spec,
+            run["seed"],
+            arm=run["arm"],
+            device=run["device"],
+            data_dir=settings().data_dir,
+            shelf=LocalDatasetStorage(self._folder / UPLOADS),
+            recorded=EngineChoice.of(run["recorded"]),
+            memory_divisor=run["memory_divisor"],
+        )
+        return Message({"state": self._state()})
+
+    def _restore(self, request: Message) -> Message:
+        self._run.restore(request.data)
+        return Message({"state": self._state()})
+
+    def _advance(self) -> Message:
+        report = asdict(self._run.advance())
+        return Message({"report": report, "state": self._state()})
+
+    def _model(self) -> Message:
+        named = self._run.model().items()
+        return Message({}, save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in named}))
+
+    def _call(self, request: Message) -> Message:
+        module, _, function = CALLS[request.fields["name"]].partition(":")
+        called = getattr(import_module(module), function)
+        return Message({"value": called(self._load(), request.fields["document"])})
+
+    @property
+    def _run(self) -> Simulation:
+        assert self._simulation is not None
+        return self._simulation
+
+    def _state(self) -> dict[str, Any]:
+        simulation = self._run
+        return {
+            "round": simulation.round,
+            "diverged": simulation.diverged,
+            "stopped": simulation.stopped,
+            "choice": simulation.choice.document(),
+            "batched_runs": simulation.batched_runs,
+            "memory_divisor": simulation.memory_divisor,
+            "precision": simulation.spec.precision,
+            "data_source": simulation.data_source,
+            "data_sha256": simulation.data_sha256,
+        }
+
+    def _described(self, error: BaseException) -> dict[str, Any]:
+        """The error for the other side, which raises one of the same meaning."""
+        match error:
+            case SpecificationError():
+                return {"kind": "specification", "pointer": error.pointer, "detail": error.detail}
+            case DataUnavailableError():
+                return {"kind": "data", "detail": str(error)}
+            case CheckpointError():
+                return {"kind": "checkpoint", "detail": str(error)}
+            case _ if is_out_of_memory(error):
+                return {"kind": "memory", "detail": str(error)}
+            case _:
+                described = user_traceback(error, self._folder / BUNDLE)
+                return {"kind": "code", "error": described.document()}

@@ -1,0 +1,115 @@
+"""Runs with a code bundle, as a worker starts them: the sandbox of their experiment, and the uploaded
+data sets that their specification names.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fedcore import bundles
+from fedcore.data.datasets import Uploaded
+from fedcore.data.user_datasets import DatasetStorage
+from fedcore.errors import StorageError
+from fedcore.platform.out_of_memory import MEMORY_DIVISOR
+from fedcore.platform.store.leases import Claim
+from fedcore.platform.store.reproductions import ENGINE_CHOICE
+from fedcore.settings import Settings
+from fedcore.spec.code import Code
+from workers.confined.sandbox import Sandbox
+from workers.confined.simulation import ConfinedRun, ConfinedSimulation
+
+
+def bundle_of(claim: Claim) -> Code | None:
+    """The bundle that a run needs, if any."""
+    found = claim.spec.get("code")
+    return None if found is None else Code.model_validate(found)
+
+
+class ConfinedRuns:
+    """The sandbox of the latest experiment that needed one."""
+
+    def __init__(
+        self, settings: Settings, device: str, shelf: DatasetStorage, read: Callable[[Code], bytes]
+    ) -> None:
+        """`read` returns the archive of a bundle; uploaded data sets come from `shelf`."""
+        self._settings, self._device, self._shelf, self._read = settings, device, shelf, read
+        self._sandbox: Sandbox | None = None
+        self._experiment = ""
+        self._made_with: dict[str, Any] = {}
+
+    def start(self, claim: Claim) -> ConfinedSimulation:
+        """The simulation of a run before its first round, in a computing process of its own.
+
+        Raises UserCodeError, SpecificationError, DataUnavailableError, StorageError, and
+        ConfinementError where there can be no sandbox.
+        """
+        sandbox = self._sandbox_of(claim)
+        self._provide(sandbox, claim)
+        return ConfinedSimulation(
+            sandbox,
+            ConfinedRun(
+                spec=claim.spec,
+                arm=claim.arm,
+                seed=claim.seed,
+                rounds=claim.rounds,
+                device=self._device,
+                threads=self._settings.torch_threads,
+                recorded=claim.provenance.get(ENGINE_CHOICE),
+                memory_divisor=MEMORY_DIVISOR**claim.shortages,
+                round_s=self._settings.code_round_seconds,
+                bundle=self._made_with,
+            ),
+        )
+
+    def keep_for(self, experiment_id: str) -> None:
+        """End the sandbox unless it is of this experiment."""
+        if experiment_id != self._experiment:
+            self.close()
+
+    def close(self) -> None:
+        """End the sandbox."""
+        if self._sandbox is not None:
+            self._sandbox.close()
+        self._sandbox, self._experiment = None, ""
+
+    def _sandbox_of(self, claim: Claim) -> Sandbox:
+        self.keep_for(claim.experiment_id)
+        if self._sandbox is None or not self._sandbox.alive:
+            self.close()
+            code = bundle_of(claim)
+            assert code is not None
+            archive = self._read(code)
+            if bundles.digest(archive) != code.digest:
+                raise StorageError(
+                    f"the stored bundle {code.digest} is damaged: its bytes have another digest"
+                )
+            self._sandbox = Sandbox(archive, self._settings, self._device)
+            self._experiment = claim.experiment_id
+            self._made_with = {
+                "digest": code.digest,
+                "files": [file.name for file in bundles.list_files(archive)],
+                "confinement": self._sandbox.confinement,
+            }
+        return self._sandbox
+
+    def _provide(self, sandbox: Sandbox, claim: Claim) -> None:
+        """Copy the uploaded data sets that the specification names to where the sandbox reads them."""
+        for dataset in _uploads(claim.spec):
+            path = sandbox.uploads / f"{dataset.known.digest}.npz"
+            if not path.exists():
+                partial = path.with_suffix(".partial")
+                with self._shelf.open(dataset) as source, partial.open("wb") as target:
+                    shutil.copyfileobj(source, target)
+                partial.rename(path)
+
+
+def _uploads(value: Any) -> Iterator[Uploaded]:
+    """The uploaded data sets anywhere in a document."""
+    if isinstance(value, dict):
+        if value.get("kind") == "uploaded" and value.get("content") is not None:
+            yield Uploaded.model_validate(value)
+        for inner in value.values():
+            yield from _uploads(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _uploads(inner)

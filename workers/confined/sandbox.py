@@ -1,0 +1,263 @@
+"""Processes of a bundle, as the worker starts, watches and ends them: under bubblewrap where the
+machine allows it, else with resource limits only.
+
+A sandbox holds one bundle of one owner. Its fork server has loaded the libraries, and forks a
+computing process for each session.
+"""
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import psutil
+
+from fedcore import bundles
+from fedcore.errors import UserCodeError
+from fedcore.platform.out_of_memory import oom_kill_count
+from fedcore.settings import Settings
+from workers.confined.confinement import ConfinementError, chosen_confinement, server_command
+from workers.confined.limits import BUNDLE, ENDED, MAX_PROCESSES, UPLOADS
+from workers.confined.protocol import Channel, Message
+
+START_S = 120.0
+"""Time for loading the libraries, on a busy machine."""
+_LOOK_S = 0.25
+_END_S = 2.0
+
+
+class Sandbox:
+    """The processes of one bundle; `close` ends them all."""
+
+    def __init__(self, archive: bytes, settings: Settings, device: str = "cpu") -> None:
+        """Unpack the bundle and start its fork server.
+
+        Raises ExtensionError if it is no bundle, and ConfinementError.
+        """
+        self.confinement = chosen_confinement(settings)
+        self.memory_bytes = settings.code_memory_bytes
+        self._folder = Path(tempfile.mkdtemp(prefix="fedq-bundle-"))
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control, theirs = socket.socketpair()
+        try:
+            for name in (BUNDLE, UPLOADS, "scratch"):
+                (self._folder / name).mkdir()
+            bundles.unpack(archive, self._folder / BUNDLE)
+            with theirs:
+                self._process = self._started(theirs.fileno(), settings, device)
+            if self.ended(START_S) is None:
+                self._fail()
+        except BaseException:
+            self.close()
+            raise
+        self._own = set(_descendants(self._process.pid))
+        self.libraries_bytes = max(map(_memory_bytes, [psutil.Process(self._process.pid), *self._own]))
+        """Memory of the fork server, which sessions share."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def uploads(self) -> Path:
+        """Folder of uploaded data sets, `<digest>.npz`, which sessions may read."""
+        return self._folder / UPLOADS
+
+    @property
+    def alive(self) -> bool:
+        """True if sessions can be started."""
+        return self._process is not None and self._process.poll() is None
+
+    def session(self) -> "Session":
+        """Fork a computing process; raises ConfinementError."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(self._control, [b"s"], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                raise ConfinementError("the process for bundles has ended") from error
+        return Session(self, ours)
+
+    def processes(self) -> list[psutil.Process]:
+        """The living processes of the session."""
+        if self._process is None:
+            return []
+        return [process for process in _descendants(self._process.pid) if process not in self._own]
+
+    def ended(self, timeout_s: float) -> int | None:
+        """Wait for the exit code of the session's process; None if it does not end in time, or all
+        has ended.
+        """
+        self._control.settimeout(timeout_s)
+        try:
+            code = self._control.recv(ENDED.size, socket.MSG_WAITALL)
+        except OSError:
+            return None
+        return ENDED.unpack(code)[0] if len(code) == ENDED.size else None
+
+    def kill(self) -> None:
+        """End all processes."""
+        if self._process is None:
+            return
+        # Those that a process has started since it was seen are seen in the next pass.
+        for _ in range(100):
+            living = _descendants(self._process.pid)
+            for process in living:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            if not living:
+                break
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """End all processes and remove all files."""
+        self.kill()
+        self._control.close()
+        self._errors.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _started(self, descriptor: int, settings: Settings, device: str) -> subprocess.Popen[bytes]:
+        command, environment = server_command(self.confinement, self._folder, descriptor, settings, device)
+        return subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            cwd=self._folder / "scratch",
+            env=environment,
+            pass_fds=[descriptor],
+            start_new_session=True,
+        )
+
+    def _fail(self) -> NoReturn:
+        self.kill()
+        self._errors.seek(0)
+        said = self._errors.read()[-2_000:].decode(errors="replace").strip()
+        raise ConfinementError(f"the process for bundles ended at its start: {said}")
+
+
+@dataclass
+class _Deadline:
+    """The time by which an answer must be there."""
+
+    seconds: float
+    at: float
+
+
+class Session:
+    """A computing process and its connection; `request` asks it for something."""
+
+    def __init__(self, sandbox: Sandbox, connection: socket.socket) -> None:
+        self._sandbox, self._connection = sandbox, connection
+        self._channel = Channel(connection, sandbox.memory_bytes)
+        self._deadline: _Deadline | None = None
+        self._reason: str | None = None
+        self._closed = threading.Event()
+        self._kills = oom_kill_count()
+        self._watch = threading.Thread(target=self._look, name="sandbox", daemon=True)
+        self._watch.start()
+
+    def request(self, fields: Mapping[str, Any], timeout_s: float, data: bytes = b"") -> Message:
+        """Send a request and return the answer.
+
+        The processes are killed if they take longer than `timeout_s`, more memory than allowed, or
+        have too many processes. Raises UserCodeError that names the cause, then or where they have
+        ended; MemoryError where the system killed them because memory ran out.
+        """
+        self._deadline = _Deadline(timeout_s, time.monotonic() + timeout_s)
+        try:
+            self._channel.send(dict(fields), data)
+            return self._channel.receive()
+        except (EOFError, OSError):
+            raise self._ending() from None
+        finally:
+            self._deadline = None
+
+    def close(self) -> None:
+        """End the process, and the sandbox if anything of the session is left."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._watch.join()
+        self._channel.close()
+        if self._sandbox.alive and (self._sandbox.ended(_END_S) is None or self._sandbox.processes()):
+            self._sandbox.kill()
+
+    def _ending(self) -> Exception:
+        """The error of a process that is gone."""
+        code = self._sandbox.ended(_END_S) if self._reason is None else None
+        self._closed.set()
+        self._watch.join()
+        self._channel.close()
+        # Whatever has not ended has let go of its connection.
+        self._sandbox.kill()
+        if code is not None and code < 0 and oom_kill_count() > self._kills:
+            return MemoryError("the system ended the bundle's process because memory ran out")
+        how = "ended" if code is None else f"ended with exit code {code}"
+        if code is not None and code < 0:
+            how = f"was ended by signal {-code}"
+        return UserCodeError(self._reason or f"the bundle's process {how} in the middle of its work")
+
+    def _look(self) -> None:
+        """Watch the processes until the session is closed."""
+        while not self._closed.wait(_LOOK_S):
+            self._reason = self._excess()
+            if self._reason is not None:
+                self._sandbox.kill()
+            if not self._sandbox.alive:
+                # A process that has got away may hold the other end.
+                with suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+                return
+
+    def _excess(self) -> str | None:
+        deadline = self._deadline
+        if deadline is not None and time.monotonic() > deadline.at:
+            return f"the bundle took longer than {deadline.seconds:g} s for one step and was ended"
+        processes = self._sandbox.processes()
+        if len(processes) > MAX_PROCESSES:
+            return f"the bundle started more than {MAX_PROCESSES} processes and was ended"
+        allowed = self._sandbox.memory_bytes
+        # Each shares the libraries with the fork server.
+        if sum(max(0, _memory_bytes(each) - self._sandbox.libraries_bytes) for each in processes) > allowed:
+            return f"the bundle took more than {allowed} bytes of memory and was ended"
+        return None
+
+
+def _memory_bytes(process: psutil.Process) -> int:
+    """Resident memory of a process."""
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    """The living processes that descend from `pid`."""
+    try:
+        found = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [process for process in found if _living(process)]
+
+
+def _living(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
