@@ -171,21 +171,26 @@ def _loaded(component: PackageComponent, base: type[Block]) -> type[Any]:
     if kind_of(found) != entry.name:
         raise ExtensionError(f"{package}: {entry.value} has kind {kind_of(found)!r}, not {entry.name!r}")
     _check_interface(package, found)
-    kind: Any = Literal[component.kind]
+    return with_kind(found, component.kind)
+
+
+def with_kind(component: type[Any], kind: str) -> type[Any]:
+    """The same component under another kind."""
+    literal: Any = Literal[kind]
     return create_model(
-        found.__name__,
-        __base__=found,
-        __module__=found.__module__,
-        __doc__=found.__doc__,
-        kind=(kind, component.kind),
+        component.__name__,
+        __base__=component,
+        __module__=component.__module__,
+        __doc__=component.__doc__,
+        kind=(literal, kind),
     )
 
 
 def _check_interface(package: Package, found: type[Block]) -> None:
-    wanted = getattr(found, "interface", None)
+    wanted = found.interface
     if wanted is None:
         return
-    major, _, minor = str(wanted).partition(".")
+    major, _, minor = wanted.partition(".")
     if int(major) != INTERFACE[0] or int(minor or 0) > INTERFACE[1]:
         raise ExtensionError(
             f"{package} needs version {wanted} of fedq.extensions; this is {INTERFACE[0]}.{INTERFACE[1]}"

@@ -23,9 +23,8 @@ from structlog.contextvars import bound_contextvars
 from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import cohort_batches
 from fedcore.packages import file_digest, installed_packages
-from fedcore.platform.storage import open_storage, read
+from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
-from fedcore.platform.store.bundles import storage_key
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import continued, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
@@ -74,11 +73,12 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
         tuple(map(str, packages)),
     )
     storage = open_storage(configured.storage)
-    shelf = SharedDatasetStorage(storage)
-    confined = ConfinedRuns(
-        configured, device, shelf, lambda code: read(storage, storage_key(code.id or "", code.digest))
+    simulations = SimulationCache(
+        device,
+        configured.data_dir.expanduser(),
+        SharedDatasetStorage(storage),
+        ConfinedRuns(configured, device, storage),
     )
-    simulations = SimulationCache(device, configured.data_dir.expanduser(), shelf, confined)
     resources = Resources(configured, database, storage, simulations, device, stopping)
     held_runs = HeldRuns(configured.home, worker_id)
     return Runner(resources, Heartbeat(database, identity, configured.lease_seconds, held_runs))

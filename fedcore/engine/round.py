@@ -109,7 +109,7 @@ def open_round(
 
     `each` asks for the delta of each client; it changes no bit of the round's result.
     """
-    selected = select_cohort(setting, traffic, number)
+    selected = select_cohort(setting, server.broadcast, traffic, number)
     if not len(selected.arrived.clients):
         return PendingRound(setting, number, server, selected, None, each)
     rule = setting.algorithm.rule.with_parameters(server.adaptive_parameters)
@@ -147,7 +147,7 @@ def close_round(
     """
     selected, training = pending.selected, pending.training
     if result is None or training is None:
-        return pending.server, RoundCost(0, 0, selected.bytes_down, selected.seconds)
+        return pending.server, RoundCost(0, selected.bytes_up, selected.bytes_down, selected.seconds)
     count = len(selected.arrived.clients)
     server, observed = _aggregate(pending, training, result, table)
     exchange_up, exchange_down = traffic.exchange(count, pending.number)
@@ -155,7 +155,7 @@ def close_round(
         server, adaptive_parameters=adapted(pending.setting, server.adaptive_parameters, server.x)
     ), RoundCost(
         local_steps=int(observed.work.steps.sum()),
-        bytes_up=traffic.up(count) + exchange_up,
+        bytes_up=selected.bytes_up + exchange_up + traffic.up(count),
         bytes_down=selected.bytes_down
         + exchange_down
         + traffic.settle(selected.arrived.clients, pending.number),

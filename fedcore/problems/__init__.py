@@ -12,7 +12,6 @@ from fedcore.data.user_datasets import local_dataset_storage as local_shelf
 from fedcore.models.layers import build_module
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.least_squares import load_least_squares
-from fedcore.problems.loss import loss_of
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
@@ -28,10 +27,12 @@ def load_problem(
     *,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    autocast: bool = False,
     data_dir: Path,
     shelf: DatasetStorage | None = None,
 ) -> TrainingProblem:
-    """Load the problem of a run, its data on `device` in `dtype`.
+    """Load the problem of a run, its data on `device` in `dtype`, its gradients in bfloat16 with
+    `autocast`.
 
     Users' own data come from `shelf`, the others from a folder of `data_dir`.
 
@@ -47,7 +48,7 @@ def load_problem(
     data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
     module = build_module(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
     model = spec.model.model_dump_json(), shape.features, shape.outputs
-    return SupervisedProblem(data, module, loss_of(spec.model), spec.model.l2, model)
+    return SupervisedProblem(data, module, spec.objective(), spec.model.l2, model, autocast=autocast)
 
 
 def trained_on(problem: TrainingProblem, participation: Participation) -> TrainingProblem:

@@ -109,6 +109,10 @@ class TrainingProblem(Stackable, Protocol):
         """
         ...
 
+    def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
+        """[m] the loss F_i at `theta` [D] of each of `clients` [m], over all its samples."""
+        ...
+
     def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
         """[N] share of each client's samples that `theta` [D] classifies correctly, NaN for clients
         without samples; None without classes.

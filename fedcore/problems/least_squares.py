@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.exact import LeastSquares, LeastSquaresArrays, as_quadratics, samples, start_of
@@ -109,6 +110,9 @@ class LeastSquaresProblem:
 
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
         return self._exact.evaluate(theta, measures)
+
+    def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
+        return self._exact.client_losses(theta, clients)
 
     def client_accuracies(self, theta: Tensor) -> None:
         return None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.exact import Quadratic, QuadraticArrays, quadratic, start_of
@@ -51,7 +52,7 @@ class QuadraticProblem:
         self.data_source, self.engine, self.dense = "quadratic", VECTORISED, None
         self.data_sha256: str | None = None
         self.kind: Hashable = ("quadratic", self.dim, x0.dtype, x0.device)
-        self.clients, self._x0 = _Clients(hessians, linear), x0
+        self.clients, self._constants, self._x0 = _Clients(hessians, linear), constants, x0
         p = torch.from_numpy(given.share).to(linear)
         self._mean = torch.tensordot(p, hessians, 1), p @ linear, p @ constants
         self._optimum = _least_norm_solution(self._mean[0], self._mean[1])
@@ -93,6 +94,12 @@ class QuadraticProblem:
             "distance": float(gap.norm()),
         }
         return exact | ({"train_loss": objective} if "train_loss" in measures else {})
+
+    def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
+        rows = torch.from_numpy(clients).to(theta.device)
+        curved = 0.5 * (self.clients.hessians[rows] @ theta) @ theta
+        losses = curved - self.clients.linear[rows] @ theta + self._constants[rows]
+        return losses.double().numpy(force=True)
 
     def client_accuracies(self, theta: Tensor) -> None:
         return None

@@ -88,6 +88,9 @@ class Transformed:
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
         return self.problem.evaluate(theta, measures)
 
+    def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
+        return self.factors[clients] * self.problem.client_losses(theta, clients)
+
     def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
         return self.problem.client_accuracies(theta)
 

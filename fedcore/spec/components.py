@@ -19,8 +19,11 @@ from fedcore.errors import ExtensionError
 from fedcore.families import Family
 from fedcore.measures import EXTENSIONS
 from fedcore.models import MODELS
+from fedcore.models.losses import LOSSES
 from fedcore.models.module_object import model_of
 from fedcore.packages import PREFIX, Package, installed, requirement
+from fedcore.solvers.optimisers import OPTIMISERS
+from fedcore.solvers.schedules import SCHEDULES
 from fedcore.systems.availability import AVAILABILITIES
 from fedcore.systems.clock import RATES
 from fedcore.systems.participation import PARTICIPATIONS
@@ -34,8 +37,11 @@ FAMILIES: Mapping[str, Family[Any]] = {
     for family in (
         ALGORITHMS,
         SERVERS,
+        OPTIMISERS,
+        SCHEDULES,
         COMPRESSORS,
         MODELS,
+        LOSSES,
         PARTITIONS,
         PARTICIPATIONS,
         AVAILABILITIES,

@@ -8,7 +8,18 @@ import typer
 from fedcore.errors import ExtensionError, SettingsError
 from fedcore.settings import settings
 from fedcore.spec.components import check_packages
-from fedq.cli import connection, data, experiments, keys, offline, reproductions, results, service, webhooks
+from fedq.cli import (
+    connection,
+    data,
+    experiments,
+    extensions,
+    keys,
+    offline,
+    reproductions,
+    results,
+    service,
+    webhooks,
+)
 from fedq.cli.terminal import MEANINGS, ExitCode, advice, code_of, complain, explain
 from fedq.client import ClientError
 
@@ -44,6 +55,7 @@ PANELS = {
         reproductions.reproduce,
         reproductions.reproduce_paper,
     ),
+    "Extensions": (extensions.new, extensions.check_extension),
     "Discovery": (service.presets, service.catalogue, service.queue, service.workers),
     "Service": (
         service.up,
