@@ -75,6 +75,15 @@ def digest(data: bytes) -> str:
     return PREFIX + hashlib.sha256(data).hexdigest()
 
 
+def storage_key(bundle_id: str, digest: str) -> str:
+    """Where an archive is stored.
+
+    By its id too: what deletes the file of one never deletes that of a later upload of the same
+    content.
+    """
+    return f"bundles/{bundle_id}-{digest.removeprefix(PREFIX)}.tar"
+
+
 def list_files(data: bytes) -> list[BundleFile]:
     """The files of an archive, by name; raises ExtensionError if it is not an archive of `pack`."""
     return [

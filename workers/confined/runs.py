@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedcore import bundles
-from fedcore.data.datasets import Uploaded
+from fedcore.data.uploaded import Uploaded
 from fedcore.errors import DataUnavailableError, ResourceNotFoundError, StorageError
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.storage import Storage, read
-from fedcore.platform.store.bundles import storage_key
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
@@ -93,7 +92,7 @@ class ConfinedRuns:
         if code.id is None:
             raise DataUnavailableError("the bundle was never uploaded: its specification has no id")
         try:
-            archive = read(self._storage, storage_key(code.id, code.digest))
+            archive = read(self._storage, bundles.storage_key(code.id, code.digest))
         except ResourceNotFoundError as error:
             raise DataUnavailableError(
                 f"the bundle {code.id} is not in the storage; it may have been deleted"

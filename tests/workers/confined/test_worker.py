@@ -47,7 +47,7 @@ def bundled(site: Site, source: str = MINE, **fields: Any) -> Document:
             key_id="",
         )
         code = {"digest": digest, "id": record.id, "components": components}
-    site.storage.put(stored.storage_key(record.id, digest), archive)
+    site.storage.put(bundles.storage_key(record.id, digest), archive)
     return {**FEDAVG, "algorithm": {"kind": "mine"}, "code": code, **fields}
 
 
@@ -137,7 +137,7 @@ def test_a_bundle_fails_its_run_at_once_and_the_worker_goes_on(
 def test_a_bundle_that_is_not_stored_is_named(embedded: Site) -> None:
     document = bundled(embedded)
     code = document["code"]
-    embedded.storage.delete(stored.storage_key(code["id"], code["digest"]))
+    embedded.storage.delete(bundles.storage_key(code["id"], code["digest"]))
     id = embedded.with_settings(attempts=1).submit(document, nudge=False)
     with embedded.with_settings(attempts=1).runner() as runner:
         runner.work()
