@@ -49,7 +49,7 @@ def user_traceback(error: BaseException, folder: Path | None = None) -> UserTrac
     if isinstance(error, SyntaxError) and _is_users(error.filename or "", folder):
         place = FrameSummary(error.filename or "", error.lineno, "")
     for each in _chain(described):
-        if each.filename is not None:  # of a syntax error
+        if getattr(each, "filename", None) is not None:  # of a syntax error
             each.filename = _short(each.filename, folder)
         each.stack = StackSummary.from_list(
             [_relative(frame, folder) for frame in each.stack if not _is_own(frame.filename)]
