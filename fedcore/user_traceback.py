@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -94,7 +95,11 @@ def _is_users(filename: str, folder: Path | None) -> bool:
 
 def _is_own(filename: str) -> bool:
     """True for frames of FedQ and of Python's import system."""
-    return filename.startswith("<frozen ") or any(Path(filename).is_relative_to(own) for own in _OWN)
+    return (
+        filename.startswith("<frozen ")
+        or filename == importlib.__file__
+        or any(Path(filename).is_relative_to(own) for own in _OWN)
+    )
 
 
 def _relative(frame: FrameSummary, folder: Path | None) -> FrameSummary:

@@ -25,7 +25,7 @@ from fedcore.core import (
     ServerOptimiser,
     Vectors,
 )
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.data.partition import Partition
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from structlog.contextvars import bound_contextvars
 
-from fedcore import ExperimentSpec, bundles, presets
+from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import cohort_batches
-from fedcore.platform.storage import open_storage, read
+from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import continued, flush
@@ -68,11 +68,12 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
         memory_limit(device, configured.memory_bytes),
     )
     storage = open_storage(configured.storage)
-    shelf = SharedDatasetStorage(storage)
-    confined = ConfinedRuns(
-        configured, device, shelf, lambda digest: read(storage, bundles.storage_key(digest))
+    simulations = SimulationCache(
+        device,
+        configured.data_dir.expanduser(),
+        SharedDatasetStorage(storage),
+        ConfinedRuns(configured, device, storage),
     )
-    simulations = SimulationCache(device, configured.data_dir.expanduser(), shelf, confined)
     resources = Resources(configured, database, storage, simulations, device, stopping)
     held_runs = HeldRuns(configured.home, worker_id)
     return Runner(resources, Heartbeat(database, identity, configured.lease_seconds, held_runs))

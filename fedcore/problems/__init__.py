@@ -4,7 +4,6 @@ from pathlib import Path
 
 import torch
 
-from fedcore.data.datasets import data_shape
 from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
 from fedcore.data.user_datasets import DatasetStorage
@@ -12,7 +11,6 @@ from fedcore.data.user_datasets import local_dataset_storage as local_shelf
 from fedcore.models.layers import build_module
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.least_squares import load_least_squares
-from fedcore.problems.loss import loss_of
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
@@ -28,10 +26,12 @@ def load_problem(
     *,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    autocast: bool = False,
     data_dir: Path,
     shelf: DatasetStorage | None = None,
 ) -> TrainingProblem:
-    """Load the problem of a run, its data on `device` in `dtype`.
+    """Load the problem of a run, its data on `device` in `dtype`, its gradients in bfloat16 with
+    `autocast`.
 
     Users' own data come from `shelf`, the others from a folder of `data_dir`.
 
@@ -43,11 +43,11 @@ def load_problem(
     if isinstance(spec.dataset, LeastSquares):
         return load_least_squares(spec.dataset, device, dtype)
     assert spec.model is not None
-    shape = data_shape(spec.dataset)
+    shape = spec.dataset.shape()
     data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
     module = build_module(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
     model = spec.model.model_dump_json(), shape.features, shape.outputs
-    return SupervisedProblem(data, module, loss_of(spec.model), spec.model.l2, model)
+    return SupervisedProblem(data, module, spec.objective(), spec.model.l2, model, autocast=autocast)
 
 
 def trained_on(problem: TrainingProblem, participation: Participation) -> TrainingProblem:

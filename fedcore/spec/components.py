@@ -11,13 +11,18 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.algorithms.server import SERVERS
 from fedcore.block import Block
 from fedcore.compression import COMPRESSORS
-from fedcore.data.partition import PARTITIONS
+from fedcore.data.augment import TRANSFORMS
+from fedcore.data.datasets import DATASETS
+from fedcore.data.partitions import PARTITIONS
 from fedcore.errors import ExtensionError
 from fedcore.families import Family
 from fedcore.measures import EXTENSIONS
 from fedcore.models import MODELS
+from fedcore.models.losses import LOSSES
 from fedcore.models.module_object import model_of
 from fedcore.packages import PREFIX, installed
+from fedcore.solvers.optimisers import OPTIMISERS
+from fedcore.solvers.schedules import SCHEDULES
 from fedcore.systems.availability import AVAILABILITIES
 from fedcore.systems.clock import RATES
 from fedcore.systems.participation import PARTICIPATIONS
@@ -28,8 +33,13 @@ FAMILIES: Mapping[str, Family[Any]] = {
     for family in (
         ALGORITHMS,
         SERVERS,
+        OPTIMISERS,
+        SCHEDULES,
         COMPRESSORS,
         MODELS,
+        LOSSES,
+        DATASETS,
+        TRANSFORMS,
         PARTITIONS,
         PARTICIPATIONS,
         AVAILABILITIES,

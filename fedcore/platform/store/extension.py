@@ -26,7 +26,7 @@ def extend(
     *,
     rounds: int | None,
     seeds: Sequence[int],
-    measure: Callable[[ExperimentSpec], Sequence[int]],
+    measure: Callable[[ExperimentSpec], Sequence[int] | None],
     key_id: str = "",
     made_with: Mapping[str, Any] | None = None,
 ) -> ExperimentRecord:

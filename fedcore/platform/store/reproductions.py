@@ -22,7 +22,8 @@ MODEL_SHA256 = "model_sha256"
 """Key of a run's provenance: the digest of its final model."""
 COMPARED = tuple(column for column in COLUMNS if column != "seconds")
 """Columns that are the same whenever a run is repeated."""
-_PAGE = 100
+PAGE_ROWS = 100
+"""Rows compared at a time."""
 
 
 class Pair(NamedTuple):
@@ -60,14 +61,15 @@ def pairs(session: Session, experiment_id: str, original_id: str) -> list[Pair]:
     return [Pair(originals[run.arm, run.seed], run) for run in here if (run.arm, run.seed) in originals]
 
 
-def first_difference(session: Session, pair: Pair) -> RowDifference | None:
+def first_difference(session: Session, pair: Pair, page_rows: int = PAGE_ROWS) -> RowDifference | None:
     """The first measure of the first round that both have and that differs in a bit.
 
     None where none does. Wall-clock times may.
     """
     after = 0
     while rows := session.execute(
-        _differing(), {"original": pair.original.id, "here": pair.here.id, "after": after}
+        _differing(),
+        {"original": pair.original.id, "here": pair.here.id, "after": after, "rows": page_rows},
     ).all():
         for after, *values in rows:
             middle = len(values) // 2
@@ -96,7 +98,7 @@ def _differing() -> Select[Any]:
             or_(*unlike),
         )
         .order_by(here.round)
-        .limit(_PAGE)
+        .limit(bindparam("rows"))
     )
 
 
