@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import typer
 
-from fedcore.errors import SettingsError
+from fedcore.errors import ExtensionError, SettingsError
 from fedcore.settings import settings
+from fedcore.spec.components import check_packages
 from fedq.cli import (
     connection,
     data,
@@ -71,7 +72,7 @@ PANELS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, by default that of the process, and end the process with its exit code."""
-    _check_settings()
+    _check_installation()
     try:
         application()(args=arguments, prog_name="fedq")
     except ClientError as error:
@@ -88,10 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(ExitCode.REFUSED)
 
 
-def _check_settings() -> None:
+def _check_installation() -> None:
     try:
         settings()
-    except SettingsError as error:
+        check_packages()
+    except (SettingsError, ExtensionError) as error:
         for flaw in str(error).splitlines():
             complain(flaw)
         sys.exit(ExitCode.REFUSED)
