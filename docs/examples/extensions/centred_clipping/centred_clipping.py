@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedq.extensions import Aggregate, Aggregator, AlgorithmSpec, Cohort, PositiveRate, Vectors, torch
+from fedq.extensions import Aggregate, Aggregator, AggregatorSpec, Cohort, PositiveRate, Vectors, torch
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Clipping(Aggregator):
         return Aggregate(centre, factors, {"centre": centre})
 
 
-class CentredClipping(AlgorithmSpec):
-    """x <- x + v, v <- v + sum_i w_i (delta_i - v) min(1, radius / |delta_i - v|)."""
+class CentredClipping(AggregatorSpec):
+    """v <- v + sum_i w_i (delta_i - v) min(1, radius / |delta_i - v|), from the last round's v."""
 
-    source, weighting, fixed_point = "Karimireddy et al., ICML 2021", "uniform", "as `fedavg`, if unclipped"
+    source = "Karimireddy et al., Learning from History for Byzantine Robust Optimization, ICML 2021"
     kind: Literal["centred_clipping"] = "centred_clipping"
     radius: PositiveRate = 1.0
     """tau of the paper: how far a client can move the aggregate, times its weight."""
 
-    def aggregator(self) -> Aggregator:
+    def build(self) -> Aggregator:
         return Clipping(self.radius)
