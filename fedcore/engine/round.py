@@ -17,7 +17,7 @@ from fedcore.engine.client_selection import SelectedCohort, assign_work, select_
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.compressed_links import NO_COMPRESSION, Links, Traffic, exchange_gradients
 from fedcore.engine.server import RunContext, ServerState, adapted, client_vectors, initial_state
-from fedcore.systems.participation import iterate_factor, objective_weights, weights
+from fedcore.systems.cohorts import iterate_factor, objective_weights, weights
 
 Floats = NDArray[np.float64]
 
