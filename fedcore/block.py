@@ -53,6 +53,8 @@ class Block(BaseModel):
     )
     example: ClassVar[Mapping[str, Any]] = {}
     """Fields of an example, without the kind, for the OpenAPI document and tests."""
+    interface: ClassVar[str | None] = None
+    """Version of `fedq.extensions` that an extension was written for."""
 
 
 def kind_of(member: type[Block]) -> str:

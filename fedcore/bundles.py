@@ -15,7 +15,7 @@ from importlib import import_module, invalidate_caches
 from inspect import isabstract
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Literal, NamedTuple, get_origin
+from typing import NamedTuple
 
 from fedcore.block import Block, kind_of
 from fedcore.errors import ExtensionError
@@ -75,6 +75,15 @@ def digest(data: bytes) -> str:
     return PREFIX + hashlib.sha256(data).hexdigest()
 
 
+def storage_key(bundle_id: str, digest: str) -> str:
+    """Where an archive is stored.
+
+    By its id too: what deletes the file of one never deletes that of a later upload of the same
+    content.
+    """
+    return f"bundles/{bundle_id}-{digest.removeprefix(PREFIX)}.tar"
+
+
 def list_files(data: bytes) -> list[BundleFile]:
     """The files of an archive, by name; raises ExtensionError if it is not an archive of `pack`."""
     return [
@@ -87,7 +96,7 @@ def load(folder: Path, families: Mapping[str, type[Block]]) -> dict[str, dict[st
     """Import the modules of `folder`, and return the components that they define, by family and
     kind. `families` are the base classes.
 
-    A component is a class with a `kind` that is defined, not imported, in a module. Modules are
+    A component is a class with a `kind` of its own that is defined, not imported, in a module. Modules are
     imported by their path in the folder (`rules/fedexp.py` is `rules.fedexp`), from which they may
     import each other. Not imported are tests (`test_*.py`, `conftest.py`, the folder `tests`),
     `setup.py`, `__main__.py` and files whose path is not a module name.
@@ -217,6 +226,15 @@ def _components(module: ModuleType, families: Mapping[str, type[Block]]) -> Iter
         if not isinstance(member, type) or member.__module__ != module.__name__ or isabstract(member):
             continue
         for family, base in families.items():
-            kind = member.model_fields.get("kind") if issubclass(member, base) else None
-            if kind is not None and get_origin(kind.annotation) is Literal:
+            if issubclass(member, base) and _has_own_kind(member):
                 yield family, member
+
+
+def _has_own_kind(member: type[Block]) -> bool:
+    """True for a class with a `kind` that is not that of the class it extends."""
+    kind, *inherited = [
+        str(each.model_fields["kind"].annotation)
+        for each in member.__mro__
+        if issubclass(each, Block) and "kind" in each.model_fields
+    ] or [""]
+    return kind.startswith("typing.Literal") and kind not in inherited

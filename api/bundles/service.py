@@ -71,7 +71,7 @@ def keep(
     digest = bundles.digest(archive)
     with state.database.reading() as session:
         bundle_id = stored.new_id(session)
-    key = stored.storage_key(bundle_id, digest)
+    key = bundles.storage_key(bundle_id, digest)
     state.storage.put(key, archive)
     kept_id = None
     try:
@@ -128,7 +128,7 @@ def code_of(record: BundleRecord) -> dict[str, Any]:
 
 def archive_of(record: BundleRecord, state: AppState) -> bytes:
     """Return the archive of a bundle; raises ResourceNotFoundError."""
-    return storage.read(state.storage, stored.storage_key(record.id, record.digest))
+    return storage.read(state.storage, bundles.storage_key(record.id, record.digest))
 
 
 def bundle_answer(record: BundleRecord) -> Bundle:

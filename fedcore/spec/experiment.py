@@ -13,7 +13,7 @@ from pydantic import (
 
 from fedcore.algorithms import AnyAlgorithm
 from fedcore.algorithms.server import AnyServer, OwnServer
-from fedcore.block import MAX_ROUNDS, Block, Seed
+from fedcore.block import MAX_ROUNDS, Block, Seed, is_none
 from fedcore.compression import Compression
 from fedcore.core import Algorithm
 from fedcore.data.exact import ExactProblem
@@ -85,7 +85,7 @@ class ExperimentSpec(Block):
     """Condition for ending a run before its last round (default: only divergence)."""
     execution: Execution = Execution()
     """Execution of the runs."""
-    code: Code | None = None
+    code: Annotated[Code | None, Field(exclude_if=is_none)] = None
     """Bundle of your own components, which the other blocks then use by their `kind` (default:
     none).
     """

@@ -74,7 +74,7 @@ def predict(spec: ExperimentSpec, points: int) -> ClosedForm:
 @lru_cache(maxsize=1)
 def _arrays(dataset: ExactProblem) -> exact.QuadraticArrays:
     # The arms of an experiment mostly have the same.
-    return exact.quadratics(dataset)
+    return dataset.quadratics()
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _dataset(spec: ExperimentSpec) -> ExactProblem:
 def _of_problem(spec: ExperimentSpec) -> Iterator[str]:
     """Return why the problem has no closed form."""
     dataset = _dataset(spec)
-    clients = dataset.generate.clients if dataset.generate else len(dataset.clients or ())
+    clients = dataset.client_count()
     if dataset.gradient_noise:
         yield "the local gradients are noisy"
     if isinstance(dataset, LeastSquares) and (

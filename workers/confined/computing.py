@@ -97,12 +97,11 @@ class Computing:
 
     def _load(self) -> Components:
         if self._found is None:
-            self._found = bundles.load(
-                self._folder / BUNDLE, {family.name: family.base for family in FAMILIES.values()}
-            )
-            for family in FAMILIES.values():
-                for member in self._found.get(family.name, {}).values():
-                    family.note_class(member)
+            bases = {name: family.base for name, family in FAMILIES.items()}
+            self._found = bundles.load(self._folder / BUNDLE, bases)
+            for name, members in self._found.items():
+                for member in members.values():
+                    FAMILIES[name].note_class(member)
         return self._found
 
     def _start(self, request: Message) -> Message:
