@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import ServerSpec
 from fedcore.block import Block, Decay, Finite, Fraction, NonNegative, PositiveRate, Seed
@@ -56,6 +57,7 @@ __all__ = [
     "AffineForm",
     "Aggregate",
     "Aggregator",
+    "AggregatorSpec",
     "AlgorithmSpec",
     "Availability",
     "Block",

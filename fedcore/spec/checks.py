@@ -58,6 +58,7 @@ def check(spec: ExperimentSpec) -> None:
     _check_lost_messages(spec)
     _check_exact(spec)
     _check_server(spec)
+    _check_aggregator(spec)
     _check_evaluation(spec, clients, dim)
     check_early_stopping(spec)
 
@@ -115,6 +116,20 @@ def _check_server(spec: ExperimentSpec) -> None:
         )
 
 
+def _check_aggregator(spec: ExperimentSpec) -> None:
+    algorithm, own = spec.algorithm, type(spec.algorithm).aggregator
+    if spec.aggregator is None:
+        return
+    if own is not AlgorithmSpec.aggregator:
+        raise SpecificationError("/aggregator", f"{algorithm.kind} has an aggregation of its own: omit this")
+    if algorithm.averages_exactly:
+        raise SpecificationError(
+            "/aggregator",
+            f"{algorithm.kind} requires x to be the average of the clients; otherwise its fixed point is not"
+            " an optimum: omit this",
+        )
+
+
 def _check_length(spec: ExperimentSpec) -> None:
     given = [spec.local.epochs, spec.local.steps, spec.systems.epochs, spec.systems.steps]
     if all(length is None for length in given):
@@ -131,7 +146,8 @@ def _check_length(spec: ExperimentSpec) -> None:
 def _check_solver(spec: ExperimentSpec) -> None:
     """Refuse a local optimiser that has no normaliser for an algorithm that divides by it."""
     algorithm, local = spec.algorithm, spec.local
-    divides = algorithm.rule().needs_normaliser() or algorithm.aggregator().needs_normaliser()
+    aggregator = spec.aggregator.build() if spec.aggregator else algorithm.aggregator()
+    divides = algorithm.rule().needs_normaliser() or aggregator.needs_normaliser()
     if not divides or local.build().is_linear():
         return
     if local.optimizer.build().is_linear():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from fedcore.algorithms import ALGORITHMS
+from fedcore.algorithms.aggregators import AGGREGATORS
 from fedcore.algorithms.server import SERVERS
 from fedcore.block import Block, kind_of
 from fedcore.compression import COMPRESSORS
@@ -38,6 +39,7 @@ FAMILIES: Mapping[str, Family[Any]] = {
     family.name: family
     for family in (
         ALGORITHMS,
+        AGGREGATORS,
         SERVERS,
         OPTIMISERS,
         SCHEDULES,

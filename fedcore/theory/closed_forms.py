@@ -110,7 +110,7 @@ _LAWS: Mapping[str, _Known] = {
 def _known(spec: ExperimentSpec) -> tuple[_Known, float]:
     """The law of the algorithm, and the strength of its proximal term."""
     law = spec.algorithm.round_law(spec.local.build().prox_mu, uniform=_uniform(spec))
-    if law is None:
+    if law is None or spec.aggregator is not None:
         *names, last = (
             member.__name__ for member in ALGORITHMS if member.round_law is not AlgorithmSpec.round_law
         )
