@@ -19,6 +19,7 @@ from fedcore.data.federated import (
     merge_splits,
 )
 from fedcore.data.images import ByteImages
+from fedcore.problems.supervised import SupervisedProblem
 from tests.documents import Document
 
 DRAW = np.random.default_rng(0)
@@ -76,6 +77,12 @@ def simulation(
     return Simulation(ExperimentSpec.model_validate(document | fields), seed, data_dir=Path("nowhere"))
 
 
+def data_of(running: Simulation) -> UndividedDataset:
+    problem = running._setting.problem
+    assert isinstance(problem, SupervisedProblem)
+    return problem.data.dataset
+
+
 def outcome(running: Simulation) -> list[Any]:
     losses = []
     while not running.finished:
@@ -94,7 +101,7 @@ def test_images_held_as_bytes_train_to_the_same_bits(
     as_bytes, as_numbers = (
         simulation(kind(), hold_out=hold_out, execution=execution) for kind in (InBytes, InNumbers)
     )
-    assert as_bytes._setting.problem.data.dataset.train.features.dtype == torch.uint8
+    assert data_of(as_bytes).train.features.dtype == torch.uint8
     assert as_bytes.data_sha256 == as_numbers.data_sha256
     assert outcome(as_bytes) == outcome(as_numbers)
 
@@ -112,7 +119,7 @@ def test_runs_of_any_seed_and_arm_share_one_copy(hold_out: float | None) -> None
         for seed in range(3)
         for lr in (0.1, 0.2)
     ]
-    trains = [run._setting.problem.data.dataset.train.features for run in runs]
+    trains = [data_of(run).train.features for run in runs]
     assert len({train.data_ptr() for train in trains}) == 1
     assert {len(train) for train in trains} == {60 if hold_out is None else 90}
 
@@ -124,7 +131,7 @@ def test_a_dense_network_is_given_numbers_which_every_engine_reads() -> None:
         "model": {"kind": "logistic"},
     }
     running = simulation(InBytes(), problem=problem, algorithm={"kind": "fedavg"})
-    assert running._setting.problem.data.dataset.train.features.dtype == torch.float32
+    assert data_of(running).train.features.dtype == torch.float32
     assert running._setting.problem.dense is not None
 
 
