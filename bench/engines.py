@@ -31,7 +31,6 @@ from fedcore.engine.round import (
     open_round,
 )
 from fedcore.models.layers import build_module
-from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
 
 CLIENTS = 10
@@ -132,7 +131,7 @@ def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
         UndividedDataset(train, train, "random", vectors=vectors), np.array_split(np.arange(samples), CLIENTS)
     )
     module = build_module(spec.problem.model, shape.features, shape.classes, 0, vectors)
-    return SupervisedProblem(data, module, loss_of(spec.problem.model), spec.problem.model.l2)
+    return SupervisedProblem(data, module, spec.problem.objective(), spec.problem.model.l2)
 
 
 def _peak_mb() -> float:

@@ -15,7 +15,7 @@ from importlib import import_module, invalidate_caches
 from inspect import isabstract
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Literal, NamedTuple, get_origin
+from typing import NamedTuple
 
 from fedcore.block import Block, kind_of
 from fedcore.errors import ExtensionError
@@ -26,8 +26,8 @@ MAX_BYTES = 16 << 20
 MAX_NAME_LENGTH = 99
 """Bytes of a file's path in the folder, as every version of tar can store it."""
 PREFIX = "sha256:"
-_FORMAT_BYTES = 1 << 20
-"""Room for the headers of MAX_FILES files, and the padding after each."""
+MAX_ARCHIVE_BYTES = MAX_BYTES + (1 << 20)
+"""With room for the headers of MAX_FILES files, and the padding after each."""
 
 
 class BundleFile(NamedTuple):
@@ -75,9 +75,13 @@ def digest(data: bytes) -> str:
     return PREFIX + hashlib.sha256(data).hexdigest()
 
 
-def storage_key(digest: str) -> str:
-    """Where the archive with a digest is stored."""
-    return f"bundles/{digest.removeprefix(PREFIX)}.tar"
+def storage_key(bundle_id: str, digest: str) -> str:
+    """Where an archive is stored.
+
+    By its id too: what deletes the file of one never deletes that of a later upload of the same
+    content.
+    """
+    return f"bundles/{bundle_id}-{digest.removeprefix(PREFIX)}.tar"
 
 
 def list_files(data: bytes) -> list[BundleFile]:
@@ -92,7 +96,7 @@ def load(folder: Path, families: Mapping[str, type[Block]]) -> dict[str, dict[st
     """Import the modules of `folder`, and return the components that they define, by family and
     kind. `families` are the base classes.
 
-    A component is a class with a `kind` that is defined, not imported, in a module. Modules are
+    A component is a class with a `kind` of its own that is defined, not imported, in a module. Modules are
     imported by their path in the folder (`rules/fedexp.py` is `rules.fedexp`), from which they may
     import each other. Not imported are tests (`test_*.py`, `conftest.py`, the folder `tests`),
     `setup.py`, `__main__.py` and files whose path is not a module name.
@@ -147,7 +151,7 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
 
 def _read(data: bytes) -> dict[str, bytes]:
     """The files of an archive, by name; raises ExtensionError."""
-    if len(data) > MAX_BYTES + _FORMAT_BYTES:
+    if len(data) > MAX_ARCHIVE_BYTES:
         raise ExtensionError(f"a bundle has at most {MAX_BYTES} bytes; leave out data and results")
     files: dict[str, bytes] = {}
     total = 0
@@ -222,6 +226,15 @@ def _components(module: ModuleType, families: Mapping[str, type[Block]]) -> Iter
         if not isinstance(member, type) or member.__module__ != module.__name__ or isabstract(member):
             continue
         for family, base in families.items():
-            kind = member.model_fields.get("kind") if issubclass(member, base) else None
-            if kind is not None and get_origin(kind.annotation) is Literal:
+            if issubclass(member, base) and _has_own_kind(member):
                 yield family, member
+
+
+def _has_own_kind(member: type[Block]) -> bool:
+    """True for a class with a `kind` that is not that of the class it extends."""
+    kind, *inherited = [
+        str(each.model_fields["kind"].annotation)
+        for each in member.__mro__
+        if issubclass(each, Block) and "kind" in each.model_fields
+    ] or [""]
+    return kind.startswith("typing.Literal") and kind not in inherited

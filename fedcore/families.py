@@ -65,9 +65,12 @@ class Family(Generic[C]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def __contains__(self, member: object) -> bool:
+        return member in tuple(self)
+
     def is_registered(self, member: type[C]) -> bool:
         """True if documents with the kind of `member` are understood by other processes, too."""
-        return member in tuple(self)
+        return member in self
 
     def find(self, kind: str) -> type[C] | None:
         """The component with this kind, or of an object with it; None if there is none."""
@@ -94,8 +97,8 @@ class Family(Generic[C]):
 
         Raises ValueError if the kind is that of another component.
         """
-        kind = kind_of(member)
         if not self.is_registered(member):
+            kind = kind_of(member)
             taken = self.find(kind)
             if taken is not None and self.is_registered(taken):
                 raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -49,7 +50,7 @@ def user_traceback(error: BaseException, folder: Path | None = None) -> UserTrac
     if isinstance(error, SyntaxError) and _is_users(error.filename or "", folder):
         place = FrameSummary(error.filename or "", error.lineno, "")
     for each in _chain(described):
-        if each.filename is not None:  # of a syntax error
+        if getattr(each, "filename", None) is not None:  # of a syntax error
             each.filename = _short(each.filename, folder)
         each.stack = StackSummary.from_list(
             [_relative(frame, folder) for frame in each.stack if not _is_own(frame.filename)]
@@ -94,7 +95,11 @@ def _is_users(filename: str, folder: Path | None) -> bool:
 
 def _is_own(filename: str) -> bool:
     """True for frames of FedQ and of Python's import system."""
-    return filename.startswith("<frozen ") or any(Path(filename).is_relative_to(own) for own in _OWN)
+    return (
+        filename.startswith("<frozen ")
+        or filename == importlib.__file__
+        or any(Path(filename).is_relative_to(own) for own in _OWN)
+    )
 
 
 def _relative(frame: FrameSummary, folder: Path | None) -> FrameSummary:

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from structlog.contextvars import bound_contextvars
 
-from fedcore import ExperimentSpec, bundles, presets
+from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import cohort_batches
-from fedcore.platform.storage import open_storage, read
+from fedcore.packages import file_digest, installed_packages
+from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import continued, flush
@@ -59,6 +60,9 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
     # A worker that is silent in a transaction for as long as its lease, its machine gone perhaps,
     # has lost its runs: their rows are unlocked.
     database = open_database(configured.database, idle_s=configured.lease_seconds)
+    packages = installed_packages()
+    for package in packages:
+        file_digest(package.name)  # Of the files as they are loaded, before anybody edits them.
     identity = WorkerIdentity(
         worker_id,
         socket.gethostname(),
@@ -66,13 +70,15 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
         configured.queues,
         device,
         memory_limit(device, configured.memory_bytes),
+        tuple(map(str, packages)),
     )
     storage = open_storage(configured.storage)
-    shelf = SharedDatasetStorage(storage)
-    confined = ConfinedRuns(
-        configured, device, shelf, lambda digest: read(storage, bundles.storage_key(digest))
+    simulations = SimulationCache(
+        device,
+        configured.data_dir.expanduser(),
+        SharedDatasetStorage(storage),
+        ConfinedRuns(configured, device, storage),
     )
-    simulations = SimulationCache(device, configured.data_dir.expanduser(), shelf, confined)
     resources = Resources(configured, database, storage, simulations, device, stopping)
     held_runs = HeldRuns(configured.home, worker_id)
     return Runner(resources, Heartbeat(database, identity, configured.lease_seconds, held_runs))
@@ -132,6 +138,7 @@ class Runner:
                     identity.queues,
                     self._resources.settings.lease_seconds,
                     identity.memory_bytes,
+                    identity.packages,
                 )
         except UNAVAILABLE as error:
             log.warning("the database is away, the reconciler will wake a worker again: %s", error)

@@ -112,9 +112,7 @@ def _round_and_fence(key: str) -> tuple[int, int]:
 class SimulationCache:
     """Simulations of the latest runs, all of one experiment, and its arms."""
 
-    def __init__(
-        self, device: str, data_dir: Path, shelf: DatasetStorage, confined: ConfinedRuns | None = None
-    ) -> None:
+    def __init__(self, device: str, data_dir: Path, shelf: DatasetStorage, confined: ConfinedRuns) -> None:
         """Compute on `device`; published data sets are in `data_dir`, uploaded ones in `shelf`.
 
         Runs with a code bundle are computed by `confined`.
@@ -152,8 +150,7 @@ class SimulationCache:
         """
         if claim.run_id not in self._held:
             self._held = {}
-        if self._confined is not None:
-            self._confined.keep_for(claim.experiment_id)
+        self._confined.keep_for(claim.experiment_id)
 
     def retain(self, claims: Sequence[Claim]) -> None:
         """Evict all other runs."""
@@ -174,11 +171,9 @@ class SimulationCache:
     def close(self) -> None:
         """End all processes of bundles."""
         self.end_session()
-        if self._confined is not None:
-            self._confined.close()
+        self._confined.close()
 
     def _start_confined(self, claim: Claim, checkpoints: Checkpoints) -> ConfinedSimulation:
-        assert self._confined is not None
         self.end_session()
         self._computing = self._confined.start(claim)
         checkpoints.restore(self._computing)

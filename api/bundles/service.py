@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fastapi import HTTPException, Request
-from workers.confined import check
 
 from api.http.authentication import Sender
 from api.http.dependencies import AppState
@@ -25,6 +24,7 @@ from fedcore.platform.store.tables import BundleRecord
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import Code
 from fedq.schemas import Bundle, Flaw, Plan
+from workers.confined import check
 
 MEDIA_TYPE = "application/x-tar"
 _BINARY = {
@@ -71,7 +71,7 @@ def keep(
     digest = bundles.digest(archive)
     with state.database.reading() as session:
         bundle_id = stored.new_id(session)
-    key = stored.storage_key(bundle_id, digest)
+    key = bundles.storage_key(bundle_id, digest)
     state.storage.put(key, archive)
     kept_id = None
     try:
@@ -128,7 +128,7 @@ def code_of(record: BundleRecord) -> dict[str, Any]:
 
 def archive_of(record: BundleRecord, state: AppState) -> bytes:
     """Return the archive of a bundle; raises ResourceNotFoundError."""
-    return storage.read(state.storage, stored.storage_key(record.id, record.digest))
+    return storage.read(state.storage, bundles.storage_key(record.id, record.digest))
 
 
 def bundle_answer(record: BundleRecord) -> Bundle:

@@ -115,6 +115,8 @@ class AdaptiveParameters(ServerSpec):
 class OwnServer(ServerSpec):
     """The algorithm's own optimiser with another step size."""
 
+    example = {"lr": 0.5}
+
     lr: PositiveRate
     """Step size that replaces the algorithm's own."""
 

@@ -290,18 +290,20 @@ def _whole(labels: NDArray[Any]) -> NDArray[Any]:
     return labels if labels.dtype.kind == "f" else labels.astype(np.int64)
 
 
-_CHUNK = 1 << 24
+CHUNK_ELEMENTS = 1 << 24
 """Numbers checked at a time."""
 _CONVERTED = 1 << 18
 """Bytes converted at a time, which then fit into the cache of a core."""
 
 
-def validate_samples(dataset: UndividedDataset, shape: DataShape) -> UndividedDataset:
+def validate_samples(
+    dataset: UndividedDataset, shape: DataShape, chunk_elements: int = CHUNK_ELEMENTS
+) -> UndividedDataset:
     """Return `dataset`; raise DataUnavailableError if it holds NaN or infinity, or differs from
     `shape`.
     """
     for name, part in (("training", dataset.train), ("test", dataset.test)):
-        wrong = _wrong(part, shape)
+        wrong = _wrong(part, shape, chunk_elements)
         if wrong:
             raise DataUnavailableError(
                 f"{dataset.source}: {name} sample {wrong}; put the files in place as they were published"
@@ -313,7 +315,7 @@ def validate_samples(dataset: UndividedDataset, shape: DataShape) -> UndividedDa
     return dataset
 
 
-def _wrong(samples: Samples, shape: DataShape) -> str | None:
+def _wrong(samples: Samples, shape: DataShape, chunk_elements: int) -> str | None:
     features = tuple(samples.features.shape[1:])
     if features != shape.features:
         return f"0 has shape {list(features)} instead of {list(shape.features)}"
@@ -324,14 +326,16 @@ def _wrong(samples: Samples, shape: DataShape) -> str | None:
             f"{row} is of class {int(samples.labels[row])}, and classes are numbered from 0 to"
             f" {shape.classes - 1}"
         )
-    bad = _first_not_finite(samples.features) if samples.features.is_floating_point() else None
+    if not samples.features.is_floating_point():
+        return None
+    bad = _first_not_finite(samples.features, chunk_elements)
     return None if bad is None else f"{bad} holds a number that is not finite"
 
 
-def _first_not_finite(features: Tensor) -> int | None:
+def _first_not_finite(features: Tensor, chunk_elements: int) -> int | None:
     if not len(features):
         return None
-    rows = max(1, _CHUNK // features[0].numel())
+    rows = max(1, chunk_elements // features[0].numel())
     for place, chunk in enumerate(torch.split(features, rows)):
         bad = torch.nonzero(~torch.isfinite(chunk.flatten(1)).all(1))
         if len(bad):

@@ -4,13 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedcore.core import ClientContext, Vectors
 from fedcore.data.plan import augment_indices, cohort_batches, gradient_noise
 from fedcore.engine.assignment import CohortWork, Ids
 from fedcore.engine.compressed_links import Traffic
-from fedcore.engine.local_solver import StepSizes, normaliser, step_sizes
+from fedcore.engine.local_solver import normaliser
 from fedcore.engine.server import RunContext, ServerState
+from fedcore.solvers.schedules import StepSizes
 from fedcore.systems.clock import TimedRound, apply_deadline, device_speed
 from fedcore.systems.participation import Drawn, draw
 from fedcore.systems.work import Work, plan_work
@@ -25,26 +27,35 @@ class SelectedCohort:
     """How many clients were drawn, late ones included."""
     work: list[Work]
     """M, of those who arrive."""
+    bytes_up: int
+    """Sent before training: a number by each candidate of a scheme that chooses by loss."""
     bytes_down: int
     """That reached all who were drawn, before they train."""
     seconds: float | None
     """Duration of the round on the simulated clock, if there is one."""
 
 
-def select_cohort(setting: RunContext, traffic: Traffic, round: int) -> SelectedCohort:
-    """Select the clients of round `round`, counted from 1; `traffic` changes in place."""
+def select_cohort(setting: RunContext, x: Tensor, traffic: Traffic, round: int) -> SelectedCohort:
+    """Select the clients of round `round`, counted from 1, which begins at the model x [D]; `traffic`
+    changes in place.
+    """
     spec, seed, problem = setting.spec, setting.seed, setting.problem
     availability = spec.systems.availability
     among = None if availability is None else availability.reachable(len(problem.share), seed, round)
     drawn = draw(spec.participation, problem.share, seed, round, among)
-    work, arrives = plan_work(spec.local, spec.systems, problem.sizes, drawn.clients, seed, round)
     received, seconds = traffic.down(drawn.clients, round), None
+    bytes_up, bytes_down = 0, int(received.sum())
+    if spec.participation.chooses_by_loss:
+        losses = problem.client_losses(x, drawn.clients)
+        kept = np.isin(drawn.clients, spec.participation.choose(drawn.clients, losses))
+        bytes_up, drawn, received = x.element_size() * len(kept), drawn[kept], received[kept]
+    work, arrives = plan_work(spec.local, spec.systems, problem.sizes, drawn.clients, seed, round)
     if spec.systems.devices is not None:
         work, arrives, seconds = _timed(
             setting, traffic, drawn.clients, received, TimedRound(work, arrives, 0.0), round
         )
     chosen = [item for item, kept in zip(work, arrives, strict=True) if kept]
-    return SelectedCohort(drawn[arrives], len(drawn.clients), chosen, int(received.sum()), seconds)
+    return SelectedCohort(drawn[arrives], len(drawn.clients), chosen, bytes_up, bytes_down, seconds)
 
 
 def _timed(
@@ -67,7 +78,7 @@ def assign_work(
 ) -> CohortWork:
     """Assign work before any exchange of gradients; `memory` [M, D] each is the clients' memory."""
     spec, seed, problem, clients = setting.spec, setting.seed, setting.problem, selected.arrived.clients
-    sizes = step_sizes(spec.local, spec.rounds, round, server.clock)
+    sizes = spec.local.step_sizes(spec.rounds, round, server.clock)
     steps = np.array([item.steps for item in selected.work], np.int64)
     noise = problem.gradient_noise
     return CohortWork(

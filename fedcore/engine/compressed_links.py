@@ -41,7 +41,11 @@ def message_rngs(seed: int, purpose: str, round: int, clients: Ids) -> Iterator[
 
 
 def send(
-    compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]
+    compressor: Compressor,
+    message: Tensor,
+    residual: Tensor | None,
+    streams: Iterable[Generator],
+    chunk_elements: int = CHUNK_ELEMENTS,
 ) -> Sent:
     """Send one message [D] or those of a cohort [M, D]; error feedback adds `residual` first: h =
     C(rho + m), rho <- rho + m - h.
@@ -51,9 +55,9 @@ def send(
     """
     if compressor == NO_COMPRESSION:
         return Sent(message, None)
-    if message.dim() == 1 or message.numel() <= CHUNK_ELEMENTS:
+    if message.dim() == 1 or message.numel() <= chunk_elements:
         return _send_chunk(compressor, message, residual, streams)
-    rows, streams = max(1, CHUNK_ELEMENTS // message.shape[-1]), iter(streams)
+    rows, streams = max(1, chunk_elements // message.shape[-1]), iter(streams)
     parts = [slice(first, first + rows) for first in range(0, len(message), rows)]
     kept = [None if residual is None else residual[part] for part in parts]
     sent = [
@@ -165,13 +169,15 @@ class Traffic:
     the messages of every round since its last one, or the dense model if that is shorter.
     """
 
-    def __init__(self, algorithm: Algorithm, population: int, dim: int, word: int) -> None:
-        """Count messages of D = `dim` numbers of `word` bytes."""
+    def __init__(self, algorithm: Algorithm, population: int, dim: int, word: int, beside: int = 0) -> None:
+        """Count messages of D = `dim` numbers of `word` bytes; `beside` are the bytes that go with
+        each model, never compressed.
+        """
         up, down = (
             compressor.message_bytes(dim, word) for compressor in (algorithm.uplink, algorithm.downlink)
         )
         self._dense = Compressor().message_bytes(dim, word)
-        self._extra = len(algorithm.rule.shared()) * self._dense
+        self._extra, self._beside = len(algorithm.rule.shared()) * self._dense + beside, beside
         self._gathers, self._opening = algorithm.rule.exchanges_gradients(), algorithm.rule.first_exchange()
         self._up, self._down = (self._dense, self._dense) if self._gathers else (up, down)
         self._gathering = (up, down) if self._gathers else (0, 0)
@@ -213,7 +219,7 @@ class Traffic:
 
     def settling(self, clients: int) -> int:
         """Bytes of the next model that `clients` receive at the end of a round, under such a rule."""
-        return clients * self._down if self._hears else 0
+        return clients * (self._down + self._beside) if self._hears else 0
 
     def exchange(self, clients: int, round: int) -> tuple[int, int]:
         """Return the bytes up and down of the exchange of gradients with which `clients` begin

@@ -16,9 +16,17 @@ from torch import Tensor
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
 from fedcore.engine.assignment import Ids, Job
-from fedcore.engine.local_solver import factors, has_offset, offsets, step_size_scales
+from fedcore.engine.local_solver import (
+    factors,
+    has_offset,
+    initial_state,
+    offsets,
+    step_size_scales,
+)
 from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Stackable
+from fedcore.problems.network import STATISTICS
+from fedcore.problems.passes import ForwardPasses, step_of
 
 
 class StepRange(NamedTuple):
@@ -81,7 +89,9 @@ class ClientStack:
         return before[self.owner] + self.place
 
     def spread(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Expand one vector [D] per job to [R, D]."""
+        """Expand one vector [D] per job to [R, D]; vectors of each client [M, D] are reordered."""
+        if vectors[0].dim() > 1:
+            return self.sort(vectors)
         if len(vectors) == 1:
             return vectors[0].expand(len(self), -1)
         return torch.stack(list(vectors))[torch.from_numpy(self.owner).to(vectors[0].device)]
@@ -125,6 +135,17 @@ class ClientStack:
         chosen = [drawn[row][stretch.steps] for row in self.number[: stretch.active]]
         return torch.from_numpy(np.stack(chosen)).to(like)
 
+    def passes(self) -> ForwardPasses | None:
+        """State of the rows' forward passes, a copy; None for networks without such."""
+        known = [job.work.passes for job in self.jobs]
+        places = zip(self.owner.tolist(), self.place.tolist(), strict=True)
+        if known[0] is None:
+            return None
+        chosen = [known[owner].take([place]) for owner, place in places]
+        return ForwardPasses(
+            [passes.keys[0] for passes in chosen], torch.cat([passes.statistics for passes in chosen])
+        )
+
     @property
     def widest(self) -> int:
         """The largest B."""
@@ -148,8 +169,8 @@ class Descent(Protocol):
     def cut(self, active: int) -> None:
         """Continue with the first rows only."""
 
-    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
-        """Return the descent direction of the rows at `y` [R, D]; `grad` [R, D] may be overwritten."""
+    def step(self, grad: Tensor, y: Tensor, k: int) -> Tensor:
+        """Return the k-th step of the rows, at `y` [R, D]; `grad` [R, D] may be overwritten."""
         ...
 
 
@@ -157,13 +178,9 @@ def descent(rows: ClientStack, x: Tensor) -> Descent:
     """Return the descent of the jobs that the rows belong to, each at x [R, D] before its first
     step.
 
-    Rules of any other form must belong to a single job.
+    Algorithms of any other form must belong to a single job.
     """
-    return (
-        AffineDescent(rows, x)
-        if rows.jobs[0].algorithm.rule.affine_form() is not None
-        else GenericDescent(rows)
-    )
+    return AffineDescent(rows, x) if rows.jobs[0].algorithm.is_affine() else GenericDescent(rows, x)
 
 
 class AffineDescent:
@@ -191,7 +208,7 @@ class AffineDescent:
             for part in (self._pull, self._shrink, self._momentum)
         )
 
-    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
+    def step(self, grad: Tensor, y: Tensor, k: int) -> Tensor:  # noqa: ARG002 - k counts for others
         if self._shrink is not None:
             grad = _add(grad, self._shrink, y)
         if self._pull is not None:
@@ -205,29 +222,27 @@ class AffineDescent:
 
 
 class GenericDescent:
-    """Descent of a single job with a rule of any form: `direction` is called in every step."""
+    """Descent of a single job with any rule and solver: both are called in every step."""
 
-    def __init__(self, rows: ClientStack) -> None:
+    def __init__(self, rows: ClientStack, x: Tensor) -> None:
         (job,) = rows.jobs
         self._algorithm = job.algorithm
-        self._velocity: Tensor | None = None
+        self._state = initial_state(job.algorithm.solver, x)
         self._local = job.work.local.take(torch.from_numpy(rows.place).to(job.work.local.x.device))
 
     def cut(self, active: int) -> None:
-        self._local, self._velocity = (
-            self._local.take(slice(active)),
-            None if self._velocity is None else self._velocity[:active],
-        )
+        self._local = self._local.take(slice(active))
+        self._state = {name: vectors[:active] for name, vectors in self._state.items()}
 
-    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
-        direction, self._velocity = self._algorithm.solver.direction(
-            self._algorithm.rule, grad, y, self._velocity, self._local
+    def step(self, grad: Tensor, y: Tensor, k: int) -> Tensor:
+        step, self._state = self._algorithm.solver.descend(
+            self._algorithm.rule, grad, y, self._state, k, self._local
         )
-        return direction
+        return step
 
 
 def step_sizes(rows: ClientStack, stretch: StepRange, like: Tensor) -> Sequence[Number]:
-    """Factors of the rows' directions, for each step of a stretch."""
+    """Factors of the rows' steps, for each step of a stretch."""
     table = np.empty((stretch.active, stretch.stop - stretch.start))
     for owner, job in enumerate(rows.jobs):
         mine = rows.owner[: stretch.active] == owner
@@ -275,9 +290,9 @@ def vectorised(jobs: Sequence[Job]) -> list[ClientUpdate]:
 
 
 def _kind(job: Job) -> Hashable:
-    """Key of the jobs that share a stack; a rule of any other form has a stack of its own."""
+    """Key of the jobs that share a stack; an algorithm that is not affine has a stack of its own."""
     rule, rows = job.algorithm.rule, ClientStack.of([job])
-    if job.problem.kind is None or rule.affine_form() is None:
+    if job.problem.kind is None or not job.algorithm.is_affine():
         return id(job)
     # Of batches whose widths are alike, so that there is little padding.
     return (
@@ -296,16 +311,26 @@ def _train(jobs: Sequence[Job]) -> list[ClientUpdate]:
     divisor = max(job.memory_divisor for job in jobs)
     together, capacity = max(1, _together(rows, problem) // divisor), problem.capacity // divisor
     parts = [slice(start, start + together) for start in range(0, len(rows), together)]
-    y = torch.cat([_advance(rows.cut(part), clients, ids[part], capacity) for part in parts])
-    return [
+    trained = [_advance(rows.cut(part), clients, ids[part], capacity) for part in parts]
+    y = torch.cat([part for part, _ in trained])
+    updates = [
         job.algorithm.rule.finish(own, job.work.local) for job, own in zip(jobs, rows.back(y), strict=True)
+    ]
+    passes = [part.statistics for _, part in trained if part is not None]
+    if not passes:
+        return updates
+    return [
+        replace(update, memory={**update.memory, STATISTICS: own})
+        for update, own in zip(updates, rows.back(torch.cat(passes)), strict=True)
     ]
 
 
 def _together(rows: ClientStack, problem: TrainingProblem) -> int:
     """Return the number of rows to train at a time: limited by memory and, on a CPU, by its caches."""
     x, room = rows.jobs[0].work.local.x, problem.capacity // rows.widest
-    return min(len(rows), max(1, room if x.is_cuda else min(room, CACHE_BYTES // x.nbytes)))
+    return min(
+        len(rows), max(1, room if x.is_cuda else min(room, CACHE_BYTES // (x.shape[-1] * x.element_size())))
+    )
 
 
 def _clients(jobs: Sequence[Job], rows: ClientStack) -> tuple[Stackable, Ids]:
@@ -318,8 +343,10 @@ def _clients(jobs: Sequence[Job], rows: ClientStack) -> tuple[Stackable, Ids]:
     return problem.joined([(job.problem, job.work.clients) for job in jobs]), rows.number
 
 
-def _advance(rows: ClientStack, clients: Stackable, ids: Ids, capacity: int) -> Tensor:
-    """The local models [R, D] after each row's last step.
+def _advance(
+    rows: ClientStack, clients: Stackable, ids: Ids, capacity: int
+) -> tuple[Tensor, ForwardPasses | None]:
+    """The local models [R, D] after each row's last step, and the state of its forward passes.
 
     Step k works on the rows that have more than k.
     """
@@ -330,27 +357,29 @@ def _advance(rows: ClientStack, clients: Stackable, ids: Ids, capacity: int) -> 
         descent(rows, x),
     )
     finished: list[Tensor] = []
+    passes = rows.passes()
+    at_x = {} if passes is None else {"at_x": True}
     for stretch in rows.stretches(capacity):
         active = stretch.active
         if active < len(y):
             finished.append(y[active:])
             x, y = x[:active], y[:active]
             recursion.cut(active)
-        stacked = clients.stack(ids[:active], rows.samples(stretch))
+        stacked = clients.stack(ids[:active], rows.samples(stretch), *step_of(passes, stretch.start))
         noise, sizes = rows.noise(stretch, y), step_sizes(rows, stretch, y)
         for k, size in enumerate(sizes):
             grad = stacked.gradient(y, k)
             if compares:
-                grad = grad - stacked.gradient(x, k)
+                grad = grad - stacked.gradient(x, k, **at_x)
             elif noise is not None:
                 grad = grad + noise[:, k]
-            _descend(y, recursion.direction(grad, y), size)
-    return torch.cat([y, *reversed(finished)])
+            _descend(y, recursion.step(grad, y, stretch.start + k), size)
+    return torch.cat([y, *reversed(finished)]), passes
 
 
-def _descend(y: Tensor, direction: Tensor, size: Number) -> None:
-    """y <- y - size direction, in place."""
+def _descend(y: Tensor, step: Tensor, size: Number) -> None:
+    """y <- y - size step, in place."""
     if isinstance(size, Tensor):
-        y.addcmul_(direction, size, value=-1)
+        y.addcmul_(step, size, value=-1)
     else:
-        y.sub_(direction, alpha=size)
+        y.sub_(step, alpha=size)

@@ -2,6 +2,14 @@
 
 import gc
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcore.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 MEMORY_DIVISOR = 4
 """Factor by which stacks of clients shrink after each out-of-memory error."""
@@ -22,8 +30,6 @@ with it.
 
 def is_out_of_memory(error: BaseException) -> bool:
     """True if memory ran out: Python's and NumPy's, or the tensor library's, on any device."""
-    import torch
-
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError | OSError) and any(sign in str(error).lower() for sign in _SIGNS)
@@ -31,8 +37,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def release_memory() -> None:
     """Free unreferenced memory, on a GPU too."""
-    import torch
-
     gc.collect()
     # Does nothing where no GPU has been touched.
     torch.cuda.empty_cache()

@@ -1,5 +1,6 @@
 """Problems: the objects that engines train, made from a specification's `problem` block."""
 
+from collections.abc import Hashable
 from pathlib import Path
 
 import torch
@@ -8,10 +9,10 @@ from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.data.user_datasets import local_dataset_storage as local_shelf
-from fedcore.models.layers import build_module
+from fedcore.models.layers import build_module, constants_digest
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.least_squares import load_least_squares
-from fedcore.problems.loss import loss_of
+from fedcore.problems.network import supervised_problem
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
@@ -27,10 +28,12 @@ def load_problem(
     *,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    autocast: bool = False,
     data_dir: Path,
     shelf: DatasetStorage | None = None,
 ) -> TrainingProblem:
-    """Load the problem of a run, its data on `device` in `dtype`.
+    """Load the problem of a run, its data on `device` in `dtype`, its gradients in bfloat16 with
+    `autocast`.
 
     Users' own data come from `shelf`, the others from a folder of `data_dir`.
 
@@ -44,9 +47,16 @@ def load_problem(
     assert spec.model is not None
     shape = spec.dataset.shape()
     data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
-    module = build_module(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
-    model = spec.model.model_dump_json(), shape.features, shape.outputs
-    return SupervisedProblem(data, module, loss_of(spec.model), spec.model.l2, model)
+    vectors = data.dataset.vectors
+    module = build_module(spec.model, shape.features, shape.outputs, seed, vectors, data_dir).to(dtype)
+    model: Hashable = spec.model.model_dump_json(), shape.features, shape.outputs
+    if spec.model.is_examined:
+        policy = getattr(spec.model, "batch_norm", None)
+        model = model, constants_digest(module)
+        return supervised_problem(
+            data, module, spec.objective(), spec.model.l2, model, policy, autocast=autocast
+        )
+    return SupervisedProblem(data, module, spec.objective(), spec.model.l2, model, autocast=autocast)
 
 
 def trained_on(problem: TrainingProblem, participation: Participation) -> TrainingProblem:

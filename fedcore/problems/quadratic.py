@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.exact import Quadratic, QuadraticArrays, quadratic, start_of
 from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
+from fedcore.problems.passes import Step
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class _Clients:
     hessians: Tensor
     linear: Tensor
 
-    def stack(self, clients: Ids, batches: Tensor) -> _Products:
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> _Products:
         rows = torch.from_numpy(clients).to(self.linear.device)
         return _Products(self.hessians[rows], self.linear[rows])
 
@@ -51,7 +53,7 @@ class QuadraticProblem:
         self.data_source, self.engine, self.dense = "quadratic", VECTORISED, None
         self.data_sha256: str | None = None
         self.kind: Hashable = ("quadratic", self.dim, x0.dtype, x0.device)
-        self.clients, self._x0 = _Clients(hessians, linear), x0
+        self.clients, self._constants, self._x0 = _Clients(hessians, linear), constants, x0
         p = torch.from_numpy(given.share).to(linear)
         self._mean = torch.tensordot(p, hessians, 1), p @ linear, p @ constants
         self._optimum = _least_norm_solution(self._mean[0], self._mean[1])
@@ -59,13 +61,13 @@ class QuadraticProblem:
     def initial(self) -> Tensor:
         return self._x0.clone()
 
-    def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
         return self.clients.hessians[client] @ theta - self.clients.linear[client]
 
     def replica(self) -> Gradient:
         return self.gradient
 
-    def stack(self, clients: Ids, batches: Tensor) -> _Products:
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> _Products:
         return self.clients.stack(clients, batches)
 
     def joined(self, cohorts: Sequence[tuple["QuadraticProblem", Ids]]) -> Stackable:
@@ -93,6 +95,12 @@ class QuadraticProblem:
             "distance": float(gap.norm()),
         }
         return exact | ({"train_loss": objective} if "train_loss" in measures else {})
+
+    def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
+        rows = torch.from_numpy(clients).to(theta.device)
+        curved = 0.5 * (self.clients.hessians[rows] @ theta) @ theta
+        losses = curved - self.clients.linear[rows] @ theta + self._constants[rows]
+        return losses.double().numpy(force=True)
 
     def client_accuracies(self, theta: Tensor) -> None:
         return None

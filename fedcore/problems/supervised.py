@@ -16,14 +16,15 @@ from fedcore.data.federated import FederatedData, Samples
 from fedcore.data.plan import PADDING
 from fedcore.models.flat import Layout
 from fedcore.models.layers import reads_channels_last
+from fedcore.models.losses import Loss
 from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
 from fedcore.problems.batches import data_kind, stack_problems
 from fedcore.problems.dense import dense_network
 from fedcore.problems.gradients import Automatic, DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
-from fedcore.problems.loss import Loss
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
+from fedcore.problems.passes import Step
 
 LSTM_KEEPS = 6
 """Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every
@@ -63,11 +64,21 @@ class SupervisedProblem:
     """
 
     def __init__(
-        self, data: FederatedData, module: nn.Module, loss: Loss, l2: float, model: Hashable = None
+        self,
+        data: FederatedData,
+        module: nn.Module,
+        loss: Loss,
+        l2: float,
+        model: Hashable = None,
+        layout: Layout | None = None,
+        *,
+        autocast: bool = False,
     ) -> None:
         """Take the module to the data: on their device and, where they are numbers, in their type.
 
-        Modules of one `model` differ only in their parameters; None is like no other.
+        Modules of one `model` differ only in their parameters; None is like no other. The `layout`
+        says which of these theta consists of (default: all that are trained). With `autocast` the
+        gradients are computed in bfloat16, see `Automatic`; evaluations are not.
         """
         train = data.dataset.train
         self.data, self._module, self._loss, self._l2 = (
@@ -76,28 +87,32 @@ class SupervisedProblem:
             loss,
             l2,
         )
-        self._layout, self._recurrent = Layout(module), is_recurrent(module)
-        self._plain = Automatic(self._module, self._layout, loss)
+        self._layout, self._recurrent = layout or Layout(module), is_recurrent(module)
+        self._plain = Automatic(self._module, self._layout, loss, autocast=autocast)
         on_cpu = train.features.device.type == "cpu"
         self._last = on_cpu and reads_channels_last(module)
         self._fast = Automatic(self._module, self._layout, loss, last=self._last)
-        self._row = supported_layers(module, last=self._last) if on_cpu else None
+        self._trained = Automatic(self._module, self._layout, loss, last=self._last, autocast=autocast)
+        # Gradients that are written by hand start from a residual, and are computed in one type.
+        by_hand = loss.has_residual and not autocast
+        self._row = supported_layers(module, last=self._last) if on_cpu and by_hand else None
+        self._stacks_layers = by_hand and self._layout.depth > 0
         self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
         self.capacity = capacity(sample_bytes(module, next(train.batches(1)).features), train.features.device)
         # Measured by `python -m bench engines`: stacked, small matrix products are many times as
         # fast, convolutions slower.
-        self.engine = VECTORISED if self._layout.depth else PARALLEL
+        self.engine = VECTORISED if self._stacks_layers else PARALLEL
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1
-        self.dense = dense_network(data, self._layout, loss, l2)
+        self.dense = None if autocast else dense_network(data, self._layout, loss, l2)
         self.gradient_noise, self.data_source, self.data_sha256 = (
             0.0,
             data.dataset.source,
             data.dataset.checksum,
         )
-        alike = model, type(loss), l2, self._dtype, train.features.device, data_kind(data)
+        alike = model, loss, autocast, l2, self._dtype, train.features.device, data_kind(data)
         self.kind: Hashable = None if model is None else alike
 
     def initial(self) -> Tensor:
@@ -107,12 +122,12 @@ class SupervisedProblem:
         """A copy of one client's training samples."""
         return self.data.dataset.train.take(self.data.rows(client))
 
-    def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
         return self._gradient(self._plain, theta, client, samples)
 
     def replica(self) -> Gradient:
         chain = self._row and Chain(self._row, self._layout, self._loss, last=self._last)
-        return partial(self._gradient, chain or self._fast.replica())
+        return partial(self._gradient, chain or self._trained.replica())
 
     def _gradient(
         self, weighted: Automatic | Chain, theta: Tensor, client: int, samples: Tensor | None
@@ -129,26 +144,30 @@ class SupervisedProblem:
         )
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        return self.stack_of(self.data, clients, batches)
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        return self.stack_of(self.data, clients, batches, *step)
 
     def joined(self, cohorts: Sequence[tuple["SupervisedProblem", Ids]]) -> Stackable:
         return _Clients(self, stack_problems([(problem.data, clients) for problem, clients in cohorts]))
 
-    def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor) -> Stacked:
-        """Stack `batches` of the clients of another division."""
+    def gather(self, data: FederatedData, clients: Ids, batches: Tensor) -> Gathered:
+        """Gather `batches` of the clients of another division."""
         starts, ends = (
             torch.from_numpy(data.offsets[which]).to(data.order.device) for which in (clients, clients + 1)
         )
-        gathered = Gathered(data, starts, ends - starts, batches, self._dtype)
-        if self._layout.depth == 0:
+        return Gathered(data, starts, ends - starts, batches, self._dtype)
+
+    def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        """Stack `batches` of the clients of another division."""
+        gathered = self.gather(data, clients, batches)
+        if not self._stacks_layers:
             stacked = ModuleStack(gathered, self._plain.loss, self._l2, self.capacity)
             return Recurrent(stacked) if self._recurrent else stacked
         stack = LinearStack if self._layout.depth == 1 else DenseStack
         return stack(gathered, self._layout, self._loss, self._l2)
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
-        if not self._layout.depth:
+        if not self._stacks_layers:
             replicas = WorkerCopies(self.replica)
             return torch.stack(
                 parallel_map(
@@ -196,6 +215,12 @@ class SupervisedProblem:
             }
         return values
 
+    @torch.inference_mode()
+    def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
+        l2 = 0.5 * self._l2 * float(theta.square().sum())
+        held = (self.samples(int(client)).batches(self.capacity) for client in clients)
+        return np.array([self._means(theta, batches)[0] + l2 for batches in held], np.float64)
+
     @torch.no_grad()
     def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
         if self.data.dataset.train.labels.is_floating_point():
@@ -211,15 +236,23 @@ class SupervisedProblem:
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return {name: view.contiguous() for name, view in self._layout.named(theta).items()}
 
-    def _correct(self, theta: Tensor, batches: Iterable[Samples]) -> NDArray[np.bool_]:
+    def _correct(
+        self, theta: Tensor, batches: Iterable[Samples], scorer: Automatic | None = None
+    ) -> NDArray[np.bool_]:
         """Yield for each sample of `batches` whether it is classified correctly."""
         right = [
-            self._fast.scores(theta, samples.features).argmax(-1) == samples.labels for samples in batches
+            (scorer or self._fast).scores(theta, samples.features).argmax(-1) == samples.labels
+            for samples in batches
         ]
         return torch.cat(right).numpy(force=True) if right else np.zeros(0, bool)
 
     def _means(
-        self, theta: Tensor, batches: Iterable[Samples], *, accuracy: bool = False
+        self,
+        theta: Tensor,
+        batches: Iterable[Samples],
+        *,
+        accuracy: bool = False,
+        scorer: Automatic | None = None,
     ) -> tuple[float, float]:
         """Mean loss over all samples of `batches` (over the clients' samples it is f, since p_i =
         n_i / n) and, if requested, accuracy.
@@ -229,7 +262,7 @@ class SupervisedProblem:
             scores = (
                 self._dense_scores(theta, samples.features)
                 if self._layout.depth
-                else self._fast.scores(theta, samples.features)
+                else (scorer or self._fast).scores(theta, samples.features)
             )
             losses += self._loss.total(scores, samples.labels)
             if accuracy:
@@ -254,8 +287,8 @@ class _Clients:
     problem: SupervisedProblem
     data: FederatedData
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        return self.problem.stack_of(self.data, clients, batches)
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        return self.problem.stack_of(self.data, clients, batches, *step)
 
 
 def _full(replicas: WorkerCopies, theta: Tensor, client: int) -> Tensor:

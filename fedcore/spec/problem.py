@@ -1,15 +1,16 @@
 """`problem`: data set, partition and model, and their sizes without loading them."""
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from fedcore.block import Block, kind_of
+from fedcore.block import Block, is_none, kind_of
 from fedcore.data.base import DataShape
 from fedcore.data.datasets import AnyDataset
 from fedcore.data.exact import ExactProblem
 from fedcore.data.partitions import PARTITIONS, AnyPartition
 from fedcore.models import MODELS, AnyModel
+from fedcore.models.losses import AnyLoss, Loss
 
 
 class Problem(Block):
@@ -26,6 +27,8 @@ class Problem(Block):
     """
     model: AnyModel | None = None
     """The model; exact problems have none."""
+    loss: Annotated[AnyLoss | None, Field(exclude_if=is_none)] = None
+    """The loss (default: that of the model, cross-entropy or squared error)."""
 
     @model_validator(mode="after")
     def _blocks_fit(self) -> Self:
@@ -39,25 +42,35 @@ class Problem(Block):
         exact = isinstance(self.dataset, ExactProblem)
         if exact and self.model is not None:
             raise ValueError(f"{self.dataset.kind} has no separate model; omit `model`")
+        if exact and self.loss is not None:
+            raise ValueError(f"{self.dataset.kind} has a loss of its own; omit `loss`")
         if not exact and self.model is None:
             raise ValueError(f"{self.dataset.kind} requires a `model`")
         if not self.dataset.shape().classes:
-            _check_real_labels(self.dataset.kind, self.model, self.partition)
+            self._check_real_labels()
         return self
 
+    def _check_real_labels(self) -> None:
+        """Reject classifiers and partitions by class for real labels."""
+        kind = self.dataset.kind
+        if not isinstance(self.dataset, ExactProblem) and not self.objective().takes_real_labels:
+            raise ValueError(
+                f"the labels of {kind} are real numbers: use the model `linear`, or upload integers 0..C-1 to"
+                " classify; any model can be trained on them with `loss: {kind: squared_error}`"
+            )
+        if self.partition is not None and not self.partition.takes_real_labels:
+            fitting = " or ".join(f"`{kind_of(member)}`" for member in PARTITIONS if member.takes_real_labels)
+            raise ValueError(
+                f"{self.partition.kind} divides classes, but the labels of {kind} are real numbers: use"
+                f" {fitting}"
+            )
 
-def _check_real_labels(dataset: str, model: AnyModel | None, partition: AnyPartition | None) -> None:
-    """Reject classifiers and partitions by class for real labels."""
-    if model is not None and not model.squared_error:
-        raise ValueError(
-            f"the labels of {dataset} are real numbers: use the model `linear`, or upload integers 0..C-1 to"
-            " classify"
-        )
-    if partition is not None and not partition.takes_real_labels:
-        fitting = " or ".join(f"`{kind_of(member)}`" for member in PARTITIONS if member.takes_real_labels)
-        raise ValueError(
-            f"{partition.kind} divides classes, but the labels of {dataset} are real numbers: use {fitting}"
-        )
+    def objective(self) -> Loss:
+        """The loss, given or that of the model. An exact problem has none."""
+        if self.loss is not None:
+            return self.loss
+        assert self.model is not None
+        return self.model.own_loss()
 
 
 def misfit(model: AnyModel, shape: DataShape) -> str | None:

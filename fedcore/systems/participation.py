@@ -57,6 +57,10 @@ class Participation(Block):
     """Weighting, unless the specification or the algorithm says otherwise."""
     draws_by_share: ClassVar[bool] = False
     """True if clients are drawn with probability p_i, so that weights p_i would count it twice."""
+    chooses_by_loss: ClassVar[bool] = False
+    """True if the clients drawn are candidates: each receives the model and returns its loss, and
+    `choose` selects the cohort.
+    """
 
     if TYPE_CHECKING:
         kind: str
@@ -88,6 +92,14 @@ class Participation(Block):
     def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
         """The clients drawn in a round, counted from 1, with repetitions, given p [N]."""
         raise NotImplementedError
+
+    def choose(self, candidates: Ids, losses: Floats) -> Ids:
+        """The cohort: some of the distinct `candidates` [m], ascending, given their losses F_i(x) [m] over
+        all their samples.
+
+        Called if `chooses_by_loss`.
+        """
+        return candidates
 
     def expected_draws(self, share: Floats, clients: Ids) -> Floats:
         """[M] how often each of `clients` [M] is drawn in a round, in expectation."""

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 
 import typer
 
-from fedcore.errors import SettingsError
+from fedcore.errors import ExtensionError, SettingsError
 from fedcore.settings import settings
+from fedcore.spec.components import check_packages
 from fedq.cli import (
     connection,
     data,
     experiments,
+    extensions,
     keys,
     local_data,
     offline,
@@ -54,6 +56,7 @@ PANELS = {
         reproductions.reproduce,
         reproductions.reproduce_paper,
     ),
+    "Extensions": (extensions.new, extensions.check_extension),
     "Discovery": (service.presets, service.catalogue, service.queue, service.workers),
     "Service": (
         service.up,
@@ -69,7 +72,7 @@ PANELS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, by default that of the process, and end the process with its exit code."""
-    _check_settings()
+    _check_installation()
     try:
         application()(args=arguments, prog_name="fedq")
     except ClientError as error:
@@ -86,10 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(ExitCode.REFUSED)
 
 
-def _check_settings() -> None:
+def _check_installation() -> None:
     try:
         settings()
-    except SettingsError as error:
+        check_packages()
+    except (SettingsError, ExtensionError) as error:
         for flaw in str(error).splitlines():
             complain(flaw)
         sys.exit(ExitCode.REFUSED)
@@ -104,6 +108,7 @@ def application() -> typer.Typer:
             app.command(rich_help_panel=panel)(command)
     app.command("import", rich_help_panel="Results")(data.import_)
     app.add_typer(data.dataset_app(), name="dataset", rich_help_panel="Discovery")
+    app.add_typer(data.bundle_app(), name="bundle", rich_help_panel="Discovery")
     app.add_typer(local_data.app(), name="data", rich_help_panel="Discovery")
     app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
     app.add_typer(keys.app(), name="key", rich_help_panel="Service")

@@ -1,4 +1,6 @@
-"""`fedq export`, `import`, and `dataset add`, `list`, `show` and `delete`."""
+"""`fedq export`, `import`, `dataset add`, `list`, `show`, `delete`, and `bundle list`, `show`, `get`,
+`delete`.
+"""
 
 from itertools import islice
 from pathlib import Path
@@ -117,5 +119,48 @@ def dataset_app() -> typer.Typer:
     """The commands."""
     made = typer.Typer(help="Upload, list, show and delete data sets.", no_args_is_help=True)
     for name, command in (("add", add), ("list", listing), ("show", display), ("delete", delete)):
+        made.command(name)(command)
+    return made
+
+
+Digest = Annotated[str, typer.Argument(metavar="DIGEST", help="Digest of the bundle, sha256:...")]
+BundleFile = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="FILE", help="Tar file to write (default: ./DIGEST.tar, shortened)."),
+]
+
+
+def list_bundles(limit: Limit = 20, as_json: AsJson = False) -> None:
+    """List code bundles, newest first."""
+    with connect() as client:
+        show(list(islice(client.bundles(), limit)), views.bundles, as_json=as_json)
+
+
+def show_bundle(digest: Digest, as_json: AsJson = False) -> None:
+    """Show the files and components of a code bundle."""
+    with connect() as client:
+        show(client.bundle(digest), views.bundle, as_json=as_json)
+
+
+def get_bundle(digest: Digest, output: BundleFile = None, as_json: AsJson = False) -> None:
+    """Download a code bundle as a tar file and print its path."""
+    where = output or Path(f"{digest.removeprefix('sha256:')[:12]}.tar")
+    with connect() as client:
+        client.download_bundle(digest, where)
+    tell(where, as_json=as_json, bundle=digest, file=where)
+
+
+def delete_bundle(digest: Digest, as_json: AsJson = False) -> None:
+    """Delete a code bundle. Refused while an experiment uses it."""
+    with connect() as client:
+        client.delete_bundle(digest)
+    tell(None, as_json=as_json, deleted=digest)
+
+
+def bundle_app() -> typer.Typer:
+    """The commands."""
+    made = typer.Typer(help="List, show, download and delete code bundles.", no_args_is_help=True)
+    commands = ("list", list_bundles), ("show", show_bundle), ("get", get_bundle), ("delete", delete_bundle)
+    for name, command in commands:
         made.command(name)(command)
     return made

@@ -104,6 +104,14 @@ Output = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan without submitting.")]
+Code = Annotated[
+    Path | None,
+    typer.Option(
+        "--code",
+        metavar="FOLDER",
+        help="Folder with your own components, which is sent as a code bundle.",
+    ),
+]
 Key = Annotated[
     str | None,
     typer.Option(
@@ -113,7 +121,7 @@ Key = Annotated[
 ]
 
 
-def submit(
+def submit(  # noqa: PLR0913, PLR0917 - an option each
     spec: SpecificationFile = None,
     preset: PresetName = None,
     assignments: Assignments = None,
@@ -121,6 +129,7 @@ def submit(
     output: Output = None,
     dry_run: DryRun = False,
     idempotency_key: Key = None,
+    code: Code = None,
     as_json: AsJson = False,
 ) -> None:
     """Submit an experiment and print its id, or with --wait its results."""
@@ -128,9 +137,9 @@ def submit(
     encoding = None if output is None else encoding_of(output)
     with connect() as client, _placing(None if changes else spec):
         if dry_run:
-            show(client.dry_run(specification, changes), views.plan, as_json=as_json)
+            show(client.dry_run(specification, changes, code=code), views.plan, as_json=as_json)
             return
-        experiment = client.submit(specification, changes, idempotency_key=idempotency_key)
+        experiment = client.submit(specification, changes, idempotency_key=idempotency_key, code=code)
         if not (wait or output):
             print_json(experiment) if as_json else typer.echo(experiment.id)
             return

@@ -13,6 +13,7 @@ from fedq.results.presentation import comparison_cells as compared
 from fedq.schemas import (
     ArmResults,
     AuditEntry,
+    Bundle,
     CatalogBlock,
     Dataset,
     Delivery,
@@ -174,6 +175,25 @@ def dataset(item: Dataset) -> RenderableType:
     return Text("\n".join(lines))
 
 
+def bundles(items: Sequence[Bundle]) -> Table:
+    """Table of code bundles."""
+    rows = (
+        (item.digest, _kinds(item), len(item.files), f"{item.size_bytes:,}", f"{item.created_at:{TIME}}")
+        for item in items
+    )
+    return table(("code bundle", "components", "files", "bytes", "sent (UTC)"), rows)
+
+
+def bundle(item: Bundle) -> RenderableType:
+    """Description of a code bundle."""
+    rows = ((file.name, f"{file.size:,}", file.sha256) for file in item.files)
+    return Group(Text(f"{item.digest}: {_kinds(item)}"), table(("file", "bytes", "SHA-256"), rows))
+
+
+def _kinds(item: Bundle) -> str:
+    return "; ".join(f"{family}: {', '.join(kinds)}" for family, kinds in item.components.items())
+
+
 def queues(items: Sequence[QueueDepth]) -> Table:
     """Table of queues."""
     rows = (
@@ -199,12 +219,13 @@ def workers(items: Sequence[Worker]) -> Table:
             item.device,
             _gigabytes(item.memory_bytes),
             ", ".join(item.queues),
+            ", ".join(item.packages),
             item.run_id,
             f"{item.seen_at:{TIME}}",
         )
         for item in items
     )
-    return table(("worker", "device", "memory", "queues", "run", "seen (UTC)"), rows)
+    return table(("worker", "device", "memory", "queues", "packages", "run", "seen (UTC)"), rows)
 
 
 def _gigabytes(size: int | None) -> str | None:

@@ -24,13 +24,14 @@ the name of a preset.
 """
 
 
-def body_of(specification: Specification, overrides: Mapping[str, Any]) -> bytes:
-    """Request body: the document merged with `overrides`, or the name of a preset with them. Raises
-    UnreadableSpecificationError.
+def body_of(specification: Specification, overrides: Mapping[str, Any], code: str | None = None) -> bytes:
+    """Request body: the document merged with `overrides`, or the name of a preset with them, and the
+    digest of a code bundle. Raises UnreadableSpecificationError.
     """
+    changes = dict(overrides) if code is None else {**overrides, "code": code}
     if isinstance(specification, str) and Path(specification).suffix.lower() not in SUFFIXES:
-        return _encode({"preset": specification, "overrides": overrides})
-    return _encode(override(_document(specification), dict(overrides)))
+        return _encode({"preset": specification, "overrides": changes})
+    return _encode(override(_document(specification, has_code=code is not None), changes))
 
 
 def parse(text: str, origin: str) -> dict[str, Any]:
@@ -47,13 +48,13 @@ def parse(text: str, origin: str) -> dict[str, Any]:
     return document
 
 
-def _document(specification: Specification) -> dict[str, Any]:
+def _document(specification: Specification, *, has_code: bool) -> dict[str, Any]:
     match specification:
         case BaseModel():
-            for component in local_components(specification):
+            for component in () if has_code else local_components(specification):
                 raise UnreadableSpecificationError(
                     f"{type(component).__name__} is a class of this process, which the service does not have:"
-                    " run it with fedq.run, or install its package on the workers"
+                    " give the folder with its code (`code=`), or run it here with fedq.run"
                 )
             return specification.model_dump(mode="json")
         case str() | Path():

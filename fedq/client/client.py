@@ -193,6 +193,11 @@ class Client:
     upload = _now(AllCalls.upload)
     dataset = _now(AllCalls.dataset)
     datasets = _each(AllCalls.datasets)
+    send_bundle = _now(AllCalls.send_bundle)
+    bundle = _now(AllCalls.bundle)
+    download_bundle = _now(AllCalls.download_bundle)
+    bundles = _each(AllCalls.bundles)
+    delete_bundle = _now(AllCalls.delete_bundle)
     delete_dataset = _now(AllCalls.delete_dataset)
 
     presets = _now(AllCalls.presets)

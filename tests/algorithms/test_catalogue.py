@@ -2,6 +2,7 @@
 
 import ast
 import pkgutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,8 @@ import fedcore.algorithms
 from fedcore import ExperimentSpec, Simulation, run
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import kind_of
-from fedcore.engine.engines import ENGINES
+from fedcore.testing import runs
 from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
-from tests.support.resuming import assert_resumable_at_every_round
 
 
 def compressed(up: str, down: str, **options: Any) -> Document:
@@ -98,26 +98,10 @@ def test_no_other_module_depends_on_a_single_algorithm() -> None:
 
 
 @pytest.mark.parametrize("member", fedcore.algorithms.ALGORITHMS, ids=kind_of)
-def test_an_algorithm_says_where_it_comes_from_and_where_it_converges(member: type[AlgorithmSpec]) -> None:
-    assert member.source
-    assert member.fixed_point
-    assert member.model_validate({"kind": kind_of(member), **member.example}).kind == kind_of(member)
-
-
-@pytest.mark.parametrize("member", fedcore.algorithms.ALGORITHMS, ids=kind_of)
 def test_an_algorithm_says_whether_it_has_min_norm_weights(member: type[AlgorithmSpec]) -> None:
     simulation = Simulation(specification(QUADRATIC, algorithm={"kind": kind_of(member)}, rounds=1), seed=0)
     simulation.advance()
     assert ("weights" in simulation._server.aggregator_state) is member.min_norm
-
-
-@pytest.mark.parametrize("kind", ALGORITHMS)
-def test_an_aggregators_book_is_of_the_size_it_says(kind: str) -> None:
-    simulation = Simulation(specification(QUADRATIC, algorithm={"kind": kind}, rounds=2), seed=0)
-    simulation.advance()
-    own, per_client = simulation._setting.algorithm.aggregator.vectors_kept()
-    shapes = [tuple(vector.shape) for vector in simulation._server.aggregator_state.values()]
-    assert (shapes.count((3,)), shapes.count((4, 3))) == (own, per_client)
 
 
 def reports(spec: ExperimentSpec) -> list[tuple[Any, ...]]:
@@ -159,19 +143,12 @@ def variant(case: str, **changes: Any) -> ExperimentSpec:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_engines_agree(case: str) -> None:
-    models = {}
-    for engine in ENGINES:
-        simulation = Simulation(variant(case, execution={"engine": engine}), seed=3)
-        while not simulation.finished:
-            simulation.advance()
-        models[engine] = torch.cat([parameter.flatten() for parameter in simulation.model().values()])
-    for engine in ENGINES:
-        torch.testing.assert_close(models[engine], models["reference"], rtol=0, atol=1e-9)
+    runs.engines_agree(partial(variant, case))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_resumed_at_any_round_ends_bit_identical(case: str) -> None:
-    assert_resumable_at_every_round(variant(case))
+    runs.resumes_at_every_round(partial(variant, case))
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
@@ -207,17 +184,6 @@ def test_single_precision_stays_single(kind: str, engine: str) -> None:
     ]
     vectors += [kept for kept in server.aggregator_state.values() if kept.shape[-1:] == server.x.shape]
     assert {vector.dtype for vector in vectors} == {torch.float32}
-
-
-@pytest.mark.parametrize("kind", ALGORITHMS)
-def test_arms_that_share_a_seed_do_the_same_work(kind: str) -> None:
-    def work(document: str) -> list[tuple[int, int]]:
-        return [
-            (report.round, report.local_steps)
-            for report in run(specification(SYNTHETIC, algorithm={"kind": document}))
-        ]
-
-    assert work(kind) == work("fedavg")
 
 
 def test_a_second_run_repeats_the_first() -> None:

@@ -1,6 +1,7 @@
 """Properties of every compressor."""
 
 import pkgutil
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from fedcore.block import kind_of
 from fedcore.compression import COMPRESSORS as MEMBERS
 from fedcore.core import Compressor
 from fedcore.engine.compressed_links import message_rngs, send
+from fedcore.testing.messages import MESSAGE
+from fedcore.testing.subject import Subject
 from tests.documents import COMPRESSORS
 
 DIM, CLIENTS = 20, np.array([3, 7, 11, 19, 40])
 BOTH = [(kind, feedback) for kind in COMPRESSORS for feedback in (False, True)]
 every_compressor = pytest.mark.parametrize(("kind", "feedback"), BOTH)
-every_precision = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
 def build(kind: str, *, feedback: bool, dim: int = DIM) -> Compressor:
@@ -48,41 +50,15 @@ def test_every_module_of_the_package_is_in_the_catalogue_and_tested() -> None:
     assert all(member.source for member in own)
 
 
-@every_precision
 @every_compressor
-def test_a_client_of_a_cohort_sends_what_it_would_send_alone(
-    kind: str, feedback: bool, dtype: torch.dtype
-) -> None:
-    compressor, cohort = build(kind, feedback=feedback), normal(len(CLIENTS), DIM, dtype=dtype)
-    alone = [received(compressor, row, CLIENTS[i : i + 1]) for i, row in enumerate(cohort)]
-    torch.testing.assert_close(received(compressor, cohort), torch.stack(alone))
-    assert received(compressor, cohort).dtype == dtype
-
-
-@every_compressor
-def test_the_order_of_the_cohort_changes_nothing(kind: str, feedback: bool) -> None:
-    compressor, cohort, order = (
-        build(kind, feedback=feedback),
-        normal(len(CLIENTS), DIM),
-        np.array([4, 0, 3, 1, 2]),
-    )
-    assert torch.equal(
-        received(compressor, cohort[order], CLIENTS[order]), received(compressor, cohort)[order]
-    )
-
-
-@every_compressor
-def test_how_many_are_compressed_at_a_time_changes_nothing(
-    kind: str, feedback: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_many_are_compressed_at_a_time_changes_nothing(kind: str, feedback: bool) -> None:
     compressor, cohort, residual = (
         build(kind, feedback=feedback),
         normal(len(CLIENTS), DIM),
         normal(2, len(CLIENTS), DIM)[1],
     )
     whole = send(compressor, cohort, residual, message_rngs(0, "test", 1, CLIENTS))
-    monkeypatch.setattr("fedcore.engine.compressed_links.CHUNK_ELEMENTS", 2 * DIM)
-    parts = send(compressor, cohort, residual, message_rngs(0, "test", 1, CLIENTS))
+    parts = send(compressor, cohort, residual, message_rngs(0, "test", 1, CLIENTS), chunk_elements=2 * DIM)
     assert torch.equal(parts.received, whole.received)
     assert (parts.residual is not None) is (whole.residual is not None) is feedback
     if parts.residual is not None and whole.residual is not None:
@@ -102,28 +78,6 @@ def test_what_is_left_to_chance_is_drawn_anew_by_client_round_and_seed_and_the_s
     assert torch.equal(received(compressor, cohort, seed=1), first) is not chance
 
 
-@every_precision
-@every_compressor
-def test_nothing_is_sent_as_nothing(kind: str, feedback: bool, dtype: torch.dtype) -> None:
-    message = torch.zeros(len(CLIENTS), DIM, dtype=dtype)
-    assert torch.equal(received(build(kind, feedback=feedback), message), message)
-
-
-@every_precision
-@pytest.mark.parametrize("kind", COMPRESSORS)
-def test_a_single_number_arrives_as_it_is(kind: str, dtype: torch.dtype) -> None:
-    message = torch.tensor([[0.3], [-2.0], [0.0], [1e-30], [7e18]], dtype=dtype)
-    torch.testing.assert_close(
-        received(build(kind, feedback=False, dim=1), message), message, rtol=1e-15, atol=0
-    )
-
-
-@every_compressor
-def test_a_message_that_is_no_number_does_not_arrive_as_one(kind: str, feedback: bool) -> None:
-    message = torch.full((len(CLIENTS), DIM), float("nan"))
-    assert received(build(kind, feedback=feedback), message).isnan().any(-1).all()
-
-
 @every_compressor
 def test_what_was_received_and_what_is_kept_back_add_up_to_what_was_meant(kind: str, feedback: bool) -> None:
     """Error feedback telescopes: sum_t h_t + rho_T = sum_t m_t."""
@@ -137,12 +91,10 @@ def test_what_was_received_and_what_is_kept_back_add_up_to_what_was_meant(kind: 
         torch.testing.assert_close(arrived + residual, meant, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("word", [4, 8])
-@pytest.mark.parametrize("dim", [1, 2, 3, 7, 8, 9, 1_000])
-@pytest.mark.parametrize("kind", COMPRESSORS)
-def test_a_message_takes_whole_bytes_and_never_more_than_the_dense_one(
-    kind: str, dim: int, word: int
+@pytest.mark.parametrize("check", MESSAGE, ids=lambda check: check.__name__)
+@every_compressor
+def test_a_compressor_passes_the_checks_with_and_without_feedback(
+    kind: str, feedback: bool, check: Callable[[Subject], None]
 ) -> None:
-    taken = build(kind, feedback=False, dim=dim).message_bytes(dim, word)
-    assert isinstance(taken, int)
-    assert 0 < taken <= dim * word
+    member = next(member for member in MEMBERS if kind_of(member) == kind)
+    check(Subject(member, "compressors", COMPRESSORS[kind] | {"error_feedback": feedback}))

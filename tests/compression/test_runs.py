@@ -1,12 +1,14 @@
 """Whole runs with every compressor, on both links."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from fedcore import ExperimentSpec, Simulation, run
+from fedcore.testing import runs
 from tests.documents import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, specification
-from tests.support.resuming import assert_resumable_at_every_round
 
 every_compressor = pytest.mark.parametrize(
     ("kind", "feedback"), [(kind, feedback) for kind in COMPRESSORS for feedback in (False, True)]
@@ -27,20 +29,16 @@ def finished(spec: ExperimentSpec, seed: int = 0) -> Simulation:
 
 @every_compressor
 def test_the_engines_agree(kind: str, feedback: bool) -> None:
-    models = [
-        finished(
-            specification(SYNTHETIC, execution={"engine": engine}, **both_ways(kind, feedback=feedback))
-        ).model()
-        for engine in ("reference", "vectorised")
-    ]
-    torch.testing.assert_close(models[1], models[0], rtol=0, atol=1e-9)
+    runs.engines_agree(partial(specification, SYNTHETIC, **both_ways(kind, feedback=feedback)), seed=0)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @every_compressor
 def test_a_run_resumed_at_any_round_ends_bit_identical(kind: str, feedback: bool, precision: str) -> None:
-    spec = specification(SYNTHETIC, execution={"precision": precision}, **both_ways(kind, feedback=feedback))
-    assert_resumable_at_every_round(spec)
+    changes = both_ways(kind, feedback=feedback)
+    runs.resumes_at_every_round(
+        partial(specification, SYNTHETIC, execution={"precision": precision}, **changes)
+    )
 
 
 @pytest.mark.parametrize("kind", COMPRESSORS)

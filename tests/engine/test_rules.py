@@ -10,10 +10,11 @@ from torch import Tensor
 from fedcore import Simulation
 from fedcore.algorithms import ALGORITHMS
 from fedcore.algorithms.fedavg import FedAvg
-from fedcore.core import AffineForm, ClientContext, ClientRule, ClientUpdate
+from fedcore.core import ClientContext, ClientRule, ClientUpdate
 from fedcore.engine.engines import resolve_engine
 from fedcore.errors import SpecificationError
 from fedcore.spec import ExperimentSpec
+from fedcore.testing.algorithms import check_affine_form, observed_form, parts_with
 from tests.documents import QUADRATIC, SYNTHETIC, Document, merged, specification
 
 
@@ -100,37 +101,6 @@ def test_a_rule_without_affine_form_is_left_to_engines_that_call_it(rule: Client
     assert refused.value.pointer == "/execution/engine"
 
 
-def _observed_form(rule: ClientRule) -> AffineForm | None:
-    """The form g + mu (y - x) + offset of a rule's direction on random tensors, if it has it."""
-    generator = torch.Generator().manual_seed(0)
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    x, clients, dim = random(5), 3, 5
-    context = ClientContext(
-        x=x,
-        shared={name: random(dim) for name in rule.shared()},
-        memory={name: random(clients, dim) for name in rule.memory()},
-        full_gradient=random(clients, dim),
-        mean_gradient=random(dim),
-        steps=random(clients, 1).exp(),
-        normaliser=random(clients, 1).exp(),
-        lr=0.1,
-    )
-    offset = rule.direction(torch.zeros(clients, dim, dtype=torch.float64), x.expand(clients, dim), context)
-    mu = None
-    for _ in range(3):
-        grad, y = random(clients, dim), random(clients, dim)
-        pull = rule.direction(grad, y, context) - grad - offset
-        if mu is None:
-            mu = float((pull * (y - x)).sum() / (y - x).square().sum())
-        if not torch.allclose(pull, mu * (y - x), rtol=0, atol=1e-12):
-            return None
-    assert mu is not None
-    return AffineForm(pytest.approx(mu, abs=1e-12), has_offset=bool(offset.abs().max() > 1e-12))  # type: ignore[arg-type]
-
-
 def _with_random_parameters(rule: ClientRule) -> ClientRule:
     generator = torch.Generator().manual_seed(1)
     return replace(
@@ -143,13 +113,14 @@ def _with_random_parameters(rule: ClientRule) -> ClientRule:
     )
 
 
-@pytest.mark.parametrize("member", ALGORITHMS, ids=lambda member: member.__name__)
+@pytest.mark.parametrize("member", ALGORITHMS.builtin, ids=lambda member: member.__name__)
 def test_a_rule_of_the_catalogue_declares_the_form_of_its_direction(member: type[FedAvg]) -> None:
     rule = _with_random_parameters(member().rule())
-    assert rule.affine_form() == _observed_form(rule)
+    check_affine_form(rule, parts_with(member(), rule))
+    assert rule.affine_form() is not None or observed_form(rule, parts_with(member(), rule)) is None
 
 
 @pytest.mark.parametrize("rule", UNDECLARED, ids=lambda rule: type(rule).__name__)
 def test_a_rule_of_another_form_is_told_apart(rule: ClientRule) -> None:
     assert rule.affine_form() is None
-    assert _observed_form(rule) is None
+    assert observed_form(rule, parts_with(FedAvg(), rule)) is None

@@ -11,12 +11,11 @@ from torch import nn
 
 from fedcore.data.base import DataShape
 from fedcore.data.datasets import AnyDataset
-from fedcore.errors import SpecificationError
 from fedcore.models import AnyModel
 from fedcore.models.convolutional import Cnn, Vgg11
 from fedcore.models.dense import Logistic, Mlp
 from fedcore.models.flat import Layout
-from fedcore.models.layers import build_module, refuse_buffers
+from fedcore.models.layers import build_module
 from fedcore.spec.problem import Problem, dimension, misfit
 
 DATASETS = (
@@ -146,8 +145,3 @@ def test_initial_weights_are_within_pytorchs_bound() -> None:
 def test_group_norm_follows_each_convolution() -> None:
     module = build_module(Cnn(kind="cnn", channels=(8, 12), hidden=9, norm="group"), (3, 32, 32), 10, seed=0)
     assert [layer.num_groups for layer in module.children() if isinstance(layer, nn.GroupNorm)] == [8, 1]
-
-
-def test_running_statistics_are_refused() -> None:
-    with pytest.raises(SpecificationError, match=r"1\.running_mean.*use group norm"):
-        refuse_buffers(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))

@@ -11,8 +11,8 @@ from fedcore.data.exact import ExactProblem
 from fedcore.errors import PresetNotFoundError
 from fedcore.presets import PresetSpec
 from fedcore.presets.sheet import variants
+from fedcore.solvers.schedules import InverseTimeLr
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.local import InverseTimeLr
 from fedcore.theory import fedlin
 from fedcore.theory.quadratics import Quadratics
 

@@ -6,10 +6,10 @@ from fedcore.platform.access import LOCAL, Scope
 from fedcore.platform.store import keys, open_database
 
 
-def key_for(database_url: str, owner: str = LOCAL, scope: Scope = Scope.ADMIN) -> str:
-    """A new key in this database."""
+def key_for(database_url: str, owner: str = LOCAL, scope: Scope = Scope.ADMIN, *, code: bool = False) -> str:
+    """A new key in this database, which may send code if `code`."""
     with closing(open_database(database_url)) as database, database.transaction() as session:
-        return keys.create(session, owner=owner, scope=scope)[1].text
+        return keys.create(session, owner=owner, scope=scope, code=code)[1].text
 
 
 def bearer(key: str) -> dict[str, str]:

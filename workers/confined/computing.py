@@ -17,43 +17,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from safetensors.torch import save
 
 from fedcore import ExperimentSpec, bundles
-from fedcore.algorithms import ALGORITHMS
-from fedcore.algorithms.server import SERVERS
 from fedcore.block import Block
-from fedcore.compression import COMPRESSORS
-from fedcore.data.partitions import PARTITIONS
 from fedcore.data.user_datasets import LocalDatasetStorage
 from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
-from fedcore.families import Family
-from fedcore.models import MODELS
 from fedcore.platform.out_of_memory import is_out_of_memory
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
-from fedcore.systems.availability import AVAILABILITIES
-from fedcore.systems.clock import RATES
-from fedcore.systems.participation import PARTICIPATIONS
-from fedcore.systems.work import BATCH_DISTRIBUTIONS, STEP_DISTRIBUTIONS
+from fedcore.spec.components import FAMILIES
 from fedcore.user_traceback import user_traceback
+from fedq.planning.estimates import plan
+from fedq.validation_errors import errors_of
 from workers.confined.limits import BUNDLE, UPLOADS
 from workers.confined.protocol import Channel, Message
 
-FAMILIES: tuple[Family[Any], ...] = (
-    ALGORITHMS,
-    SERVERS,
-    PARTITIONS,
-    PARTICIPATIONS,
-    AVAILABILITIES,
-    STEP_DISTRIBUTIONS,
-    BATCH_DISTRIBUTIONS,
-    RATES,
-    COMPRESSORS,
-    MODELS,
-)
-CALLS: Mapping[str, str] = {"components": "workers.confined.computing:components"}
+CALLS: Mapping[str, str] = {
+    "components": "workers.confined.computing:components",
+    "prepare": "workers.confined.computing:prepare",
+}
 """Functions that may be called with the bundle's components and a JSON value, by name; their import
 paths.
 """
@@ -63,6 +48,16 @@ Components = Mapping[str, Mapping[str, type[Block]]]
 def components(found: Components, _: Any) -> dict[str, list[str]]:
     """The kinds of a bundle, by family."""
     return {family: sorted(kinds) for family, kinds in found.items()}
+
+
+def prepare(_: Components, document: Any) -> dict[str, Any]:
+    """Validate a specification that uses the bundle: its plan, or the errors in it."""
+    try:
+        spec = ExperimentSpec.model_validate(document)
+    except ValidationError as error:
+        flaws = errors_of(error.errors(), ExperimentSpec, document)
+        return {"plan": None, "flaws": [flaw.model_dump(mode="json") for flaw in flaws]}
+    return {"plan": plan(spec).model_dump(mode="json"), "flaws": []}
 
 
 class Computing:
@@ -102,12 +97,11 @@ class Computing:
 
     def _load(self) -> Components:
         if self._found is None:
-            self._found = bundles.load(
-                self._folder / BUNDLE, {family.name: family.base for family in FAMILIES}
-            )
-            for family in FAMILIES:
-                for member in self._found.get(family.name, {}).values():
-                    family.note_class(member)
+            bases = {name: family.base for name, family in FAMILIES.items()}
+            self._found = bundles.load(self._folder / BUNDLE, bases)
+            for name, members in self._found.items():
+                for member in members.values():
+                    FAMILIES[name].note_class(member)
         return self._found
 
     def _start(self, request: Message) -> Message:

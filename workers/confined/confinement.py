@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import fedcore
+import fedq
 import workers
 from fedcore.errors import FedcoreError
 from fedcore.settings import Settings
@@ -97,6 +98,8 @@ def _bubblewrap_command(folder: Path, data: Path, home: Path) -> Iterator[str]:
     assert path is not None
     yield from (path, *_NAMESPACES, "--ro-bind", "/usr", "/usr")
     yield from _system_folders()
+    # First, so that it hides none of the folders that follow.
+    yield from ("--size", str(SCRATCH_BYTES), "--tmpfs", str(_SCRATCH))
     shown = [Path(sys.base_prefix), Path(sys.prefix), *_packages(), data, *map(Path, _DEBIAN)]
     for needed in shown:
         yield from ("--ro-bind-try", str(needed), str(needed))
@@ -105,12 +108,11 @@ def _bubblewrap_command(folder: Path, data: Path, home: Path) -> Iterator[str]:
         yield from ("--tmpfs", str(home), "--remount-ro", str(home))
     for name in (BUNDLE, UPLOADS):
         yield from ("--ro-bind", str(folder / name), str(_GIVEN / name))
-    yield from ("--proc", "/proc", "--dev", "/dev")
+    # Where workers are root, the kernel's settings would be writable.
+    yield from ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
     for gpu in sorted(Path("/dev").glob("nvidia*")):
         yield from ("--dev-bind-try", str(gpu), str(gpu))
-    yield from ("--remount-ro", "/dev")
-    for writable in ("/dev/shm", str(_SCRATCH)):  # noqa: S108 - of the sandbox
-        yield from ("--size", str(SCRATCH_BYTES), "--tmpfs", writable)
+    yield from ("--remount-ro", "/dev", "--size", str(SCRATCH_BYTES), "--tmpfs", "/dev/shm")  # noqa: S108
     yield from ("--remount-ro", "/", "--chdir", str(_SCRATCH))
 
 
@@ -125,4 +127,4 @@ def _system_folders() -> Iterator[str]:
 
 def _packages() -> list[Path]:
     """Folders of the packages that the computing side imports."""
-    return [Path(package.__path__[0]) for package in (fedcore, workers)]
+    return [Path(package.__path__[0]) for package in (fedcore, fedq, workers)]

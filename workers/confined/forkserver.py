@@ -7,15 +7,11 @@ descriptor is that of a connection, over which each session comes as a connectio
 
 import os
 import socket
-import struct
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-from workers.confined.limits import discard_output, limit_resources, tie_to_parent
-
-ENDED = struct.Struct("!i")
-"""Sent after each session: the exit code of its process, or minus the number of a signal."""
+from workers.confined.limits import ENDED, discard_output, limit_resources, tie_to_parent
 
 
 def main(descriptor: str, folder: str, memory: str) -> None:

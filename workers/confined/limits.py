@@ -6,11 +6,13 @@ import ctypes
 import os
 import resource
 import signal
-from contextlib import suppress
+import struct
 from pathlib import Path
 
 BUNDLE, UPLOADS = "bundle", "uploads"
 """Folders that a session is given: the bundle's files, and uploaded data sets by digest."""
+ENDED = struct.Struct("!i")
+"""Sent after each session: the exit code of its process, or minus the number of a signal."""
 MAX_PROCESSES = 64
 """Of one bundle, at the same time."""
 MAX_OPEN_FILES = 512
@@ -19,20 +21,14 @@ SCRATCH_BYTES = 1 << 30
 MAX_CPU_S = 24 * 3_600
 """Processor time of a process."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_MOST_KILLABLE = 1_000
 _STATUS = Path("/proc/self/status")
-_KILLABILITY = Path("/proc/self/oom_score_adj")
 
 
 def tie_to_parent() -> None:
-    """End with the parent, inherit the orphans of children so that they can be found, and be the
-    first to be killed where the machine runs out of memory.
-    """
+    """End with the parent, and inherit the orphans of children so that they can be found."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    with suppress(OSError):
-        _KILLABILITY.write_text(str(_MOST_KILLABLE))
 
 
 def limit_resources(memory_bytes: int | None) -> None:

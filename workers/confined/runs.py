@@ -3,35 +3,36 @@ data sets that their specification names.
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from fedcore import bundles
 from fedcore.data.uploaded import Uploaded
-from fedcore.data.user_datasets import DatasetStorage
-from fedcore.errors import StorageError
+from fedcore.errors import DataUnavailableError, ResourceNotFoundError, StorageError
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
+from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.reproductions import ENGINE_CHOICE
+from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from fedcore.settings import Settings
+from fedcore.spec.code import Code
 from workers.confined.sandbox import Sandbox
 from workers.confined.simulation import ConfinedRun, ConfinedSimulation
 
 
-def bundle_of(claim: Claim) -> str | None:
-    """Digest of the bundle that a run needs, if any."""
+def bundle_of(claim: Claim) -> Code | None:
+    """The bundle that a run needs, if any."""
     found = claim.spec.get("code")
-    return None if found is None else str(found)
+    return None if found is None else Code.model_validate(found)
 
 
 class ConfinedRuns:
     """The sandbox of the latest experiment that needed one."""
 
-    def __init__(
-        self, settings: Settings, device: str, shelf: DatasetStorage, read: Callable[[str], bytes]
-    ) -> None:
-        """`read` returns the archive with a digest; uploaded data sets come from `shelf`."""
-        self._settings, self._device, self._shelf, self._read = settings, device, shelf, read
+    def __init__(self, settings: Settings, device: str, storage: Storage) -> None:
+        """Bundles and uploaded data sets come from `storage`."""
+        self._settings, self._device, self._storage = settings, device, storage
+        self._shelf = SharedDatasetStorage(storage)
         self._sandbox: Sandbox | None = None
         self._experiment = ""
         self._made_with: dict[str, Any] = {}
@@ -75,19 +76,30 @@ class ConfinedRuns:
         self.keep_for(claim.experiment_id)
         if self._sandbox is None or not self._sandbox.alive:
             self.close()
-            digest = bundle_of(claim)
-            assert digest is not None
-            archive = self._read(digest)
-            if bundles.digest(archive) != digest:
-                raise StorageError(f"the stored bundle {digest} is damaged: its bytes have another digest")
+            code = bundle_of(claim)
+            assert code is not None
+            archive = self._archive(code)
             self._sandbox = Sandbox(archive, self._settings, self._device)
             self._experiment = claim.experiment_id
             self._made_with = {
-                "digest": digest,
+                "digest": code.digest,
                 "files": [file.name for file in bundles.list_files(archive)],
                 "confinement": self._sandbox.confinement,
             }
         return self._sandbox
+
+    def _archive(self, code: Code) -> bytes:
+        if code.id is None:
+            raise DataUnavailableError("the bundle was never uploaded: its specification has no id")
+        try:
+            archive = read(self._storage, bundles.storage_key(code.id, code.digest))
+        except ResourceNotFoundError as error:
+            raise DataUnavailableError(
+                f"the bundle {code.id} is not in the storage; it may have been deleted"
+            ) from error
+        if bundles.digest(archive) != code.digest:
+            raise StorageError(f"the stored bundle {code.id} is damaged: its bytes have another digest")
+        return archive
 
     def _provide(self, sandbox: Sandbox, claim: Claim) -> None:
         """Copy the uploaded data sets that the specification names to where the sandbox reads them."""

@@ -5,6 +5,7 @@ A sandbox holds one bundle of one owner. Its fork server has loaded the librarie
 computing process for each session.
 """
 
+import select
 import shutil
 import socket
 import subprocess
@@ -25,8 +26,7 @@ from fedcore.errors import UserCodeError
 from fedcore.platform.out_of_memory import oom_kill_count
 from fedcore.settings import Settings
 from workers.confined.confinement import ConfinementError, chosen_confinement, server_command
-from workers.confined.forkserver import ENDED
-from workers.confined.limits import BUNDLE, MAX_PROCESSES, UPLOADS
+from workers.confined.limits import BUNDLE, ENDED, MAX_PROCESSES, UPLOADS
 from workers.confined.protocol import Channel, Message
 
 START_S = 120.0
@@ -48,6 +48,7 @@ class Sandbox:
         self._folder = Path(tempfile.mkdtemp(prefix="fedq-bundle-"))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._process: subprocess.Popen[bytes] | None = None
+        self._session: Session | None = None
         self._control, theirs = socket.socketpair()
         try:
             for name in (BUNDLE, UPLOADS, "scratch"):
@@ -61,8 +62,13 @@ class Sandbox:
             self.close()
             raise
         self._own = set(_descendants(self._process.pid))
-        self.libraries_bytes = max(map(_memory_bytes, [psutil.Process(self._process.pid), *self._own]))
+        own = [psutil.Process(self._process.pid), *self._own]
+        self.libraries_bytes = max(map(_memory_bytes, own))
         """Memory of the fork server, which sessions share."""
+        for process in own:
+            # Where the machine runs out of memory, sessions are the first to be killed.
+            with suppress(OSError):
+                Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000")
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +89,8 @@ class Sandbox:
         return self._process is not None and self._process.poll() is None
 
     def session(self) -> "Session":
-        """Fork a computing process; raises ConfinementError."""
+        """Fork a computing process, after the end of the one before; raises ConfinementError."""
+        self._end_session()
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -91,7 +98,8 @@ class Sandbox:
             except OSError as error:
                 ours.close()
                 raise ConfinementError("the process for bundles has ended") from error
-        return Session(self, ours)
+        self._session = Session(self, ours)
+        return self._session
 
     def processes(self) -> list[psutil.Process]:
         """The living processes of the session."""
@@ -110,6 +118,10 @@ class Sandbox:
             return None
         return ENDED.unpack(code)[0] if len(code) == ENDED.size else None
 
+    def has_ended(self) -> bool:
+        """True if the session's process has ended, and `ended` returns at once."""
+        return bool(select.select([self._control], [], [], 0)[0])
+
     def kill(self) -> None:
         """End all processes."""
         if self._process is None:
@@ -127,10 +139,16 @@ class Sandbox:
 
     def close(self) -> None:
         """End all processes and remove all files."""
+        self._end_session()
         self.kill()
         self._control.close()
         self._errors.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
     def _started(self, descriptor: int, settings: Settings, device: str) -> subprocess.Popen[bytes]:
         command, environment = server_command(self.confinement, self._folder, descriptor, settings, device)
@@ -218,7 +236,8 @@ class Session:
         """Watch the processes until the session is closed."""
         while not self._closed.wait(_LOOK_S):
             self._reason = self._excess()
-            if self._reason is not None:
+            # A process that has ended may have left another one with its connection.
+            if self._reason is not None or self._sandbox.has_ended():
                 self._sandbox.kill()
             if not self._sandbox.alive:
                 # A process that has got away may hold the other end.
@@ -234,18 +253,21 @@ class Session:
         if len(processes) > MAX_PROCESSES:
             return f"the bundle started more than {MAX_PROCESSES} processes and was ended"
         allowed = self._sandbox.memory_bytes
-        # Each shares the libraries with the fork server.
+        # Each shares the libraries with the fork server, until it changes them.
         if sum(max(0, _memory_bytes(each) - self._sandbox.libraries_bytes) for each in processes) > allowed:
             return f"the bundle took more than {allowed} bytes of memory and was ended"
         return None
 
 
 def _memory_bytes(process: psutil.Process) -> int:
-    """Resident memory of a process."""
+    """Resident memory of a process that is no file's, shared memory included."""
     try:
-        return int(process.memory_info().rss)
-    except psutil.NoSuchProcess:
+        text = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
         return 0
+    lines = dict(line.split(":", 1) for line in text.splitlines())
+    # A process that has just ended has none.
+    return sum(int(lines[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem") if name in lines)
 
 
 def _descendants(pid: int) -> list[psutil.Process]:

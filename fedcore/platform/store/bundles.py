@@ -9,6 +9,7 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
+from fedcore.bundles import storage_key
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.store import removals
 from fedcore.platform.store.clock import database_time, sql_now
@@ -19,14 +20,6 @@ from fedcore.spec.code import Code
 
 UNUSED_S = 86_400.0
 """After this time a bundle that no experiment ever used is deleted."""
-
-
-def storage_key(bundle_id: str, digest: str) -> str:
-    """Path of an archive in the storage.
-
-    By its id too: deleting the file of one bundle never deletes that of a later one with the same content.
-    """
-    return f"bundles/{bundle_id}-{digest.removeprefix('sha256:')}.tar"
 
 
 def new_id(session: Session) -> str:

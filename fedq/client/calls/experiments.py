@@ -5,15 +5,21 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from datetime import datetime
 from math import inf
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from fedcore import bundles
+from fedcore.errors import ExtensionError
 from fedcore.platform.status import Status
 from fedq.client.bodies import Specification, body_of
+from fedq.client.errors import UnreadableDataError
 from fedq.client.events import NOW, Event, arrivals_of, follow
 from fedq.client.progress import report
 from fedq.client.transport import Transport, given, walk
 from fedq.schemas import (
+    Bundle,
+    BundlePage,
     Claims,
     Experiment,
     ExperimentPage,
@@ -28,6 +34,8 @@ from fedq.schemas import (
 )
 
 JSON = {"Content-Type": "application/json"}
+CHECK_TIMEOUT_S = 180.0
+"""The service checks a bundle before it answers, one at a time."""
 
 
 class Calls:
@@ -40,7 +48,51 @@ class Calls:
 EXPERIMENTS = "/v1/experiments"
 
 
-class ExperimentCalls(Calls):
+BUNDLES = "/v1/bundles"
+
+
+class BundleCalls(Calls):
+    """Send, read and delete code bundles."""
+
+    async def send_bundle(self, folder: Path | str) -> Bundle:
+        """Send a folder with your own components as a code bundle.
+
+        Sending the same content again returns the same bundle. Raises UnreadableDataError if the
+        folder cannot be sent.
+        """
+        try:
+            archive = bundles.pack(Path(folder))
+        except (ExtensionError, OSError) as error:
+            raise UnreadableDataError(f"{folder} cannot be sent: {error}") from error
+        headers = {"Content-Type": "application/x-tar"}
+        return await self._transport.send(
+            Bundle,
+            "POST",
+            BUNDLES,
+            content=archive,
+            headers=headers,
+            repeatable=True,
+            timeout=CHECK_TIMEOUT_S,
+        )
+
+    async def bundle(self, digest: str) -> Bundle:
+        """Return a code bundle with its files and components."""
+        return await self._transport.read(Bundle, f"{BUNDLES}/{digest}")
+
+    async def download_bundle(self, digest: str, path: Path) -> Path:
+        """Write a code bundle, a tar file, to `path`."""
+        return await self._transport.download(f"{BUNDLES}/{digest}/content", path)
+
+    def bundles(self) -> AsyncGenerator[Bundle, None]:
+        """Iterate over the code bundles, newest first."""
+        return walk(lambda cursor: self._transport.read(BundlePage, BUNDLES, cursor=cursor))
+
+    async def delete_bundle(self, digest: str) -> None:
+        """Delete a code bundle; ConflictError while an experiment uses it."""
+        await self._transport.remove(f"{BUNDLES}/{digest}")
+
+
+class ExperimentCalls(BundleCalls):
     """Submit, read, follow and control experiments."""
 
     async def submit(
@@ -49,22 +101,32 @@ class ExperimentCalls(Calls):
         overrides: Mapping[str, Any] | None = None,
         *,
         idempotency_key: str | None = None,
+        code: Path | str | None = None,
     ) -> Experiment:
         """Submit a document, an ExperimentSpec, a JSON or YAML file, or a preset by name, merged
-        with `overrides`.
+        with `overrides`. `code` is a folder with your own components, which is sent as a code
+        bundle.
 
         Requests carry an idempotency key, so a retry after a broken connection submits nothing
         twice. Give your own `idempotency_key` to make repetitions of the whole program safe too.
         """
-        content = body_of(specification, overrides or {})
+        digest = None if code is None else (await self.send_bundle(code)).digest
+        content = body_of(specification, overrides or {}, digest)
         headers = JSON | {"Idempotency-Key": idempotency_key or str(uuid4())}
         return await self._transport.send(Experiment, "POST", EXPERIMENTS, content=content, headers=headers)
 
-    async def dry_run(self, specification: Specification, overrides: Mapping[str, Any] | None = None) -> Plan:
+    async def dry_run(
+        self,
+        specification: Specification,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        code: Path | str | None = None,
+    ) -> Plan:
         """Return the plan of a submission without submitting: arms, runs, estimated work, memory
         and bytes.
         """
-        content = body_of(specification, overrides or {})
+        digest = None if code is None else (await self.send_bundle(code)).digest
+        content = body_of(specification, overrides or {}, digest)
         params = {"dry_run": True}
         return await self._transport.send(
             Plan, "POST", EXPERIMENTS, content=content, headers=JSON, params=params, repeatable=True

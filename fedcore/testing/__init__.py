@@ -1,0 +1,41 @@
+"""Checks of components: those that built-in ones pass in the test suite, for extensions, too.
+
+from fedcore.testing import component_checks
+from ourlab import FedExp
+
+@component_checks(FedExp)
+def test_fedexp(check):
+    check()
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fedcore.testing.finding import ExtensionReport, Finding
+
+if TYPE_CHECKING:
+    from fedcore.testing.checks import check_component, checks_of, component_checks
+    from fedcore.testing.extension import check_extension
+
+_MODULES = {
+    "check_component": "fedcore.testing.checks",
+    "check_extension": "fedcore.testing.extension",
+    "checks_of": "fedcore.testing.checks",
+    "component_checks": "fedcore.testing.checks",
+}
+
+__all__ = [
+    "ExtensionReport",
+    "Finding",
+    "check_component",
+    "check_extension",
+    "checks_of",
+    "component_checks",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the checks on first use: they need PyTorch."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'fedcore.testing' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,0 +1,404 @@
+"""Checks of algorithms: rule, aggregator and server optimiser, and the properties they declare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.core import AffineForm, Aggregate, Aggregator, ClientContext, ClientRule, Cohort, ServerOptimiser
+from fedcore.spec import ExperimentSpec
+from fedcore.testing import runs
+from fedcore.testing.finding import require
+from fedcore.testing.subject import EXACT, SAMPLED, Subject
+
+DIM, CLIENTS, POPULATION = 5, 3, 7
+LOCAL = "write for the last axis: the same line serves one client [D] and a cohort [M, D]"
+
+
+class Parts(NamedTuple):
+    """The parts of an algorithm, and random tensors for them."""
+
+    spec: AlgorithmSpec
+    rule: ClientRule
+    aggregator: Aggregator
+    server: ServerOptimiser
+    context: ClientContext
+    cohort: Cohort
+    grad: Tensor
+    """[M, D]."""
+    y: Tensor
+    """[M, D]."""
+
+
+def parts_of(subject: Subject) -> Parts:
+    """The parts of the component, and inputs of a round on random numbers."""
+    spec = subject.spec()
+    return parts_with(spec, spec.rule())
+
+
+def parts_with(spec: AlgorithmSpec, rule: ClientRule) -> Parts:
+    """The parts of `spec` with `rule`, and inputs of a round on random numbers."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    x = draw(DIM)
+    weights = draw(CLIENTS).exp()
+    steps = torch.tensor([2.0, 5.0, 1.0], dtype=torch.float64)
+    context = ClientContext(
+        x=x,
+        shared={name: draw(DIM) for name in rule.shared()},
+        memory={name: draw(CLIENTS, DIM) for name in rule.memory()},
+        full_gradient=draw(CLIENTS, DIM) if rule.needs_full_gradient() else None,
+        mean_gradient=draw(DIM) if rule.exchanges_gradients() else None,
+        steps=steps[:, None],
+        normaliser=1.5 * steps[:, None],
+        lr=0.1,
+    )
+    share = torch.tensor([0.1, 0.2, 0.15], dtype=torch.float64)
+    cohort = Cohort(
+        clients=torch.tensor([1, 3, 6]),
+        weights=weights / weights.sum(),
+        share=share,
+        objective=share,
+        population=POPULATION,
+        steps=steps,
+        normaliser=1.5 * steps,
+    )
+    return Parts(
+        spec,
+        rule,
+        spec.aggregator(),
+        spec.server(spec.server_lr),
+        context,
+        cohort,
+        draw(CLIENTS, DIM),
+        draw(CLIENTS, DIM),
+    )
+
+
+def shapes_hold_for_one_client_and_a_cohort(subject: Subject) -> None:
+    """Each method of the rule gives a client of a cohort what it gives that client alone; aggregator
+    and server optimiser give vectors [D].
+    """
+    parts = parts_of(subject)
+    rule, context = parts.rule, parts.context
+    whole = _client_outputs(rule, parts.grad, parts.y, context)
+    for row in range(CLIENTS):
+        alone = _client_outputs(rule, parts.grad[row], parts.y[row], context.take(row))
+        for name, (value, method) in whole.items():
+            _check_shape(name, value, (CLIENTS, DIM), method)
+            _check_shape(name, alone[name][0], (DIM,), method)
+            off = (value[row] - alone[name][0]).abs().max()
+            require(
+                off <= 1e-12,
+                f"{name} of a client to be the same alone and in a cohort",
+                f"a difference of {float(off):.3g}",
+                LOCAL,
+                method,
+            )
+    combined = combine(parts.aggregator, parts.y, parts.cohort)
+    _check_shape("the direction of combine", combined.direction, (DIM,), parts.aggregator.combine)
+    _check_shape("the coefficients of combine", combined.coefficients, (CLIENTS,), parts.aggregator.combine)
+    move, _ = parts.server.step(combined.direction, _server_state(parts))
+    _check_shape("the server's step", move, (DIM,), parts.server.step)
+
+
+def given_tensors_are_not_changed(subject: Subject) -> None:
+    """No method changes a tensor in place that it was given."""
+    parts = parts_of(subject)
+    rule, context, cohort = parts.rule, parts.context, parts.cohort
+    given = {"x": context.x, "y": parts.y, "steps": context.steps, "the cohort's weights": cohort.weights}
+    given |= {f"memory {name!r}": vectors for name, vectors in context.memory.items()}
+    given |= {f"shared {name!r}": vector for name, vector in context.shared.items()}
+    state, start = _server_state(parts), parts.aggregator.start(context.x)
+    given |= {f"the server's {name!r}": vector for name, vector in state.items()}
+    given |= {f"the aggregator's {name!r}": value for name, value in start.items()}
+    before = {name: value.clone() for name, value in given.items()}
+    sums = parts.aggregator.weighted_sums(cohort)
+
+    def changed(method: Any) -> None:
+        names = [name for name, value in given.items() if not torch.equal(value, before[name])]
+        require(
+            not names,
+            "tensors that a method is given to stay as they are",
+            f"a change of {', '.join(names)}",
+            "an operation in place (`add_`, `+=`, `x[...] = `); make a new tensor",
+            method,
+        )
+
+    _client_outputs(rule, parts.grad, parts.y, context, changed)
+    rule.update_shared(context.shared, rule.finish(parts.y, context).shared, cohort)
+    changed(rule.update_shared)
+    parts.aggregator.combine(parts.y if sums is None else sums @ parts.y, cohort, start)
+    changed(parts.aggregator.combine)
+    parts.server.step(context.x, state)
+    changed(parts.server.step)
+
+
+def the_affine_form_is_that_of_direction(subject: Subject) -> None:
+    """A declared `affine_form` equals g + mu (y - x) + offset of `direction` on random numbers."""
+    parts = parts_of(subject)
+    check_affine_form(parts.rule, parts)
+
+
+def check_affine_form(rule: ClientRule, parts: Parts) -> None:
+    """Raise CheckFailedError if the form that `rule` declares is not that of its direction."""
+    declared = rule.affine_form()
+    if declared is None:
+        return
+    found = observed_form(rule, parts)
+    require(
+        found is not None and abs(found.mu - declared.mu) <= 1e-9 and found.has_offset == declared.has_offset,
+        f"direction(g, y) = g + {declared.mu:g} (y - x)" + (" + offset" if declared.has_offset else ""),
+        "another form" if found is None else f"mu = {found.mu:g}, offset: {found.has_offset}",
+        "`affine_form` is that of another rule; return None unless it is that of `direction`",
+        rule.affine_form,
+    )
+
+
+def observed_form(rule: ClientRule, parts: Parts) -> AffineForm | None:
+    """The form g + mu (y - x) + offset of a rule's direction on random numbers; None if it has none."""
+    context, y = parts.context, parts.y
+    at_x = context.x.expand(CLIENTS, DIM)
+    offset = rule.direction(torch.zeros_like(y), at_x, context)
+    mu: float | None = None
+    for scale in (1.0, -0.5, 3.0):
+        grad, away = scale * parts.grad, scale * (y - at_x)
+        pull = rule.direction(grad, at_x + away, context) - grad - offset
+        if mu is None:
+            mu = float((pull * away).sum() / away.square().sum())
+        if not torch.allclose(pull, mu * away, rtol=0, atol=1e-12):
+            return None
+    assert mu is not None
+    return AffineForm(mu, has_offset=bool(offset.abs().max() > 1e-12))
+
+
+def declared_sums_and_coefficients_are_those_of_combine(subject: Subject) -> None:
+    """At the start, the direction of `combine` is sum_i c_i delta_i with the coefficients it returns,
+    also where `combine` is given the weighted sums that are declared.
+    """
+    parts = parts_of(subject)
+    aggregator, cohort, deltas = parts.aggregator, parts.cohort, parts.y
+    sums = aggregator.weighted_sums(cohort)
+    if sums is not None:
+        require(
+            sums.dim() == 2 and sums.shape[1] == CLIENTS,
+            f"weighted_sums of shape [K, M] = [K, {CLIENTS}]",
+            f"shape {list(sums.shape)}",
+            "a row of weights needs a leading axis: weights[None]",
+            aggregator.weighted_sums,
+        )
+    combined = combine(aggregator, deltas, cohort)
+    if combined.coefficients.isnan().any():
+        return  # undefined, as for a median
+    off = float((combined.direction - combined.coefficients @ deltas).abs().max())
+    require(
+        off <= 1e-9 * float(1 + combined.direction.abs().max()),
+        "the direction to be sum_i coefficients_i delta_i",
+        f"a difference of {off:.3g}",
+        "`weighted_sums` declares other weights than `combine` uses; return None from it if `combine` needs"
+        " each delta, or NaN as coefficients if the direction is not linear",
+        aggregator.weighted_sums if sums is not None else aggregator.combine,
+    )
+
+
+def declared_memory_is_what_is_used(subject: Subject) -> None:
+    """Memory, shared vectors and state have the names that are declared, and their number of vectors."""
+    parts = parts_of(subject)
+    rule, context = parts.rule, parts.context
+    update = rule.finish(parts.y, context)
+    kept = rule.update_memory(update, context.x, context)
+    _check_names("memory", rule.memory(), kept, rule.memory)
+    _check_names(
+        "shared", rule.shared(), rule.update_shared(context.shared, update.shared, parts.cohort), rule.shared
+    )
+    strangers = rule.start(context.x).keys() - set(rule.memory())
+    require(
+        not strangers,
+        "`start` to give vectors of the declared memory",
+        f"{sorted(strangers)}",
+        "`memory` does not name them",
+        rule.start,
+    )
+    state = combine(parts.aggregator, parts.y, parts.cohort).aggregator_state
+    shapes = [tuple(vector.shape) for vector in state.values()]
+    found = shapes.count((DIM,)), shapes.count((CLIENTS, DIM))
+    require(
+        found == parts.aggregator.vectors_kept(),
+        f"vectors_kept() = {found}, the vectors [D] and [V, D] in the aggregator's state",
+        f"{parts.aggregator.vectors_kept()}",
+        "`vectors_kept` is not overridden, or counts vectors that are no longer kept",
+        parts.aggregator.vectors_kept,
+    )
+    _check_names(
+        "server",
+        tuple(parts.server.start()),
+        parts.server.step(context.x, _server_state(parts))[1],
+        parts.server.start,
+    )
+
+
+def declared_properties_hold(subject: Subject) -> None:
+    """`averages_models`, `own_weights` and `min_norm` are what the parts do."""
+    parts = parts_of(subject)
+    spec, cohort, deltas = parts.spec, parts.cohort, parts.y
+    combined = combine(parts.aggregator, deltas, cohort)
+    if spec.averages_models:
+        mean = (parts.rule.finish(parts.y, parts.context).delta - (parts.y - parts.context.x)).abs().max()
+        off = max(float((combined.direction - cohort.weights @ deltas).abs().max()), float(mean))
+        require(
+            off <= 1e-9,
+            "`averages_models`: a direction that is the weighted mean of the clients' changes",
+            f"a difference of {off:.3g}",
+            "the attribute was inherited from FedAvg",
+            subject.component,
+        )
+    if spec.own_weights:
+        other = combine(parts.aggregator, deltas, _reweighted(cohort)).direction
+        off = float((other - combined.direction).abs().max())
+        require(
+            off <= 1e-9,
+            "`own_weights`: a direction that does not depend on the weights of the cohort",
+            f"a change of {off:.3g} under other weights",
+            "`combine` uses `cohort.weights`",
+            parts.aggregator.combine,
+        )
+    held = {"clients", "weights"} <= combined.aggregator_state.keys()
+    require(
+        held or not spec.min_norm,
+        "`min_norm`: `clients` [V] and `weights` [V] in the aggregator's state",
+        f"{sorted(combined.aggregator_state)}",
+        "the attribute is for aggregators of min-norm points",
+        subject.component,
+    )
+
+
+def engines_agree(subject: Subject) -> None:
+    """All engines that accept the algorithm agree to 1e-9 in float64."""
+    runs.engines_agree(_on(subject, EXACT))
+    runs.engines_agree(_on(subject, SAMPLED))
+
+
+def a_resumed_run_is_bit_identical(subject: Subject) -> None:
+    """A run resumed at any round ends with the same bits."""
+    runs.resumes_at_every_round(_on(subject, EXACT))
+    runs.resumes_at_every_round(_on(subject, SAMPLED))
+
+
+def the_work_is_that_of_fedavg(subject: Subject) -> None:
+    """Clients, local steps and mini-batches are those of FedAvg under the same seed."""
+
+    def plain(**changes: Any) -> ExperimentSpec:
+        return ExperimentSpec.model_validate({**SAMPLED, **changes})
+
+    runs.does_the_same_work(_on(subject, SAMPLED), plain)
+
+
+def randomness_is_keyed(subject: Subject) -> None:
+    """Nothing is drawn from a global random generator."""
+    runs.uses_keyed_randomness(subject, _on(subject, EXACT))
+    runs.uses_keyed_randomness(subject, _on(subject, SAMPLED))
+
+
+def a_run_on_quadratics_stays_finite(subject: Subject) -> None:
+    """A run on strongly convex quadratics does not diverge."""
+    runs.stays_finite(_on(subject, EXACT))
+
+
+def memory_does_not_grow(subject: Subject) -> None:
+    """Checkpoints and memory do not grow over rounds."""
+    runs.keeps_no_growing_state(_on(subject, EXACT))
+
+
+def combine(aggregator: Aggregator, deltas: Tensor, cohort: Cohort) -> Aggregate:
+    """The first round's result for `deltas` [M, D], or for the weighted sums of them."""
+    sums = aggregator.weighted_sums(cohort)
+    seen = deltas.clone() if sums is None else sums @ deltas
+    return aggregator.combine(seen, cohort, aggregator.start(deltas[0].clone()))
+
+
+def _client_outputs(
+    rule: ClientRule,
+    grad: Tensor,
+    y: Tensor,
+    context: ClientContext,
+    after: Callable[[Any], None] = lambda _: None,
+) -> Mapping[str, tuple[Tensor, Any]]:
+    """What a rule computes for clients [..., D], by name, with the method; `after` is called with each
+    method.
+    """
+    direction = rule.direction(grad, y, context)
+    after(rule.direction)
+    update = rule.finish(y, context)
+    after(rule.finish)
+    kept = rule.update_memory(update, context.x, context)
+    after(rule.update_memory)
+    scale = rule.step_size_scale(context.steps) * torch.ones_like(y)
+    after(rule.step_size_scale)
+    return {
+        "direction": (direction, rule.direction),
+        "the delta of finish": (update.delta, rule.finish),
+        "step_size_scale times a vector": (scale, rule.step_size_scale),
+        **{f"memory {name!r}": (value, rule.update_memory) for name, value in kept.items()},
+        **{f"shared {name!r} of finish": (value, rule.finish) for name, value in update.shared.items()},
+    }
+
+
+def _check_shape(name: str, value: Any, shape: tuple[int, ...], method: Any) -> None:
+    require(
+        isinstance(value, Tensor) and tuple(value.shape) == shape,
+        f"{name} of shape {list(shape)}",
+        f"shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}",
+        LOCAL,
+        method,
+    )
+
+
+def _check_names(what: str, declared: tuple[str, ...], found: Mapping[str, Any], method: Any) -> None:
+    require(
+        set(declared) == set(found),
+        f"the {what} vectors that are declared: {sorted(declared)}",
+        f"{sorted(found)}",
+        "a name is not declared, or one that is declared is not returned",
+        method,
+    )
+
+
+def _server_state(parts: Parts) -> dict[str, Tensor]:
+    return {name: torch.full_like(parts.context.x, value) for name, value in parts.server.start().items()}
+
+
+def _reweighted(cohort: Cohort) -> Cohort:
+    return replace(cohort, weights=cohort.weights.flip(0))
+
+
+def _on(subject: Subject, base: dict[str, Any]) -> runs.Make:
+    """Make experiments with the algorithm on the problem of `base`."""
+
+    def make(**changes: Any) -> ExperimentSpec:
+        return subject.experiment(base, "algorithm", **changes)
+
+    return make
+
+
+ALGORITHM = (
+    shapes_hold_for_one_client_and_a_cohort,
+    given_tensors_are_not_changed,
+    declared_memory_is_what_is_used,
+    the_affine_form_is_that_of_direction,
+    declared_sums_and_coefficients_are_those_of_combine,
+    declared_properties_hold,
+    randomness_is_keyed,
+    a_run_on_quadratics_stays_finite,
+    engines_agree,
+    a_resumed_run_is_bit_identical,
+    the_work_is_that_of_fedavg,
+    memory_does_not_grow,
+)

@@ -1,0 +1,200 @@
+"""Findings of checks, each with the line of the author's code."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+Place = tuple[str, int | None]
+_OWN = str(Path(__file__).parent)
+
+
+class Finding(BaseModel):
+    """A check that a component does not pass."""
+
+    model_config = ConfigDict(frozen=True)
+
+    check: str
+    """Name of the check."""
+    expected: str
+    """What should be."""
+    found: str
+    """What is."""
+    cause: str
+    """The usual cause, with the fix."""
+    file: str | None = None
+    """Path of the author's file, if a line of it is to blame."""
+    line: int | None = None
+    """Line in `file`, counted from 1."""
+
+    @property
+    def place(self) -> str:
+        """`file:line`, as editors read it; empty if unknown."""
+        return f"{self.file}:{self.line}" if self.file else ""
+
+    @property
+    def message(self) -> str:
+        """Expected, found, and the usual cause, in sentences."""
+        return f"expected {self.expected}; found {self.found}. Usual cause: {self.cause}."
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.check}: {self.message}".removeprefix(": ")
+
+
+class CheckResult(BaseModel):
+    """Result of one check of a component."""
+
+    check: str
+    """Name of the check, a sentence."""
+    finding: Finding | None = None
+    """Null if the component passes."""
+
+
+class ComponentReport(BaseModel):
+    """Results of all checks of one component."""
+
+    family: str
+    """Family, as in the entry points `fedq.<family>`."""
+    kind: str
+    """Kind of the component."""
+    component: str
+    """Module and name of its class."""
+    results: list[CheckResult]
+    """The checks in order. If the example is not valid, the others are not executed."""
+
+
+class ExtensionReport(BaseModel):
+    """Results of the checks of a folder or an installed package."""
+
+    extension: str
+    """The folder or package."""
+    passed: bool
+    """True if there are no findings."""
+    components: list[ComponentReport]
+    """Its components."""
+    findings: list[Finding]
+    """All findings: those of the package itself first."""
+
+
+class CheckFailedError(AssertionError):
+    """A check that failed, with what a finding says; `at` is the function, class or field at fault."""
+
+    def __init__(self, expected: str, found: str, cause: str, at: object = None) -> None:
+        super().__init__(f"expected {expected}; found {found}")
+        self.expected, self.found, self.cause, self.at = expected, found, cause, at
+
+
+def require(condition: object, expected: str, found: str, cause: str, at: object = None) -> None:
+    """Raise CheckFailedError unless `condition` is true."""
+    if not condition:
+        raise CheckFailedError(expected, found, cause, at)
+
+
+def finding_of(check: str, error: Exception, component: type[Any]) -> Finding:
+    """The finding that an error in a check of `component` stands for."""
+    walked = list(walk_tb(error.__traceback__))
+    raised = [(frame.f_code.co_filename, line) for frame, line in walked if is_author(frame, component)]
+    innermost: Place | None = raised[-1] if raised else None
+    if isinstance(error, CheckFailedError):
+        place = innermost if error.at is None else _place(error.at, component)
+        said = error.expected, error.found, error.cause
+    else:
+        place = innermost
+        said = "no error", f"{type(error).__name__}: {error}", "a mistake in the line named"
+    file, line = place or (_file(component), class_line(component))
+    return Finding(check=check, expected=said[0], found=said[1], cause=said[2], file=file, line=line)
+
+
+def author_files(component: type[Any]) -> set[str]:
+    """The files that define a component: those of its classes and, for an extension, of all modules
+    of its package.
+    """
+    package = component.__module__.partition(".")[0]
+    if package == "fedcore":
+        return {_file(member) for member in component.__mro__ if member.__module__.startswith(package)}
+    return {
+        module.__file__ or ""
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == package and getattr(module, "__file__", None)
+    }
+
+
+def is_author(frame: FrameType, component: type[Any]) -> bool:
+    """True if a frame is of the component's own code, called by a check."""
+    return frame.f_code.co_filename in author_files(component) and _called_by_check(frame)
+
+
+def author_line(component: type[Any]) -> tuple[str, int] | None:
+    """The innermost line of the component's code that is being executed."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way
+    while frame is not None:
+        if is_author(frame, component):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def class_line(component: type[Any]) -> int | None:
+    """First line of a class in its file."""
+    node = _node(component)
+    return None if node is None else node.lineno
+
+
+def field_line(component: type[Any], field: str) -> int | None:
+    """Line of a field's annotation in its class."""
+    node = _node(component)
+    for statement in [] if node is None else node.body:
+        if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", None) == field:
+            return statement.lineno
+    return class_line(component)
+
+
+class Field:
+    """A field of a component, as the place of a finding."""
+
+    def __init__(self, component: type[Any], name: str) -> None:
+        self.component, self.name = component, name
+
+
+def _called_by_check(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_OWN):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _place(at: object, component: type[Any]) -> Place | None:
+    """File and line of a function, a class, a field or (file, line), if the author wrote it."""
+    if isinstance(at, tuple):
+        return at[0], at[1]
+    if isinstance(at, Field):
+        return _file(at.component), field_line(at.component, at.name)
+    if isinstance(at, type):
+        return (_file(at), class_line(at)) if _file(at) in author_files(component) else None
+    code = getattr(at, "__code__", None)
+    if code is not None and code.co_filename in author_files(component):
+        return code.co_filename, code.co_firstlineno
+    owner = getattr(at, "__self__", None)  # of an inherited method, the class that did not override it
+    return None if owner is None else _place(type(owner), component)
+
+
+def _file(member: type[Any]) -> str:
+    return getattr(sys.modules.get(member.__module__), "__file__", None) or "<unknown>"
+
+
+def _node(component: type[Any]) -> ast.ClassDef | None:
+    """The definition of a class in its file, without the names around it; None if it is not there."""
+    try:
+        tree = ast.parse(Path(_file(component)).read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    name = component.__qualname__.rpartition(".")[2]
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name)
+    return next(found, None)

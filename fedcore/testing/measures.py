@@ -1,0 +1,119 @@
+"""Checks of measures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedcore.errors import SpecificationError
+from fedcore.measures.base import MeasureSpec
+from fedcore.simulation.simulation import Simulation
+from fedcore.spec import ExperimentSpec
+from fedcore.testing import runs
+from fedcore.testing.finding import require
+from fedcore.testing.subject import EXACT, IMAGES, SAMPLED, Document, Subject
+
+PROBLEMS: tuple[Document, ...] = (
+    EXACT,
+    SAMPLED,
+    {
+        **IMAGES,
+        "problem": {**IMAGES["problem"], "partition": {**IMAGES["problem"]["partition"], "hold_out": 0.2}},
+    },
+    {**EXACT, "algorithm": {"kind": "fedaware"}},
+)
+"""The experiments in which a measure is tried; it need not apply to all of them."""
+
+
+def its_values_are_numbers(subject: Subject) -> None:
+    """In some experiment the row has the measure: a float, or a list of floats, one per client."""
+    spec: MeasureSpec = subject.spec()
+    seen = {
+        name: value
+        for row in _rows(subject)
+        for name, value in {**row.extra, **_columns(row)}.items()
+        if name in spec.names()
+    }
+    require(
+        seen.keys() == set(spec.names()),
+        f"values of {', '.join(spec.names())} in one of {len(PROBLEMS)} small experiments",
+        f"values of {', '.join(seen) or 'none'}",
+        "`of` names another occasion than `compute` expects, or the measure applies to none of them",
+        spec.compute,
+    )
+    for name, value in seen.items():
+        numbers = value if isinstance(value, list) else [value]
+        require(
+            all(isinstance(number, float) for number in numbers),
+            f"`{name}` to be a float or a list of floats",
+            f"{value!r}",
+            "a tensor; use float(...) or .tolist()",
+            spec.compute,
+        )
+
+
+def it_changes_nothing_in_the_run(subject: Subject) -> None:
+    """The model has the same bits with the measure and without it."""
+    for make in _makes(subject):
+        with_it = runs.finished(make(), 0).checkpoint()
+        without = runs.finished(make(evaluation={"measures": []}), 0).checkpoint()
+        changed = runs.changed_tensors(without, with_it)
+        require(
+            not changed,
+            "a run to have the same bits with and without the measure",
+            f"other bits of {', '.join(changed)}",
+            "an operation in place on the model or on the deltas of the round",
+            subject.spec().compute,
+        )
+
+
+def it_is_the_same_again(subject: Subject) -> None:
+    """A second run, and one that is resumed, give the same values, without global randomness."""
+    for make in _makes(subject):
+        runs.uses_keyed_randomness(subject, make)
+        first, second = ([report.extra for report in _reports(make())] for _ in range(2))
+        require(
+            repr(first) == repr(second),
+            "the same values in a second run",
+            f"{first} and {second}",
+            "state on `self`, or chance",
+            subject.spec().compute,
+        )
+
+
+def _makes(subject: Subject) -> list[runs.Make]:
+    return [make for base in PROBLEMS if _is_valid(make := _on(subject, base))]
+
+
+def _is_valid(make: runs.Make) -> bool:
+    try:
+        make()
+    except SpecificationError:
+        return False  # the measure does not apply
+    return True
+
+
+def _on(subject: Subject, base: Document) -> runs.Make:
+    def make(**changes: Any) -> ExperimentSpec:
+        evaluation = {"evaluation": {"measures": [subject.spec()]}}
+        return ExperimentSpec.model_validate({**base, **evaluation, **changes})
+
+    return make
+
+
+def _rows(subject: Subject) -> list[Any]:
+    return [report for make in _makes(subject) for report in _reports(make())]
+
+
+def _reports(spec: ExperimentSpec) -> list[Any]:
+    simulation, reports = Simulation(spec, 0), []
+    while not simulation.finished:
+        reports.append(simulation.advance())
+    return reports
+
+
+def _columns(report: Any) -> dict[str, float]:
+    values = {name: getattr(report, name) for name in ("train_loss", "test_loss", "test_accuracy")}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+MEASURE = (its_values_are_numbers, it_changes_nothing_in_the_run, it_is_the_same_again)

@@ -1,0 +1,154 @@
+"""Checks of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedcore.data.base import DataShape
+from fedcore.models.layers import build_module
+from fedcore.spec import ExperimentSpec
+from fedcore.testing import runs
+from fedcore.testing.finding import CheckFailedError, require
+from fedcore.testing.randomness import no_global_randomness
+from fedcore.testing.subject import IMAGES, Subject
+
+DIGITS = DataShape((1, 8, 8), 10, 1_437)
+SHAPES = (
+    DIGITS,
+    DataShape((1, 28, 28), 10, 1_000),
+    DataShape((3, 32, 32), 10, 1_000),
+    DataShape((80,), 80, 1_000, symbols=80),
+    DataShape((25,), 2, 1_000, symbols=100, embedding=300),
+    DataShape((60,), 10, 1_000),
+)
+"""Shapes of data on which models are tried: those of digits, MNIST, CIFAR-10, Shakespeare, Sent140 and
+`synthetic`.
+"""
+BATCH = 3
+
+
+def it_fits_some_data(subject: Subject) -> None:
+    """The model accepts the samples of one of the usual shapes."""
+    _fitting(subject)
+
+
+def it_has_the_parameters_it_says(subject: Subject) -> None:
+    """`parameter_count` is the number of parameters of the module, and scores are [B, outputs]."""
+    shape, spec = _fitting(subject), subject.spec()
+    module = _module(subject, shape)
+    count = sum(parameter.numel() for parameter in module.parameters())
+    require(
+        spec.parameter_count(shape) == count,
+        f"parameter_count of data {list(shape.features)} to be {count}, the module's parameters",
+        f"{spec.parameter_count(shape)}",
+        "a layer without its bias, or a padding that was not counted",
+        spec.parameter_count,
+    )
+    scores = module(_inputs(shape))
+    require(
+        list(scores.shape) == [BATCH, shape.outputs],
+        f"scores [{BATCH}, {shape.outputs}] of inputs {list(_inputs(shape).shape)}",
+        f"{list(scores.shape)}",
+        "a layer whose width does not depend on `classes`",
+        spec.build,
+    )
+
+
+def its_samples_do_not_mix(subject: Subject) -> None:
+    """The scores of a sample do not depend on the others in its batch, and are the same again."""
+    shape = _fitting(subject)
+    module, inputs = _module(subject, shape).to(torch.float64), _inputs(shape)
+    inputs = inputs if shape.symbols else inputs.double()
+    with no_global_randomness(subject.component), torch.no_grad():
+        whole = module(inputs)
+        alone = torch.cat([module(row[None]) for row in inputs])
+    require(
+        torch.allclose(whole, alone, rtol=0, atol=1e-9),
+        "the scores of a sample to be the same alone and in a batch",
+        f"a difference of {float((whole - alone).detach().abs().max()):.3g}",
+        "a normalisation over the batch, or an axis of samples that is not the first",
+        subject.spec().build,
+    )
+
+
+def its_initial_parameters_follow_from_the_seed(subject: Subject) -> None:
+    """Equal seeds give equal initial parameters; they are finite."""
+    shape = _fitting(subject)
+    first, second = _theta(_module(subject, shape)), _theta(_module(subject, shape))
+    require(
+        torch.equal(first, second) and torch.isfinite(first).all(),
+        "the same finite initial parameters under the same seed",
+        "others, or some that are not finite",
+        "numbers drawn from another generator than PyTorch's, which is seeded while `build` runs",
+        subject.spec().build,
+    )
+
+
+def it_trains_alike_in_every_engine(subject: Subject) -> None:
+    """All engines agree to 1e-9 in float64, for a model of 8 x 8 images."""
+    if _trainable(subject):
+        runs.engines_agree(_make(subject))
+
+
+def a_resumed_run_of_it_is_bit_identical(subject: Subject) -> None:
+    """A run resumed at any round ends with the same bits."""
+    if _trainable(subject):
+        runs.resumes_at_every_round(_make(subject))
+
+
+def _fitting(subject: Subject) -> DataShape:
+    spec, reasons = subject.spec(), []
+    for shape in SHAPES:
+        if bool(shape.symbols) == spec.reads_symbols:
+            reason = spec.misfit(shape)
+            if reason is None:
+                return shape
+            reasons.append(reason)
+    raise CheckFailedError(
+        "a model that can be trained on one of the usual shapes of data",
+        "; ".join(reasons),
+        "`misfit` refuses all of them",
+        spec.misfit,
+    )
+
+
+def _trainable(subject: Subject) -> bool:
+    """True if the model takes small images and is small enough to be trained in a check."""
+    spec = subject.spec()
+    return _fitting(subject) is DIGITS and spec.parameter_count(DIGITS) <= 100_000
+
+
+def _module(subject: Subject, shape: DataShape) -> nn.Module:
+    vectors = torch.zeros(shape.symbols, shape.embedding) if shape.embedding else None
+    return build_module(subject.spec(), shape.features, shape.outputs, 0, vectors)
+
+
+def _theta(module: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
+
+
+def _inputs(shape: DataShape) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    if shape.symbols:
+        return torch.randint(shape.symbols, (BATCH, *shape.features), generator=generator).to(torch.uint8)
+    return torch.randn(BATCH, *shape.features, generator=generator)
+
+
+def _make(subject: Subject) -> runs.Make:
+    def make(**changes: Any) -> ExperimentSpec:
+        return subject.experiment(IMAGES, "problem.model", **changes)
+
+    return make
+
+
+MODEL = (
+    it_fits_some_data,
+    it_has_the_parameters_it_says,
+    its_samples_do_not_mix,
+    its_initial_parameters_follow_from_the_seed,
+    it_trains_alike_in_every_engine,
+    a_resumed_run_of_it_is_bit_identical,
+)

@@ -1,0 +1,281 @@
+"""Checks of components that draw clients, work and devices, or divide data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.errors import SpecificationError
+from fedcore.random import generator
+from fedcore.spec import ExperimentSpec
+from fedcore.systems.availability import Availability, TraceAvailable
+from fedcore.systems.participation import draw
+from fedcore.testing import runs
+from fedcore.testing.finding import require
+from fedcore.testing.randomness import no_global_randomness
+from fedcore.testing.subject import EXACT, IMAGES, SAMPLED, Subject
+
+POPULATION, ROUNDS, SEED = 20, 3, 5
+SHARE = np.arange(1.0, POPULATION + 1) / np.arange(1.0, POPULATION + 1).sum()
+KEYED = "the result depends on more than its key: on earlier calls, on the other clients, or on `self`"
+
+
+def parts_divide_the_samples(subject: Subject) -> None:
+    """No sample goes to two clients, none is invented, and no client is empty."""
+    spec, labels, keys = subject.spec(), *_labels(subject)
+    parts = spec.parts(labels, SEED, keys if spec.by_owner else None)
+    require(
+        len(parts) == spec.clients and all(len(part) for part in parts),
+        f"the samples of each of the {spec.clients} clients, at least one each",
+        f"{len(parts)} parts of {sorted(map(len, parts))[:5]} and more samples",
+        "a part that no draw reached; draw again, or raise SpecificationError",
+        spec.parts,
+    )
+    whole = np.concatenate(parts)
+    repeated = len(whole) - len(np.unique(whole))
+    require(
+        np.issubdtype(whole.dtype, np.integer)
+        and not repeated
+        and whole.min() >= 0
+        and whole.max() < len(labels),
+        f"distinct sample indices below {len(labels)}",
+        f"{whole.dtype} from {whole.min()} to {whole.max()}, {repeated} of them twice",
+        "samples drawn with replacement, or positions in a class in the place of sample indices",
+        spec.parts,
+    )
+
+
+def a_partition_depends_on_its_seed_alone(subject: Subject) -> None:
+    """Equal seeds give equal parts, whatever was drawn before."""
+    labels, keys = _labels(subject)
+    with no_global_randomness(subject.component):
+        first, second = (
+            spec.parts(labels, SEED, keys if spec.by_owner else None)
+            for spec in (subject.spec(), subject.spec())
+        )
+    require(
+        len(first) == len(second) and all(map(np.array_equal, first, second)),
+        "the same parts under the same seed",
+        "other parts",
+        KEYED,
+        subject.spec().parts,
+    )
+
+
+def draws_are_clients(subject: Subject) -> None:
+    """Cohorts hold clients of the population, and only those that can be reached."""
+    spec = subject.spec()
+    some = np.arange(0, POPULATION, 2)
+    for round in _rounds(spec):
+        drawn = spec.draw(SHARE, None, generator(SEED, "cohort", round), round)
+        _check_ids(drawn, np.arange(POPULATION), spec.draw)
+        reached = spec.draw(SHARE, TraceAvailable(some), generator(SEED, "cohort", round), round)
+        _check_ids(reached, some, spec.draw)
+
+
+def draws_are_keyed(subject: Subject) -> None:
+    """A round's cohort depends on (seed, round) alone."""
+    with no_global_randomness(subject.component):
+        cohorts = [
+            {round: draw(spec, SHARE, SEED, round).clients.tolist() for round in order}
+            for spec, order in (
+                (subject.spec(), _rounds(subject.spec())),
+                (subject.spec(), _rounds(subject.spec())[::-1]),
+            )
+        ]
+    require(
+        cohorts[0] == cohorts[1],
+        "the same clients in each round, whatever order the rounds are drawn in",
+        f"{cohorts[0]} and {cohorts[1]}",
+        KEYED,
+        subject.spec().draw,
+    )
+
+
+def expected_draws_are_those_of_draw(subject: Subject) -> None:
+    """How often a client is drawn in 4,000 rounds is what `expected_draws` says, to five deviations."""
+    spec, count = subject.spec(), 4_000
+    if spec.unknown_probability() is not None or spec.listed(1) is not None:
+        return
+    rng, drawn = generator(SEED, "expected draws"), np.zeros(POPULATION)
+    for _ in range(count):
+        np.add.at(drawn, spec.draw(SHARE, None, rng, 1), 1)
+    expected = np.asarray(spec.expected_draws(SHARE, np.arange(POPULATION)))
+    off = np.abs(drawn / count - expected) / np.sqrt((expected + 1 / count) / count)
+    worst = int(off.argmax())
+    require(
+        off.max() < 5,
+        f"client {worst} to be drawn {expected[worst]:.3f} times a round, as `expected_draws` says",
+        f"{drawn[worst] / count:.3f} times on average",
+        "`expected_draws` is not overridden; if it has no closed form, say so in `unknown_probability`",
+        spec.expected_draws,
+    )
+
+
+def cohorts_are_the_same_for_all_algorithms(subject: Subject) -> None:
+    """FedAvg and SCAFFOLD see the same clients under the same seed."""
+
+    def other(**changes: Any) -> ExperimentSpec:
+        return _participating(subject)(algorithm={"kind": "scaffold"}, **changes)
+
+    runs.does_the_same_work(_participating(subject), other)
+
+
+def availability_is_keyed(subject: Subject) -> None:
+    """Who can be reached in a round depends on (seed, round) alone, and `has` agrees with `all`."""
+    everyone = np.arange(POPULATION)
+    with no_global_randomness(subject.component):
+        spec, again = subject.spec(), subject.spec()
+        for round in (3, 1, 2):
+            reached = _reached(spec, round)
+            _check_ids(reached, everyone, spec.reachable)
+            has = spec.reachable(POPULATION, SEED, round).has(everyone)
+            require(
+                np.array_equal(np.sort(reached), _reached(again, round))
+                and np.array_equal(everyone[has], np.sort(reached)),
+                "the same clients from `all` and `has`, each time they are asked",
+                f"{reached.tolist()} and {everyone[has].tolist()} in round {round}",
+                KEYED,
+                spec.reachable,
+            )
+
+
+def work_is_keyed(subject: Subject) -> None:
+    """Each number is a whole number of at least 1 and depends on (seed, round, client) alone."""
+    keys = [(round, client) for round in (1, 2) for client in (0, 1)]
+    with no_global_randomness(subject.component):
+        first, second = (
+            {key: spec.draw("check", SEED, *key, 40) for key in order}
+            for spec, order in ((subject.spec(), keys), (subject.spec(), keys[::-1]))
+        )
+    method = subject.spec().draw
+    for (round, client), value in first.items():
+        require(
+            isinstance(value, int) and value >= 1,
+            "a whole number of at least 1",
+            f"{value!r} of client {client} in round {round}",
+            "a float, or a draw that can be 0; round and clip it",
+            method,
+        )
+    require(first == second, "the same numbers in any order of calls", f"{first} and {second}", KEYED, method)
+
+
+def figures_are_keyed(subject: Subject) -> None:
+    """A device's figure is positive and depends on (seed, client) alone."""
+    clients = np.arange(2)
+    with no_global_randomness(subject.component):
+        whole = subject.spec().figures("check", clients, SEED)
+        alone = [subject.spec().figures("check", clients[i : i + 1], SEED)[0] for i in (1, 0)][::-1]
+    method = subject.spec().figures
+    require(
+        np.shape(whole) == (2,) and np.all(np.asarray(whole) > 0) and np.all(np.isfinite(whole)),
+        "a positive finite figure of each client, [M]",
+        f"{whole!r}",
+        "a distribution with zero or negative values",
+        method,
+    )
+    require(
+        np.array_equal(whole, alone),
+        "the same figures for each client alone",
+        f"{whole} and {alone}",
+        KEYED,
+        method,
+    )
+
+
+def a_resumed_run_with_it_is_bit_identical(subject: Subject) -> None:
+    """A run resumed at any round ends with the same bits."""
+    runs.resumes_at_every_round(RUNS[subject.family](subject))
+
+
+def a_resumed_run_on_the_parts_is_bit_identical(subject: Subject) -> None:
+    """A run on digits, if they can be divided so, ends with the same bits when it is resumed."""
+    make = RUNS[subject.family](subject)
+    try:
+        make()
+    except SpecificationError:
+        return  # it needs other data
+    runs.resumes_at_every_round(make)
+
+
+def nothing_is_drawn_globally(subject: Subject) -> None:
+    """Nothing is drawn from a global random generator during a run."""
+    runs.uses_keyed_randomness(subject, RUNS[subject.family](subject))
+
+
+def _labels(subject: Subject) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ten classes and as many owners as clients, with enough samples."""
+    count = max(2_000, 100 * subject.spec().clients)
+    rng = np.random.Generator(np.random.PCG64(0))
+    return rng.integers(0, 10, count), rng.integers(0, 2 * subject.spec().clients, count)
+
+
+def _rounds(spec: Any) -> list[int]:
+    listed = spec.listed(ROUNDS)
+    return list(range(1, 1 + (ROUNDS if listed is None else len(listed))))
+
+
+def _reached(spec: Availability, round: int) -> NDArray[np.int64]:
+    return spec.reachable(POPULATION, SEED, round).all()
+
+
+def _check_ids(drawn: Any, among: NDArray[np.int64], method: Callable[..., Any]) -> None:
+    values = np.asarray(drawn)
+    require(
+        values.ndim == 1
+        and (not len(values) or np.issubdtype(values.dtype, np.integer))
+        and np.isin(values, among).all(),
+        f"an array of client ids among {among.tolist()}",
+        f"{values.tolist()}",
+        "ids that are not of the population, or clients that cannot be reached (`reachable.all()`)",
+        method,
+    )
+
+
+def _participating(subject: Subject) -> runs.Make:
+    spec = subject.spec()
+    listed = spec.listed(ROUNDS)
+    rounds = ROUNDS if listed is None else len(listed)
+    clients = {"dataset": {**SAMPLED["problem"]["dataset"], "clients": POPULATION}}
+    base = {**SAMPLED, "rounds": rounds, "problem": {**SAMPLED["problem"], **clients}}
+    return lambda **changes: subject.experiment(base, "participation", **changes)
+
+
+def _at(base: dict[str, Any], path: str) -> Callable[[Subject], runs.Make]:
+    return lambda subject: lambda **changes: subject.experiment(base, path, **changes)
+
+
+TWO = {
+    **EXACT,
+    "problem": {"dataset": {"kind": "least_squares", "generate": {"clients": 2, "dim": 3, "seed": 1}}},
+}
+TWO |= {"systems": {}, "rounds": 2}
+RUNS: dict[str, Callable[[Subject], runs.Make]] = {
+    "partitions": _at(IMAGES, "problem.partition"),
+    "participations": _participating,
+    "availabilities": _at(TWO, "systems.availability"),
+    "work": _at({**TWO, "local": {"lr": 0.05}}, "systems.steps"),
+    "batch_sizes": _at(TWO, "systems.batch_size"),
+    "device_rates": _at(TWO, "systems.devices.steps_per_second"),
+}
+"""The experiments in which each family is tried."""
+
+PARTITION = (
+    parts_divide_the_samples,
+    a_partition_depends_on_its_seed_alone,
+    a_resumed_run_on_the_parts_is_bit_identical,
+)
+PARTICIPATION = (
+    draws_are_clients,
+    draws_are_keyed,
+    expected_draws_are_those_of_draw,
+    cohorts_are_the_same_for_all_algorithms,
+    nothing_is_drawn_globally,
+    a_resumed_run_with_it_is_bit_identical,
+)
+AVAILABILITY = (availability_is_keyed, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)
+WORK = (work_is_keyed, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)
+DEVICE_RATE = (figures_are_keyed, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)

@@ -1,0 +1,100 @@
+"""The public module that extensions import, and nothing else: base classes, types of fields, and
+keyed randomness.
+
+It has a version of its own, VERSION, and its own section in the changelog. Importing it loads
+neither PyTorch nor NumPy; `np` and `torch` stand for them and are imported on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedcore.algorithms.aggregators import AggregatorSpec
+from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.algorithms.server import ServerSpec
+from fedcore.block import Block, Decay, Finite, Fraction, NonNegative, PositiveRate, Seed
+from fedcore.compression.base import CompressorSpec, Sparsifier
+from fedcore.core import (
+    AffineForm,
+    Aggregate,
+    Aggregator,
+    ClientContext,
+    ClientRule,
+    ClientUpdate,
+    Cohort,
+    Compressor,
+    ServerOptimiser,
+    Vectors,
+)
+from fedcore.data.base import DataShape
+from fedcore.data.partition import Partition
+from fedcore.errors import SpecificationError
+from fedcore.lazy import LazyModule
+from fedcore.measures.base import Evaluated, Measured, MeasureSpec
+from fedcore.models.base import ModelSpec
+from fedcore.packages import INTERFACE
+from fedcore.systems.availability import Availability, Reachable
+from fedcore.systems.clock import DeviceRate
+from fedcore.systems.participation import Participation
+from fedcore.systems.work import WorkDistribution
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+else:
+    np = LazyModule("numpy")
+    torch = LazyModule("torch")
+
+VERSION = ".".join(map(str, INTERFACE))
+"""Version of this module: of the same major version, later ones have everything that this one has."""
+
+__all__ = [
+    "VERSION",
+    "AffineForm",
+    "Aggregate",
+    "Aggregator",
+    "AggregatorSpec",
+    "AlgorithmSpec",
+    "Availability",
+    "Block",
+    "ClientContext",
+    "ClientRule",
+    "ClientUpdate",
+    "Cohort",
+    "Compressor",
+    "CompressorSpec",
+    "DataShape",
+    "Decay",
+    "DeviceRate",
+    "Evaluated",
+    "Finite",
+    "Fraction",
+    "MeasureSpec",
+    "Measured",
+    "ModelSpec",
+    "NonNegative",
+    "Participation",
+    "Partition",
+    "PositiveRate",
+    "Reachable",
+    "Seed",
+    "ServerOptimiser",
+    "ServerSpec",
+    "Sparsifier",
+    "SpecificationError",
+    "Vectors",
+    "WorkDistribution",
+    "generator",
+    "np",
+    "torch",
+]
+
+
+def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
+    """The random generator of one stream, named by its key, whatever the order of calls.
+
+    Equal keys give equal numbers. `round` is counted from 1.
+    """
+    from fedcore import random
+
+    return random.generator(seed, purpose, round, client)

@@ -1,0 +1,85 @@
+"""Create packages of users' own components from the templates in `fedq/templates`."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+from fedcore.errors import ExtensionError
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+class Scaffold(NamedTuple):
+    """A family that packages are created for."""
+
+    entry_points: str
+    """Family of the entry points."""
+    use: str
+    """The component in a specification, in YAML; `$kind` is its kind."""
+
+
+FAMILIES: Mapping[str, Scaffold] = {
+    "algorithm": Scaffold("algorithms", "algorithm: {kind: $kind}"),
+    "aggregator": Scaffold("algorithms", "algorithm: {kind: $kind}"),
+    "compressor": Scaffold("compressors", "compression: {uplink: {kind: $kind}}"),
+    "measure": Scaffold("measures", "evaluation: {measures: [$kind]}"),
+    "model": Scaffold("models", "problem: {model: {kind: $kind}}"),
+    "participation": Scaffold("participations", "participation: {kind: $kind, clients_per_round: 10}"),
+    "partition": Scaffold("partitions", "problem: {partition: {kind: $kind, clients: 20}}"),
+    "server-optimiser": Scaffold("server_optimisers", "server: {kind: $kind}"),
+}
+"""By the name on the command line."""
+
+
+def create(family: str, name: str, folder: Path) -> list[Path]:
+    """Create a package with a component of `family` and kind `name` in the new folder `folder`;
+    returns the files.
+
+    Raises ExtensionError if the family is unknown, the name is not suitable, or the folder exists.
+    """
+    scaffold = FAMILIES.get(family)
+    if scaffold is None:
+        raise ExtensionError(f"no family is called {family!r}; use one of {', '.join(FAMILIES)}")
+    _check_name(name)
+    if folder.exists():
+        raise ExtensionError(f"{folder} exists; give another name, or another folder with --folder")
+    kind = f"{name}/{name}"
+    values = {
+        "name": name,
+        "title": "".join(part.capitalize() for part in name.split("_")),
+        "group": f"fedq.{scaffold.entry_points}",
+        "family": family,
+        "use": Template(scaffold.use).substitute(kind=kind),
+    }
+    templates = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        f"{name}.py": f"{family}.py",
+        f"test_{name}.py": "test.py",
+    }
+    texts = {
+        folder / file: Template((TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")).substitute(
+            values
+        )
+        for file, template in templates.items()
+    }
+    folder.mkdir(parents=True)
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+    return list(texts)
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{1,39}", name) or keyword.iskeyword(name):
+        raise ExtensionError(
+            f"{name!r} is not a suitable name: use 2 to 40 lower-case letters, digits and _, beginning with a"
+            " letter, and no word of Python"
+        )
+    if find_spec(name) is not None:
+        raise ExtensionError(f"a module called {name} is installed; choose another name")

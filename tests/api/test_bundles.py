@@ -1,0 +1,180 @@
+"""Code bundles: who may send them, what is checked, and how long they are kept."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from fedcore import bundles
+from fedcore.platform.access import Scope
+from fedcore.platform.store import Database, experiments, removals
+from fedcore.platform.store import bundles as stored
+from fedcore.settings import Settings
+from tests.support.access import bearer, key_for
+from tests.support.asgi import calling
+
+RULES = """
+    from __future__ import annotations
+
+    from dataclasses import dataclass
+    from typing import Literal
+
+    from fedcore.algorithms.base import AlgorithmSpec
+    from fedcore.core import ClientRule
+
+
+    @dataclass(frozen=True)
+    class Half(ClientRule):
+        factor: float = 0.5
+
+        def direction(self, grad, y, context):
+            return self.factor * grad
+
+
+    class HalfSpeed(AlgorithmSpec):
+        '''FedAvg with a share of each gradient.'''
+
+        kind: Literal["half_speed"] = "half_speed"
+        factor: float = 0.5
+        '''Share of the gradient.'''
+
+        def rule(self):
+            return Half(self.factor)
+"""
+EXPERIMENT: dict[str, Any] = {
+    "name": "own code",
+    "problem": {"dataset": {"kind": "quadratic", "generate": {"clients": 3, "dim": 2, "seed": 0}}},
+    "algorithm": {"kind": "fedavg"},
+    "local": {"lr": 0.1, "steps": 2},
+    "rounds": 3,
+    "sweep": {"algorithm": [{"kind": "fedavg"}, {"kind": "half_speed", "factor": 0.25}]},
+}
+
+
+def archive(folder: Path, rules: str = RULES) -> bytes:
+    folder.mkdir()
+    (folder / "rules.py").write_text(dedent(rules))
+    return bundles.pack(folder)
+
+
+@pytest.fixture
+def ann(app: FastAPI, settings: Settings) -> Iterator[httpx.Client]:
+    """A client of somebody who may send code."""
+    with calling(app, key_for(settings.database, "ann", Scope.SUBMIT, code=True)) as client:
+        yield client
+
+
+def send(client: httpx.Client, content: bytes) -> httpx.Response:
+    return client.post("/v1/bundles", content=content, headers={"Content-Type": "application/x-tar"})
+
+
+def test_a_bundle_is_listed_and_downloaded_as_it_was_sent(ann: httpx.Client, tmp_path: Path) -> None:
+    content = archive(tmp_path / "lab")
+    sent = send(ann, content)
+    assert sent.status_code == 201, sent.text
+    bundle = sent.json()
+    assert bundle["digest"] == bundles.digest(content)
+    assert bundle["components"] == {"algorithms": ["half_speed"]}
+    assert [file["name"] for file in bundle["files"]] == ["rules.py"]
+    assert send(ann, content).status_code == 200
+    assert ann.get("/v1/bundles").json()["items"] == [bundle]
+    assert ann.get(sent.headers["Location"]).json() == bundle
+    assert ann.get(f"{sent.headers['Location']}/content").content == content
+
+
+def test_an_experiment_with_a_bundle_is_planned_stored_and_keeps_it(
+    ann: httpx.Client, rows: Database, tmp_path: Path
+) -> None:
+    digest = send(ann, archive(tmp_path / "lab")).json()["digest"]
+    document = EXPERIMENT | {"code": digest}
+    plan = ann.post("/v1/experiments", params={"dry_run": True}, json=document).json()
+    assert [(arm["name"], arm["parameters"]) for arm in plan["arms"]] == [
+        ("fedavg", 2),
+        ("half_speed factor=0.25", 2),
+    ]
+    made = ann.post("/v1/experiments", json=document)
+    assert made.status_code == 201, made.text
+    assert made.json()["specification"]["code"]["components"] == {"algorithms": ["half_speed"]}
+    assert [arm["name"] for arm in made.json()["arms"]] == ["fedavg", "half_speed factor=0.25"]
+    used = ann.delete(f"/v1/bundles/{digest}")
+    assert used.status_code == 409
+    assert made.json()["id"] in used.json()["detail"]
+    assert ann.delete(f"/v1/experiments/{made.json()['id']}").status_code == 204
+    assert ann.get(f"/v1/bundles/{digest}").status_code == 404
+    with rows.transaction() as session:
+        assert [path for path, _ in removals.take(session, 10, 1.0) if path.startswith("bundles/")]
+
+
+def test_a_bundle_that_was_never_used_is_deleted_after_a_while(
+    ann: httpx.Client, rows: Database, tmp_path: Path
+) -> None:
+    digest = send(ann, archive(tmp_path / "lab")).json()["digest"]
+    with rows.transaction() as session:
+        assert stored.prune(session) == 0
+        assert stored.prune(session, older_than_s=-60.0) == 1
+    assert ann.get(f"/v1/bundles/{digest}").status_code == 404
+
+
+def test_a_key_without_the_scope_cannot_send_or_use_code(
+    app: FastAPI, ann: httpx.Client, settings: Settings, tmp_path: Path
+) -> None:
+    content = archive(tmp_path / "lab")
+    digest = send(ann, content).json()["digest"]
+    for scope in Scope:
+        plain = bearer(key_for(settings.database, "ann", scope))
+        refused = ann.post("/v1/bundles", content=content, headers=plain)
+        assert refused.status_code == 403
+        assert "scope `code`" in refused.json()["detail"]
+        document = EXPERIMENT | {"code": digest}
+        assert ann.post("/v1/experiments", json=document, headers=plain).status_code == 403
+
+
+def test_the_bundle_of_another_owner_is_not_found(
+    app: FastAPI, ann: httpx.Client, settings: Settings, rows: Database, tmp_path: Path
+) -> None:
+    digest = send(ann, archive(tmp_path / "lab")).json()["digest"]
+    with calling(app, key_for(settings.database, "bob", Scope.SUBMIT, code=True)) as bob:
+        assert bob.get(f"/v1/bundles/{digest}").status_code == 404
+        assert bob.get(f"/v1/bundles/{digest}/content").status_code == 404
+        assert bob.delete(f"/v1/bundles/{digest}").status_code == 404
+        assert bob.post("/v1/experiments", json=EXPERIMENT | {"code": digest}).status_code == 404
+    with rows.reading() as session:
+        assert not experiments.page(session, experiments.Filter()).items
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ("class Half(:", "rules.py"),
+        ("import no_such_module", "no_such_module"),
+        ("VALUE = 1", "defines no component"),
+    ],
+)
+def test_errors_in_the_code_are_returned_with_file_and_line(
+    ann: httpx.Client, tmp_path: Path, rules: str, message: str
+) -> None:
+    refused = send(ann, archive(tmp_path / "lab", rules))
+    assert refused.status_code == 422
+    assert message in refused.json()["errors"][0]["detail"]
+
+
+def test_bytes_that_are_no_bundle_are_refused(ann: httpx.Client) -> None:
+    assert send(ann, b"no archive").status_code == 422
+    assert send(ann, bytes(bundles.MAX_ARCHIVE_BYTES + 1)).status_code == 413
+
+
+def test_errors_in_a_specification_with_code_point_to_its_fields(ann: httpx.Client, tmp_path: Path) -> None:
+    digest = send(ann, archive(tmp_path / "lab")).json()["digest"]
+    wrong = EXPERIMENT | {"code": digest, "sweep": {}, "algorithm": {"kind": "half_speed", "factr": 1}}
+    refused = ann.post("/v1/experiments", json=wrong)
+    assert refused.status_code == 422
+    (flaw,) = refused.json()["errors"]
+    assert flaw["pointer"] == "/algorithm/factr"
+    assert "did you mean factor?" in flaw["detail"]
+    missing = ann.post("/v1/experiments", json=EXPERIMENT | {"code": "sha256:" + "0" * 64})
+    assert missing.status_code in (404, 422)
+    assert "no code bundle" in missing.json()["detail"]

@@ -1,0 +1,147 @@
+"""`fedq new` and `fedq check-extension`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedq.cli import main
+from fedq.scaffolding import FAMILIES
+from tests.testing import wrong
+
+ROOT = Path(__file__).parents[3]
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return (ended.value.code, *capsys.readouterr())
+
+
+def executed(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A command of its own process, as in a user's terminal."""
+    given = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, env=given, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_created_package_passes_its_own_test_and_check(family: str, tmp_path: Path) -> None:
+    name = f"my_{family.replace('-', '_')}"
+    made = executed(tmp_path, "fedq.cli", "new", family, name)
+    assert made.returncode == 0, made.stderr
+    assert {file.name for file in (tmp_path / name).iterdir()} == {
+        "pyproject.toml",
+        "README.md",
+        f"{name}.py",
+        f"test_{name}.py",
+    }
+    assert len((tmp_path / name / f"{name}.py").read_text().splitlines()) < 40
+    tested = executed(tmp_path / name, "pytest", "-q", "-p", "no:cacheprovider")
+    assert tested.returncode == 0, tested.stdout
+    checked = executed(tmp_path, "fedq.cli", "check-extension", name, "--json")
+    assert checked.returncode == 0, checked.stdout
+    report = json.loads(checked.stdout)
+    assert report["passed"]
+    assert {component["kind"] for component in report["components"]} == {name}
+
+
+def test_a_package_with_the_kind_of_a_built_in_component_can_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = called(capsys, "new", "algorithm", "fedexp", "--json")
+    assert code == 0
+    assert json.loads(out)["files"][0] == "fedexp/pyproject.toml"
+
+
+def test_files_are_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    code, _, told = called(capsys, "new", "algorithm", "mine")
+    assert code == 2
+    assert "mine exists; give another name, or another folder with --folder" in told
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["My", "a", "3d", "a-b", "class", "../up", "json"])
+def test_a_name_that_is_not_suitable_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, told = called(capsys, "new", "algorithm", name)
+    assert code == 2
+    assert name in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_family_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, told = called(capsys, "new", "algorithms", "mine")
+    assert code == 2
+    assert "use one of algorithm, aggregator" in told
+
+
+@pytest.mark.slow
+def test_findings_name_the_line_and_end_with_1(tmp_path: Path) -> None:
+    source = wrong.ALGORITHMS["draws from PyTorch's generator"][1]
+    (tmp_path / "wrong_rule.py").write_text('print("hello")\n' + source)
+    line = 1 + next(i for i, text in enumerate(source.splitlines(), 1) if text.endswith("# wrong"))
+    checked = executed(tmp_path, "fedq.cli", "check-extension", str(tmp_path))
+    assert checked.returncode == 1
+    assert (
+        f"{tmp_path / 'wrong_rule.py'}:{line}: randomness is keyed: expected random numbers" in checked.stdout
+    )
+    assert checked.stderr == "hello\n"
+    document = json.loads(executed(tmp_path, "fedq.cli", "check-extension", ".", "--json").stdout)
+    assert not document["passed"]
+    finding = next(each for each in document["findings"] if each["check"] == "randomness is keyed")
+    assert finding["line"] == line
+    assert Path(finding["file"]).name == "wrong_rule.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("x = 1\ndef f(:\n", 2, "SyntaxError"),
+        ("import json\n\nraise ValueError('no')\n", 3, "ValueError: no"),
+        ("import not_there\n", 1, "No module named 'not_there'"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_a_finding_with_its_line(
+    text: str, line: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / f"broken_{line}.py").write_text(text)
+    code, out, _ = called(capsys, "check-extension", str(tmp_path), "--json")
+    assert code == 1
+    (finding,) = json.loads(out)["findings"]
+    assert (Path(finding["file"]).name, finding["line"]) == (f"broken_{line}.py", line)
+    assert told in finding["found"]
+
+
+def test_what_is_no_extension_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, told = called(capsys, "check-extension", "not_installed")
+    assert code == 2
+    assert "not_installed is neither a folder nor an installed package" in told
+    (tmp_path / "nothing_in_it.py").write_text("x = 1\n")
+    code, _, told = called(capsys, "check-extension", str(tmp_path))
+    assert code == 2
+    assert "defines no component" in told
+
+
+@pytest.mark.slow
+def test_a_component_without_its_entry_point_is_a_finding(tmp_path: Path) -> None:
+    executed(tmp_path, "fedq.cli", "new", "partition", "my_parts")
+    project = tmp_path / "my_parts" / "pyproject.toml"
+    project.write_text(project.read_text().replace('my_parts = "my_parts:MyParts"', ""))
+    document = json.loads(executed(tmp_path, "fedq.cli", "check-extension", "my_parts", "--json").stdout)
+    (finding,) = document["findings"]
+    assert finding["expected"] == '[project.entry-points."fedq.partitions"] my_parts = "my_parts:MyParts"'

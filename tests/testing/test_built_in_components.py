@@ -1,0 +1,33 @@
+"""Built-in components pass the checks that extensions pass."""
+
+import pytest
+
+from fedcore.block import Block
+from fedcore.measures import EXTENSIONS, GROUPS
+from fedcore.models.imported import Imported
+from fedcore.spec.components import FAMILIES
+from fedcore.testing import checks_of
+from fedcore.testing.checks import CHECKS, ComponentCheck
+
+NEEDS_MORE = {Imported}
+"""Needs a setting: tests/models/test_imported.py."""
+COMPONENTS: list[tuple[str, type[Block]]] = [
+    (name, member)
+    for name, family in FAMILIES.items()
+    for member in (GROUPS if family is EXTENSIONS else family)
+    if member not in NEEDS_MORE
+]
+CASES = [check for name, member in COMPONENTS for check in checks_of(member, name)]
+
+
+def name_of(check: ComponentCheck) -> str:
+    return f"{check.subject.family}: {check.subject.component.__name__}: {check.name}"
+
+
+@pytest.mark.parametrize("check", CASES, ids=name_of)
+def test_a_built_in_component_passes(check: ComponentCheck) -> None:
+    check()
+
+
+def test_every_family_has_checks_of_what_it_computes() -> None:
+    assert CHECKS.keys() == FAMILIES.keys()

@@ -1,0 +1,54 @@
+"""Sandboxes of bundles that a test writes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcore import bundles
+from fedcore.settings import Settings
+from workers.confined.confinement import Confinement, bubblewrap
+from workers.confined.sandbox import Sandbox
+
+MINE = """
+from typing import Literal
+
+from fedcore.algorithms.fedavg import FedAvg
+
+
+class Mine(FedAvg):
+    "FedAvg by another name."
+
+    kind: Literal["mine"]
+"""
+"""A bundle's module with an algorithm `mine`."""
+
+BUBBLEWRAP = pytest.mark.skipif(bubblewrap() is None, reason="bwrap is absent or may not create namespaces")
+Open = Callable[..., Sandbox]
+
+
+def packed(folder: Path, source: str = MINE) -> bytes:
+    """The bundle of one module."""
+    folder.mkdir(exist_ok=True)
+    (folder / "mine.py").write_text(source)
+    return bundles.pack(folder)
+
+
+@pytest.fixture(params=[pytest.param("bubblewrap", marks=BUBBLEWRAP), "limits"])
+def confinement(request: pytest.FixtureRequest) -> Confinement:
+    found: Confinement = request.param
+    return found
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    """Opens the sandbox of a module's source under `confinement`, with other settings by name."""
+    with ExitStack() as stack:
+
+        def start(confinement: Confinement, source: str = MINE, **settings: Any) -> Sandbox:
+            configured = Settings(_env_file=None, code_confinement=confinement, **settings)
+            return stack.enter_context(Sandbox(packed(tmp_path / "mylab", source), configured))
+
+        yield start
