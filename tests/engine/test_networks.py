@@ -15,8 +15,8 @@ from fedcore.models.layers import build_module
 from fedcore.random import generator
 from fedcore.settings import settings
 from fedcore.simulation.simulation import advance_batch
+from fedcore.testing import runs
 from tests.documents import DIGITS_CNN, Document, merged, specification
-from tests.support.resuming import assert_resumable_at_every_round
 
 ENGINES = ("reference", "parallel", "vectorised")
 POLICIES = ("average", "local", "frozen", "group")
@@ -96,7 +96,7 @@ def test_a_network_goes_on_from_any_round_to_the_bit(case: str, engine: str) -> 
     document = network(
         CASES[case], execution={"engine": engine}, participation={"kind": "uniform", "clients_per_round": 2}
     )
-    assert_resumable_at_every_round(specification(document, rounds=3))
+    runs.resumes_at_every_round(lambda: specification(document, rounds=3))
 
 
 FULL = {"local": {"lr": 0.1, "steps": 3, "batch_size": "full"}, "algorithm": {"kind": "fedavg"}}

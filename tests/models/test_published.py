@@ -20,8 +20,8 @@ from fedcore.models.base import ModelSpec
 from fedcore.models.flat import Layout
 from fedcore.models.layers import build_module
 from fedcore.models.torchvision_sizes import TORCHVISION_SIZES
+from fedcore.testing import runs
 from tests.documents import DIGITS_CNN, Document, specification
-from tests.support.resuming import assert_resumable_at_every_round
 
 ENGINES = ("reference", "parallel", "vectorised")
 CIFAR = DataShape((3, 32, 32), 10, 0)
@@ -63,7 +63,7 @@ def assert_engines_agree(document: Document) -> None:
 
 def assert_trains_alike_and_resumes(document: Document) -> None:
     assert_engines_agree(document)
-    assert_resumable_at_every_round(specification(document, execution={"engine": "vectorised"}))
+    runs.resumes_at_every_round(lambda: specification(document, execution={"engine": "vectorised"}))
 
 
 @pytest.mark.parametrize("name", TORCHVISION_SIZES)
