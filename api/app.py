@@ -54,6 +54,7 @@ from fedcore.platform.version import release
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
+from fedcore.spec.components import require_usable_packages
 from workers.celery_app import send_wakeup
 
 KEYED = (
@@ -104,6 +105,7 @@ def create_app(
     It connects to nothing before the first request. Tests pass a
     validator that looks up no names.
     """
+    require_usable_packages()
     settings = settings or process_settings()
     configure(settings, "api")
     tracing.configure("api")

@@ -17,7 +17,6 @@ import torch
 
 from bench.options import command
 from fedcore import ExperimentSpec
-from fedcore.data.datasets import data_shape
 from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.compressed_links import Traffic
@@ -32,7 +31,6 @@ from fedcore.engine.round import (
     open_round,
 )
 from fedcore.models.layers import build_module
-from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
 
 CLIENTS = 10
@@ -124,7 +122,7 @@ def _play(
 def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
     """The problem of `spec` on random samples."""
     assert spec.problem.model is not None
-    shape = data_shape(spec.problem.dataset)
+    shape = spec.problem.dataset.shape()
     size = (samples, *shape.features)
     features = torch.randint(shape.symbols, size, dtype=torch.int32) if shape.symbols else torch.randn(size)
     vectors = torch.randn(shape.symbols, shape.embedding) if shape.embedding else None
@@ -133,7 +131,7 @@ def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
         UndividedDataset(train, train, "random", vectors=vectors), np.array_split(np.arange(samples), CLIENTS)
     )
     module = build_module(spec.problem.model, shape.features, shape.classes, 0, vectors)
-    return SupervisedProblem(data, module, loss_of(spec.problem.model), spec.problem.model.l2)
+    return SupervisedProblem(data, module, spec.problem.objective(), spec.problem.model.l2)
 
 
 def _peak_mb() -> float:

@@ -23,9 +23,9 @@ from fedcore.engine.process_tuning import retain_freed_memory
 from fedcore.models.convolutional import Cnn
 from fedcore.models.flat import Layout
 from fedcore.models.layers import build_module, channels_last
+from fedcore.models.losses import CrossEntropy
 from fedcore.problems.handwritten_backprop import FusedStem, supported_layers
 from fedcore.problems.layers import Convolution, Layer, LinearLayer, Named
-from fedcore.problems.loss import CrossEntropy, targets
 
 BATCH, SHAPE, CLASSES = 64, (3, 32, 32), 10
 Result = TypeVar("Result")
@@ -104,7 +104,13 @@ def _step(
                 f"{name}, backward": done if number == 0 else 2 * done,
             }
     error = times.of(
-        "loss", lambda: CrossEntropy().predict(signal.mT).mT.sub(targets(labels, CLASSES)).div_(BATCH)
+        "loss",
+        lambda: (
+            CrossEntropy()
+            .predict(signal.mT)
+            .mT.sub(CrossEntropy().targets(labels, CLASSES, signal.dtype))
+            .div_(BATCH)
+        ),
     )
     for name, back in reversed(ways):
         error = times.of(name, lambda back=back, error=error: back(error))  # type: ignore[misc]

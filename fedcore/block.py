@@ -18,6 +18,13 @@ ClientCount = Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
+def is_none(value: object) -> bool:
+    """True for None: with `Field(exclude_if=is_none)` a field that came later says nothing where it
+    is absent, so that digests and fingerprints of earlier documents stay the same.
+    """
+    return value is None
+
+
 def ceil_share(share: float, count: int) -> int:
     """ceil(share count) of the decimal `share`: 0.55 of 100 is 55, although the product of floats
     is above it.

@@ -55,7 +55,7 @@ class ClientContext:
     steps: Tensor
     """[..., 1] tau_i."""
     normaliser: Tensor
-    """[..., 1] ||a_i||_1."""
+    """[..., 1] ||a_i||_1; NaN if the local optimiser is not linear in the gradients."""
     lr: float
     """The step size eta at the first local step of the round."""
 
@@ -168,6 +168,12 @@ class ClientRule:
         """Factor of the step size of a client that takes `steps` local steps, [..., 1]."""
         return 1.0
 
+    def needs_normaliser(self) -> bool:
+        """True if it reads `ClientContext.normaliser`, which is NaN unless the local optimiser is
+        linear: any other is rejected.
+        """
+        return False
+
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         """Direction [..., D] that a local step descends along."""
         return grad
@@ -225,30 +231,62 @@ class ClientRule:
 
 @dataclass(frozen=True)
 class Solver:
-    """The local optimiser: SGD with weight decay, a proximal term and momentum."""
+    """The local optimiser; by default gradient descent: y <- y - eta_k d.
 
-    momentum: float = 0.0
+    d is the client's `direction`. Its state is new in every round, so nothing of it is kept between
+    rounds. Written for one client [D], it serves a cohort [M, D] too.
+    """
+
     weight_decay: float = 0.0
+    """Adds weight_decay y to each gradient."""
     prox_mu: float = 0.0
+    """Adds prox_mu (y - x) to each direction of the rule."""
+    clip_norm: float | None = None
+    """Largest norm of a direction."""
 
-    def direction(
-        self, rule: ClientRule, grad: Tensor, y: Tensor, velocity: Tensor | None, context: ClientContext
-    ) -> tuple[Tensor, Tensor | None]:
-        """Direction v of one local step, and the velocity to pass to the next step.
+    def start(self) -> Mapping[str, float]:
+        """Names of a client's state vectors, with the initial value of every entry in each round."""
+        return {}
 
-        v <- rho v + direction(g + wd y) + mu (y - x), then y <- y - lr v. The velocity is None
-        before the first step and without momentum.
+    def step(self, direction: Tensor, y: Tensor, state: Vectors, k: int) -> tuple[Tensor, Vectors]:
+        """The step v [..., D] of y <- y - eta_k v, and the new state.
+
+        `direction` [..., D] is d after clipping; k counts the local steps of the round from 0.
+        """
+        return direction, state
+
+    def momentum_form(self) -> float | None:
+        """rho if `step` is v <- rho v + d, which allows faster engines; None for any other step."""
+        return 0.0 if type(self).step is Solver.step else None
+
+    def is_linear(self) -> bool:
+        """True if y - x is linear in the gradients, so that the normaliser ||a_i||_1 exists
+        (FedNova, Section III).
+        """
+        return self.clip_norm is None and self.momentum_form() is not None
+
+    def direction(self, rule: ClientRule, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        """The vector d [..., D] that the optimiser descends along, before clipping: the rule's
+        direction at g + weight_decay y, and prox_mu (y - x).
         """
         if self.weight_decay:
             grad = grad + self.weight_decay * y
         direction = rule.direction(grad, y, context)
         if self.prox_mu:
             direction = direction + self.prox_mu * (y - context.x)
-        if not self.momentum:
-            return direction, None
-        if velocity is not None:
-            direction = self.momentum * velocity + direction
-        return direction, direction
+        return direction
+
+    def descend(
+        self, rule: ClientRule, grad: Tensor, y: Tensor, state: Vectors, k: int, context: ClientContext
+    ) -> tuple[Tensor, Vectors]:
+        """The `step` along d min(1, clip_norm / (|d| + 1e-6)), as `torch.nn.utils.clip_grad_norm_`
+        clips, and the new state.
+        """
+        direction = self.direction(rule, grad, y, context)
+        if self.clip_norm is not None:
+            norm = direction.norm(dim=-1, keepdim=True)
+            direction = direction * (self.clip_norm / (norm + 1e-6)).clamp(max=1.0)
+        return self.step(direction, y, state, k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +318,10 @@ class Aggregator:
         part.
         """
         return 0, 0
+
+    def needs_normaliser(self) -> bool:
+        """As `ClientRule.needs_normaliser`, of `Cohort.normaliser`."""
+        return False
 
     def coefficients(self, cohort: Cohort) -> Tensor:
         """c_i [M]: coefficients of the deltas in the direction, if they do not depend on the
@@ -347,3 +389,14 @@ class Algorithm:
     solver: Solver = Solver()
     uplink: Compressor = Compressor()
     downlink: Compressor = Compressor()
+
+    def is_affine(self) -> bool:
+        """True if local training is the recursion v <- rho v + g + mu (y - x) + offset, y <- y -
+        eta v, which allows faster engines.
+        """
+        solver = self.solver
+        return (
+            self.rule.affine_form() is not None
+            and solver.momentum_form() is not None
+            and solver.clip_norm is None
+        )

@@ -10,9 +10,15 @@ adds the kind `ourlab/fedexp`. Entry points are read once per process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, distributions
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import create_model
@@ -23,6 +29,9 @@ from fedcore.errors import ExtensionError
 PREFIX = "fedq."
 INTERFACE = (1, 0)
 """Version of `fedq.extensions`: components of the same major version and no later minor version work."""
+
+
+_KIND = re.compile("[a-z][a-z0-9_]*")
 
 
 class Package(NamedTuple):
@@ -73,6 +82,63 @@ def installed() -> dict[str, dict[str, PackageComponent]]:
 
 
 @cache
+def installed_packages() -> tuple[Package, ...]:
+    """The installed packages that define components, by name."""
+    return tuple(sorted({one.package for family in installed().values() for one in family.values()}))
+
+
+def is_of_package(member: type[Block]) -> bool:
+    """True for a component of a package."""
+    return "/" in kind_of(member)
+
+
+def requirement(packages: Iterable[Package]) -> str | None:
+    """The packages that a run uses, as its row names them: a JSON list, or None if there are none."""
+    names = sorted({str(package) for package in packages})
+    return json.dumps(names) if names else None
+
+
+@cache
+def file_digest(name: str) -> str:
+    """SHA-256 over paths and contents of the installed files of a distribution; if it is editable or
+    has no list of files, over those of its packages with components.
+    """
+    total = hashlib.sha256()
+    for path, file in sorted(_files(name)):
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        total.update(f"{path}\0{content}\n".encode())
+    return total.hexdigest()
+
+
+def _files(name: str) -> list[tuple[str, Path]]:
+    found = next(one for one in distributions() if one.name == name)
+    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    if found.files and not origin.get("dir_info", {}).get("editable"):
+        # Metadata say how it was installed, and scripts (in `../../bin`) where.
+        listed = [
+            path for path in found.files if not path.parts[0].endswith((".dist-info", ".egg-info", ".."))
+        ]
+        files = [(path.as_posix(), Path(str(path.locate()))) for path in listed]
+    else:
+        modules = {
+            entry.module.partition(".")[0] for entry in found.entry_points if entry.group.startswith(PREFIX)
+        }
+        files = [file for module in modules for file in _files_of_module(module)]
+    return [(path, file) for path, file in files if file.suffix != ".pyc" and file.is_file()]
+
+
+def _files_of_module(name: str) -> list[tuple[str, Path]]:
+    found = find_spec(name)
+    assert found is not None
+    folders = [Path(folder) for folder in found.submodule_search_locations or ()]
+    if not folders and found.origin:
+        return [(Path(found.origin).name, Path(found.origin))]
+    return [
+        (file.relative_to(folder.parent).as_posix(), file) for folder in folders for file in folder.rglob("*")
+    ]
+
+
+@cache
 def installed_classes(family: str, base: type[Block]) -> tuple[type[Any], ...]:
     """The components of a family that packages add, with their kinds `package/name`.
 
@@ -83,14 +149,25 @@ def installed_classes(family: str, base: type[Block]) -> tuple[type[Any], ...]:
 
 def _loaded(component: PackageComponent, base: type[Block]) -> type[Any]:
     entry, package = component.entry, component.package
+    had_torch = "torch" in sys.modules
     try:
         found = entry.load()
     except Exception as error:
         raise ExtensionError(
             f"{package}: {entry.value} cannot be imported: {type(error).__name__}: {error}"
         ) from error
+    if "torch" in sys.modules and not had_torch:
+        raise ExtensionError(
+            f"{package}: {entry.value} imports torch when it is imported; import torch in the functions that"
+            " use it"
+        )
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ExtensionError(f"{package}: {entry.value} must be a subclass of {base.__name__}")
+    if not _KIND.fullmatch(entry.name):
+        raise ExtensionError(
+            f"{package}: the kind {entry.name!r} must consist of lower-case letters, digits and _, and begin"
+            " with a letter"
+        )
     if kind_of(found) != entry.name:
         raise ExtensionError(f"{package}: {entry.value} has kind {kind_of(found)!r}, not {entry.name!r}")
     _check_interface(package, found)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -12,8 +13,9 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from fedcore.packages import file_digest
 from fedcore.platform.store.leases import Claim
-from fedcore.platform.store.reproductions import ENGINE_CHOICE
+from fedcore.platform.store.reproductions import ENGINE_CHOICE, PACKAGES
 from fedcore.platform.version import commit, release
 from workers.confined.simulation import ConfinedSimulation
 from workers.simulations import AnySimulation
@@ -47,8 +49,10 @@ def model_bytes(simulation: AnySimulation, claim: Claim) -> bytes:
     )
 
 
-def provenance(simulation: AnySimulation, device: str) -> dict[str, Any]:
-    """Code, versions, device, engine and data: everything needed to repeat the run."""
+def provenance(simulation: AnySimulation, device: str, packages: Sequence[str]) -> dict[str, Any]:
+    """Code, versions, device, engine and data: everything needed to repeat a run that uses these
+    installed packages.
+    """
     return {
         "code": {"release": release(), "commit": commit()},
         "versions": dict(_versions()),
@@ -63,8 +67,15 @@ def provenance(simulation: AnySimulation, device: str) -> dict[str, Any]:
         "precision": simulation.precision,
         "data_source": simulation.data_source,
         "data_sha256": simulation.data_sha256,
+        **_packages(packages),
         **({"bundle": dict(simulation.bundle)} if isinstance(simulation, ConfinedSimulation) else {}),
     }
+
+
+def _packages(needed: Sequence[str]) -> dict[str, Any]:
+    used = [(name, version) for name, _, version in (package.rpartition(" ") for package in needed)]
+    about = {name: {"version": version, "sha256": file_digest(name)} for name, version in used}
+    return {PACKAGES: about} if about else {}
 
 
 def _parameters(simulation: AnySimulation) -> dict[str, Tensor]:

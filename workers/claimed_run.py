@@ -165,7 +165,8 @@ class ClaimedRun:
         """Save the state, commit the reports and return what comes next."""
         self._check_lease()
         began, reports, settings = time.monotonic(), self.reports, self._resources.settings
-        claim, made_with = self.lease.claim, provenance(self.simulation, self._resources.device)
+        claim = self.lease.claim
+        made_with = provenance(self.simulation, self._resources.device, claim.packages)
 
         def write(session: Session, again: bool) -> WorkerDirective:
             if again and runs.committed(session, claim, reports[-1].round):
@@ -223,7 +224,7 @@ class ClaimedRun:
 
     def _provenance(self) -> dict[str, Any]:
         """Provenance with the digest of the final model."""
-        return provenance(self.simulation, self._resources.device) | {
+        return provenance(self.simulation, self._resources.device, self.lease.claim.packages) | {
             "model_sha256": model_sha256(self.simulation)
         }
 

@@ -40,6 +40,8 @@ class WorkerIdentity:
     device: str
     memory_bytes: int
     """Memory that a run on it may take."""
+    packages: tuple[str, ...] = ()
+    """The installed packages with components, as "name version"."""
 
 
 class HeldLease:
@@ -142,6 +144,7 @@ class Heartbeat:
             "queues": worker.queues,
             "device": worker.device,
             "memory_bytes": worker.memory_bytes,
+            "packages": worker.packages,
         }
         with self._database.transaction() as session:
             workers.seen(session, worker.id, run_id=run_id, **present)

@@ -33,6 +33,7 @@ from fedcore.platform.store import (
 )
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings, settings
+from fedcore.spec.components import require_usable_packages
 from workers.celery_app import send_wakeup
 from workers.webhook_dispatcher import dispatching
 
@@ -56,6 +57,7 @@ def main() -> None:
     ended = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: ended.set())
+    require_usable_packages()
     configured = settings()
     configure(configured, "reconciler")
     run_forever(open_database(configured.database, idle_s=configured.lease_seconds), configured, ended)

@@ -22,6 +22,7 @@ from structlog.contextvars import bound_contextvars
 
 from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import cohort_batches
+from fedcore.packages import file_digest, installed_packages
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
 from fedcore.platform.store.leases import Claim
@@ -59,6 +60,9 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
     # A worker that is silent in a transaction for as long as its lease, its machine gone perhaps,
     # has lost its runs: their rows are unlocked.
     database = open_database(configured.database, idle_s=configured.lease_seconds)
+    packages = installed_packages()
+    for package in packages:
+        file_digest(package.name)  # Of the files as they are loaded, before anybody edits them.
     identity = WorkerIdentity(
         worker_id,
         socket.gethostname(),
@@ -66,6 +70,7 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
         configured.queues,
         device,
         memory_limit(device, configured.memory_bytes),
+        tuple(map(str, packages)),
     )
     storage = open_storage(configured.storage)
     simulations = SimulationCache(
@@ -133,6 +138,7 @@ class Runner:
                     identity.queues,
                     self._resources.settings.lease_seconds,
                     identity.memory_bytes,
+                    identity.packages,
                 )
         except UNAVAILABLE as error:
             log.warning("the database is away, the reconciler will wake a worker again: %s", error)

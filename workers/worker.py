@@ -23,6 +23,7 @@ from fedcore.platform import tracing, watchdog
 from fedcore.platform.logging import configure
 from fedcore.platform.storage import open_storage
 from fedcore.settings import Settings, settings
+from fedcore.spec.components import require_usable_packages
 from workers.celery_app import WAKEUP_TASK, celery_app, own_queue, queue_name, send_wakeup
 from workers.liveness import ChildWatchdog, WakeupMonitor
 from workers.memory import requeue_oom_killed
@@ -43,6 +44,7 @@ def main() -> None:
 
     Then finish and commit the current round, and exit 0; or 1 when that takes too long.
     """
+    require_usable_packages()
     configured = settings()
     configure(configured, "worker")
     watchdog.reset_from_thread()

@@ -41,6 +41,7 @@ from fedcore.platform.tracing import traceparent
 from fedcore.platform.version import commit, release
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.components import requirements
 from fedcore.spec.digest import specification_sha256
 from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
 from fedcore.spec.sweep import JOINT
@@ -139,6 +140,7 @@ def new_reproduction(
     with state.database.reading() as session:
         original = experiments.find(session, original_id, principal.sees)
         engines = reproductions.engine_choices(session, original_id)
+        packages = reproductions.packages(session, original_id)
     if original.status is not Status.SUCCEEDED:
         raise StateConflictError(
             f"{original.id} is {original.status}; only succeeded experiments can be reproduced"
@@ -155,7 +157,7 @@ def new_reproduction(
         idempotency_key,
         f"reproduce {original.id}",
     )
-    return replace(new, run_provenance=engines)
+    return replace(new, run_provenance=engines, run_packages=packages)
 
 
 def specification(document: Any, state: AppState, principal: Principal) -> Submission:
@@ -215,8 +217,9 @@ def add_service_estimates(
 ) -> Plan:
     """Return the plan of `spec` with its time, its workers and its warnings."""
     queue, seen_s = spec.execution.queue, settings.seen_seconds
+    needed = requirements(spec)
     with database.reading() as session:
-        obstacles = wait_reasons.obstacles(session, queue, wanted.memory_bytes, seen_s)
+        obstacles = wait_reasons.obstacles(session, queue, wanted.memory_bytes, needed, seen_s)
         excess = quotas.violations(session, principal.key_id, wanted.runs)
         serving = sum(queue in worker.queues for worker in workers.alive(session, seen_s))
         step_s = service_metrics.seconds_per_step(session, wanted.specification, principal.sees)

@@ -91,8 +91,8 @@ class BodyTimeout:
     configures a proxy for them.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, grace_s: float = GRACE_S, slowest_rate: float = SLOWEST_RATE) -> None:
+        self._app, self._grace_s, self._slowest_rate = app, grace_s, slowest_rate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -100,7 +100,7 @@ class BodyTimeout:
             await self._app(scope, receive, send)
             return
         clock = get_running_loop().time
-        left_s = GRACE_S
+        left_s = self._grace_s
         complete = False
 
         async def receive_in_time() -> Message:
@@ -114,7 +114,8 @@ class BodyTimeout:
             except TimeoutError:
                 return {"type": "http.disconnect"}
             complete = not message.get("more_body", False)
-            left_s = min(GRACE_S, left_s - (clock() - began) + len(message.get("body", b"")) / SLOWEST_RATE)
+            earned_s = len(message.get("body", b"")) / self._slowest_rate
+            left_s = min(self._grace_s, left_s - (clock() - began) + earned_s)
             return message
 
         await self._app(scope, receive_in_time, send)

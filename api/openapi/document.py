@@ -13,6 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from api.experiments.service import PresetSubmission
 from fedcore.block import kind_of
+from fedcore.packages import is_of_package
 from fedcore.spec import ExperimentSpec, yaml_documents
 from fedcore.spec.kinds import kinds
 from fedq import schemas
@@ -106,9 +107,11 @@ def _illustrate(document: Object) -> None:
     for name, schema in document["components"]["schemas"].items():
         if name in known:
             schema["examples"] = [known[name]]
+        # Components of packages may have the name of another class, and no example.
+        example = known.get(name, {})
         for field, described in schema.get("properties", {}).items():
-            if field in known[name]:
-                described["examples"] = [known[name][field]]
+            if field in example:
+                described["examples"] = [example[field]]
     for body in _bodies(document):
         names = [_name(choice) for choice in body["schema"].get("anyOf", [body["schema"]])]
         body["examples"] = {name: {"value": known[name]} for name in names if name in known}
@@ -141,6 +144,7 @@ def examples() -> dict[str, Any]:
         member.model_validate({"kind": kind_of(member), **member.example})
         for members in kinds().values()
         for member in members
+        if member.example or not is_of_package(member)
     ]
     submitted = [PresetSubmission.model_validate(read["PresetSubmission"]), *blocks, *specifications]
     answered = [

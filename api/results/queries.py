@@ -20,7 +20,7 @@ from fedcore.errors import NoClosedFormError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
 from fedcore.spec import Arm, stored_arms
-from fedcore.statistics.summary import BETTER, HEADLINES
+from fedcore.statistics.summary import HEADLINES, better_of
 from fedq.schemas import ArmTheory, Claims, Flaw, Law, Results, Target, Theory
 
 if TYPE_CHECKING:
@@ -192,14 +192,18 @@ def curve_context(specifications: Collection[Mapping[str, Any]], arms: int) -> C
     )
     return {
         "metrics": metrics,
-        "better": {metric: better.__name__ for metric, better in BETTER.items()},
+        "better": {metric: better.__name__ for metric in metric_names() if (better := better_of(metric))},
         "arms": arms,
     }
 
 
 def measured(specification: Mapping[str, Any]) -> list[str]:
     """Return the metrics that an experiment measures."""
-    measures = [metric for metric in specification["evaluation"]["measures"] if metric in metric_names()]
+    asked = [
+        measure if isinstance(measure, str) else measure["kind"]
+        for measure in specification["evaluation"]["measures"]
+    ]
+    measures = [metric for metric in asked if metric in metric_names()]
     if specification["problem"]["dataset"]["kind"] in ("quadratic", "least_squares"):
         return [*EXACT, *(metric for metric in measures if metric not in UNTESTED)]
     return measures

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from api.http.problems import InvalidDocumentError
 from api.results.curves import first_reaching, megabytes
-from api.results.summaries import ResultRows, differing, estimated
+from api.results.summaries import ResultRows, differing, estimated, metric_names
 from fedcore.platform.status import ENDED
 from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import RunRecord
@@ -18,7 +18,7 @@ from fedq.schemas import Difference, Estimate, Flaw, Results, Target, TargetResu
 
 COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")
 """Columns of each round that are needed besides the metric of the target."""
-_TARGET = re.compile(r"(\w+):([-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)", re.ASCII)
+_TARGET = re.compile(r"([\w/]+):([-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)", re.ASCII)
 
 
 class _Run(NamedTuple):
@@ -40,7 +40,7 @@ def target_of(text: str) -> Target:
     """Parse a target such as `test_accuracy:0.9`; raises InvalidRequestError."""
     found = _TARGET.fullmatch(text)
     if found is None or summary.better_of(found[1]) is None or not isfinite(float(found[2])):
-        metrics = ", ".join(summary.BETTER)
+        metrics = ", ".join(filter(summary.better_of, metric_names()))
         detail = (
             f"must be METRIC:VALUE, e.g. test_accuracy:0.9, with one of the metrics {metrics}; not {text!r}"
         )

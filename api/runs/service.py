@@ -1,5 +1,7 @@
 """Runs as answered."""
 
+import json
+
 from fedcore.platform.store import Status
 from fedcore.platform.store.tables import RunRecord
 from fedq.schemas import Run
@@ -27,6 +29,7 @@ def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:
         worker=record.worker if record.status is Status.RUNNING else None,
         attempts=record.attempts,
         memory_bytes=record.memory_bytes,
+        packages=json.loads(record.packages or "[]"),
         waits_for=waits_for,
         next_try_at=record.not_before if record.status is Status.QUEUED else None,
         error=record.error,

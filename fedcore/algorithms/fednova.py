@@ -30,6 +30,9 @@ class NormalisedAveraging(Aggregator):
 
     tau_eff: TauEff = "steps"
 
+    def needs_normaliser(self) -> bool:
+        return True
+
     def coefficients(self, cohort: Cohort) -> Tensor:
         normalised = cohort.weights / cohort.normaliser
         if self.tau_eff == "steps":

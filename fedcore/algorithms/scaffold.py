@@ -38,6 +38,9 @@ class ControlVariates(ClientRule):
     def needs_full_gradient(self) -> bool:
         return self.estimate == "anchor"
 
+    def needs_normaliser(self) -> bool:
+        return self.estimate == "steps"
+
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad - context.memory["control"] + context.shared["control"]
 

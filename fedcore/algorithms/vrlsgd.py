@@ -24,6 +24,9 @@ class DriftCorrection(ClientRule):
     def receives_new_model(self) -> bool:
         return True
 
+    def needs_normaliser(self) -> bool:
+        return True
+
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad - context.memory["drift"]
 

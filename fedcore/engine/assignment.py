@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.core import Aggregate, Algorithm, ClientContext, ClientUpdate, Cohort, Vectors
-from fedcore.engine.local_solver import StepSizes
 from fedcore.problems import TrainingProblem
 from fedcore.problems.network import STATISTICS
 from fedcore.problems.passes import ForwardPasses
+from fedcore.solvers.schedules import StepSizes
 
 Ids = NDArray[np.int64]
 

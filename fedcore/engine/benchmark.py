@@ -32,10 +32,10 @@ TIE_MARGIN = 0.85
 """Share of the presumed engine's time that another must stay below to be preferred: near ties are
 noise.
 """
-HELD_BYTES, _VECTORS = 1 << 30, 6
-"""Memory that a sample may take beside the data, and the number of vectors [D] per client in
-engines that train clients together: a measurement must not need more memory than the run.
-"""
+HELD_BYTES = 1 << 30
+"""Memory that a sample may take beside the data: a measurement must not need more than the run."""
+_VECTORS = 6
+"""Vectors [D] per client in engines that train clients together."""
 _FEW, _MOST_STEPS = 2, 16
 
 
@@ -60,7 +60,11 @@ def round_seconds(name: EngineName, job: Job, play: EngineTimer = time_engine) -
 
 
 def benchmark_engines(
-    names: Sequence[EngineName], job: Job, round_s: float, play: EngineTimer = time_engine
+    names: Sequence[EngineName],
+    job: Job,
+    round_s: float,
+    play: EngineTimer = time_engine,
+    held_bytes: int = HELD_BYTES,
 ) -> dict[EngineName, float]:
     """Seconds per local step of the engines that stayed in the race to the end.
 
@@ -69,7 +73,7 @@ def benchmark_engines(
     cannot keep to it from the beginning is judged by the first sample. The first of `names` has run
     it before; its round takes about `round_s`.
     """
-    heats = list(_samples(job))
+    heats = list(_samples(job, held_bytes))
     left, probes = max(BUDGET_S, BUDGET_SHARE * round_s), dict[EngineName, float]()
     for name in names:
         if probes:
@@ -115,10 +119,10 @@ def _per_step(seconds: float, job: Job) -> float:
     return seconds / int(job.work.steps.sum())
 
 
-def _samples(job: Job) -> Iterator[Job]:
+def _samples(job: Job, held_bytes: int = HELD_BYTES) -> Iterator[Job]:
     """Yield ever larger parts of a job."""
     x, longest = job.work.local.x, int(job.work.steps.max())
-    room = HELD_BYTES // (_VECTORS * x.numel() * x.element_size())
+    room = held_bytes // (_VECTORS * x.numel() * x.element_size())
     clients = min(len(job.work.clients), max(_FEW, room))
     count = min(_FEW, clients)
     yield _part(job, count, 1)

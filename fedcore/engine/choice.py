@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedcore.core import Algorithm
 from fedcore.engine.assignment import Job
 from fedcore.engine.benchmark import (
+    HELD_BYTES,
     BenchmarkCache,
     EngineTimer,
     benchmark_engines,
@@ -68,6 +69,8 @@ class SelectionContext:
     sample: Callable[[], Job | None]
     """The training of a first round, used only for measuring; None if no client takes part in it.
     """
+    held_bytes: int = HELD_BYTES
+    """Memory that a measurement may take beside the data."""
 
 
 def choose_engine(
@@ -103,14 +106,16 @@ def _fastest(context: SelectionContext, cache: BenchmarkCache, play: EngineTimer
     round_s = cache.round_seconds(what, partial(round_seconds, names[0], job, play))
     if context.rounds * round_s < WORTH_S:
         return EngineChoice(names[0], "presumed")
-    seconds = benchmark_engines(names, job, round_s, play)
+    seconds = benchmark_engines(names, job, round_s, play, context.held_bytes)
     kept = cache.put(what, fastest(names, seconds), seconds)
     return EngineChoice(kept.engine, "measured", kept.seconds)
 
 
-def conditions(names: list[EngineName], job: Job) -> dict[str, Any]:
+def conditions(
+    names: list[EngineName], job: Job, versions: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return all facts that the fastest engine depends on; sizes that vary from round to round are
-    rounded to powers of two.
+    rounded to powers of two. `versions` are those of the libraries (default: the installed ones).
     """
     problem, assignment, solver = job.problem, job.work, job.algorithm.solver
     x = assignment.local.x
@@ -121,14 +126,20 @@ def conditions(names: list[EngineName], job: Job) -> dict[str, Any]:
         "capacity": problem.capacity,
         "views": problem.views,
         "rule": type(job.algorithm.rule).__name__,
-        "solver": [solver.momentum > 0, solver.weight_decay > 0, solver.prox_mu > 0],
+        "solver": [
+            type(solver).__name__,
+            bool(solver.momentum_form()),
+            solver.weight_decay > 0,
+            solver.prox_mu > 0,
+            solver.clip_norm is not None,
+        ],
         "clients": len(assignment.clients).bit_length(),
         "batch": max(int(batch.shape[1]) for batch in assignment.batches).bit_length(),
         "steps": [int(assignment.steps.max()).bit_length(), int(assignment.steps.mean()).bit_length()],
         "dtype": str(x.dtype),
         "device": torch.cuda.get_device_name(x.device) if x.device.type == "cuda" else _processor(),
         "threads": torch.get_num_threads(),
-        "versions": _versions(),
+        "versions": versions or _versions(),
     }
 
 

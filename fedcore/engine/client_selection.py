@@ -10,8 +10,9 @@ from fedcore.core import ClientContext, Vectors
 from fedcore.data.plan import augment_indices, cohort_batches, gradient_noise
 from fedcore.engine.assignment import CohortWork, Ids
 from fedcore.engine.compressed_links import Traffic
-from fedcore.engine.local_solver import StepSizes, normaliser, step_sizes
+from fedcore.engine.local_solver import normaliser
 from fedcore.engine.server import RunContext, ServerState
+from fedcore.solvers.schedules import StepSizes
 from fedcore.systems.clock import TimedRound, apply_deadline, device_speed
 from fedcore.systems.participation import Drawn, draw
 from fedcore.systems.work import Work, plan_work
@@ -77,7 +78,7 @@ def assign_work(
 ) -> CohortWork:
     """Assign work before any exchange of gradients; `memory` [M, D] each is the clients' memory."""
     spec, seed, problem, clients = setting.spec, setting.seed, setting.problem, selected.arrived.clients
-    sizes = step_sizes(spec.local, spec.rounds, round, server.clock)
+    sizes = spec.local.step_sizes(spec.rounds, round, server.clock)
     steps = np.array([item.steps for item in selected.work], np.int64)
     noise = problem.gradient_noise
     return CohortWork(

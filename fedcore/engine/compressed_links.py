@@ -41,7 +41,11 @@ def message_rngs(seed: int, purpose: str, round: int, clients: Ids) -> Iterator[
 
 
 def send(
-    compressor: Compressor, message: Tensor, residual: Tensor | None, streams: Iterable[Generator]
+    compressor: Compressor,
+    message: Tensor,
+    residual: Tensor | None,
+    streams: Iterable[Generator],
+    chunk_elements: int = CHUNK_ELEMENTS,
 ) -> Sent:
     """Send one message [D] or those of a cohort [M, D]; error feedback adds `residual` first: h =
     C(rho + m), rho <- rho + m - h.
@@ -51,9 +55,9 @@ def send(
     """
     if compressor == NO_COMPRESSION:
         return Sent(message, None)
-    if message.dim() == 1 or message.numel() <= CHUNK_ELEMENTS:
+    if message.dim() == 1 or message.numel() <= chunk_elements:
         return _send_chunk(compressor, message, residual, streams)
-    rows, streams = max(1, CHUNK_ELEMENTS // message.shape[-1]), iter(streams)
+    rows, streams = max(1, chunk_elements // message.shape[-1]), iter(streams)
     parts = [slice(first, first + rows) for first in range(0, len(message), rows)]
     kept = [None if residual is None else residual[part] for part in parts]
     sent = [

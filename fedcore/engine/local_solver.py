@@ -1,70 +1,34 @@
-"""The local solver over a round: step sizes, the normaliser ||a_i||_1 that they give it, and its
-recursion under a rule of affine form.
+"""The local solver over a round: its state, its normaliser ||a_i||_1, and its recursion under a rule
+of affine form.
 
-With g the gradient of the data's part of the loss, training under a rule that declares an
-`AffineForm` is
+With g the gradient of the data's part of the loss, training by SGD with momentum under a rule that
+declares an `AffineForm` is
 
     v <- momentum v + g + shrink y + pull (y - x) + offset;   y <- y - size v
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
+from math import nan
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
 
-from fedcore.core import Algorithm, ClientContext, ClientRule, Solver
-from fedcore.spec.local import ExponentialLr, InverseTimeLr, LocalSolver, StepLr
+from fedcore.core import Algorithm, ClientContext, ClientRule, Solver, Vectors
+from fedcore.solvers.schedules import StepSizes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class StepSizes:
-    """eta_k for the local steps k = 0, 1, ... of one round: first * decay^k, or first * offset /
-    (offset + k).
-    """
-
-    first: float
-    decay: float = 1.0
-    offset: float | None = None
-
-    def first_of(self, steps: int) -> NDArray[np.float64]:
-        """eta_k [steps] for k = 0 ... steps - 1."""
-        return (
-            np.array([self[k] for k in range(steps)])
-            if self.offset or self.decay != 1.0
-            else np.full(steps, self.first)
-        )
-
-    def __getitem__(self, k: int) -> float:
-        if self.offset is not None:
-            return self.first * self.offset / (self.offset + k)
-        return self.first if self.decay == 1.0 else self.first * self.decay**k
-
-
-def step_sizes(local: LocalSolver, rounds: int, round: int, clock: int) -> StepSizes:
-    """The step sizes of a round (counted from 1, of `rounds`).
-
-    `clock` counts the local steps of all rounds before it.
-    """
-    match local.lr_schedule:
-        case StepLr() as schedule:
-            passed = sum(round > last for last in schedule.last_rounds(rounds))
-            return StepSizes(_rate(local) * schedule.factor**passed)
-        case ExponentialLr(gamma=gamma):
-            return StepSizes(_rate(local), decay=gamma)
-        case InverseTimeLr(mu=mu, gamma=gamma, counts="rounds"):
-            return StepSizes(2 / (mu * (gamma + round - 1)))
-        case InverseTimeLr(mu=mu, gamma=gamma):
-            return StepSizes(2 / (mu * (gamma + clock)), offset=gamma + clock)
-        case _:
-            return StepSizes(_rate(local))
+def initial_state(solver: Solver, y: Tensor) -> Mapping[str, Tensor]:
+    """Return the solver's state before the first step, each vector of the shape of y [..., D]."""
+    return {name: torch.full_like(y, value) for name, value in solver.start().items()}
 
 
 def step_size_scales(rule: ClientRule, steps: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -81,10 +45,13 @@ def normaliser(
 
     FedNova, Section III. There is no formula: the solver itself is run on one number. Weight decay
     is part of the gradient there, so it does not count, and neither does an offset. The direction of
-    a rule without affine form takes the place of the gradient.
+    a rule without affine form takes the place of the gradient. NaN for a solver that is not linear
+    in the gradients.
     """
     if not len(steps):
         return np.zeros(0)
+    if not solver.is_linear():
+        return np.full(len(steps), nan)
     form = rule.affine_form()
     solver = replace(solver, weight_decay=0.0, prox_mu=solver.prox_mu + (form.mu if form else 0.0))
     # Powers of two, so that draws of tau_i that vary from round to round share a table.
@@ -105,10 +72,10 @@ def _travel(solver: Solver, sizes: StepSizes, steps: int) -> NDArray[np.float64]
         normaliser=zero,
         lr=sizes.first,
     )
-    y, velocity, travelled = zero, None, []
+    y, state, travelled = zero, cast("Vectors", solver.start()), []
     for k in range(steps):
-        direction, velocity = solver.direction(ClientRule(), cast("Any", 1.0), y, velocity, local)
-        y = y - sizes[k] * direction
+        step, state = solver.descend(ClientRule(), cast("Any", 1.0), y, state, k, local)
+        y = y - sizes[k] * step
         travelled.append(-y / sizes.first)
     return np.array(travelled)
 
@@ -122,16 +89,18 @@ class Factors(NamedTuple):
 
 
 def factors(algorithm: Algorithm, l2: float) -> Factors:
-    """Return the factors of an algorithm with an affine rule, for a client whose loss contains
+    """Return the factors of an algorithm that `is_affine`, for a client whose loss contains
     l2/2 |y|^2 beside the data's part.
     """
     solver, form, shrink = algorithm.solver, algorithm.rule.affine_form(), l2
+    momentum = solver.momentum_form()
     assert form is not None
+    assert momentum is not None
     towards = form.mu
     if algorithm.rule.subtracts_gradient_at_x():
         # With the gradient at x the share that l2 has in it is taken away.
         towards, shrink = towards + l2, 0.0
-    return Factors(towards + solver.prox_mu, shrink + solver.weight_decay, solver.momentum)
+    return Factors(towards + solver.prox_mu, shrink + solver.weight_decay, momentum)
 
 
 def has_offset(rule: ClientRule) -> bool:
@@ -144,8 +113,3 @@ def offsets(rule: ClientRule, local: ClientContext) -> Tensor:
     """Return the offsets [M, D] of an affine rule, for the M > 0 clients of `local`."""
     start = local.x.expand(len(local.steps), -1)
     return rule.direction(start.new_zeros(start.shape), start, local)
-
-
-def _rate(local: LocalSolver) -> float:
-    assert local.rate is not None
-    return local.rate

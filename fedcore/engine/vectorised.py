@@ -16,7 +16,13 @@ from torch import Tensor
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
 from fedcore.engine.assignment import Ids, Job
-from fedcore.engine.local_solver import factors, has_offset, offsets, step_size_scales
+from fedcore.engine.local_solver import (
+    factors,
+    has_offset,
+    initial_state,
+    offsets,
+    step_size_scales,
+)
 from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Stackable
 from fedcore.problems.network import STATISTICS
@@ -163,8 +169,8 @@ class Descent(Protocol):
     def cut(self, active: int) -> None:
         """Continue with the first rows only."""
 
-    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
-        """Return the descent direction of the rows at `y` [R, D]; `grad` [R, D] may be overwritten."""
+    def step(self, grad: Tensor, y: Tensor, k: int) -> Tensor:
+        """Return the k-th step of the rows, at `y` [R, D]; `grad` [R, D] may be overwritten."""
         ...
 
 
@@ -172,13 +178,9 @@ def descent(rows: ClientStack, x: Tensor) -> Descent:
     """Return the descent of the jobs that the rows belong to, each at x [R, D] before its first
     step.
 
-    Rules of any other form must belong to a single job.
+    Algorithms of any other form must belong to a single job.
     """
-    return (
-        AffineDescent(rows, x)
-        if rows.jobs[0].algorithm.rule.affine_form() is not None
-        else GenericDescent(rows)
-    )
+    return AffineDescent(rows, x) if rows.jobs[0].algorithm.is_affine() else GenericDescent(rows, x)
 
 
 class AffineDescent:
@@ -206,7 +208,7 @@ class AffineDescent:
             for part in (self._pull, self._shrink, self._momentum)
         )
 
-    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
+    def step(self, grad: Tensor, y: Tensor, k: int) -> Tensor:  # noqa: ARG002 - k counts for others
         if self._shrink is not None:
             grad = _add(grad, self._shrink, y)
         if self._pull is not None:
@@ -220,29 +222,27 @@ class AffineDescent:
 
 
 class GenericDescent:
-    """Descent of a single job with a rule of any form: `direction` is called in every step."""
+    """Descent of a single job with any rule and solver: both are called in every step."""
 
-    def __init__(self, rows: ClientStack) -> None:
+    def __init__(self, rows: ClientStack, x: Tensor) -> None:
         (job,) = rows.jobs
         self._algorithm = job.algorithm
-        self._velocity: Tensor | None = None
+        self._state = initial_state(job.algorithm.solver, x)
         self._local = job.work.local.take(torch.from_numpy(rows.place).to(job.work.local.x.device))
 
     def cut(self, active: int) -> None:
-        self._local, self._velocity = (
-            self._local.take(slice(active)),
-            None if self._velocity is None else self._velocity[:active],
-        )
+        self._local = self._local.take(slice(active))
+        self._state = {name: vectors[:active] for name, vectors in self._state.items()}
 
-    def direction(self, grad: Tensor, y: Tensor) -> Tensor:
-        direction, self._velocity = self._algorithm.solver.direction(
-            self._algorithm.rule, grad, y, self._velocity, self._local
+    def step(self, grad: Tensor, y: Tensor, k: int) -> Tensor:
+        step, self._state = self._algorithm.solver.descend(
+            self._algorithm.rule, grad, y, self._state, k, self._local
         )
-        return direction
+        return step
 
 
 def step_sizes(rows: ClientStack, stretch: StepRange, like: Tensor) -> Sequence[Number]:
-    """Factors of the rows' directions, for each step of a stretch."""
+    """Factors of the rows' steps, for each step of a stretch."""
     table = np.empty((stretch.active, stretch.stop - stretch.start))
     for owner, job in enumerate(rows.jobs):
         mine = rows.owner[: stretch.active] == owner
@@ -290,9 +290,9 @@ def vectorised(jobs: Sequence[Job]) -> list[ClientUpdate]:
 
 
 def _kind(job: Job) -> Hashable:
-    """PassKey of the jobs that share a stack; a rule of any other form has a stack of its own."""
+    """Key of the jobs that share a stack; an algorithm that is not affine has a stack of its own."""
     rule, rows = job.algorithm.rule, ClientStack.of([job])
-    if job.problem.kind is None or rule.affine_form() is None:
+    if job.problem.kind is None or not job.algorithm.is_affine():
         return id(job)
     # Of batches whose widths are alike, so that there is little padding.
     return (
@@ -373,13 +373,13 @@ def _advance(
                 grad = grad - stacked.gradient(x, k, **at_x)
             elif noise is not None:
                 grad = grad + noise[:, k]
-            _descend(y, recursion.direction(grad, y), size)
+            _descend(y, recursion.step(grad, y, stretch.start + k), size)
     return torch.cat([y, *reversed(finished)]), passes
 
 
-def _descend(y: Tensor, direction: Tensor, size: Number) -> None:
-    """y <- y - size direction, in place."""
+def _descend(y: Tensor, step: Tensor, size: Number) -> None:
+    """y <- y - size step, in place."""
     if isinstance(size, Tensor):
-        y.addcmul_(direction, size, value=-1)
+        y.addcmul_(step, size, value=-1)
     else:
-        y.sub_(direction, alpha=size)
+        y.sub_(step, alpha=size)

@@ -113,6 +113,9 @@ def _array(weights: Tensor) -> Floats:
     return np.asarray(weights.numpy(force=True), np.float64)
 
 
+NO_NORMALISER = "local steps are not linear in the gradients (`adam`, `adamw`, `clip_norm`)"
+
+
 class Contribution(MeasureSpec):
     """Weight bias, effective steps and slowdown of a round."""
 
@@ -122,10 +125,10 @@ class Contribution(MeasureSpec):
             "weight_bias",
             "chi^2 of the implied weights w_i = c_i ||a_i||_1 / tau_eff against the aggregation weights"
             " p_i: sum (p_i - w_i)^2 / w_i (FedNova)",
-            "no client counted, or one did not",
+            f"no client counted, or one did not, or {NO_NORMALISER}",
         ),
-        MeasureInfo("tau_eff", "sum c_i ||a_i||_1 (FedNova)"),
-        MeasureInfo("slowdown", "mean tau_i / tau_eff", "no client counted"),
+        MeasureInfo("tau_eff", "sum c_i ||a_i||_1 (FedNova)", NO_NORMALISER),
+        MeasureInfo("slowdown", "mean tau_i / tau_eff", f"no client counted, or {NO_NORMALISER}"),
     )
 
     kind: Literal["contribution"] = "contribution"

@@ -27,7 +27,9 @@ CHUNK_BYTES = 64 << 20
 """Memory of the gradients of a chunk of clients in float64."""
 
 
-def dissimilarity(problem: TrainingProblem, x: Tensor, surrogate: Floats | None = None) -> Measured:
+def dissimilarity(
+    problem: TrainingProblem, x: Tensor, surrogate: Floats | None = None, chunk_bytes: int = CHUNK_BYTES
+) -> Measured:
     """The five measures at x [D], over all clients.
 
     With g_i = grad F_i(x) and g = sum_i p_i g_i:
@@ -43,7 +45,8 @@ def dissimilarity(problem: TrainingProblem, x: Tensor, surrogate: Floats | None 
     server; without such a round there is no surrogate_diversity. A ratio is inf where its
     denominator is 0.
     """
-    found = _moments(problem, x, np.zeros(len(problem.share)) if surrogate is None else surrogate)
+    weights = np.zeros(len(problem.share)) if surrogate is None else surrogate
+    found = _moments(problem, x, weights, chunk_bytes)
     ratio = _ratio(found.mean_square, found.square)
     values: Measured = {
         "gradient_diversity": ratio,
@@ -67,11 +70,11 @@ class _Moments(NamedTuple):
     """|sum_i w_i g_i|^2."""
 
 
-def _moments(problem: TrainingProblem, x: Tensor, surrogate: Floats) -> _Moments:
+def _moments(problem: TrainingProblem, x: Tensor, surrogate: Floats, chunk_bytes: int) -> _Moments:
     """Accumulated in float64 over chunks of clients."""
     means = torch.zeros(2, problem.dim, dtype=torch.float64, device=x.device)
     mean_square = 0.0
-    length = max(1, CHUNK_BYTES // (8 * problem.dim))
+    length = max(1, chunk_bytes // (8 * problem.dim))
     for start in range(0, len(problem.share), length):
         clients = np.arange(start, min(start + length, len(problem.share)))
         gradients = problem.client_gradients(x, clients).double()
@@ -83,7 +86,7 @@ def _moments(problem: TrainingProblem, x: Tensor, surrogate: Floats) -> _Moments
 
 
 def _ratio(mean_square: float, square: float) -> float:
-    return sqrt(mean_square / square) if square > 0 else inf
+    return inf if square == 0 else sqrt(mean_square / square)
 
 
 class Dissimilarity(MeasureSpec):
@@ -96,7 +99,8 @@ class Dissimilarity(MeasureSpec):
             "surrogate_diversity",
             "the same divided by |sum w_i g_i|^2 instead of |g|^2; w are the weights with which the round"
             " counted each client: the min-norm weights, or otherwise FedNova's implied weights",
-            "the sum is 0",
+            "the sum is 0, or, without min-norm weights, local steps are not linear in the gradients (`adam`,"
+            " `adamw`, `clip_norm`)",
         ),
         MeasureInfo(
             "b_dissimilarity",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.core import ClientContext
 from fedcore.lazy import LazyModule
 from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
@@ -36,8 +35,8 @@ def inexactness(problem: TrainingProblem, observed: Observation) -> Measured:
         mean_gamma_inexactness   (1/M) sum_i gamma_i
 
     It may exceed 1: the client diverges. Of 0/0 it is 0, over 0 inf. For other algorithms grad h_i
-    is what their local steps descend along: the gradient with weight decay, the proximal term and
-    the rule's own correction, without momentum.
+    is what their local optimiser descends along: the gradient with weight decay (except that of
+    `adamw`), the proximal term and the rule's own correction, before clipping.
     """
     assert observed.deltas is not None
     gammas = np.array([_gamma(problem, observed, row, delta) for row, delta in enumerate(observed.deltas)])
@@ -53,15 +52,11 @@ def _gamma(problem: TrainingProblem, observed: Observation, row: int, delta: Ten
         grad = problem.gradient(y, client, None)
         if observed.algorithm.rule.subtracts_gradient_at_x():
             grad = grad - problem.gradient(x, client, None)
-        return float(_descent(observed, grad, y, local).double().norm())
+        algorithm = observed.algorithm
+        return float(algorithm.solver.direction(algorithm.rule, grad, y, local).double().norm())
 
     end, start = slope(x + delta), slope(x)
     return end / start if start else (inf if end else 0.0)
-
-
-def _descent(observed: Observation, grad: Tensor, y: Tensor, local: ClientContext) -> Tensor:
-    direction, _ = observed.algorithm.solver.direction(observed.algorithm.rule, grad, y, None, local)
-    return direction
 
 
 class Drift(MeasureSpec):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from fedcore.block import Block, NonNegative
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
+from fedcore.models.losses import CrossEntropy, Loss, SquaredError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,6 +40,10 @@ class ModelSpec(Block):
     def squared_error(self) -> bool:
         """True if the loss is the squared error, which takes real labels too; else cross-entropy."""
         return False
+
+    def own_loss(self) -> Loss:
+        """The loss that the model is trained with unless `problem.loss` replaces it."""
+        return SquaredError() if self.squared_error else CrossEntropy()
 
     @classmethod
     def takes_symbols(cls, shape: DataShape) -> bool:  # noqa: ARG003 - for those that do

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.models.base import NetworkSpec

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.models.base import NetworkSpec

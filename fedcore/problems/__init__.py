@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 
-from fedcore.data.datasets import data_shape
 from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
 from fedcore.data.user_datasets import DatasetStorage
@@ -13,7 +12,6 @@ from fedcore.data.user_datasets import local_dataset_storage as local_shelf
 from fedcore.models.layers import build_module, constants_digest
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.least_squares import load_least_squares
-from fedcore.problems.loss import loss_of
 from fedcore.problems.network import supervised_problem
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
@@ -30,10 +28,12 @@ def load_problem(
     *,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    autocast: bool = False,
     data_dir: Path,
     shelf: DatasetStorage | None = None,
 ) -> TrainingProblem:
-    """Load the problem of a run, its data on `device` in `dtype`.
+    """Load the problem of a run, its data on `device` in `dtype`, its gradients in bfloat16 with
+    `autocast`.
 
     Users' own data come from `shelf`, the others from a folder of `data_dir`.
 
@@ -45,7 +45,7 @@ def load_problem(
     if isinstance(spec.dataset, LeastSquares):
         return load_least_squares(spec.dataset, device, dtype)
     assert spec.model is not None
-    shape = data_shape(spec.dataset)
+    shape = spec.dataset.shape()
     data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
     vectors = data.dataset.vectors
     module = build_module(spec.model, shape.features, shape.outputs, seed, vectors, data_dir).to(dtype)
@@ -53,8 +53,10 @@ def load_problem(
     if spec.model.is_examined:
         policy = getattr(spec.model, "batch_norm", None)
         model = model, constants_digest(module)
-        return supervised_problem(data, module, loss_of(spec.model), spec.model.l2, model, policy)
-    return SupervisedProblem(data, module, loss_of(spec.model), spec.model.l2, model)
+        return supervised_problem(
+            data, module, spec.objective(), spec.model.l2, model, policy, autocast=autocast
+        )
+    return SupervisedProblem(data, module, spec.objective(), spec.model.l2, model, autocast=autocast)
 
 
 def trained_on(problem: TrainingProblem, participation: Participation) -> TrainingProblem:

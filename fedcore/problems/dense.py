@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedcore.data.federated import FederatedData, Ids
 from fedcore.models.flat import Layout
-from fedcore.problems.loss import CrossEntropy, Loss
+from fedcore.models.losses import CrossEntropy, Loss, SquaredError
 
 LossName = Literal["cross_entropy", "squared_error", "squared_error_of_reals"]
 """Labels are classes, classes as one-hot vectors, or real numbers."""
@@ -47,14 +47,14 @@ class DenseNetwork:
 def dense_network(data: FederatedData, layout: Layout, loss: Loss, l2: float) -> DenseNetwork | None:
     """Describe `problem` as a dense network.
 
-    None for any other problem, and if samples are not used as they are.
+    None for any other problem or loss, and if samples are not used as they are.
     """
     train = data.dataset.train
     if not layout.depth or not train.features.is_floating_point() or data.dataset.augmentation is not None:
         return None
     widths = (layout.shapes[0][1] - 1, *(shape[0] for shape in layout.shapes))
     name = _name(loss, train.labels)
-    if name == "squared_error_of_reals" and widths[-1] != 1:
+    if name is None or (name == "squared_error_of_reals" and widths[-1] != 1):
         return None
     features = train.features.flatten(1).contiguous()
     return DenseNetwork(
@@ -69,7 +69,10 @@ def dense_network(data: FederatedData, layout: Layout, loss: Loss, l2: float) ->
     )
 
 
-def _name(loss: Loss, labels: Tensor) -> LossName:
-    if isinstance(loss, CrossEntropy):
+def _name(loss: Loss, labels: Tensor) -> LossName | None:
+    """Return the loss as kernels know it; None for any other."""
+    if loss == CrossEntropy():
         return "cross_entropy"
+    if type(loss) is not SquaredError:
+        return None
     return "squared_error_of_reals" if labels.is_floating_point() else "squared_error"

@@ -8,6 +8,7 @@ on a CPU.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import reduce
 from itertools import chain
@@ -20,9 +21,9 @@ from fedcore.data.federated import FederatedData
 from fedcore.errors import SpecificationError
 from fedcore.models.flat import Layout
 from fedcore.models.layers import channels_last
+from fedcore.models.losses import Loss
 from fedcore.models.recurrent import step_by_step
 from fedcore.problems.batches import locate, without_views
-from fedcore.problems.loss import Loss, targets
 
 
 class Gathered:
@@ -67,7 +68,8 @@ class LinearStack:
         inputs = _with_ones(gathered.features.flatten(3))
         self._inputs = gathered.by_step(inputs)
         self._weighted = gathered.by_step(inputs * gathered.weights[..., None])
-        self._targets = gathered.by_step(_targets(gathered.labels, self._shape[0]).to(inputs.dtype))
+        targets = loss.targets(gathered.labels, self._shape[0], inputs.dtype).mT.contiguous()
+        self._targets = gathered.by_step(targets)
         self._predict, self._l2 = loss.predict, l2
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
@@ -88,7 +90,8 @@ class DenseStack:
         """
         self._layout, self._predict, self._l2 = layout, loss.predict, l2
         weights = gathered.weights[..., None, :]
-        weighted = _targets(gathered.labels, layout.shapes[-1][0]) * weights
+        targets = loss.targets(gathered.labels, layout.shapes[-1][0], weights.dtype).mT.contiguous()
+        weighted = targets * weights
         self._inputs = gathered.by_step(_with_ones(gathered.features.flatten(3)))
         self._weights, self._targets = gathered.by_step(weights), gathered.by_step(weighted)
 
@@ -157,11 +160,6 @@ class Recurrent:
             return self._stacked.gradient(theta, k)
 
 
-def _targets(labels: Tensor, outputs: int) -> Tensor:
-    """`targets`, laid out as the scores are: [..., C, B] for labels [..., B]."""
-    return targets(labels, outputs).mT.contiguous()
-
-
 def _with_ones(inputs: Tensor) -> Tensor:
     return nn.functional.pad(inputs, (0, 1), value=1.0)
 
@@ -169,9 +167,14 @@ def _with_ones(inputs: Tensor) -> Tensor:
 class Automatic:
     """A module with its loss, as functions of the flat vector theta [D]."""
 
-    def __init__(self, module: nn.Module, layout: Layout, loss: Loss, *, last: bool = False) -> None:
-        """With `last`, images are laid out with channels last."""
-        self._module, self._layout, self._loss, self._last = module, layout, loss, last
+    def __init__(
+        self, module: nn.Module, layout: Layout, loss: Loss, *, last: bool = False, autocast: bool = False
+    ) -> None:
+        """With `last`, images are laid out with channels last; with `autocast` the module computes
+        under `torch.autocast` in bfloat16, and the loss in the type of theta.
+        """
+        self._module, self._layout, self._loss = module, layout, loss
+        self._last, self._autocast = last, autocast
 
     def replica(self) -> Automatic:
         """The same for another thread, since a module holds the parameters of a call while it is
@@ -188,7 +191,7 @@ class Automatic:
                 " `execution.engine: reference`"
             )
             raise SpecificationError("/problem/model", detail) from error
-        return Automatic(module, self._layout, self._loss, last=self._last)
+        return Automatic(module, self._layout, self._loss, last=self._last, autocast=self._autocast)
 
     def laid_out(self, layout: Layout) -> Automatic:
         """The same module with its parameters found by another layout."""
@@ -197,8 +200,9 @@ class Automatic:
     def scores(self, theta: Tensor, features: Tensor) -> Tensor:
         """[B, C] for features [B, ...]."""
         laid = channels_last(features) if self._last else features
-        scores: Tensor = functional_call(self._module, self._layout.named(theta), (laid,))
-        return scores
+        with torch.autocast(theta.device.type, torch.bfloat16) if self._autocast else nullcontext():
+            scores: Tensor = functional_call(self._module, self._layout.named(theta), (laid,))
+        return scores.to(theta.dtype)
 
     def loss(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """The sum of the losses of features [B, ...] with labels [B], times weights [B]."""

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fedcore.models.flat import Layout
 from fedcore.models.layers import channels_last
+from fedcore.models.losses import Loss
 from fedcore.problems.layers import (
     Backward,
     Convolution,
@@ -35,7 +36,6 @@ from fedcore.problems.layers import (
     pixels_of,
     pool,
 )
-from fedcore.problems.loss import Loss, targets
 
 CACHED_BYTES = 3 << 19
 """Memory of a step of the backward pass: most of a core's own cache."""
@@ -46,6 +46,7 @@ class FusedStem:
     """A convolution of samples, nn.MaxPool2d(2) and nn.ReLU, on images with channels last."""
 
     convolution: Convolution
+    cached_bytes: int = CACHED_BYTES
 
     def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
         images, _ = self.convolution(inputs, parameters, gradients)
@@ -59,7 +60,7 @@ class FusedStem:
             planes = nn.functional.pad(inputs.contiguous(), (across, across, down, down)).numpy()
             weight = gradients[self.convolution.prefix + "weight"]
             seen = weight[0].numel()
-            together = max(1, CACHED_BYTES // (error.element_size() * prod(size) * (seen + channels)))
+            together = max(1, self.cached_bytes // (error.element_size() * prod(size) * (seen + channels)))
             spread = error.new_empty(together, *size, channels)
             # The last row is what the bias sees.
             patches = error.new_ones(seen + 1, together, *size)
@@ -102,7 +103,8 @@ class Chain:
         for layer in self._layers:
             signal, back = layer(signal, parameters, gradients)
             ways.append(back)
-        error = self._loss.predict(signal.mT).mT.sub(targets(labels, signal.shape[1])).mul_(weights[:, None])
+        targets = self._loss.targets(labels, signal.shape[1], signal.dtype)
+        error = self._loss.predict(signal.mT).mT.sub(targets).mul_(weights[:, None])
         # No further than the first that has parameters.
         for back in reversed(ways[self._first :]):
             error = back(error)

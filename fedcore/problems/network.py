@@ -27,10 +27,10 @@ from fedcore.models.batch_norm import batch_norms, private_parameters, trained_n
 from fedcore.models.examination import examine
 from fedcore.models.flat import Layout
 from fedcore.models.forward import BatchStatistics, Site, TrainingForward
+from fedcore.models.losses import Loss
 from fedcore.models.recurrent import step_by_step
 from fedcore.problems.base import Gradient, Ids, Stacked, Values, capacity
 from fedcore.problems.gradients import Automatic, Gathered
-from fedcore.problems.loss import Loss
 from fedcore.problems.passes import Step
 from fedcore.problems.supervised import SupervisedProblem, sample_bytes
 
@@ -196,6 +196,8 @@ def supervised_problem(
     l2: float,
     model: Hashable,
     policy: BatchNormPolicy | None,
+    *,
+    autocast: bool = False,
 ) -> SupervisedProblem:
     """The problem of a network of any make: examined, and without its own path through the engines
     if a pass depends on model and mini-batch alone.
@@ -210,8 +212,10 @@ def supervised_problem(
     chosen = features[torch.arange(3, device=features.device) % len(features)]
     sites = examine(training, chosen, trained_norms(training, policy), statistics)
     if sites or len(norms):
-        return NetworkProblem(data, module, training, loss, l2, model, policy, sites, statistics)
-    return SupervisedProblem(data, module, loss, l2, model)
+        return NetworkProblem(
+            data, module, training, loss, l2, model, policy, sites, statistics, autocast=autocast
+        )
+    return SupervisedProblem(data, module, loss, l2, model, autocast=autocast)
 
 
 class NetworkProblem(SupervisedProblem):
@@ -228,13 +232,15 @@ class NetworkProblem(SupervisedProblem):
         policy: BatchNormPolicy | None,
         sites: Sequence[Site],
         statistics: Tensor,
+        *,
+        autocast: bool = False,
     ) -> None:
         """Take the module, which is put into evaluation, and its copy in `training`, with its uses of
         dropout and its initial running `statistics` [S].
         """
         private = private_parameters(module, policy)
         shared = [name for name, _ in module.named_parameters() if name not in private]
-        super().__init__(data, module.eval(), loss, l2, model, Layout(module, shared))
+        super().__init__(data, module.eval(), loss, l2, model, Layout(module, shared), autocast=autocast)
         self._norms, self._private = trained_norms(training, policy), Layout(module, private)
         self.keeps_own = policy == "local"
         self.statistics = statistics
@@ -243,7 +249,7 @@ class NetworkProblem(SupervisedProblem):
         self.capacity = capacity(sample_bytes(module, features) + 4 * numbers, features.device)
         layout: Any = WithPrivate(self._layout, self._private)
         self._training = TrainingPass(
-            Automatic(training, layout, loss),
+            Automatic(training, layout, loss, autocast=autocast),
             self._norms,
             sites,
             l2,
@@ -251,7 +257,7 @@ class NetworkProblem(SupervisedProblem):
             self.capacity,
             step_by_step if self._recurrent else nullcontext,
         )
-        images = Automatic(training, layout, loss, last=self._last)
+        images = Automatic(training, layout, loss, last=self._last, autocast=autocast)
         self._fast_training = replace(self._training, module=images)
         self.bind(statistics, self.private)
 

@@ -16,13 +16,13 @@ from fedcore.data.federated import FederatedData, Samples
 from fedcore.data.plan import PADDING
 from fedcore.models.flat import Layout
 from fedcore.models.layers import reads_channels_last
+from fedcore.models.losses import Loss
 from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
 from fedcore.problems.batches import data_kind, stack_problems
 from fedcore.problems.dense import dense_network
 from fedcore.problems.gradients import Automatic, DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
-from fedcore.problems.loss import Loss
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 from fedcore.problems.passes import Step
 
@@ -71,11 +71,14 @@ class SupervisedProblem:
         l2: float,
         model: Hashable = None,
         layout: Layout | None = None,
+        *,
+        autocast: bool = False,
     ) -> None:
         """Take the module to the data: on their device and, where they are numbers, in their type.
 
         Modules of one `model` differ only in their parameters; None is like no other. The `layout`
-        says which of these theta consists of (default: all that are trained).
+        says which of these theta consists of (default: all that are trained). With `autocast` the
+        gradients are computed in bfloat16, see `Automatic`; evaluations are not.
         """
         train = data.dataset.train
         dtype = train.features.dtype if train.features.is_floating_point() else None
@@ -86,27 +89,31 @@ class SupervisedProblem:
             l2,
         )
         self._layout, self._recurrent = layout or Layout(module), is_recurrent(module)
-        self._plain = Automatic(self._module, self._layout, loss)
+        self._plain = Automatic(self._module, self._layout, loss, autocast=autocast)
         on_cpu = train.features.device.type == "cpu"
         self._last = on_cpu and reads_channels_last(module)
         self._fast = Automatic(self._module, self._layout, loss, last=self._last)
-        self._row = supported_layers(module, last=self._last) if on_cpu else None
+        self._trained = Automatic(self._module, self._layout, loss, last=self._last, autocast=autocast)
+        # Gradients that are written by hand start from a residual, and are computed in one type.
+        by_hand = loss.has_residual and not autocast
+        self._row = supported_layers(module, last=self._last) if on_cpu and by_hand else None
+        self._stacks_layers = by_hand and self._layout.depth > 0
         self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
         self.capacity = capacity(sample_bytes(module, train.features[:1]), train.features.device)
         # Measured by `python -m bench engines`: stacked, small matrix products are many times as
         # fast, convolutions slower.
-        self.engine = VECTORISED if self._layout.depth else PARALLEL
+        self.engine = VECTORISED if self._stacks_layers else PARALLEL
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1
-        self.dense = dense_network(data, self._layout, loss, l2)
+        self.dense = None if autocast else dense_network(data, self._layout, loss, l2)
         self.gradient_noise, self.data_source, self.data_sha256 = (
             0.0,
             data.dataset.source,
             data.dataset.checksum,
         )
-        alike = model, type(loss), l2, self._dtype, train.features.device, data_kind(data)
+        alike = model, loss, autocast, l2, self._dtype, train.features.device, data_kind(data)
         self.kind: Hashable = None if model is None else alike
 
     def initial(self) -> Tensor:
@@ -121,7 +128,7 @@ class SupervisedProblem:
 
     def replica(self) -> Gradient:
         chain = self._row and Chain(self._row, self._layout, self._loss, last=self._last)
-        return partial(self._gradient, chain or self._fast.replica())
+        return partial(self._gradient, chain or self._trained.replica())
 
     def _gradient(
         self, weighted: Automatic | Chain, theta: Tensor, client: int, samples: Tensor | None
@@ -154,14 +161,14 @@ class SupervisedProblem:
     def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
         """Stack `batches` of the clients of another division."""
         gathered = self.gather(data, clients, batches)
-        if self._layout.depth == 0:
+        if not self._stacks_layers:
             stacked = ModuleStack(gathered, self._plain.loss, self._l2, self.capacity)
             return Recurrent(stacked) if self._recurrent else stacked
         stack = LinearStack if self._layout.depth == 1 else DenseStack
         return stack(gathered, self._layout, self._loss, self._l2)
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
-        if not self._layout.depth:
+        if not self._stacks_layers:
             replicas = WorkerCopies(self.replica)
             return torch.stack(
                 parallel_map(

@@ -81,7 +81,15 @@ class Simulation:
         self.arm, self.seed, self.spec = arm, seed, spec
         dtype = getattr(torch, spec.precision)
         folder = data_dir or settings().data_dir.expanduser()
-        problem = load_problem(spec.problem, seed, device=device, dtype=dtype, data_dir=folder, shelf=shelf)
+        problem = load_problem(
+            spec.problem,
+            seed,
+            device=device,
+            dtype=dtype,
+            autocast=spec.execution.autocast is not None,
+            data_dir=folder,
+            shelf=shelf,
+        )
         self._problem = problem
         algorithm, trained = spec.build(), trained_on(problem, spec.participation)
         self._setting = RunContext(spec, seed, algorithm, trained, ENGINES["reference"], memory_divisor)

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
-from fedcore.data.datasets import AnyDataset, KeyedDataset, data_shape
-from fedcore.data.exact import Quadratic
-from fedcore.data.partition import AnyPartition
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
+from fedcore.models.losses import CrossEntropy, SquaredError
 from fedcore.spec.problem import Problem, dimension, misfit, population
 from fedcore.spec.search import check_early_stopping
 from fedcore.spec.systems import check_systems
@@ -26,33 +24,11 @@ def check_fit(problem: Problem) -> None:
 
     Raises SpecificationError.
     """
-    reason = misfit(problem.model, data_shape(problem.dataset)) if problem.model else None
+    reason = misfit(problem.model, problem.dataset.shape()) if problem.model else None
     if reason:
         raise SpecificationError("/problem/model", reason)
     if problem.partition is not None:
-        _check_partition(problem.partition, problem.dataset)
-
-
-def _check_partition(partition: AnyPartition, dataset: AnyDataset) -> None:
-    shape, parts, keyed = data_shape(dataset), partition.part_count(), isinstance(dataset, KeyedDataset)
-    if partition.by_owner and not keyed:
-        detail = (
-            f"{dataset.kind} does not record the owner of each sample; {partition.kind} requires femnist,"
-            " shakespeare or sent140"
-        )
-        raise SpecificationError("/problem/partition", detail)
-    least = partition.least_samples()
-    if not keyed and parts * least > shape.train_samples:
-        raise SpecificationError(
-            "/problem/partition",
-            f"{parts} parts of at least {least} samples exceed the {shape.train_samples} available samples",
-        )
-    classes = getattr(partition, "classes", 0)
-    if classes > shape.classes:
-        raise SpecificationError(
-            "/problem/partition/classes",
-            f"must be at most {shape.classes}, the number of classes of {dataset.kind}, not {classes}",
-        )
+        problem.partition.check(problem.dataset)
 
 
 MAX_PARAMETERS = 1_000_000_000
@@ -74,6 +50,7 @@ def check(spec: ExperimentSpec) -> None:
             "/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, not {dim}"
         )
     _check_length(spec)
+    _check_solver(spec)
     spec.participation.check(clients, spec.rounds)
     _check_weighting(spec)
     check_systems(spec.systems, spec.participation, clients, spec.rounds)
@@ -81,6 +58,7 @@ def check(spec: ExperimentSpec) -> None:
     _check_lost_messages(spec)
     _check_exact(spec)
     _check_server(spec)
+    _check_aggregator(spec)
     _check_evaluation(spec, clients, dim)
     check_early_stopping(spec)
 
@@ -101,12 +79,24 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
 
 
 def _check_engine(spec: ExperimentSpec) -> None:
-    model = spec.problem.model
-    if spec.execution.engine == "compiled" and not (model and model.may_be_dense):
+    if spec.execution.engine == "compiled" and (reason := _not_compiled(spec)):
+        raise SpecificationError("/execution/engine", f"`compiled` supports only {reason}; use `auto`")
+    if spec.execution.autocast is not None and spec.precision == "float64":
         raise SpecificationError(
-            "/execution/engine",
-            "`compiled` supports only dense networks (`linear`, `logistic`, `mlp`); use `auto`",
+            "/execution/autocast", "bfloat16 requires parameters in float32: omit `autocast` or `precision`"
         )
+
+
+def _not_compiled(spec: ExperimentSpec) -> str | None:
+    """The requirement of the engine `compiled` that is not met; None if all are."""
+    model = spec.problem.model
+    if not (model and model.may_be_dense):
+        return "dense networks (`linear`, `logistic`, `mlp`)"
+    if not spec.build().is_affine():
+        return "SGD without `clip_norm`, and algorithms whose local steps are affine in the gradient"
+    if spec.problem.objective() not in (CrossEntropy(), SquaredError()):
+        return "cross-entropy without label smoothing and squared error"
+    return None if spec.execution.autocast is None else "gradients without `autocast`"
 
 
 def _check_server(spec: ExperimentSpec) -> None:
@@ -126,6 +116,20 @@ def _check_server(spec: ExperimentSpec) -> None:
         )
 
 
+def _check_aggregator(spec: ExperimentSpec) -> None:
+    algorithm, own = spec.algorithm, type(spec.algorithm).aggregator
+    if spec.aggregator is None:
+        return
+    if own is not AlgorithmSpec.aggregator:
+        raise SpecificationError("/aggregator", f"{algorithm.kind} has an aggregation of its own: omit this")
+    if algorithm.averages_exactly:
+        raise SpecificationError(
+            "/aggregator",
+            f"{algorithm.kind} requires x to be the average of the clients; otherwise its fixed point is not"
+            " an optimum: omit this",
+        )
+
+
 def _check_length(spec: ExperimentSpec) -> None:
     given = [spec.local.epochs, spec.local.steps, spec.systems.epochs, spec.systems.steps]
     if all(length is None for length in given):
@@ -137,6 +141,24 @@ def _check_length(spec: ExperimentSpec) -> None:
         raise SpecificationError(
             "/systems/stragglers/unit", "the local work is given in steps, so the unit must be `steps`"
         )
+
+
+def _check_solver(spec: ExperimentSpec) -> None:
+    """Refuse a local optimiser that has no normaliser for an algorithm that divides by it."""
+    algorithm, local = spec.algorithm, spec.local
+    aggregator = spec.aggregator.build() if spec.aggregator else algorithm.aggregator()
+    divides = algorithm.rule().needs_normaliser() or aggregator.needs_normaliser()
+    if not divides or local.build().is_linear():
+        return
+    if local.optimizer.build().is_linear():
+        pointer, reason, fix = "/local/clip_norm", "clipped steps are", "omit it"
+    else:
+        pointer, reason, fix = "/local/optimizer", f"a step of {local.optimizer.kind} is", "use `sgd`"
+    raise SpecificationError(
+        pointer,
+        f"{algorithm.kind} with these parameters divides by ||a_i||_1, which is undefined because {reason}"
+        f" not linear in the gradients: {fix}",
+    )
 
 
 def _check_weighting(spec: ExperimentSpec) -> None:
@@ -213,8 +235,8 @@ def _check_lost_messages(spec: ExperimentSpec) -> None:
 
 def _check_exact(spec: ExperimentSpec) -> None:
     dataset = spec.problem.dataset
-    if isinstance(dataset, Quadratic) and (spec.local.batch_size != "full" or spec.systems.batch_size):
+    if not dataset.has_samples and (spec.local.batch_size != "full" or spec.systems.batch_size):
         raise SpecificationError(
             "/local/batch_size",
-            "a quadratic has no samples: use `full`, and `gradient_noise` for stochastic gradients",
+            f"a {dataset.kind} has no samples: use `full`, and `gradient_noise` for stochastic gradients",
         )

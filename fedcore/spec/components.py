@@ -1,35 +1,53 @@
-"""All families of components by name, and the objects of a specification that only this process knows."""
+"""All families of components by name, and the components of a specification: those of packages, and
+the objects that only this process knows.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from fedcore.algorithms import ALGORITHMS
+from fedcore.algorithms.aggregators import AGGREGATORS
 from fedcore.algorithms.server import SERVERS
-from fedcore.block import Block
+from fedcore.block import Block, kind_of
 from fedcore.compression import COMPRESSORS
-from fedcore.data.partition import PARTITIONS
+from fedcore.data.augment import TRANSFORMS
+from fedcore.data.datasets import DATASETS
+from fedcore.data.partitions import PARTITIONS
 from fedcore.errors import ExtensionError
 from fedcore.families import Family
 from fedcore.measures import EXTENSIONS
 from fedcore.models import MODELS
+from fedcore.models.losses import LOSSES
 from fedcore.models.module_object import model_of
-from fedcore.packages import PREFIX, installed
+from fedcore.packages import PREFIX, Package, installed, requirement
+from fedcore.solvers.optimisers import OPTIMISERS
+from fedcore.solvers.schedules import SCHEDULES
 from fedcore.systems.availability import AVAILABILITIES
 from fedcore.systems.clock import RATES
 from fedcore.systems.participation import PARTICIPATIONS
 from fedcore.systems.work import BATCH_DISTRIBUTIONS, STEP_DISTRIBUTIONS
 
+if TYPE_CHECKING:
+    from fedcore.spec.experiment import ExperimentSpec
+
 FAMILIES: Mapping[str, Family[Any]] = {
     family.name: family
     for family in (
         ALGORITHMS,
+        AGGREGATORS,
         SERVERS,
+        OPTIMISERS,
+        SCHEDULES,
         COMPRESSORS,
         MODELS,
+        LOSSES,
+        DATASETS,
+        TRANSFORMS,
         PARTITIONS,
         PARTICIPATIONS,
         AVAILABILITIES,
@@ -72,6 +90,14 @@ def document_of(value: Any) -> Any:
     return (family.note(value) if family else value).model_dump(mode="json")
 
 
+def require_usable_packages() -> None:
+    """`check_packages` for a process that starts: it ends with the message where one cannot be used."""
+    try:
+        check_packages()
+    except ExtensionError as error:
+        sys.exit(f"fedq: {error}")
+
+
 def components_of(spec: BaseModel) -> Iterator[Block]:
     """The components of a specification without its sweep."""
     for name in type(spec).model_fields:
@@ -89,3 +115,29 @@ def local_components(spec: BaseModel) -> Iterator[Block]:
         family = family_of(component)
         if family is not None and not family.is_registered(type(component)):
             yield component
+
+
+def packages_of(spec: ExperimentSpec) -> list[Package]:
+    """The installed packages whose components a specification uses, in any of its arms, by name."""
+    if not installed():
+        return []  # Arms need not be made.
+    return sorted({package for arm in spec.arms() for package in _packages_in(arm.spec)})
+
+
+def requirements(spec: ExperimentSpec) -> set[str | None]:
+    """The packages that runs of the arms need, each as `fedcore.packages.requirement`."""
+    if not installed():
+        return {None}
+    return {requirement(_packages_in(arm.spec)) for arm in spec.arms()}
+
+
+def _packages_in(spec: ExperimentSpec) -> Iterator[Package]:
+    used = [(EXTENSIONS.name, name) for name in spec.evaluation.measures if isinstance(name, str)]
+    for component in components_of(spec):
+        family = family_of(component)
+        if family is not None and "kind" in type(component).model_fields:
+            used.append((family.name, kind_of(type(component))))
+    for name, kind in used:
+        found = installed().get(name, {}).get(kind)
+        if found is not None:
+            yield found.package

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 
-from fedcore.block import Block
+from fedcore.block import Block, is_none
 from fedcore.families import AS_THE_OBJECT, one_of
 from fedcore.measures import EXTENSIONS, MEASURES
 from fedcore.measures.base import MeasureSpec
@@ -97,3 +97,9 @@ class Execution(Block):
     """
     precision: Literal["float32", "float64"] | None = None
     """Floating-point precision (default: float32, and float64 for exact problems)."""
+    autocast: Annotated[Literal["bf16"] | None, Field(exclude_if=is_none)] = None
+    """`bf16`: compute gradients under `torch.autocast`, forward and backward passes in bfloat16
+    where PyTorch deems it safe. Parameters, the loss, local steps, aggregation and evaluation stay
+    in float32. Engines then agree only to the rounding of bfloat16, 2^-8, and `compiled` is not
+    available.
+    """

@@ -12,10 +12,11 @@ from pydantic import (
 )
 
 from fedcore.algorithms import AnyAlgorithm
+from fedcore.algorithms.aggregators import AnyAggregator
 from fedcore.algorithms.server import AnyServer, OwnServer
-from fedcore.block import MAX_ROUNDS, Block, Seed
+from fedcore.block import MAX_ROUNDS, Block, Seed, is_none
 from fedcore.compression import Compression
-from fedcore.core import Algorithm, Solver
+from fedcore.core import Algorithm
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.families import is_stand_in
@@ -52,6 +53,8 @@ class ExperimentSpec(Block):
     """Data set, its partition over clients, and model."""
     algorithm: AnyAlgorithm
     """The algorithm, with its parameters."""
+    aggregator: Annotated[AnyAggregator | None, Field(exclude_if=is_none)] = None
+    """Aggregation of the clients' changes (default: that of the algorithm)."""
     server: AnyServer | None = None
     """Server optimiser (default: that of the algorithm)."""
     local: LocalSolver
@@ -85,7 +88,7 @@ class ExperimentSpec(Block):
     """Condition for ending a run before its last round (default: only divergence)."""
     execution: Execution = Execution()
     """Execution of the runs."""
-    code: Code | None = None
+    code: Annotated[Code | None, Field(exclude_if=is_none)] = None
     """Bundle of your own components, which the other blocks then use by their `kind` (default:
     none).
     """
@@ -162,14 +165,13 @@ class ExperimentSpec(Block):
         compressors.
         """
         dim = dimension(self.problem)
-        optimizer = self.local.optimizer
         override = self.server.build() if self.server else None
         lr = self.server.lr if isinstance(self.server, OwnServer) else self.algorithm.server_lr
         return Algorithm(
             rule=self.algorithm.rule(),
-            aggregator=self.algorithm.aggregator(),
+            aggregator=self.aggregator.build() if self.aggregator else self.algorithm.aggregator(),
             server=override or self.algorithm.server(lr),
-            solver=Solver(optimizer.momentum, optimizer.weight_decay, optimizer.prox_mu),
+            solver=self.local.build(),
             uplink=self.compression.uplink.build(dim),
             downlink=self.compression.downlink.build(dim),
         )

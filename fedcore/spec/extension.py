@@ -6,7 +6,6 @@ from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError, StateConflictError
 from fedcore.spec.experiment import Arm, ExperimentSpec
-from fedcore.spec.local import StepLr
 
 ANEW = "submit a new experiment instead"
 
@@ -55,11 +54,8 @@ def check_history_unchanged(before: ExperimentSpec, after: ExperimentSpec, done:
 
 def _differences(short: Arm, long: Arm, done: int) -> Iterator[str]:
     last, rounds, evaluation = short.spec.rounds, long.spec.rounds, short.spec.evaluation
-    schedule = short.spec.local.lr_schedule
-    if isinstance(schedule, StepLr):
-        for before, after in zip(schedule.last_rounds(last), schedule.last_rounds(rounds), strict=True):
-            if min(before, done) != min(after, done):
-                yield f"its step size fell after round {before}, not {after} (local.lr_schedule.at)"
+    if reason := short.spec.local.lr_schedule.conflict(last, rounds, done):
+        yield reason
     if last == done < rounds:
         if not evaluation.due(last, rounds):
             yield (

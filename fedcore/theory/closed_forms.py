@@ -17,8 +17,8 @@ from fedcore.core import ServerOptimiser
 from fedcore.data import exact
 from fedcore.data.exact import ExactProblem, LeastSquares
 from fedcore.errors import NoClosedFormError
+from fedcore.solvers.schedules import ConstantLr, StepLr, StepSizes
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.local import ExponentialLr, InverseTimeLr, StepLr
 from fedcore.spec.problem import population
 from fedcore.theory.quadratics import Quadratics, RoundMap, averaging, fedlin, normalised_averaging
 
@@ -74,7 +74,7 @@ def predict(spec: ExperimentSpec, points: int) -> ClosedForm:
 @lru_cache(maxsize=1)
 def _arrays(dataset: ExactProblem) -> exact.QuadraticArrays:
     # The arms of an experiment mostly have the same.
-    return exact.quadratics(dataset)
+    return dataset.quadratics()
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ _LAWS: Mapping[str, _Known] = {
 
 def _known(spec: ExperimentSpec) -> tuple[_Known, float]:
     """The law of the algorithm, and the strength of its proximal term."""
-    law = spec.algorithm.round_law(spec.local.optimizer.prox_mu, uniform=_uniform(spec))
-    if law is None:
+    law = spec.algorithm.round_law(spec.local.build().prox_mu, uniform=_uniform(spec))
+    if law is None or spec.aggregator is not None:
         *names, last = (
             member.__name__ for member in ALGORITHMS if member.round_law is not AlgorithmSpec.round_law
         )
@@ -138,7 +138,7 @@ def _dataset(spec: ExperimentSpec) -> ExactProblem:
 def _of_problem(spec: ExperimentSpec) -> Iterator[str]:
     """Return why the problem has no closed form."""
     dataset = _dataset(spec)
-    clients = dataset.generate.clients if dataset.generate else len(dataset.clients or ())
+    clients = dataset.client_count()
     if dataset.gradient_noise:
         yield "the local gradients are noisy"
     if isinstance(dataset, LeastSquares) and (
@@ -160,17 +160,21 @@ def _of_cohorts(spec: ExperimentSpec) -> Iterator[str]:
 
 
 def _of_steps(spec: ExperimentSpec) -> Iterator[str]:
-    optimizer, work = spec.local.optimizer, spec.systems.steps or spec.systems.epochs
-    if optimizer.momentum or optimizer.weight_decay:
+    solver, work = spec.local.build(), spec.systems.steps or spec.systems.epochs
+    if solver.momentum_form() is None:
+        yield f"the local optimiser is `{spec.local.optimizer.kind}`; closed forms exist for `sgd`"
+    if solver.momentum_form() or solver.weight_decay:
         yield "the local solver has momentum or weight decay"
-    match spec.local.lr_schedule:
-        case InverseTimeLr(counts="rounds"):
-            yield (
-                "the local step size changes with every round (`inverse_time`), so rounds come to no rest at"
-                " a fixed point"
-            )
-        case ExponentialLr() | InverseTimeLr() as schedule:
-            yield f"the local step size changes within a round (`{schedule.kind}`)"
+    if solver.clip_norm is not None:
+        yield "local steps are clipped"
+    schedule = spec.local.lr_schedule
+    if type(spec.local.step_sizes(spec.rounds, 1, 0)) is not StepSizes:
+        yield f"the local step size changes within a round (`{schedule.kind}`)"
+    elif not isinstance(schedule, ConstantLr | StepLr):
+        yield (
+            f"the local step size changes with every round (`{schedule.kind}`), so rounds come to no rest at"
+            " a fixed point"
+        )
     if work is not None and work.fixed(population(spec.problem)) is None:
         yield f"the number of local steps changes from round to round (`{work.kind}`)"
 

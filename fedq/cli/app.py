@@ -5,14 +5,16 @@ from collections.abc import Sequence
 
 import typer
 
-from fedcore.errors import SettingsError
+from fedcore.errors import ExtensionError, SettingsError
 from fedcore.settings import settings
+from fedcore.spec.components import check_packages
 from fedq.cli import (
     connection,
     data,
     experiments,
     extensions,
     keys,
+    local_data,
     offline,
     reproductions,
     results,
@@ -70,7 +72,7 @@ PANELS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, by default that of the process, and end the process with its exit code."""
-    _check_settings()
+    _check_installation()
     try:
         application()(args=arguments, prog_name="fedq")
     except ClientError as error:
@@ -87,10 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(ExitCode.REFUSED)
 
 
-def _check_settings() -> None:
+def _check_installation() -> None:
     try:
         settings()
-    except SettingsError as error:
+        check_packages()
+    except (SettingsError, ExtensionError) as error:
         for flaw in str(error).splitlines():
             complain(flaw)
         sys.exit(ExitCode.REFUSED)
@@ -106,6 +109,7 @@ def application() -> typer.Typer:
     app.command("import", rich_help_panel="Results")(data.import_)
     app.add_typer(data.dataset_app(), name="dataset", rich_help_panel="Discovery")
     app.add_typer(data.bundle_app(), name="bundle", rich_help_panel="Discovery")
+    app.add_typer(local_data.app(), name="data", rich_help_panel="Discovery")
     app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
     app.add_typer(keys.app(), name="key", rich_help_panel="Service")
     return app

@@ -219,12 +219,13 @@ def workers(items: Sequence[Worker]) -> Table:
             item.device,
             _gigabytes(item.memory_bytes),
             ", ".join(item.queues),
+            ", ".join(item.packages),
             item.run_id,
             f"{item.seen_at:{TIME}}",
         )
         for item in items
     )
-    return table(("worker", "device", "memory", "queues", "run", "seen (UTC)"), rows)
+    return table(("worker", "device", "memory", "queues", "packages", "run", "seen (UTC)"), rows)
 
 
 def _gigabytes(size: int | None) -> str | None:

@@ -63,6 +63,8 @@ class Run(Schema):
     """
     memory_bytes: int
     """Conservative estimate of the memory of the run; 0 if unknown."""
+    packages: list[str]
+    """Installed packages that the run uses, as "name version"; its worker must have them."""
     error: str | None
     """Error of a failed run, or of the last attempt."""
     created_at: datetime

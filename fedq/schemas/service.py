@@ -49,6 +49,8 @@ class Worker(Schema):
     """Compute device."""
     memory_bytes: int | None
     """Memory limit for runs; null if unknown."""
+    packages: list[str]
+    """Installed packages with components, as "name version"."""
     started_at: datetime
     """Start time."""
     seen_at: datetime

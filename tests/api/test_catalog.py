@@ -23,6 +23,7 @@ def test_every_block_with_a_choice_is_there_once(catalog: Document) -> None:
         "problem.dataset",
         "problem.partition",
         "problem.model",
+        "problem.loss",
         "algorithm",
         "server",
         "local.optimizer",

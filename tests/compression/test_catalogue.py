@@ -51,17 +51,14 @@ def test_every_module_of_the_package_is_in_the_catalogue_and_tested() -> None:
 
 
 @every_compressor
-def test_how_many_are_compressed_at_a_time_changes_nothing(
-    kind: str, feedback: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_many_are_compressed_at_a_time_changes_nothing(kind: str, feedback: bool) -> None:
     compressor, cohort, residual = (
         build(kind, feedback=feedback),
         normal(len(CLIENTS), DIM),
         normal(2, len(CLIENTS), DIM)[1],
     )
     whole = send(compressor, cohort, residual, message_rngs(0, "test", 1, CLIENTS))
-    monkeypatch.setattr("fedcore.engine.compressed_links.CHUNK_ELEMENTS", 2 * DIM)
-    parts = send(compressor, cohort, residual, message_rngs(0, "test", 1, CLIENTS))
+    parts = send(compressor, cohort, residual, message_rngs(0, "test", 1, CLIENTS), chunk_elements=2 * DIM)
     assert torch.equal(parts.received, whole.received)
     assert (parts.residual is not None) is (whole.residual is not None) is feedback
     if parts.residual is not None and whole.residual is not None:

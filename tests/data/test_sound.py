@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.data import federated as module
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.data.federated import Samples, UndividedDataset, validate_samples
 from fedcore.errors import DataUnavailableError
 
@@ -42,12 +41,11 @@ def test_a_sample_that_is_not_finite_is_named(row: int, value: float, part: str)
         validate_samples(dataset, SHAPE)
 
 
-def test_large_data_are_looked_at_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHUNK", 12)
+def test_large_data_are_looked_at_in_pieces() -> None:
     broken = samples()
     broken.features[4, 0, 0] = float("nan")
     with pytest.raises(DataUnavailableError, match="sample 4"):
-        validate_samples(UndividedDataset(broken, samples(), "noise"), SHAPE)
+        validate_samples(UndividedDataset(broken, samples(), "noise"), SHAPE, chunk_elements=12)
 
 
 @pytest.mark.parametrize("label", [-1, 4])

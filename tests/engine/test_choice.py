@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from fedcore import Simulation
-from fedcore.engine import benchmark as races
-from fedcore.engine import choice as choices
 from fedcore.engine.assignment import Job
-from fedcore.engine.benchmark import BUDGET_S, MOST, BenchmarkCache
-from fedcore.engine.choice import EngineChoice, SelectionContext, choose_engine
+from fedcore.engine.benchmark import BUDGET_S, HELD_BYTES, MOST, BenchmarkCache, benchmark_cache_at
+from fedcore.engine.choice import EngineChoice, SelectionContext, choose_engine, conditions
 from fedcore.engine.engines import EngineName, candidates
 from fedcore.errors import SpecificationError
+from fedcore.settings import settings
 from tests.documents import QUADRATIC, SYNTHETIC, specification
 from tests.support.accelerated import NEEDS_COMPILED
 
@@ -51,10 +50,16 @@ def simulation() -> Simulation:
 @pytest.fixture
 def pick(simulation: Simulation) -> Callable[..., EngineChoice]:
     def picked(
-        stopwatch: Stopwatch, experience: BenchmarkCache | None = None, rounds: int = 100_000, **more: Any
+        stopwatch: Stopwatch,
+        experience: BenchmarkCache | None = None,
+        rounds: int = 100_000,
+        held_bytes: int = HELD_BYTES,
+        **more: Any,
     ) -> EngineChoice:
         setting = simulation._setting
-        candidacy = SelectionContext(setting.algorithm, setting.problem, rounds, simulation._sample)
+        candidacy = SelectionContext(
+            setting.algorithm, setting.problem, rounds, simulation._sample, held_bytes=held_bytes
+        )
         return choose_engine("auto", candidacy, experience or BenchmarkCache(None), play=stopwatch, **more)
 
     return picked
@@ -102,12 +107,11 @@ def test_a_long_round_allows_a_longer_measurement_and_one_who_exceeds_even_that_
 
 
 def test_a_measurement_holds_no_more_models_at_a_time_than_there_is_room_for(
-    pick: Callable[..., EngineChoice], simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+    pick: Callable[..., EngineChoice], simulation: Simulation
 ) -> None:
     x = simulation._server.x
-    monkeypatch.setattr(races, "HELD_BYTES", 3 * 6 * x.numel() * x.element_size())
     stopwatch = Stopwatch(compiled=1e-5, vectorised=1e-5, parallel=1e-5)
-    assert pick(stopwatch).how == "measured"
+    assert pick(stopwatch, held_bytes=3 * 6 * x.numel() * x.element_size()).how == "measured"
     assert max(stopwatch.clients) == 3
 
 
@@ -181,11 +185,11 @@ def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
     assert BenchmarkCache(path).get({"new": 1}) is not None
 
 
-def test_what_matters_is_measured_apart(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    def key(simulation: Simulation) -> str:
+def test_what_matters_is_measured_apart(simulation: Simulation) -> None:
+    def key(simulation: Simulation, versions: dict[str, str] | None = None) -> str:
         job = simulation._sample()
         assert job is not None
-        return str(choices.conditions(["compiled", "vectorised"], job))
+        return str(conditions(["compiled", "vectorised"], job, versions))
 
     others = [
         Simulation(specification(SYNTHETIC, **changes), seed=0)
@@ -199,8 +203,7 @@ def test_what_matters_is_measured_apart(simulation: Simulation, monkeypatch: pyt
         )
     ]
     keys = {key(one) for one in (simulation, *others)}
-    monkeypatch.setattr(choices, "_versions", lambda: {"fedq": "another"})
-    keys.add(key(simulation))
+    keys.add(key(simulation, {"fedq": "another"}))
     assert len(keys) == len(others) + 2
 
 
@@ -231,15 +234,19 @@ def test_what_was_recorded_otherwise_counts_as_nothing(document: object) -> None
 
 
 def test_a_run_taken_over_elsewhere_goes_on_with_its_engine_in_the_same_bits(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     spec = specification(SYNTHETIC, rounds=4)
 
     def on_a_machine_where(engine: EngineName) -> None:
-        def measured(*_: Any, recorded: EngineChoice | None) -> EngineChoice:
-            return recorded or EngineChoice(engine, "measured")
-
-        monkeypatch.setattr("fedcore.simulation.simulation.choose_engine", measured)
+        """Such a machine remembers that `engine` is the fastest."""
+        path = tmp_path / f"{engine}.json"
+        monkeypatch.setenv("FEDQ_ENGINE_CACHE", str(path))
+        settings.cache_clear()
+        job = Simulation(spec, seed=0)._sample()
+        assert job is not None
+        what = conditions(candidates(job.algorithm, job.problem), job)
+        benchmark_cache_at(path).put(what, engine, {engine: 1e-9})
 
     on_a_machine_where("vectorised")
     whole, begun = Simulation(spec, seed=0), Simulation(spec, seed=0)

@@ -1,4 +1,4 @@
-"""Step sizes, and the effort of a local solver against FedNova's closed forms."""
+"""The effort of a local solver against FedNova's closed forms."""
 
 from typing import Any
 
@@ -8,8 +8,9 @@ import pytest
 from fedcore.algorithms.fedprox import Proximal
 from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.core import ClientRule, Solver
-from fedcore.engine.local_solver import StepSizes, normaliser, step_sizes
-from fedcore.spec.local import LocalSolver
+from fedcore.engine.local_solver import normaliser
+from fedcore.solvers.optimisers import AdamSolver, MomentumSolver
+from fedcore.solvers.schedules import GeometricSizes, StepSizes
 
 TAU = np.array([1, 2, 5, 16, 37])
 ETA, MU, RHO, GAMMA = 0.05, 0.7, 0.9, 0.95
@@ -20,11 +21,11 @@ CLOSED_FORMS: dict[str, tuple[ClientRule, Solver, StepSizes, Any]] = {
     "proximal rule": (Proximal(MU), Solver(), StepSizes(ETA), (1 - (1 - ALPHA) ** TAU) / ALPHA),
     "momentum": (
         ClientRule(),
-        Solver(momentum=RHO),
+        MomentumSolver(momentum=RHO),
         StepSizes(ETA),
         (TAU - RHO * (1 - RHO**TAU) / (1 - RHO)) / (1 - RHO),
     ),
-    "decayed": (ClientRule(), Solver(), StepSizes(ETA, decay=GAMMA), (1 - GAMMA**TAU) / (1 - GAMMA)),
+    "decayed": (ClientRule(), Solver(), GeometricSizes(ETA, GAMMA), (1 - GAMMA**TAU) / (1 - GAMMA)),
     "control variates": (ControlVariates(), Solver(), StepSizes(ETA), TAU),
     "weight decay": (ClientRule(), Solver(weight_decay=0.1), StepSizes(ETA), TAU),
 }
@@ -36,41 +37,6 @@ def test_effort_is_the_closed_form_of_the_solver(case: str) -> None:
     np.testing.assert_allclose(normaliser(rule, solver, sizes, TAU), expected, rtol=1e-12)
 
 
-def local(**schedule: Any) -> LocalSolver:
-    rate = {} if schedule["kind"] == "inverse_time" else {"lr": 0.5}
-    return LocalSolver.model_validate({**rate, "epochs": 1, "lr_schedule": schedule})
-
-
-def test_step_decay_starts_after_its_fraction_of_the_rounds() -> None:
-    solver = local(kind="step", at=[0.5, 0.75], factor=0.1)
-    rates = [step_sizes(solver, 8, round, 0)[3] for round in range(1, 9)]
-    np.testing.assert_allclose(rates, [0.5] * 4 + [0.05] * 2 + [0.005] * 2)
-
-
-@pytest.mark.parametrize("percent", range(101))
-def test_step_decay_starts_after_exactly_its_hundredths_of_a_hundred_rounds(percent: int) -> None:
-    solver = local(kind="step", at=[percent / 100], factor=0.1)
-    rates = [step_sizes(solver, 100, round, 0)[0] for round in range(1, 101)]
-    np.testing.assert_allclose(rates, [0.5] * percent + [0.05] * (100 - percent))
-
-
-def test_exponential_decay_starts_over_in_every_round() -> None:
-    sizes = step_sizes(local(kind="exponential", gamma=0.9), 8, 5, 100)
-    np.testing.assert_allclose([sizes[k] for k in range(3)], [0.5, 0.45, 0.405])
-
-
-def test_inverse_time_may_count_rounds() -> None:
-    solver = local(kind="inverse_time", mu=2 / 0.3, gamma=1, counts="rounds")
-    np.testing.assert_allclose(
-        [step_sizes(solver, 8, round, 99)[4] for round in (1, 2, 5)], [0.3, 0.15, 0.06]
-    )
-
-
-def test_inverse_time_counts_local_steps_over_all_rounds() -> None:
-    sizes = step_sizes(local(kind="inverse_time", mu=0.5, gamma=8), 8, 3, 20)
-    np.testing.assert_allclose([sizes[k] for k in range(3)], [2 / (0.5 * (8 + t)) for t in (20, 21, 22)])
-
-
-@pytest.mark.parametrize("sizes", [StepSizes(0.5), StepSizes(0.5, decay=0.9), StepSizes(0.5, offset=7.0)])
-def test_step_sizes_come_one_by_one_or_together(sizes: StepSizes) -> None:
-    np.testing.assert_array_equal(sizes.first_of(5), [sizes[k] for k in range(5)])
+@pytest.mark.parametrize("solver", [AdamSolver(), Solver(clip_norm=1.0)], ids=repr)
+def test_a_solver_that_is_not_linear_has_no_normaliser(solver: Solver) -> None:
+    assert np.isnan(normaliser(ClientRule(), solver, StepSizes(ETA), TAU)).all()

@@ -1,6 +1,7 @@
 """Clients on cores of their own: the same as the loop, on any number of them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from fedcore.engine.assignment import Job
 from fedcore.engine.client_by_client import parallel
 from fedcore.engine.round import open_round
 from fedcore.errors import DataUnavailableError
-from fedcore.problems.supervised import SupervisedProblem
+from fedcore.problems import TrainingProblem
+from fedcore.problems.base import Gradient
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 SINGLE: Document = {
@@ -96,12 +98,25 @@ def test_jobs_side_by_side_are_trained_as_if_alone() -> None:
         assert all(torch.equal(vector, alone.memory[name]) for name, vector in together.memory.items())
 
 
-def test_what_goes_wrong_with_a_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> Tensor:
-        raise DataUnavailableError("the samples are gone")
+class Gone:
+    """A problem whose samples can no longer be read."""
 
+    def __init__(self, problem: TrainingProblem) -> None:
+        self._problem = problem
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._problem, name)
+
+    def replica(self) -> Gradient:
+        def fail(*_: object) -> Tensor:
+            raise DataUnavailableError("the samples are gone")
+
+        return fail
+
+
+def test_what_goes_wrong_with_a_client_is_told() -> None:
     torch.set_num_threads(2)
-    monkeypatch.setattr(SupervisedProblem, "replica", lambda _: fail)
+    intact = job(DIGITS_CNN)
     with pytest.raises(DataUnavailableError, match="are gone"):
-        parallel([job(DIGITS_CNN)])
+        parallel([replace(intact, problem=Gone(intact.problem))])
     assert torch.get_num_threads() == 2

@@ -1,13 +1,15 @@
 """Components of installed packages, each in a fresh interpreter that finds it on its path."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+
+from tests.extensions import distributions
+from tests.extensions.distributions import environment
 
 FEDEXP = """
     from typing import ClassVar, Literal
@@ -28,23 +30,18 @@ FEDEXP = """
 def install(
     folder: Path, name: str, group: str = "fedq.algorithms", interface: str = "1.0", value: str = ""
 ) -> None:
-    """Lay a distribution `name` with the package `ourlab` out in `folder`, as an installer does."""
-    package, info = folder / "ourlab", folder / f"{name}-1.2.dist-info"
-    package.mkdir(parents=True, exist_ok=True)
-    info.mkdir()
-    (package / "__init__.py").touch()
-    (package / "rules.py").write_text(dedent(FEDEXP.replace("{interface}", interface)))
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text(f"[{group}]\nmine = {value or 'ourlab.rules:Mine'}\n")
+    """Lay out a distribution with one component."""
+    entry = f"mine = {value or 'ourlab.rules:Mine'}"
+    distributions.install(folder, name, {group: entry}, rules=FEDEXP.replace("{interface}", interface))
 
 
 def python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([*map(str, path), str(Path(__file__).parents[2])]),
-    }
     return subprocess.run(
-        [sys.executable, "-c", dedent(code)], check=False, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", dedent(code)],
+        check=False,
+        env=environment(*path),
+        capture_output=True,
+        text=True,
     )
 
 
@@ -122,3 +119,84 @@ def test_a_distribution_that_is_on_the_path_twice_is_one_package(tmp_path: Path)
     install(tmp_path / "a", "ourlab-rules")
     install(tmp_path / "b", "ourlab-rules")
     assert python(CHECK, tmp_path / "a", tmp_path / "b").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        ("uvicorn", "--factory", "api.app:create_app", "--port", "0"),
+        ("workers.worker",),
+        ("workers.reconciler",),
+        ("workers.embedded.supervisor", "--port", "0"),
+        ("fedq.cli", "presets"),
+    ],
+    ids=lambda start: start[0],
+)
+def test_every_process_ends_with_one_line_that_names_packages_it_cannot_use(
+    tmp_path: Path, start: tuple[str, ...]
+) -> None:
+    install(tmp_path / "a", "ourlab-rules")
+    install(tmp_path / "b", "theirs")
+    done = subprocess.run(
+        [sys.executable, "-m", *start],
+        check=False,
+        env={**environment(tmp_path / "a", tmp_path / "b"), "FEDQ_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert [line for line in done.stderr.splitlines() if line.strip()] == [
+        (
+            "fedq: ourlab-rules 1.2 and theirs 1.2 both define fedq.algorithms 'ourlab/mine';"
+            " uninstall one of them"
+        )
+    ]
+
+
+def test_a_package_that_loads_torch_at_import_is_named(tmp_path: Path) -> None:
+    install(tmp_path, "ourlab-rules")
+    (tmp_path / "ourlab" / "__init__.py").write_text("import torch\n")
+    done = python(CHECK, tmp_path)
+    assert done.returncode != 0
+    assert "ourlab-rules 1.2: ourlab.rules:Mine imports torch when it is imported" in done.stderr
+
+
+def test_the_packages_of_a_specification_are_those_of_all_its_arms(tmp_path: Path) -> None:
+    install(tmp_path, "ourlab-rules")
+    done = python(
+        """
+        from fedcore.packages import requirement
+        from fedcore.spec import ExperimentSpec
+        from fedcore.spec.components import packages_of, requirements
+        document = {
+            "name": "n", "rounds": 2, "local": {"lr": 0.1, "steps": 1},
+            "problem": {"dataset": {"kind": "quadratic", "generate": {"clients": 3, "dim": 2, "seed": 0}}},
+            "algorithm": {"kind": "fedavg"},
+        }
+        plain = ExperimentSpec.model_validate(document)
+        swept = ExperimentSpec.model_validate(
+            document | {"sweep": {"algorithm.kind": ["fedavg", "ourlab/mine"]}}
+        )
+        print(packages_of(plain), requirements(plain))
+        print(*packages_of(swept), *map(requirement, [packages_of(arm.spec) for arm in swept.arms()]))
+        """,
+        tmp_path,
+    )
+    assert done.stdout.splitlines() == ["[] {None}", 'ourlab-rules 1.2 None ["ourlab-rules 1.2"]'], (
+        done.stderr
+    )
+
+
+def test_the_digest_of_a_package_depends_on_its_code_and_not_on_how_it_was_installed(tmp_path: Path) -> None:
+    digest = "from fedcore.packages import file_digest; print(file_digest('ourlab-rules'))"
+    for place in ("folder", "wheel", "edited"):
+        install(tmp_path / place, "ourlab-rules")
+    (tmp_path / "wheel" / "ourlab_rules-1.2.dist-info" / "RECORD").write_text(
+        "ourlab/__init__.py,,\nourlab/rules.py,,\nourlab/__pycache__/rules.pyc,,\n../bin/tool,,\n"
+        "ourlab_rules-1.2.dist-info/METADATA,,\n"
+    )
+    (tmp_path / "edited" / "ourlab" / "rules.py").write_text("Mine = None")
+    found = {place: python(digest, tmp_path / place).stdout for place in ("folder", "wheel", "edited")}
+    assert found["folder"] == found["wheel"]
+    assert len({*found.values()} - {""}) == 2

@@ -87,11 +87,10 @@ def test_where_every_gradient_vanishes_clients_are_not_dissimilar() -> None:
     assert measured["gradient_variance"] == 0
 
 
-def test_one_client_at_a_time_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_client_at_a_time_gives_the_same() -> None:
     problem = quadratic(quadratics(count=7))
     expected = dissimilarity(problem, X)
-    monkeypatch.setattr("fedcore.measures.dissimilarity.CHUNK_BYTES", 1)
-    assert dissimilarity(problem, X) == pytest.approx(expected, rel=1e-14)
+    assert dissimilarity(problem, X, chunk_bytes=1) == pytest.approx(expected, rel=1e-14)
 
 
 def test_surrogate_diversity_weighs_the_mean_gradient_by_what_counted() -> None:

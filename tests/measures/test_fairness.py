@@ -16,8 +16,8 @@ from fedcore.measures.base import Measured
 from fedcore.measures.fairness import fairness
 from fedcore.models.dense import Linear
 from fedcore.models.layers import build_module
+from fedcore.models.losses import SquaredError
 from fedcore.problems import TrainingProblem, load_problem
-from fedcore.problems.loss import SquaredError
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import QUADRATIC, SYNTHETIC
@@ -62,9 +62,7 @@ def classified(problem: Any, theta: Tensor, samples: Samples) -> float:
 
 
 @pytest.mark.parametrize("capacity", [7, 1_000])
-def test_accuracies_are_those_of_each_clients_test_samples(
-    capacity: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_accuracies_are_those_of_each_clients_test_samples(capacity: int) -> None:
     """The last tenth of each client's samples, client by client."""
     problem: Any = load(SYNTHETIC["problem"])
     theta = torch.randn(problem.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -76,18 +74,16 @@ def test_accuracies_are_those_of_each_clients_test_samples(
     ] == problem.sizes.tolist()
     pieces = zip(tests.features.split(counts), tests.labels.split(counts), strict=True)
     expected = [classified(problem, theta, Samples(*piece)) for piece in pieces]
-    monkeypatch.setattr(problem, "capacity", capacity)
+    problem.capacity = capacity
     assert problem.client_accuracies(theta) == pytest.approx(expected, rel=1e-15)
 
 
 @pytest.mark.parametrize("capacity", [7, 1_000])
-def test_where_tests_are_nobodys_they_are_those_of_its_training_samples(
-    capacity: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_tests_are_nobodys_they_are_those_of_its_training_samples(capacity: int) -> None:
     problem: Any = load(DIGITS)
     theta = problem.initial()
     expected = [classified(problem, theta, problem.samples(client)) for client in range(20)]
-    monkeypatch.setattr(problem, "capacity", capacity)
+    problem.capacity = capacity
     assert problem.client_accuracies(theta) == pytest.approx(expected, rel=1e-15)
 
 

@@ -9,7 +9,8 @@ import torch
 from pydantic import TypeAdapter
 from torch import nn
 
-from fedcore.data.datasets import AnyDataset, DataShape, data_shape
+from fedcore.data.base import DataShape
+from fedcore.data.datasets import AnyDataset
 from fedcore.models import AnyModel
 from fedcore.models.convolutional import Cnn, Vgg11
 from fedcore.models.dense import Logistic, Mlp
@@ -52,7 +53,7 @@ def parse(dataset: str, model: str) -> tuple[AnyDataset, AnyModel]:
 
 def fits(dataset: str, model: str) -> bool:
     data, spec = parse(dataset, model)
-    return misfit(spec, data_shape(data)) is None
+    return misfit(spec, data.shape()) is None
 
 
 PAIRS = [(dataset, model) for dataset in DATASETS for model in MODELS if fits(dataset, model)]
@@ -65,7 +66,7 @@ def test_a_model_has_the_dimension_its_specification_says_and_scores_every_class
     data, spec = parse(dataset, model)
     partition = None if dataset == "synthetic" else {"kind": "iid", "clients": 2}
     problem = Problem.model_validate({"dataset": data, "partition": partition, "model": spec})
-    shape = data_shape(data)
+    shape = data.shape()
     vectors = torch.zeros(shape.symbols, shape.embedding) if shape.embedding else None
     module = build_module(spec, shape.features, shape.classes, seed=0, vectors=vectors)
     assert (

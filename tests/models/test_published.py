@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torchvision import models
 
 from fedcore import Simulation
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.models import AnyModel
 from fedcore.models.base import ModelSpec

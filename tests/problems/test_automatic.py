@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from fedcore.errors import SpecificationError
 from fedcore.models.flat import Layout
+from fedcore.models.losses import CrossEntropy
 from fedcore.problems.gradients import Automatic
-from fedcore.problems.loss import CrossEntropy
 
 
 class Scaled(nn.Module):

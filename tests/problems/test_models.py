@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.models import AnyModel
 from fedcore.models.layers import build_module
-from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
 
 SIZES = (5, 3, 1)
@@ -48,7 +47,7 @@ def problem(name: str, dtype: torch.dtype = torch.float64) -> tuple[SupervisedPr
     return SupervisedProblem(
         divide(UndividedDataset(samples, samples, "noise", vectors=vectors), parts),
         made,
-        loss_of(spec),
+        spec.own_loss(),
         spec.l2,
     ), plain
 

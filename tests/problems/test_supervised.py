@@ -13,7 +13,6 @@ from fedcore.data.plan import PADDING
 from fedcore.models import AnyModel
 from fedcore.models.layers import build_module
 from fedcore.problems import base
-from fedcore.problems.loss import loss_of
 from fedcore.problems.supervised import SupervisedProblem
 
 SIZES = (9, 4, 17, 1)
@@ -76,7 +75,7 @@ class Plain:
 
     def problem(self) -> SupervisedProblem:
         module = build_module(self.spec, FEATURES, CLASSES, seed=1)
-        return SupervisedProblem(divide(self.data, self.parts), module, loss_of(self.spec), self.spec.l2)
+        return SupervisedProblem(divide(self.data, self.parts), module, self.spec.own_loss(), self.spec.l2)
 
 
 def models_around(problem: SupervisedProblem, count: int) -> Tensor:
@@ -154,13 +153,11 @@ def test_full_gradients_of_many_clients_are_those_of_each(name: str) -> None:
 
 @pytest.mark.parametrize("capacity", [1, 8, 20, 50])
 @each_model
-def test_full_gradients_do_not_depend_on_who_fits_together(
-    name: str, capacity: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_gradients_do_not_depend_on_who_fits_together(name: str, capacity: int) -> None:
     problem = Plain(name).problem()
     (theta,), clients = models_around(problem, 1), np.array([2, 0, 3, 1])
     expected = torch.stack([problem.gradient(theta, client, None) for client in clients])
-    monkeypatch.setattr(problem, "capacity", capacity)
+    problem.capacity = capacity
     torch.testing.assert_close(problem.client_gradients(theta, clients), expected, rtol=0, atol=1e-14)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcore.data.federated import Samples, UndividedDataset, divide
-from fedcore.problems.loss import CrossEntropy, SquaredError
+from fedcore.models.losses import CrossEntropy, SquaredError
 from fedcore.problems.supervised import SupervisedProblem
 
 MEASURES = {"train_loss", "test_loss", "test_accuracy"}

@@ -19,10 +19,11 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcore.errors import SettingsError
+from fedcore.errors import ExtensionError, SettingsError
 from fedcore.platform import local_credentials
 from fedcore.platform.logging import configure
 from fedcore.settings import Settings, settings
+from fedcore.spec.components import check_packages
 from workers.embedded.stack import ListenError, Stack, StackError
 
 
@@ -33,11 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signum, lambda *_: ended.set())
     try:
         configure(settings(), "supervisor")
+        check_packages()
         options = _parser(settings()).parse_args(arguments)
         configured = settings().model_copy(update={"home": options.home.absolute()})
         with Stack(configured, options.host, options.port, options.workers) as stack:
             stack.run(ended, when_ready=lambda: _announce(stack.url, configured.home, options))
-    except (SettingsError, StackError, ListenError) as error:
+    except (SettingsError, ExtensionError, StackError, ListenError) as error:
         print(f"fedq: {error}", file=sys.stderr)
         return 1
     return 0

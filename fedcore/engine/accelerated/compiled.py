@@ -1,5 +1,5 @@
 """The engine `compiled`: each client's whole training in machine code, for dense networks under an
-affine rule.
+affine rule and SGD.
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 def suits(algorithm: Algorithm, problem: TrainingProblem) -> bool:
     """Return True if this engine can train `problem` with `algorithm`."""
     data = problem.dense
-    return (
-        data is not None
-        and algorithm.rule.affine_form() is not None
-        and (data.features.device.type == "cpu" or fits(data))
-    )
+    return data is not None and algorithm.is_affine() and (data.features.device.type == "cpu" or fits(data))
 
 
 def compiled(jobs: Sequence[Job]) -> Sequence[Result]:

@@ -49,13 +49,13 @@ _PIECE = 1 << 14
 """Numbers that a thread adds up at a time; they stay in its cache."""
 
 
-def groups(work: Ids) -> Ids:
-    """[G + 1] the start of each group and the end of the last, for groups of about equal `work`
-    [M].
+def groups(work: Ids, most: int = GROUPS) -> Ids:
+    """[G + 1] the start of each group and the end of the last, for at most `most` groups of about
+    equal `work` [M].
 
     Clients are in order of descending work, so a client with more than a group's share is alone.
     """
-    share = (np.cumsum(work) - work) * GROUPS // max(1, int(work.sum()))
+    share = (np.cumsum(work) - work) * most // max(1, int(work.sum()))
     return np.concatenate([[0], np.flatnonzero(share[1:] != share[:-1]) + 1, [len(work)]])
 
 

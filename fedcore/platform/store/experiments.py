@@ -16,6 +16,7 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy.orm import Session, defer
 
 from fedcore.errors import ResourceNotFoundError
+from fedcore.packages import requirement
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import RunRequest, Status
 from fedcore.platform.store import (
@@ -45,6 +46,7 @@ from fedcore.platform.store.tables import (
 )
 from fedcore.simulation.report import StopReason
 from fedcore.spec import Arm, ExperimentSpec
+from fedcore.spec.components import packages_of
 
 __all__ = [
     "IMPORTED",
@@ -101,6 +103,8 @@ class NewExperiment:
     """Estimated memory of a run, by arm; empty: any worker may take them."""
     run_provenance: Mapping[tuple[int, int], Document] = field(default_factory=dict)
     """Initial provenance of runs, by arm and seed."""
+    run_packages: Mapping[tuple[int, int], str | None] = field(default_factory=dict)
+    """Values of `RunRecord.packages`, by arm and seed (default: the versions installed here)."""
     outcomes: Sequence[RunOutcome] | None = None
     """How its runs, one for each arm and seed, ended elsewhere; they never run here. None: they
     are queued.
@@ -141,6 +145,7 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
             "owner": new.owner,
             "key_id": new.key_id,
             "provenance": new.run_provenance.get((run["arm"], run["seed"]), {}),
+            "packages": new.run_packages.get((run["arm"], run["seed"]), run["packages"]),
         }
         for run in runs_of(new.spec, arms, id, at, new.memory_bytes or [0] * len(arms))
     ]
@@ -168,6 +173,7 @@ def runs_of(
 ) -> list[Document]:
     """Return the rows of new runs: all `arms`, each with all seeds of `spec`."""
     points = [(arm, seed) for arm in arms for seed in spec.seeds]
+    packages = {arm.index: requirement(packages_of(arm.spec)) for arm in arms}
     return [
         {
             "id": run_id,
@@ -182,6 +188,7 @@ def runs_of(
             "queue": spec.execution.queue,
             "priority": spec.execution.priority,
             "memory_bytes": memory_bytes[arm.index],
+            "packages": packages[arm.index],
             "queued_at": moment,
             "created_at": moment,
             "provenance": {},

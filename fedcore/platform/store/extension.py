@@ -124,7 +124,11 @@ def _sow(
     made = runs_of(new, after.arms(), record.id, database_time(session), memory_bytes)
     if made:
         common = {"owner": record.owner, "priority": record.priority, **values}
-        session.execute(insert_into(RunRecord), [run | common for run in made])
+        # Seeds of an arm are compared, so all are computed by the same versions.
+        known = select(RunRecord.arm, RunRecord.packages).where(_of(record.id)).distinct()
+        packages = dict(session.execute(known).all())
+        rows = [run | common | {"packages": packages.get(run["arm"])} for run in made]
+        session.execute(insert_into(RunRecord), rows)
         webhook_outbox.of_runs(session, [run["id"] for run in made])
 
 

@@ -6,6 +6,7 @@ webhook deliveries and removals are leased by the same statements; `LeaseTable` 
 `Claim` is the lease of a run, with all that a worker needs to execute it.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -185,8 +186,12 @@ class Claim:
     """How often memory ran out in it."""
     memory_bytes: int = 0
     """Estimated memory."""
+    packages: tuple[str, ...] = ()
+    """Installed packages that it uses, as "name version"."""
     worker_memory: int = ANY_MEMORY
     """Memory that runs may take on its worker."""
+    worker_packages: tuple[str, ...] = ()
+    """Packages with components that its worker has, as "name version"."""
     traceparent: str | None = None
     """The trace in which the experiment was submitted."""
 
@@ -198,6 +203,7 @@ class Claim:
         queues: Sequence[str],
         traceparent: str | None = None,
         worker_memory: int = ANY_MEMORY,
+        worker_packages: Sequence[str] = (),
     ) -> Self:
         """Claim of a run whose row has just become `running`."""
         assert run.worker is not None
@@ -219,7 +225,9 @@ class Claim:
             provenance=run.provenance,
             shortages=run.shortages,
             memory_bytes=run.memory_bytes,
+            packages=tuple(json.loads(run.packages or "[]")),
             worker_memory=worker_memory,
+            worker_packages=tuple(worker_packages),
             traceparent=traceparent,
         )
 

@@ -2,7 +2,7 @@
 them, and running runs.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from fedcore.platform.status import Status
 from fedcore.platform.store import backoff, fair_share, scheduler, wait_reasons, workers
 from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate
-from fedcore.platform.store.tables import ExperimentRecord, RunRecord
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord, WorkerRecord
 
 MAX_SIMULATED_PICKS = 200
 """Scheduling steps simulated per queue; experiments not reached are listed last."""
@@ -38,6 +38,8 @@ class QueuedExperiment(NamedTuple):
     next_try_at: datetime | None
     memory_bytes: int
     """The least that one of its runs needs."""
+    any_worker: int
+    """Runs that need no packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,12 @@ def queue_positions(session: Session, seen_s: float) -> list[QueuePosition]:
     Workers are those seen in the last `seen_s` seconds.
     """
     entries = _entries(session)
-    limits, full = (
-        workers.memory_limits(session, seen_s),
-        wait_reasons.quota_exhausted(session, {entry.key_id for entry in entries if entry.key_id}),
-    )
-    blocked = [QueuePosition(entry, None, _reason(entry, limits, full)) for entry in entries]
+    present, needed = workers.alive(session, seen_s), _needed_packages(session)
+    full = wait_reasons.quota_exhausted(session, {entry.key_id for entry in entries if entry.key_id})
+    blocked = [
+        QueuePosition(entry, None, _reason(entry, needed[entry.experiment_id], present, full))
+        for entry in entries
+    ]
     free = [item.entry for item in blocked if item.reason is None]
     positions = {
         entry: index
@@ -113,6 +116,7 @@ def _entries(session: Session) -> list[QueuedExperiment]:
         func.min(run.queued_at),
         func.min(run.not_before),
         func.min(run.memory_bytes),
+        func.sum(case((run.packages.is_(None), 1), else_=0)),
     )
     grouped = select(*place, *(value.label(f"sum_{index}") for index, value in enumerate(sums)))
     waits = grouped.where(run.status == Status.QUEUED).group_by(*place).subquery()
@@ -123,9 +127,28 @@ def _entries(session: Session) -> list[QueuedExperiment]:
     return [QueuedExperiment._make(row) for row in session.execute(query)]
 
 
-def _reason(entry: QueuedExperiment, limits: dict[str, int], full: dict[str, str]) -> str | None:
+def _needed_packages(session: Session) -> dict[str, list[str | None]]:
+    """The values of `RunRecord.packages`, other than None, of queued runs, by experiment."""
+    columns = RunRecord.experiment_id, RunRecord.packages
+    queued = RunRecord.status == Status.QUEUED, RunRecord.packages.is_not(None)
+    found: defaultdict[str, list[str | None]] = defaultdict(list)
+    for experiment_id, packages in session.execute(select(*columns).where(*queued).distinct()):
+        found[experiment_id].append(packages)
+    return found
+
+
+def _reason(
+    entry: QueuedExperiment,
+    needed: Sequence[str | None],
+    present: Sequence[WorkerRecord],
+    full: dict[str, str],
+) -> str | None:
     """Reason why no worker can take one of its runs now."""
-    texts = [wait_reasons.no_suitable_worker(entry.queue, entry.memory_bytes, limits), full.get(entry.key_id)]
+    unsuitable = [
+        wait_reasons.no_suitable_worker(entry.queue, entry.memory_bytes, packages, present)
+        for packages in [*[None] * bool(entry.any_worker), *needed]
+    ]
+    texts = [unsuitable[0] if all(unsuitable) else None, full.get(entry.key_id)]
     if not entry.ready and entry.next_try_at is not None:
         texts.append(f"something went wrong; tried again at {entry.next_try_at:%H:%M:%S} UTC")
     return "; ".join(text for text in texts if text) or None

@@ -4,7 +4,7 @@ differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, Text, bindparam, cast, or_, select
 from sqlalchemy.orm import Session, aliased
 
+from fedcore.packages import Package, requirement
 from fedcore.platform.store import runs
 from fedcore.platform.store.curves import COLUMNS
 from fedcore.platform.store.tables import Document, RoundRecord, RunRecord
@@ -22,7 +23,10 @@ MODEL_SHA256 = "model_sha256"
 """Key of a run's provenance: the digest of its final model."""
 COMPARED = tuple(column for column in COLUMNS if column != "seconds")
 """Columns that are the same whenever a run is repeated."""
-_PAGE = 100
+PACKAGES = "packages"
+"""Key of a run's provenance: versions and digests of the installed packages that it used, by name."""
+PAGE_ROWS = 100
+"""Rows compared at a time."""
 
 
 class Pair(NamedTuple):
@@ -53,6 +57,25 @@ def engine_choices(session: Session, original_id: str) -> dict[tuple[int, int], 
     }
 
 
+def packages(session: Session, original_id: str) -> dict[tuple[int, int], str | None]:
+    """Return the values of `RunRecord.packages` of runs that used packages, by arm and seed: a
+    reproduction needs the same versions.
+    """
+    found = {
+        (run.arm, run.seed): requirement(_packages_in(run.provenance))
+        for run in runs.of_experiment(session, original_id)
+    }
+    return {point: packages for point, packages in found.items() if packages}
+
+
+def _packages_in(provenance: Document) -> Iterator[Package]:
+    used = provenance.get(PACKAGES)
+    # That of an imported run may contain anything.
+    for name, about in used.items() if isinstance(used, dict) else ():
+        if isinstance(about, dict):
+            yield Package(name, str(about.get("version")))
+
+
 def pairs(session: Session, experiment_id: str, original_id: str) -> list[Pair]:
     """The runs of an experiment that the original has, too, in order."""
     originals = {(run.arm, run.seed): run for run in runs.of_experiment(session, original_id)}
@@ -60,14 +83,15 @@ def pairs(session: Session, experiment_id: str, original_id: str) -> list[Pair]:
     return [Pair(originals[run.arm, run.seed], run) for run in here if (run.arm, run.seed) in originals]
 
 
-def first_difference(session: Session, pair: Pair) -> RowDifference | None:
+def first_difference(session: Session, pair: Pair, page_rows: int = PAGE_ROWS) -> RowDifference | None:
     """The first measure of the first round that both have and that differs in a bit.
 
     None where none does. Wall-clock times may.
     """
     after = 0
     while rows := session.execute(
-        _differing(), {"original": pair.original.id, "here": pair.here.id, "after": after}
+        _differing(),
+        {"original": pair.original.id, "here": pair.here.id, "after": after, "rows": page_rows},
     ).all():
         for after, *values in rows:
             middle = len(values) // 2
@@ -96,7 +120,7 @@ def _differing() -> Select[Any]:
             or_(*unlike),
         )
         .order_by(here.round)
-        .limit(_PAGE)
+        .limit(bindparam("rows"))
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, case, exists, func, select, update
+from sqlalchemy import ColumnElement, Row, case, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import ResourceNotFoundError, StaleLeaseError
@@ -72,16 +72,23 @@ def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[
 
 
 def claim(
-    session: Session, worker: str, queues: Sequence[str], lease_s: float, worker_memory: int = ANY_MEMORY
+    session: Session,
+    worker: str,
+    queues: Sequence[str],
+    lease_s: float,
+    worker_memory: int = ANY_MEMORY,
+    worker_packages: Sequence[str] = (),
 ) -> Claim | None:
-    """Claim the best queued run of `queues` that needs no more memory than `worker_memory`, for
-    `lease_s` seconds; None when there is none.
+    """Claim the best queued run of `queues` that needs no more memory than `worker_memory` and no
+    packages other than `worker_packages`, for `lease_s` seconds; None when there is none.
 
     Higher priority first; then by fair share between owners; of an owner's experiments the one with
     the fewest running runs; then the run queued longest.
     """
-    run_id = scheduler.next_run(session, worker, queues, worker_memory)
-    return None if run_id is None else claim_next(session, run_id, worker, queues, lease_s, worker_memory)
+    run_id = scheduler.next_run(session, worker, queues, worker_memory, worker_packages)
+    if run_id is None:
+        return None
+    return claim_next(session, run_id, worker, queues, lease_s, worker_memory, worker_packages)
 
 
 def claim_next(
@@ -91,6 +98,7 @@ def claim_next(
     queues: Sequence[str],
     lease_s: float,
     worker_memory: int = ANY_MEMORY,
+    worker_packages: Sequence[str] = (),
 ) -> Claim:
     """Claim a queued run whose row is locked."""
     RUNS.claim(
@@ -110,7 +118,7 @@ def claim_next(
         ExperimentRecord.id == run.experiment_id
     )
     spec, traceparent = session.execute(wanted).one()
-    return Claim.of(run, spec, queues, traceparent, worker_memory)
+    return Claim.of(run, spec, queues, traceparent, worker_memory, worker_packages)
 
 
 def commit_slice(
@@ -156,7 +164,13 @@ def commit_slice(
     if key_id and quotas.exhausted(session, [key_id]):
         return WorkerDirective.YIELD
     first = scheduler.should_preempt(
-        session, claim.worker, claim.queues, priority, claim.worker_memory, turn_over=turn_over
+        session,
+        claim.worker,
+        claim.queues,
+        priority,
+        claim.worker_memory,
+        claim.worker_packages,
+        turn_over=turn_over,
     )
     return WorkerDirective.YIELD if first else WorkerDirective.CONTINUE
 
@@ -188,7 +202,7 @@ def should_interrupt(session: Session, claims: Sequence[Claim]) -> bool:
         return True
     held, least = claims[0], min(priority for _, priority in found)
     return scheduler.should_preempt(
-        session, held.worker, held.queues, least, held.worker_memory, turn_over=False
+        session, held.worker, held.queues, least, held.worker_memory, held.worker_packages, turn_over=False
     )
 
 
@@ -348,6 +362,7 @@ def claim_batch(
     queue, key_id = session.execute(
         select(RunRecord.queue, RunRecord.key_id).where(RunRecord.id == held.run_id)
     ).one()
+    usable = scheduler.usable_packages(session, held.worker_packages)
     waiting = (
         *RUNS.free(),
         RunRecord.experiment_id == held.experiment_id,
@@ -357,6 +372,7 @@ def claim_batch(
         backoff.over(),
         RunRecord.shortages == 0,
         RunRecord.arm.in_(arms),
+        or_(RunRecord.packages.is_(None), RunRecord.packages.in_(usable)),
     )
     # All are in memory at once, so there must be room for each beside the others, were it the
     # largest of them.
@@ -366,9 +382,8 @@ def claim_batch(
     fit = min(most, count) if slots is None else min(most, count, slots)
     chosen = select(RunRecord.id).where(*waiting).order_by(RunRecord.id).limit(fit)
     ids = session.scalars(RUNS.lock_free(chosen)).all()
-    return [
-        claim_next(session, run_id, held.worker, held.queues, lease_s, held.worker_memory) for run_id in ids
-    ]
+    about = held.worker, held.queues, lease_s, held.worker_memory, held.worker_packages
+    return [claim_next(session, run_id, *about) for run_id in ids]
 
 
 def _fair(session: Session, waiting: Sequence[ColumnElement[bool]], queue: str, seen_s: float) -> int:

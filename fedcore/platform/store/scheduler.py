@@ -4,6 +4,7 @@ The index `run_by_turn` holds the runs of a status and queue by owner, key, prio
 age, so the best of each owner and key is found by an index skip scan, however many runs each has.
 """
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,18 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import CTE, BigInteger, ColumnElement, ScalarSelect, Select, String, bindparam, func, select
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    ColumnElement,
+    ScalarSelect,
+    Select,
+    String,
+    bindparam,
+    func,
+    or_,
+    select,
+)
 from sqlalchemy.orm import Session, aliased
 
 from fedcore.platform.status import Status
@@ -45,24 +57,24 @@ class _Waiting(NamedTuple):
     queued_at: datetime
 
 
-def next_run(session: Session, worker: str, queues: Sequence[str], worker_memory: int) -> str | None:
+def next_run(
+    session: Session, worker: str, queues: Sequence[str], worker_memory: int, worker_packages: Sequence[str]
+) -> str | None:
     """Choose a queued run of `queues`, lock it and record the pick.
 
-    Runs that others are just claiming, and those that need more memory than `worker_memory`, are
-    passed over.
+    Runs that others are just claiming, and those that need more memory than `worker_memory` or other
+    packages than `worker_packages`, are passed over.
     """
-    waiting, busy = candidates(session, queues, worker_memory), running(session)
+    usable = usable_packages(session, worker_packages)
+    waiting, busy = candidates(session, queues, worker_memory, usable), running(session)
     accounts, clocks, turns = fair_share.read_usage(session, worker, queues)
     serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
     books = FairShareState(accounts, clocks, serving, turns)
     waiting = _within_quotas(session, waiting, busy)
     while (choice := fair_share.choose_candidate(waiting, books)) is not None:
         full = quotas.free_slots(session, choice.flow.key_id) == 0
-        run_id = (
-            None
-            if full
-            else _locked(session, choice.flow, Counter(run.experiment_id for run in busy), worker_memory)
-        )
+        under_way = Counter(run.experiment_id for run in busy)
+        run_id = None if full else _locked(session, choice.flow, under_way, worker_memory, usable)
         if run_id is not None:
             fair_share.record_pick(session, worker, choice)
             return run_id
@@ -76,16 +88,18 @@ def should_preempt(
     queues: Sequence[str],
     priority: int,
     worker_memory: int,
+    worker_packages: Sequence[str],
     *,
     turn_over: bool,
 ) -> bool:
     """True if a queued run comes before one of this `priority` that `worker` executes.
 
-    With `turn_over`, a run of the same priority does. Runs that need more memory than `worker_memory` do not
-    count.
+    With `turn_over`, a run of the same priority does. Runs that need more memory than
+    `worker_memory`, or other packages than `worker_packages`, do not count.
     """
     least = priority if turn_over else priority + 1
-    waiting = [flow for flow in candidates(session, queues, worker_memory) if flow.priority >= least]
+    found = candidates(session, queues, worker_memory, usable_packages(session, worker_packages))
+    waiting = [flow for flow in found if flow.priority >= least]
     # As it will be once the worker has let go of what it has.
     return bool(
         waiting
@@ -93,13 +107,23 @@ def should_preempt(
     )
 
 
+def usable_packages(session: Session, worker_packages: Sequence[str]) -> list[str]:
+    """Values of `RunRecord.packages` of queued runs that a worker with these packages may take."""
+    if not worker_packages:
+        return []
+    have = set(worker_packages)
+    return [needed for needed in session.scalars(_needed()) if needed and have.issuperset(json.loads(needed))]
+
+
 def candidates(
-    session: Session, queues: Sequence[str], worker_memory: int = ANY_MEMORY
+    session: Session, queues: Sequence[str], worker_memory: int = ANY_MEMORY, usable: Sequence[str] = ()
 ) -> list[RunCandidate]:
     """Candidates of `queues`: for each owner and key, of the highest priority and the oldest
     experiment, the run that has waited longest.
+
+    Runs with packages other than those in `usable` are left out.
     """
-    found = _waiting(session, _best(tuple(queues)), {"worker_memory": worker_memory})
+    found = _waiting(session, _best(tuple(queues)), {"worker_memory": worker_memory, "usable": usable})
     return [
         RunCandidate(OwnerQueue(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id)
         for run in found
@@ -147,6 +171,22 @@ def _best(queues: tuple[str, ...]) -> Select[Any]:
 
 
 @cache
+def _needed() -> Select[Any]:
+    """Different values of `RunRecord.packages` of queued runs; None at the end."""
+    first = select(_first_needed(RunRecord).label("packages")).cte("needed", recursive=True)
+    after = aliased(RunRecord, name="after")
+    following = _first_needed(after, after.packages > first.c.packages)
+    needed = first.union_all(select(following).where(first.c.packages.is_not(None)))
+    return select(needed.c.packages)
+
+
+def _first_needed(run: type[RunRecord], *conditions: ColumnElement[bool]) -> ScalarSelect[str | None]:
+    queued = run.status == Status.QUEUED, run.packages.is_not(None)
+    query = select(run.packages).where(*queued, *conditions).order_by(run.packages).limit(1)
+    return query.correlate_except(run).scalar_subquery()
+
+
+@cache
 def _by_experiment() -> Select[Any]:
     """Ids of the runs queued longest of each experiment of a candidate; None at the end."""
     leap = select(_first(RunRecord, *_alike(RunRecord)).label("id")).cte("leap", recursive=True)
@@ -164,7 +204,13 @@ def _next() -> Select[Any]:
     return RUNS.lock_free(query)
 
 
-def _locked(session: Session, flow: RunCandidate, under_way: Counter[str], worker_memory: int) -> str | None:
+def _locked(
+    session: Session,
+    flow: RunCandidate,
+    under_way: Counter[str],
+    worker_memory: int,
+    usable: Sequence[str],
+) -> str | None:
     """Lock the run of a candidate to take: of the experiment with the fewest running, the one
     queued longest.
     """
@@ -173,6 +219,7 @@ def _locked(session: Session, flow: RunCandidate, under_way: Counter[str], worke
         "key_id": flow.key_id,
         "priority": flow.priority,
         "worker_memory": worker_memory,
+        "usable": usable,
     }
     oldest = _waiting(session, _by_experiment(), named)
     for run in sorted(oldest, key=lambda run: (under_way[run.experiment_id], run.queued_at, run.id)):
@@ -225,4 +272,5 @@ def _alike(run: type[RunRecord]) -> tuple[ColumnElement[bool], ...]:
 def _waits(run: type[RunRecord], queue: str | ColumnElement[str]) -> tuple[ColumnElement[bool], ...]:
     """Conditions of a run that may be taken from `queue`."""
     fits = run.memory_bytes <= bindparam("worker_memory", type_=BigInteger)
-    return run.status == Status.QUEUED, run.queue == queue, backoff.over(run), fits
+    has = or_(run.packages.is_(None), run.packages.in_(bindparam("usable", expanding=True)))
+    return run.status == Status.QUEUED, run.queue == queue, backoff.over(run), fits, has

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from fedcore.platform.access import Scope
@@ -143,6 +143,8 @@ class RunRecord(Base):
     """
     memory_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
     """Estimated memory; 0 where unknown."""
+    packages: Mapped[str | None] = mapped_column(Text)
+    """The packages that its worker must have, as a sorted JSON list of "name version"; None: any."""
     checkpoint: Mapped[str | None] = mapped_column(Text)
     """Where the state after round `done` is stored."""
     model: Mapped[str | None] = mapped_column(Text)
@@ -178,6 +180,13 @@ class RunRecord(Base):
         Index("run_by_lease", "status", "lease_until"),
         Index("run_by_wake", "status", "woken_at"),
         Index("run_by_key", "key_id", "status"),
+        Index(
+            "run_by_packages",
+            "status",
+            "packages",
+            sqlite_where=text("packages IS NOT NULL"),
+            postgresql_where=text("packages IS NOT NULL"),
+        ),
     )
 
 
@@ -302,6 +311,8 @@ class WorkerRecord(Base):
     """The run it holds, of several the first."""
     memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     """Memory that a run on it may take."""
+    packages: Mapped[list[str]] = mapped_column(default=list)
+    """The packages with components that it has, as "name version"."""
     started_at: Mapped[datetime]
     seen_at: Mapped[datetime]
 

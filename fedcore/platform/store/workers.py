@@ -12,7 +12,7 @@ from fedcore.platform.store.leases import ANY_MEMORY
 from fedcore.platform.store.tables import WorkerRecord
 
 
-def seen(
+def seen(  # noqa: PLR0913 - one parameter per column
     session: Session,
     worker_id: str,
     *,
@@ -22,9 +22,10 @@ def seen(
     device: str,
     run_id: str | None,
     memory_bytes: int | None = None,
+    packages: Sequence[str] = (),
 ) -> None:
-    """Record that a worker is present, which run it holds, and the memory that a run on it may
-    take.
+    """Record that a worker is present, which run it holds, the memory that a run on it may take, and
+    the packages with components that it has.
     """
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     present = {
@@ -34,6 +35,7 @@ def seen(
         "device": device,
         "run_id": run_id,
         "memory_bytes": memory_bytes,
+        "packages": list(packages),
     }
     present |= {"seen_at": sql_now()}
     first = dialect.insert(WorkerRecord).values(id=worker_id, started_at=sql_now(), **present)

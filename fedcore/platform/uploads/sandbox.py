@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from fedcore.data.datasets import UploadedContent
+from fedcore.data.uploaded import UploadedContent
 from fedcore.errors import UploadError
 from fedcore.platform.uploads.limits import UploadLimits
 
@@ -45,22 +45,30 @@ class UploadInfo(NamedTuple):
     """The fields of `canonical.ClientSizes`."""
 
 
-def read_in_subprocess(source: BinaryIO, target: Path, limits: UploadLimits) -> UploadInfo:
+def read_in_subprocess(
+    source: BinaryIO,
+    target: Path,
+    limits: UploadLimits,
+    timeout_s: float = TIMEOUT_S,
+    interpreter: str = sys.executable,
+) -> UploadInfo:
     """Check the upload in the file `source` and write what is kept of it to `target`.
+
+    The process is one of the Python `interpreter`.
 
     Raises UploadError.
     """
     source.flush()
     source.seek(0)
-    command = [sys.executable, "-m", "fedcore.platform.uploads", str(target), *map(str, limits)]
+    command = [interpreter, "-m", "fedcore.platform.uploads", str(target), *map(str, limits)]
     # A thread of arithmetic reserves memory, and here is none to share.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     try:
         ended = subprocess.run(  # noqa: S603
-            command, stdin=source, capture_output=True, env=environment, timeout=TIMEOUT_S, check=False
+            command, stdin=source, capture_output=True, env=environment, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise UploadError("", f"reading it took longer than {TIMEOUT_S:g} seconds") from error
+        raise UploadError("", f"reading it took longer than {timeout_s:g} seconds") from error
     if ended.returncode == REFUSED:
         flaw = json.loads(ended.stdout)
         raise UploadError(flaw["name"], flaw["detail"])

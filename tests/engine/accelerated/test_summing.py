@@ -11,21 +11,24 @@ import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.engine.accelerated import streaming_sums
 from fedcore.engine.accelerated.compiled import compiled
+from fedcore.engine.accelerated.streaming_sums import GROUPS, groups
 from fedcore.engine.assignment import AggregatedUpdate, Job
 from fedcore.engine.round import open_round
-from tests.documents import ALGORITHMS, SYNTHETIC, specification
+from tests.documents import ALGORITHMS, SYNTHETIC, Document, merged, specification
 
-
-@pytest.fixture(autouse=True)
-def few_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a small cohort has several clients in one."""
-    monkeypatch.setattr(streaming_sums, "GROUPS", 3)
+MANY: Document = merged(
+    SYNTHETIC,
+    {
+        "problem": {"dataset": {"clients": 3 * GROUPS}},
+        "participation": {"clients_per_round": 2 * GROUPS + 5},
+    },
+)
+"""Several clients in a group."""
 
 
 def simulated(**changes: Any) -> Simulation:
-    return Simulation(specification(SYNTHETIC, execution={"engine": "compiled"}, **changes), seed=0)
+    return Simulation(specification(MANY, execution={"engine": "compiled"}, **changes), seed=0)
 
 
 def job_of(simulation: Simulation, *, each: bool) -> Job:
@@ -107,11 +110,12 @@ def test_a_compressed_uplink_wants_each_delta() -> None:
 @pytest.mark.parametrize(
     "work", [[5], [9, 1, 1, 1], [4, 4, 4, 4, 4, 4, 4], [100, 50, 30, 5, 4, 3, 2, 1, 1, 1], [1] * 50]
 )
-def test_groups_have_about_equal_work(work: list[int]) -> None:
+@pytest.mark.parametrize("most", [3, GROUPS])
+def test_groups_have_about_equal_work(work: list[int], most: int) -> None:
     done = np.array(work, np.int64)
-    starts = streaming_sums.groups(done)
+    starts = groups(done, most)
     assert (starts[0], starts[-1]) == (0, len(work))
     held = np.add.reduceat(done, starts[:-1])
     assert held.sum() == done.sum()
-    assert len(held) <= streaming_sums.GROUPS
-    assert held.max() <= done.sum() / streaming_sums.GROUPS + done.max()
+    assert len(held) <= most
+    assert held.max() <= done.sum() / most + done.max()

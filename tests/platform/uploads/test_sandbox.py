@@ -12,17 +12,16 @@ import pytest
 
 from fedcore.data.user_datasets import load
 from fedcore.errors import UploadError
-from fedcore.platform.uploads import sandbox
 from fedcore.platform.uploads.limits import UploadLimits
-from fedcore.platform.uploads.sandbox import LOADED_BYTES, peak_bytes, read_in_subprocess
+from fedcore.platform.uploads.sandbox import LOADED_BYTES, UploadInfo, peak_bytes, read_in_subprocess
 from tests.platform.uploads.files import LIMITS, arrays, npz, parquet, take
 
 
-def _apart(data: bytes, folder: Path, limits: UploadLimits = LIMITS) -> sandbox.UploadInfo:
+def _apart(data: bytes, folder: Path, limits: UploadLimits = LIMITS, **options: Any) -> UploadInfo:
     source = folder / "source"
     source.write_bytes(data)
     with source.open("r+b") as file:
-        return read_in_subprocess(file, folder / "target", limits)
+        return read_in_subprocess(file, folder / "target", limits, **options)
 
 
 def test_it_gives_what_reading_it_here_gives(tmp_path: Path) -> None:
@@ -44,10 +43,9 @@ def test_what_is_wrong_is_told_as_it_is_here(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_ends_badly_or_never_refuses_the_upload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = tmp_path / "reader"
-    monkeypatch.setattr(sys, "executable", str(reader))
     for script, told in (
         ("kill -ABRT $$", "cannot be read: it is damaged, or needs more memory"),
         ("echo why >&2; exit 1", "cannot be read: it is damaged, or needs more memory"),
@@ -55,12 +53,11 @@ def test_a_reader_that_ends_badly_or_never_refuses_the_upload(
         reader.write_text(f"#!/bin/sh\n{script}\n")
         reader.chmod(0o755)
         with pytest.raises(UploadError, match=told):
-            _apart(npz(arrays()), tmp_path)
+            _apart(npz(arrays()), tmp_path, interpreter=str(reader))
     assert "why" in caplog.text
-    monkeypatch.setattr(sandbox, "TIMEOUT_S", 0.05)
     reader.write_text("#!/bin/sh\nexec sleep 5\n")
     with pytest.raises(UploadError, match=r"took longer than 0\.05 seconds"):
-        _apart(npz(arrays()), tmp_path)
+        _apart(npz(arrays()), tmp_path, interpreter=str(reader), timeout_s=0.05)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS does not bound the memory of a process")
