@@ -61,7 +61,7 @@ def it_has_the_parameters_it_says(subject: Subject) -> None:
 def its_samples_do_not_mix(subject: Subject) -> None:
     """The scores of a sample do not depend on the others in its batch, and are the same again."""
     shape = _fitting(subject)
-    module, inputs = _module(subject, shape).to(torch.float64), _inputs(shape)
+    module, inputs = _module(subject, shape).to(torch.float64).eval(), _inputs(shape)
     inputs = inputs if shape.symbols else inputs.double()
     with no_global_randomness(subject.component), torch.no_grad(), in_evaluation(module):
         whole = module(inputs)
