@@ -70,7 +70,9 @@ def _algorithms() -> str:
         sent = [*map(code, rule.shared()), *(["full gradient"] if rule.exchanges_gradients() else [])]
         weights = "its own" if member.own_weights else member.weighting or "of the scheme"
         kept = ", ".join(map(code, rule.memory()))
-        rows.append((code(kind_of(member)), kept, ", ".join(sent), weights, getattr(member, "fixed_point", "")))
+        rows.append(
+            (code(kind_of(member)), kept, ", ".join(sent), weights, getattr(member, "fixed_point", ""))
+        )
     return table(heads, rows)
 
 
