@@ -17,7 +17,6 @@ import torch
 
 from bench.options import command
 from fedcore import ExperimentSpec
-from fedcore.data.datasets import data_shape
 from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.compressed_links import Traffic
@@ -123,7 +122,7 @@ def _play(
 def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
     """The problem of `spec` on random samples."""
     assert spec.problem.model is not None
-    shape = data_shape(spec.problem.dataset)
+    shape = spec.problem.dataset.shape()
     size = (samples, *shape.features)
     features = torch.randint(shape.symbols, size, dtype=torch.int32) if shape.symbols else torch.randn(size)
     vectors = torch.randn(shape.symbols, shape.embedding) if shape.embedding else None

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from bench.workloads import Workload
 from fedcore import ExperimentSpec
-from fedcore.data.datasets import data_shape
 from fedcore.data.plan import PADDING, mini_batches
 from fedcore.problems import load_problem
 from fedcore.problems.supervised import SupervisedProblem
@@ -44,7 +43,7 @@ def export(workload: Workload, home: Path, rounds: int) -> Path:
         "rounds": rounds,
         "shape": shape,
     }
-    about["classes"] = data_shape(spec.problem.dataset).classes
+    about["classes"] = spec.problem.dataset.shape().classes
     (folder / "task.json").write_text(
         json.dumps(about, default=lambda block: block.model_dump(mode="json"), indent=1)
     )

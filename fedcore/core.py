@@ -41,7 +41,7 @@ class ClientContext:
     """Inputs of one client (or, with a leading axis, of each client of a cohort) in a round."""
 
     x: Tensor
-    """[D] the model as broadcast."""
+    """[D] the model as broadcast; [..., D] where clients keep parameters of their own."""
     shared: Vectors
     """[D] each."""
     memory: Vectors
@@ -63,6 +63,7 @@ class ClientContext:
         """The inputs of some of the clients of a cohort, or of one."""
         return replace(
             self,
+            x=self.x if self.x.dim() == 1 else self.x[rows],
             memory={name: vectors[rows] for name, vectors in self.memory.items()},
             full_gradient=None if self.full_gradient is None else self.full_gradient[rows],
             steps=self.steps[rows],

@@ -1,4 +1,6 @@
-"""Keyed randomness: (seed, purpose, round, client) name one stream, whatever the order of calls."""
+"""Keyed randomness: (seed, purpose, round, client, step) name one stream, whatever the order of
+calls.
+"""
 
 from functools import cache
 from hashlib import blake2b
@@ -14,15 +16,15 @@ _ROUNDS = 10
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
-def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
+def generator(seed: int, purpose: str, round: int = 0, client: int = 0, step: int = 0) -> np.random.Generator:
     """The generator of one stream: Philox (Salmon et al., 2011) with key (seed, purpose) and
-    counter (., ., client, round).
+    counter (., step, client, round).
 
-    The low two words of the counter are the position in the stream, so streams of 2^128 blocks
-    never meet.
+    The low word of the counter is the position in the stream, so streams of 2^64 blocks never meet;
+    nor do streams of 2^128 blocks where the purpose has no steps.
     """
     key: Any = _Key(np.array([seed, label(purpose)], np.uint64))
-    return np.random.Generator(np.random.Philox(key, counter=np.array([0, 0, client, round], np.uint64)))
+    return np.random.Generator(np.random.Philox(key, counter=np.array([0, step, client, round], np.uint64)))
 
 
 def uniform_at(positions: NDArray[np.int64], seed: int, purpose: str, round: int = 0) -> NDArray[np.float64]:

@@ -39,7 +39,9 @@ class Settings(BaseSettings):
     here which runs they hold.
     """
     data_dir: Path = Path("~/.cache/fedq/data")
-    """Folder of the data sets, in torchvision's layout (`MNIST/raw/...`)."""
+    """Folder of the data sets, in torchvision's layout (`MNIST/raw/...`), and of pretrained weights
+    (`weights/`).
+    """
     engine_cache: Path = Path("~/.cache/fedq/engines.json")
     """Cache file of engine benchmarks. If it is not writable, each process runs its own
     benchmarks.

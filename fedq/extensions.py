@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import ServerSpec
 from fedcore.block import Block, Decay, Finite, Fraction, NonNegative, PositiveRate, Seed
@@ -25,7 +26,7 @@ from fedcore.core import (
     ServerOptimiser,
     Vectors,
 )
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.data.partition import Partition
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
@@ -52,6 +53,7 @@ __all__ = [
     "AffineForm",
     "Aggregate",
     "Aggregator",
+    "AggregatorSpec",
     "AlgorithmSpec",
     "Availability",
     "Block",

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.http.authentication import Submitter
 from api.http.dependencies import NO_NUL, AppStateDep, IdempotencyKey
-from fedcore.data.datasets import UploadedContent
+from fedcore.data.uploaded import UploadedContent
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, audit, datasets, quotas
 from fedcore.platform.store.audit import AuditFacts

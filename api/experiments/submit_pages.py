@@ -13,7 +13,7 @@ from api.http.authentication import Submitter
 from api.http.dependencies import DatabaseDep, printable
 from api.web.rendering import page
 from fedcore import presets
-from fedcore.data.datasets import Uploaded
+from fedcore.data.uploaded import Uploaded
 from fedcore.platform.store import Database, experiments
 from fedcore.presets import PresetSpec
 from fedcore.spec import ExperimentSpec, stored_spec, yaml_documents

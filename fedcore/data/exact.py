@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from fedcore.block import Block, ClientCount, Finite, NonNegative, Seed
+from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ class GeneratedProblem(Block):
     """Seed of the problem, the same for all runs."""
 
 
-class _ExactProblem(Block):
+class ExactProblem(DatasetSpec):
+    """Base of problems with a known minimiser and no model of their own."""
+
     x0: Vector | None = None
     """Initial global iterate (default: zero)."""
     gradient_noise: NonNegative = 0.0
@@ -120,8 +123,29 @@ class _ExactProblem(Block):
     generate: GeneratedProblem | None = None
     """Draw the clients at random instead of giving them inline."""
 
+    @property
+    def dim(self) -> int:
+        """Length of x."""
+        raise NotImplementedError
 
-class Quadratic(_ExactProblem):
+    def shape(self) -> DataShape:
+        return DataShape((self.dim,), 0, self.client_count())
+
+    def client_count(self) -> int:
+        given = getattr(self, "clients", None)
+        return len(given) if given else self.generated().clients
+
+    def quadratics(self) -> QuadraticArrays:
+        """The clients as quadratics."""
+        raise NotImplementedError
+
+    def generated(self) -> GeneratedProblem:
+        """The problem to draw, where clients are not given inline."""
+        assert self.generate is not None
+        return self.generate
+
+
+class Quadratic(ExactProblem):
     """Client i holds F_i(x) = 1/2 x' H_i x - e_i' x + c_i.
 
     Given inline (`clients`) or drawn (`generate`).
@@ -141,6 +165,8 @@ class Quadratic(_ExactProblem):
         }
     }
 
+    has_samples = False
+
     kind: Literal["quadratic"]
     clients: (
         Annotated[tuple[QuadraticClient, ...], Field(fail_fast=True, min_length=1, max_length=10_000)] | None
@@ -155,10 +181,16 @@ class Quadratic(_ExactProblem):
     @property
     def dim(self) -> int:
         """Length of x."""
-        return len(self.clients[0].e) if self.clients else _generated(self).dim
+        return len(self.clients[0].e) if self.clients else self.generated().dim
+
+    def numbers_per_sample(self) -> int:
+        return self.dim**2
+
+    def quadratics(self) -> QuadraticArrays:
+        return quadratic(self)
 
 
-class LeastSquares(_ExactProblem):
+class LeastSquares(ExactProblem):
     """Client i holds F_i(x) = 1/(2 n_i) |A_i x - b_i|^2 + ridge |x|^2 / 2; given inline or
     drawn.
     """
@@ -188,16 +220,16 @@ class LeastSquares(_ExactProblem):
     @property
     def dim(self) -> int:
         """Length of x."""
-        return len(self.clients[0].A[0]) if self.clients else _generated(self).dim
+        return len(self.clients[0].A[0]) if self.clients else self.generated().dim
 
+    def shape(self) -> DataShape:
+        if self.clients:
+            return DataShape((self.dim,), 0, sum(len(client.b) for client in self.clients))
+        drawn = self.generated()
+        return DataShape((self.dim,), 0, drawn.samples * drawn.clients)
 
-ExactProblem = Quadratic | LeastSquares
-"""Problems with a known minimiser and no model of their own."""
-
-
-def _generated(problem: _ExactProblem) -> GeneratedProblem:
-    assert problem.generate is not None
-    return problem.generate
+    def quadratics(self) -> QuadraticArrays:
+        return as_quadratics(samples(self), self.ridge)
 
 
 def _check_exact(problem: Quadratic | LeastSquares, dims: list[int] | None) -> None:
@@ -205,7 +237,7 @@ def _check_exact(problem: Quadratic | LeastSquares, dims: list[int] | None) -> N
         raise ValueError("give either `clients` or `generate`")
     if dims and len(set(dims)) > 1:
         raise ValueError(f"all clients must have the same dimension, not {sorted(set(dims))}")
-    dim = dims[0] if dims else _generated(problem).dim
+    dim = dims[0] if dims else problem.generated().dim
     if problem.x0 is not None and len(problem.x0) != dim:
         raise ValueError(f"x0 must have {dim} entries, not {len(problem.x0)}")
 
@@ -241,11 +273,6 @@ class LeastSquaresArrays:
     def sizes(self) -> NDArray[np.int64]:
         """[N] n_i."""
         return np.array([len(target) for target in self.targets], np.int64)
-
-
-def quadratics(spec: ExactProblem) -> QuadraticArrays:
-    """The clients of either kind as quadratics."""
-    return quadratic(spec) if isinstance(spec, Quadratic) else as_quadratics(samples(spec), spec.ridge)
 
 
 def start_of(spec: ExactProblem) -> Floats:

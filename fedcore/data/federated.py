@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.block import ceil_share
-from fedcore.data.augment import CropFlip
-from fedcore.data.datasets import DataShape
+from fedcore.data.augment import Augmented
+from fedcore.data.base import DataShape
 from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.random import generator
 
@@ -79,7 +80,7 @@ class UndividedDataset:
     """Owner of each sample, if the data record it."""
     vectors: Tensor | None = None
     """[V, E] the fixed vector of each symbol, if symbols have vectors."""
-    augmentation: CropFlip | None = None
+    augmentation: Augmented | None = None
     """Variation of training samples while clients train (default: none)."""
     checksum: str | None = None
     """SHA-256 over the data as read or uploaded; None for generated data, which follow from
@@ -188,6 +189,36 @@ def checksum(dataset: UndividedDataset) -> str:
     return digest.hexdigest()
 
 
+def dataset_of(
+    train: tuple[NDArray[Any], NDArray[Any]],
+    test: tuple[NDArray[Any], NDArray[Any]],
+    name: str,
+    owners: tuple[NDArray[Any], NDArray[Any]] | None = None,
+) -> UndividedDataset:
+    """A data set from features [n, ...] and labels [n] of training and test samples, as NumPy
+    arrays.
+
+    Features are real numbers, or integers for symbols; labels are classes from 0, or real numbers.
+    `owners` are the owners of training and test samples, in any form that NumPy can compare.
+    """
+    first_part, second_part = (
+        Samples(torch.from_numpy(features), torch.from_numpy(_whole(labels)))
+        for features, labels in (train, test)
+    )
+    if owners is None:
+        return UndividedDataset(first_part, second_part, name)
+    _, first, codes = np.unique(owners[0], return_index=True, return_inverse=True)
+    # Numbered in the order of their training samples.
+    numbers = np.argsort(np.argsort(first))
+    known = dict(zip(owners[0].tolist(), numbers[codes].tolist(), strict=True))
+    tests = np.array([known.get(owner, -1) for owner in owners[1].tolist()], np.int64)
+    return UndividedDataset(first_part, second_part, name, Keys(numbers[codes], tests))
+
+
+def _whole(labels: NDArray[Any]) -> NDArray[Any]:
+    return labels if labels.dtype.kind == "f" else labels.astype(np.int64)
+
+
 CHUNK_ELEMENTS = 1 << 24
 """Numbers checked at a time."""
 
@@ -216,7 +247,7 @@ def _wrong(samples: Samples, shape: DataShape, chunk_elements: int) -> str | Non
     if features != shape.features:
         return f"0 has shape {list(features)} instead of {list(shape.features)}"
     outside = torch.nonzero((samples.labels < 0) | (samples.labels >= shape.classes))
-    if len(outside):
+    if shape.classes and len(outside):
         row = int(outside[0])
         return (
             f"{row} is of class {int(samples.labels[row])}, and classes are numbered from 0 to"

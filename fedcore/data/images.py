@@ -1,155 +1,474 @@
-"""Image data sets in one piece: scikit-learn's digits, and those that torchvision reads from
-files.
+"""Image data sets that scikit-learn and torchvision read: digits, MNIST and its like, CIFAR, SVHN,
+and any other of torchvision by name.
 """
 
+from __future__ import annotations
+
+import inspect
 import io
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-import numpy as np
-import torch
-from torch import Tensor
+from pydantic import Field, model_validator
 
-from fedcore.data.augment import CropFlip
-from fedcore.data.datasets import Cifar10, Digits, Emnist, FashionMnist, Mnist
-from fedcore.data.federated import Samples, UndividedDataset
+from fedcore.data.augment import Augmentation, transform_of
+from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.errors import DataUnavailableError
+from fedcore.lazy import LazyModule
 
-Images = Digits | Mnist | FashionMnist | Emnist | Cifar10
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from PIL import Image
+    from sklearn import datasets as sklearn_datasets
+    from sklearn import model_selection
+    from torchvision import datasets as torchvision_datasets
+
+    from fedcore.data import augment, federated
+    from fedcore.data.federated import Samples, UndividedDataset
+else:
+    np = LazyModule("numpy")
+    torch = LazyModule("torch")
+    Image = LazyModule("PIL.Image")
+    sklearn_datasets = LazyModule("sklearn.datasets")
+    model_selection = LazyModule("sklearn.model_selection")
+    torchvision_datasets = LazyModule("torchvision.datasets")
+    augment = LazyModule("fedcore.data.augment")
+    federated = LazyModule("fedcore.data.federated")
+
 DIGITS_TEST_SAMPLES = 360
 JPEG_COPY = "cifar10_jpeg"
-_UNREADABLE = (RuntimeError, ValueError, AssertionError, OSError)
-"""Errors of torchvision for files that are missing, damaged or truncated."""
+UNREADABLE = (RuntimeError, ValueError, TypeError, AssertionError, OSError)
+"""Errors of readers for files that are missing, damaged or truncated."""
 
 
-@dataclass(frozen=True)
-class ImageDatasetInfo:
-    """How torchvision reads a data set, and the mean and deviation of each channel that it is
-    customarily normalised with.
+class Digits(DatasetSpec):
+    """The 1,797 real handwritten digits (8 x 8) that ship with scikit-learn.
+
+    One in five held out for testing.
     """
 
-    name: str
-    open: Callable[..., Any]
-    mean: tuple[float, ...]
-    deviation: tuple[float, ...]
-    first_label: int = 0
+    source = "Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (UCI)"
 
+    kind: Literal["digits"]
 
-def images(spec: Images, data_dir: Path) -> UndividedDataset:
-    """Read the data set into float32 features [n, channels, height, width].
+    def shape(self) -> DataShape:
+        return DataShape((1, 8, 8), 10, 1_437)
 
-    Digits are scaled to 0..1; all others to 0..1 and then, channel by channel, by their customary
-    mean and deviation, unless the specification says otherwise. Raises DataUnavailableError when
-    the files are not under `data_dir` or cannot be read.
-    """
-    if isinstance(spec, Digits):
-        return _digits()
-    if isinstance(spec, Cifar10) and spec.augmentation == "crop_flip":
-        recipe = image_datasets(spec)[spec.kind]
-        black = torch.tensor(
-            [-mean / deviation for mean, deviation in zip(recipe.mean, recipe.deviation, strict=True)]
+    def load(self, folder: Path) -> UndividedDataset:
+        """Read the images into features [n, 1, 8, 8], scaled to 0..1."""
+        pixels, labels = sklearn_datasets.load_digits(return_X_y=True)
+        split = model_selection.train_test_split(
+            pixels / 16, labels, test_size=DIGITS_TEST_SAMPLES, stratify=labels, random_state=0
         )
-        return replace(images(Cifar10(kind="cifar10"), data_dir), augmentation=CropFlip(4, black))
-    recipe = image_datasets(spec)[spec.kind]
-    try:
+        train_x, test_x, train_y, test_y = (torch.from_numpy(array) for array in split)
         train, test = (
-            _read(recipe.open(root=data_dir, train=train, download=False), recipe) for train in (True, False)
+            federated.Samples(x.view(-1, 1, 8, 8), y.long())
+            for x, y in ((train_x, train_y), (test_x, test_y))
         )
-    except _UNREADABLE as error:
-        if isinstance(spec, Cifar10) and (data_dir / JPEG_COPY).is_dir():
-            return _cifar10_jpeg(data_dir / JPEG_COPY, recipe)
-        raise DataUnavailableError(
-            f"{recipe.name} cannot be read from {data_dir} ({error}); put its files there as torchvision lays"
-            " them out, set FEDQ_DATA_DIR to where they are, or download them with `python -m"
-            f" fedcore.data.download {spec.kind}`"
-        ) from error
-    by_pixel = isinstance(spec, Mnist) and spec.standardise == "pixel"
-    pixels = (
-        _by_pixel(train[0], test[0]) if by_pixel else [_normalise(part[0], recipe) for part in (train, test)]
-    )
-    return UndividedDataset(Samples(pixels[0], train[1]), Samples(pixels[1], test[1]), recipe.name)
+        return federated.UndividedDataset(train, test, "scikit-learn digits")
 
 
-def image_datasets(spec: Images | None = None) -> Mapping[str, ImageDatasetInfo]:
-    """The torchvision data sets by kind; `spec` names the split of EMNIST."""
-    from torchvision import datasets  # Heavy, and needed by image data sets only.
-
-    split = spec.split if isinstance(spec, Emnist) else "balanced"
-
-    def emnist(**options: Any) -> Any:
-        return datasets.EMNIST(split=split, **options)
-
-    return {
-        "mnist": ImageDatasetInfo("MNIST", datasets.MNIST, (0.1307,), (0.3081,)),
-        "fashion_mnist": ImageDatasetInfo("Fashion-MNIST", datasets.FashionMNIST, (0.2860,), (0.3530,)),
-        "emnist": ImageDatasetInfo(
-            f"EMNIST ({split})", emnist, (0.1751,), (0.3332,), first_label=1 if split == "letters" else 0
-        ),
-        "cifar10": ImageDatasetInfo(
-            "CIFAR-10", datasets.CIFAR10, (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-        ),
-    }
-
-
-def _read(dataset: Any, recipe: ImageDatasetInfo) -> tuple[Tensor, Tensor]:
-    """Bytes [n, channels, height, width] and labels [n]."""
-    pixels, labels = torch.as_tensor(dataset.data), torch.as_tensor(dataset.targets)
-    if len(pixels) != len(labels):
-        raise ValueError(f"{len(pixels)} images but {len(labels)} labels")
-    channels_first = pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
-    return channels_first, labels - recipe.first_label
-
-
-def _by_pixel(train: Tensor, test: Tensor) -> list[Tensor]:
-    """(x - mean) / (deviation + 0.001), x from 0 to 255, each pixel by its own mean and deviation
-    over all images.
+class ByteImages(DatasetSpec):
+    """Base of data sets of images stored as bytes: scaled to 0..1 and then, channel by channel, by
+    mean and deviation.
     """
-    pixels = torch.cat([train, test]).float()
-    pixels = pixels.sub_(pixels.mean(0)).div_(pixels.std(0, correction=0) + 0.001)
-    return [part.contiguous() for part in torch.split(pixels, [len(train), len(test)])]
+
+    title: ClassVar[str]
+    """Name of the published data."""
+    mean: ClassVar[tuple[float, ...]]
+    """Customary mean of each channel."""
+    deviation: ClassVar[tuple[float, ...]]
+    """Customary standard deviation of each channel."""
+    where: ClassVar[str] = "put its files there as they were published"
+    """What to do if the files are missing."""
+
+    def data_source(self) -> str:
+        """Name of the data as they were read."""
+        return self.title
+
+    def channel_scale(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of each channel."""
+        return self.mean, self.deviation
+
+    def read(self, folder: Path) -> tuple[Samples, Samples]:
+        """Training and test samples as bytes [n, channels, height, width].
+
+        Raises one of UNREADABLE.
+        """
+        raise NotImplementedError
+
+    def standardise_samples(self, train: Samples, test: Samples) -> tuple[Samples, Samples]:
+        """Convert the bytes to float32."""
+        return normalise(train, *self.channel_scale()), normalise(test, *self.channel_scale())
+
+    def load(self, folder: Path) -> UndividedDataset:
+        """Read the images into float32 features [n, channels, height, width]."""
+        try:
+            train, test = self.read(folder)
+        except UNREADABLE as error:
+            raise DataUnavailableError(
+                f"{self.data_source()} cannot be read from {folder} ({error}); {self.where}, set"
+                f" FEDQ_DATA_DIR to where they are, or get them by `{self.obtain}`"
+            ) from error
+        train, test = self.standardise_samples(train, test)
+        transform = transform_of(getattr(self, "augmentation", "none"))
+        black = torch.tensor([-m / d for m, d in zip(*self.channel_scale(), strict=True)])
+        varied = None if transform is None else augment.Augmented(transform, self.shape().features, black)
+        return federated.UndividedDataset(train, test, self.data_source(), augmentation=varied)
 
 
-def _normalise(pixels: Tensor, recipe: ImageDatasetInfo) -> Tensor:
-    mean, deviation = (torch.tensor(values).view(1, -1, 1, 1) for values in (recipe.mean, recipe.deviation))
+def normalise(samples: Samples, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Samples:
+    """(x / 255 - mean) / deviation of bytes [n, channels, height, width], in float32."""
+    center, spread = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, deviation))
     # In place: the larger sets are gigabytes.
-    return (
-        pixels.to(torch.float32, memory_format=torch.contiguous_format).div_(255).sub_(mean).div_(deviation)
-    )
+    pixels = samples.features.to(torch.float32, memory_format=torch.contiguous_format)
+    return federated.Samples(pixels.div_(255).sub_(center).div_(spread), samples.labels)
 
 
-def _cifar10_jpeg(folder: Path, recipe: ImageDatasetInfo) -> UndividedDataset:
-    """CIFAR-10 as JPEG re-encodings: lossy, so it goes by another name."""
-    train, test = (_decode(folder / f"{part}.npz", recipe) for part in ("train", "test"))
-    return UndividedDataset(train, test, "CIFAR-10 (JPEG copy)")
+class TorchvisionImages(ByteImages):
+    """Base of data sets that a class of torchvision reads and downloads."""
+
+    where = "put its files there as torchvision lays them out"
+    reader: ClassVar[str]
+    """The class of `torchvision.datasets`."""
+
+    def options(self, *, train: bool) -> Mapping[str, Any]:
+        """Arguments of the reader beside the folder."""
+        return {"train": train}
+
+    def first_label(self) -> int:
+        """Number of the first class in the files."""
+        return 0
+
+    def read(self, folder: Path) -> tuple[Samples, Samples]:
+        return self._part(folder, train=True), self._part(folder, train=False)
+
+    def download(self, folder: Path) -> None:
+        """Download the files; torchvision checks their checksums."""
+        for train in (True, False):
+            self.reader_class()(root=folder, download=True, **self.options(train=train))
+
+    def reader_class(self) -> Any:
+        """The class of `torchvision.datasets`."""
+        return getattr(torchvision_datasets, self.reader)
+
+    def _part(self, folder: Path, *, train: bool) -> Samples:
+        held = self.reader_class()(root=folder, download=False, **self.options(train=train))
+        pixels = torch.as_tensor(held.data)
+        labels = torch.as_tensor(held.labels if hasattr(held, "labels") else held.targets)
+        if len(pixels) != len(labels):
+            raise ValueError(f"{len(pixels)} images but {len(labels)} labels")
+        if pixels.ndim == 3:
+            pixels = pixels[:, None]
+        elif pixels.shape[1] not in (1, 3):
+            pixels = pixels.permute(0, 3, 1, 2)
+        return federated.Samples(pixels, labels - self.first_label())
 
 
-def _decode(path: Path, recipe: ImageDatasetInfo) -> Samples:
-    """Read `jpeg` (the files' bytes, one after another), `offset` [n + 1] and `label` [n]."""
-    from PIL import Image
+class Mnist(TorchvisionImages):
+    """MNIST: 60,000 training and 10,000 test images of handwritten digits, 28 x 28."""
 
-    with np.load(path, allow_pickle=False) as arrays:
-        data, offsets, labels = (
-            arrays["jpeg"].tobytes(),
-            arrays["offset"].tolist(),
-            arrays["label"].astype(np.int64),
+    source = "LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition (Proc. IEEE)"
+    files = "MNIST/raw/*-ubyte"
+    obtain = "python -m fedcore.data.download mnist"
+    title = "MNIST"
+    reader = "MNIST"
+    mean = (0.1307,)
+    deviation = (0.3081,)
+
+    kind: Literal["mnist"]
+    standardise: Literal["whole", "pixel"] = "whole"
+    """Standardise by mean and deviation of all pixels together, or per pixel over training and test
+    images, as in FedProx's code.
+    """
+
+    def shape(self) -> DataShape:
+        return DataShape((1, 28, 28), 10, 60_000)
+
+    def standardise_samples(self, train: Samples, test: Samples) -> tuple[Samples, Samples]:
+        """With `standardise: pixel`, (x - mean) / (deviation + 0.001), x from 0 to 255, each pixel
+        by its own mean and deviation over all images.
+        """
+        if self.standardise == "whole":
+            return super().standardise_samples(train, test)
+        pixels = torch.cat([train.features, test.features]).float()
+        pixels = pixels.sub_(pixels.mean(0)).div_(pixels.std(0, correction=0) + 0.001)
+        first, second = (
+            part.contiguous() for part in torch.split(pixels, [len(train.features), len(test.features)])
         )
+        return federated.Samples(first, train.labels), federated.Samples(second, test.labels)
+
+
+class FashionMnist(TorchvisionImages):
+    """Fashion-MNIST: 60,000 training and 10,000 test images of clothing, 28 x 28."""
+
+    source = "Xiao et al. 2017, Fashion-MNIST (arXiv:1708.07747)"
+    files = "FashionMNIST/raw/*-ubyte"
+    obtain = "python -m fedcore.data.download fashion_mnist"
+    title = "Fashion-MNIST"
+    reader = "FashionMNIST"
+    mean = (0.2860,)
+    deviation = (0.3530,)
+
+    kind: Literal["fashion_mnist"]
+
+    def shape(self) -> DataShape:
+        return DataShape((1, 28, 28), 10, 60_000)
+
+
+_EMNIST = {
+    "balanced": (47, 112_800),
+    "byclass": (62, 697_932),
+    "bymerge": (47, 697_932),
+    "digits": (10, 240_000),
+    "letters": (26, 124_800),
+    "mnist": (10, 60_000),
+}
+
+
+class Emnist(TorchvisionImages):
+    """EMNIST (Cohen et al., 2017), 28 x 28, one of its published splits."""
+
+    source = "Cohen et al. 2017, EMNIST: Extending MNIST to Handwritten Letters (IJCNN)"
+    example = {"split": "letters"}
+    files = "EMNIST/raw/emnist-SPLIT-*-ubyte"
+    obtain = "python -m fedcore.data.download emnist"
+    title = "EMNIST"
+    reader = "EMNIST"
+    mean = (0.1751,)
+    deviation = (0.3332,)
+
+    kind: Literal["emnist"]
+    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
+    """Published split: `balanced`, `bymerge` and `byclass` contain all characters, the others a
+    part.
+    """
+
+    def shape(self) -> DataShape:
+        return DataShape((1, 28, 28), *_EMNIST[self.split])
+
+    def data_source(self) -> str:
+        return f"EMNIST ({self.split})"
+
+    def options(self, *, train: bool) -> Mapping[str, Any]:
+        return {"split": self.split, "train": train}
+
+    def first_label(self) -> int:
+        return 1 if self.split == "letters" else 0
+
+
+class Cifar10(TorchvisionImages):
+    """CIFAR-10: 50,000 training and 10,000 test colour images, 32 x 32."""
+
+    source = "Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images"
+    files = "cifar-10-batches-py/"
+    obtain = "python -m fedcore.data.download cifar10"
+    title = "CIFAR-10"
+    reader = "CIFAR10"
+    mean = (0.4914, 0.4822, 0.4465)
+    deviation = (0.2023, 0.1994, 0.2010)
+
+    kind: Literal["cifar10"]
+    augmentation: Augmentation = "none"
+    """`crop_flip`: in each local step images are padded by 4, cropped at random and flipped at
+    random (FedNova, FedAWARE). Or a transform with fields of its own.
+    """
+
+    def shape(self) -> DataShape:
+        return DataShape((3, 32, 32), 10, 50_000)
+
+    def load(self, folder: Path) -> UndividedDataset:
+        try:
+            return super().load(folder)
+        except DataUnavailableError:
+            if (folder / JPEG_COPY).is_dir():
+                return _Cifar10Jpeg(kind="cifar10", augmentation=self.augmentation).load(folder / JPEG_COPY)
+            raise
+
+
+class _Cifar10Jpeg(Cifar10):
+    """CIFAR-10 as JPEG re-encodings: lossy, so it goes by another name."""
+
+    title = "CIFAR-10 (JPEG copy)"
+
+    def load(self, folder: Path) -> UndividedDataset:
+        return ByteImages.load(self, folder)
+
+    def read(self, folder: Path) -> tuple[Samples, Samples]:
+        return _decode(folder / "train.npz"), _decode(folder / "test.npz")
+
+
+def _decode(path: Path) -> Samples:
+    """Read `jpeg` (the files' bytes, one after another), `offset` [n + 1] and `label` [n]."""
+    with np.load(path, allow_pickle=False) as arrays:
+        data, offsets = arrays["jpeg"].tobytes(), arrays["offset"].tolist()
+        labels = arrays["label"].astype(np.int64)
     pixels = np.stack(
         [np.asarray(Image.open(io.BytesIO(data[start:stop]))) for start, stop in pairwise(offsets)]
     )
-    return Samples(_normalise(torch.from_numpy(pixels).permute(0, 3, 1, 2), recipe), torch.from_numpy(labels))
+    return federated.Samples(torch.from_numpy(pixels).permute(0, 3, 1, 2), torch.from_numpy(labels))
 
 
-def _digits() -> UndividedDataset:
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
+class Cifar100(TorchvisionImages):
+    """CIFAR-100: 50,000 training and 10,000 test colour images of 100 classes, 32 x 32."""
 
-    pixels, labels = load_digits(return_X_y=True)
-    split = train_test_split(
-        pixels / 16, labels, test_size=DIGITS_TEST_SAMPLES, stratify=labels, random_state=0
-    )
-    train_x, test_x, train_y, test_y = (torch.from_numpy(array) for array in split)
-    train, test = (Samples(x.view(-1, 1, 8, 8), y.long()) for x, y in ((train_x, train_y), (test_x, test_y)))
-    return UndividedDataset(train, test, "scikit-learn digits")
+    source = "Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images"
+    example = {"augmentation": "crop_flip"}
+    files = "cifar-100-python/"
+    obtain = "python -m fedcore.data.download cifar100"
+    title = "CIFAR-100"
+    reader = "CIFAR100"
+    mean = (0.5071, 0.4865, 0.4409)
+    deviation = (0.2673, 0.2564, 0.2762)
+
+    kind: Literal["cifar100"]
+    augmentation: Augmentation = "none"
+    """Random variation of training images in each local step."""
+
+    def shape(self) -> DataShape:
+        return DataShape((3, 32, 32), 100, 50_000)
+
+
+class Svhn(TorchvisionImages):
+    """Street View House Numbers: 73,257 training and 26,032 test images of digits, 32 x 32."""
+
+    source = "Netzer et al. 2011, Reading Digits in Natural Images (NIPS workshop)"
+    files = "train_32x32.mat, test_32x32.mat"
+    obtain = "python -m fedcore.data.download svhn"
+    title = "SVHN"
+    reader = "SVHN"
+    mean = (0.4377, 0.4438, 0.4728)
+    deviation = (0.1980, 0.2010, 0.1970)
+
+    kind: Literal["svhn"]
+    augmentation: Augmentation = "none"
+    """Random variation of training images in each local step."""
+
+    def shape(self) -> DataShape:
+        return DataShape((3, 32, 32), 10, 73_257)
+
+    def options(self, *, train: bool) -> Mapping[str, Any]:
+        return {"split": "train" if train else "test"}
+
+
+_KNOWN = {
+    "KMNIST": DataShape((1, 28, 28), 10, 60_000),
+    "QMNIST": DataShape((1, 28, 28), 10, 60_000),
+    "STL10": DataShape((3, 96, 96), 10, 5_000),
+    "USPS": DataShape((1, 16, 16), 10, 7_291),
+}
+"""Data sets whose shape need not be given."""
+_RESERVED = {"root", "train", "download", "transform", "target_transform", "transforms", "loader"}
+
+
+class Torchvision(TorchvisionImages):
+    """Any data set of `torchvision.datasets` for classification, by name.
+
+    Images become grey or colour, and are resized (bilinear) where they are not of the declared
+    size. Pixels are scaled to -1..1. Data sets that do not distinguish training and test samples
+    are training samples only; the `hold_out` of a partition then reserves some for testing.
+    """
+
+    source = "Marcel and Rodriguez 2010, Torchvision (ACM Multimedia)"
+    example = {"name": "GTSRB", "features": [3, 32, 32], "classes": 43, "train_samples": 26640}
+    files = "torchvision's layout"
+    obtain = "torchvision.datasets.NAME(root=FEDQ_DATA_DIR, download=True)"
+
+    kind: Literal["torchvision"]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=60)]
+    """Name of the class in `torchvision.datasets`, e.g. `KMNIST`."""
+    arguments: Annotated[dict[str, str | int | float | bool], Field(max_length=20)] = {}
+    """Further arguments of the class, e.g. `split` of a data set with `train`."""
+    splits: tuple[str, str] = ("train", "test")
+    """Names of training and test samples, for classes with an argument `split`."""
+    features: (
+        Annotated[tuple[int, int, int], Field(description="Channels (1 or 3), height, width.")] | None
+    ) = None
+    """Shape of an image: channels (1 or 3), height and width (default: known for KMNIST, QMNIST,
+    STL10 and USPS).
+    """
+    classes: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
+    """Number of classes (default: as for `features`)."""
+    train_samples: Annotated[int, Field(ge=1, lt=2**53)] | None = None
+    """Number of training samples (default: as for `features`)."""
+    augmentation: Augmentation = "none"
+    """Random variation of training images in each local step."""
+
+    @model_validator(mode="after")
+    def _is_described(self) -> Self:
+        taken = sorted(_RESERVED & self.arguments.keys())
+        if taken:
+            raise ValueError(f"`arguments` may not contain {taken[0]}, which the reader sets: omit it")
+        if self.name not in _KNOWN and None in (self.features, self.classes, self.train_samples):
+            raise ValueError(
+                f"the shape of torchvision's {self.name} is not known here: give `features` (channels,"
+                " height, width), `classes` and `train_samples`"
+            )
+        if self.features and (self.features[0] not in (1, 3) or min(self.features) < 1):
+            raise ValueError(f"`features` must be 1 or 3 channels, height and width, not {self.features}")
+        return self
+
+    def shape(self) -> DataShape:
+        known = _KNOWN.get(self.name, DataShape((1, 1, 1), 2, 1))
+        return DataShape(
+            self.features or known.features,
+            self.classes or known.classes,
+            self.train_samples or known.train_samples,
+        )
+
+    def data_source(self) -> str:
+        return f"torchvision {self.name}"
+
+    def channel_scale(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        channels = self.shape().features[0]
+        return (0.5,) * channels, (0.5,) * channels
+
+    def read(self, folder: Path) -> tuple[Samples, Samples]:
+        if not hasattr(torchvision_datasets, self.name):
+            raise ValueError(f"torchvision has no data set {self.name}")
+        train = self._part(folder, train=True)
+        if self._splits():
+            return train, self._part(folder, train=False)
+        return train, federated.Samples(train.features[:0], train.labels[:0])
+
+    def reader_class(self) -> Any:
+        return getattr(torchvision_datasets, self.name)
+
+    def options(self, *, train: bool) -> Mapping[str, Any]:
+        return {**self.arguments, **self._splits().get(train, {})}
+
+    def _splits(self) -> Mapping[bool, Mapping[str, Any]]:
+        """The arguments that choose training (True) and test samples."""
+        parameters = inspect.signature(self.reader_class()).parameters
+        if "train" in parameters:
+            return {True: {"train": True}, False: {"train": False}}
+        if "split" in parameters:
+            return {train: {"split": self.splits[not train]} for train in (True, False)}
+        return {}
+
+    def _part(self, folder: Path, *, train: bool) -> Samples:
+        """Decode and resize image by image: sets differ in how they hold them."""
+        parameters = inspect.signature(self.reader_class()).parameters
+        place = {"root": folder} if "root" in parameters else {}
+        held = self.reader_class()(**place, **self.options(train=train))
+        pixels = np.empty((len(held), *self.shape().features), np.uint8)
+        labels = np.empty(len(held), np.int64)
+        for row in range(len(held)):
+            image, labels[row] = held[row]
+            pixels[row] = as_bytes(image, self.shape().features)
+        return federated.Samples(torch.from_numpy(pixels), torch.from_numpy(labels))
+
+
+def as_bytes(image: Image.Image, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """An image as bytes of `shape` [channels, height, width]: made grey or colour, and resized
+    (bilinear) where it has another size.
+    """
+    channels, height, width = shape
+    image = image.convert("L" if channels == 1 else "RGB")
+    if image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)

@@ -5,23 +5,34 @@ vectors of the words. Shakespeare: windows of 80 characters, with the next one, 
 also from a plain text.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
-from fedcore.data.datasets import Femnist, Shakespeare
-from fedcore.data.federated import Ids, Keys, Samples, UndividedDataset
+from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.errors import DataUnavailableError
+from fedcore.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from fedcore.data import federated
+    from fedcore.data.federated import Ids, Samples, UndividedDataset
+else:
+    np = LazyModule("numpy")
+    torch = LazyModule("torch")
+    federated = LazyModule("fedcore.data.federated")
 
 PARTS = ("train", "test")
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
@@ -36,8 +47,19 @@ class LeafUser(NamedTuple):
     labels: Ids
 
 
-Encode = Callable[[list[Any], list[Any]], tuple[NDArray[Any], Ids]]
-"""Converts `x` and `y` of a user in the file to features and labels."""
+if TYPE_CHECKING:
+    Encode = Callable[[list[Any], list[Any]], tuple[NDArray[Any], Ids]]
+    """Converts `x` and `y` of a user in the file to features and labels."""
+
+
+class LeafDataset(DatasetSpec):
+    """Base of LEAF's data sets, which record the user who made each sample."""
+
+    source = "Caldas et al. 2018, LEAF: A Benchmark for Federated Settings (arXiv:1812.01097)"
+
+    @property
+    def has_owners(self) -> bool:
+        return True
 
 
 def read_leaf(kind: str, name: str, data_dir: Path, encode: Encode) -> UndividedDataset:
@@ -61,19 +83,24 @@ def read_leaf(kind: str, name: str, data_dir: Path, encode: Encode) -> Undivided
         ) from error
 
 
-def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
+def documents(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The users in `folder`/*.json, each with its `x` and `y`; raises FileNotFoundError."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise FileNotFoundError(f"there are no JSON files in {folder}")
     for file in files:
         # One file at a time: as Python objects they take many times the memory of the arrays.
         document = json.loads(file.read_text(encoding="utf-8"))
-        for user in document["users"]:
-            x, y = document["user_data"][user]["x"], document["user_data"][user]["y"]
-            if len(x) != len(y):
-                raise ValueError(f"{user} in {file.name} has {len(x)} samples but {len(y)} labels")
-            if x:
-                yield LeafUser(user, *encode(x, y))
+        yield from ((user, document["user_data"][user]) for user in document["users"])
+
+
+def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
+    for user, data in documents(folder):
+        x, y = data["x"], data["y"]
+        if len(x) != len(y):
+            raise ValueError(f"{user} has {len(x)} samples but {len(y)} labels")
+        if x:
+            yield LeafUser(user, *encode(x, y))
 
 
 def assemble(train: list[LeafUser], test: list[LeafUser], name: str) -> UndividedDataset:
@@ -88,7 +115,7 @@ def assemble(train: list[LeafUser], test: list[LeafUser], name: str) -> Undivide
         np.repeat([numbers.get(made.user, -1) for made in part], [len(made.labels) for made in part])
         for part in (train, test)
     )
-    return UndividedDataset(_together(train), _together(test), name, Keys(*keys))
+    return federated.UndividedDataset(_together(train), _together(test), name, federated.Keys(*keys))
 
 
 def _together(part: list[LeafUser]) -> Samples:
@@ -96,7 +123,7 @@ def _together(part: list[LeafUser]) -> Samples:
         np.concatenate(arrays)
         for arrays in ([made.features for made in part], [made.labels for made in part])
     )
-    return Samples(torch.from_numpy(features), torch.from_numpy(labels))
+    return federated.Samples(torch.from_numpy(features), torch.from_numpy(labels))
 
 
 LETTER_A, LETTER_J = 36, 45
@@ -105,9 +132,26 @@ LETTER_A, LETTER_J = 36, 45
 """
 
 
-def femnist(spec: Femnist, data_dir: Path) -> UndividedDataset:
-    """Images [n, 1, 28, 28] as LEAF has them: 0 is ink and 1 is paper."""
-    return read_leaf("femnist", "FEMNIST (LEAF)", data_dir, _all if spec.classes == "all" else _a_to_j)
+class Femnist(LeafDataset):
+    """FEMNIST (Caldas et al., LEAF, 2018): handwritten characters by writer, 28 x 28, from LEAF's
+    JSON files.
+    """
+
+    example = {"classes": "a-j"}
+    files = "femnist/{train,test}/*.json"
+    obtain = "LEAF: cd data/femnist && ./preprocess.sh -s niid --sf 0.05 -k 0 -t sample"
+
+    kind: Literal["femnist"]
+    classes: Literal["all", "a-j"] = "all"
+    """All 62 characters, or the ten lower-case letters a to j (FedProx, Section 5.1)."""
+
+    def shape(self) -> DataShape:
+        # As many samples as in FedProx, Table 1.
+        return DataShape((1, 28, 28), 62 if self.classes == "all" else 10, 18_345, counted=False)
+
+    def load(self, folder: Path) -> UndividedDataset:
+        """Images [n, 1, 28, 28] as LEAF has them: 0 is ink and 1 is paper."""
+        return read_leaf("femnist", "FEMNIST (LEAF)", folder, _all if self.classes == "all" else _a_to_j)
 
 
 def _all(x: list[Any], y: list[Any]) -> tuple[NDArray[Any], Ids]:
@@ -131,22 +175,36 @@ _POSITIVE = {1: 1, "1": 1, "4": 1, 0: 0, "0": 0}
 """LEAF writes 1 for a positive tweet and 0 for another, FedProx's copy "4" and "0"."""
 
 
-def sent140(data_dir: Path) -> UndividedDataset:
-    """Words [n, 25] as numbers, their vectors [V, 300], and whether each tweet is positive."""
-    numbers: defaultdict[str, int] = defaultdict(count(1).__next__)
+class Sent140(LeafDataset):
+    """Sentiment140 (Go et al., 2009) by account: tweets of 25 words with GloVe vectors of 300, from
+    LEAF's JSON files.
+    """
 
-    def encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.int32], Ids]:
-        return np.array([_words(tweet[_TEXT], numbers) for tweet in x], np.int32), np.array(
-            [_POSITIVE[label] for label in y], np.int64
+    files = "sent140/{train,test}/*.json, glove.6B.300d.txt"
+    obtain = "LEAF: cd data/sent140 && ./preprocess.sh -s niid --sf 0.05 -k 3 -t sample"
+
+    kind: Literal["sent140"]
+
+    def shape(self) -> DataShape:
+        return DataShape((WORDS,), 2, 40_783, symbols=30_000, embedding=VECTOR, counted=False)
+
+    def load(self, folder: Path) -> UndividedDataset:
+        """Words [n, 25] as numbers, their vectors [V, 300], and whether each tweet is positive."""
+        numbers: defaultdict[str, int] = defaultdict(count(1).__next__)
+
+        def encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.int32], Ids]:
+            return np.array([_words(tweet[_TEXT], numbers) for tweet in x], np.int32), np.array(
+                [_POSITIVE[label] for label in y], np.int64
+            )
+
+        dataset = read_leaf("sent140", "Sent140 (LEAF)", folder, encode)
+        vectors = _vectors(folder / GLOVE, numbers)
+        known = vectors.any(1)
+        train, test = (
+            federated.Samples(part.features * known[part.features], part.labels)
+            for part in (dataset.train, dataset.test)
         )
-
-    dataset = read_leaf("sent140", "Sent140 (LEAF)", data_dir, encode)
-    vectors = _vectors(data_dir / GLOVE, numbers)
-    known = vectors.any(1)
-    train, test = (
-        Samples(part.features * known[part.features], part.labels) for part in (dataset.train, dataset.test)
-    )
-    return replace(dataset, train=train, test=test, vectors=vectors)
+        return replace(dataset, train=train, test=test, vectors=vectors)
 
 
 def _words(text: str, numbers: defaultdict[str, int]) -> list[int]:
@@ -177,22 +235,37 @@ LENGTH = 80
 TRAIN_SHARE = 0.8
 TEXT = "tinyshakespeare.txt"
 _ROLE = re.compile(r"([A-Z][^\n:]*):\n")
-_CODES = np.full(128, ALPHABET.index(" "), np.uint8)
-_CODES[np.frombuffer(ALPHABET.encode(), np.uint8)] = np.arange(len(ALPHABET))
 
 
-def shakespeare(spec: Shakespeare, data_dir: Path) -> UndividedDataset:
-    """Characters [n, 80] as numbers below 80, and the one that follows each window."""
-    if spec.form == "leaf":
-        return read_leaf("shakespeare", "Shakespeare (LEAF)", data_dir, _encode)
-    path = data_dir / TEXT
-    try:
-        return from_text(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataUnavailableError(
-            f"the plays cannot be read from {path} ({error}); put the text there, each speech after its"
-            " speaker's name and a colon and before an empty line, or set FEDQ_DATA_DIR to where it is"
-        ) from error
+class Shakespeare(LeafDataset):
+    """Shakespeare's plays by speaking role: predict the next character from 80, of an alphabet of
+    80 (McMahan et al., 2017).
+    """
+
+    files = "shakespeare/{train,test}/*.json, or tinyshakespeare.txt with form: text"
+    obtain = "LEAF: cd data/shakespeare && ./preprocess.sh -s niid --sf 0.2 -k 0 -t sample"
+
+    kind: Literal["shakespeare"]
+    form: Literal["leaf", "text"] = "leaf"
+    """LEAF's JSON files, or a plain text of the plays with the name of the speaker before each
+    speech.
+    """
+
+    def shape(self) -> DataShape:
+        return DataShape((LENGTH,), len(ALPHABET), 517_106, symbols=len(ALPHABET), counted=False)
+
+    def load(self, folder: Path) -> UndividedDataset:
+        """Characters [n, 80] as numbers below 80, and the one that follows each window."""
+        if self.form == "leaf":
+            return read_leaf("shakespeare", "Shakespeare (LEAF)", folder, _encode)
+        path = folder / TEXT
+        try:
+            return from_text(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataUnavailableError(
+                f"the plays cannot be read from {path} ({error}); put the text there, each speech after its"
+                " speaker's name and a colon and before an empty line, or set FEDQ_DATA_DIR to where it is"
+            ) from error
 
 
 def from_text(text: str) -> UndividedDataset:
@@ -236,4 +309,12 @@ def _encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.uint8], Ids]:
 
 
 def _codes(text: str) -> NDArray[np.uint8]:
-    return np.asarray(_CODES[np.frombuffer(re.sub(r"[^\x00-\x7f]", " ", text).encode(), np.uint8)])
+    return np.asarray(_code_table()[np.frombuffer(re.sub(r"[^\x00-\x7f]", " ", text).encode(), np.uint8)])
+
+
+@cache
+def _code_table() -> NDArray[np.uint8]:
+    """[128] the number of each ASCII character."""
+    codes = np.full(128, ALPHABET.index(" "), np.uint8)
+    codes[np.frombuffer(ALPHABET.encode(), np.uint8)] = np.arange(len(ALPHABET))
+    return codes

@@ -10,7 +10,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.data.datasets import Uploaded, UploadedContent
+from fedcore.data.uploaded import StoredDataset, UploadedContent
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings
 
@@ -38,7 +38,7 @@ class DatasetStorage(Protocol):
 
     def __hash__(self) -> int: ...
 
-    def open(self, dataset: Uploaded) -> BinaryIO:
+    def open(self, dataset: StoredDataset) -> BinaryIO:
         """The file of `dataset`; raises DataUnavailableError."""
         ...
 
@@ -53,14 +53,14 @@ class LocalDatasetStorage:
         """Path of the data set with this digest."""
         return self.folder / f"{digest}.npz"
 
-    def open(self, dataset: Uploaded) -> BinaryIO:
+    def open(self, dataset: StoredDataset) -> BinaryIO:
         """The file of `dataset`."""
         path = self.path(dataset.known.digest)
         try:
             return path.open("rb")
         except FileNotFoundError as error:
             raise DataUnavailableError(
-                f"there is no {path}; keep the data set here by fedcore.platform.uploads.local.keep(file)"
+                f"there is no {path}; keep the data set here by `fedq data keep FILE`"
             ) from error
 
 

@@ -3,7 +3,7 @@ the result that engines return for it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from fedcore.core import Aggregate, Algorithm, ClientContext, ClientUpdate, Cohort, Vectors
 from fedcore.problems import TrainingProblem
+from fedcore.problems.network import STATISTICS
+from fedcore.problems.passes import ForwardPasses
 from fedcore.solvers.schedules import StepSizes
 
 Ids = NDArray[np.int64]
@@ -33,6 +35,12 @@ class CohortWork:
     sizes: StepSizes
     local: ClientContext
     """The clients' contexts, each in its row."""
+    passes: ForwardPasses | None = None
+    """State of the clients' forward passes, of a network with dropout or batch norm."""
+
+    def passes_of(self, row: int) -> ForwardPasses | None:
+        """A copy of `passes` for one client."""
+        return self.passes and self.passes.take([row])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,13 @@ def stack_updates(uploads: list[ClientUpdate]) -> ClientUpdate:
         memory=_stack([upload.memory for upload in uploads]),
         shared=_stack([upload.shared for upload in uploads]),
     )
+
+
+def with_statistics(update: ClientUpdate, passes: ForwardPasses | None) -> ClientUpdate:
+    """One client's `update` with its running statistics after its `passes`, where there are such."""
+    if passes is None:
+        return update
+    return replace(update, memory={**update.memory, STATISTICS: passes.statistics[0]})
 
 
 def _stack(rows: list[Vectors]) -> Vectors:

@@ -147,6 +147,7 @@ def _part(job: Job, clients: int, steps: int) -> Job:
         batches=tuple(whole.batches[row][:steps] for row in rows),
         noise=None if whole.noise is None else tuple(whole.noise[row][:steps] for row in rows),
         local=whole.local.take(torch.from_numpy(rows).to(whole.local.x.device)),
+        passes=whole.passes and whole.passes.take(rows.tolist()),
     )
     return replace(
         job,

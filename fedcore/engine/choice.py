@@ -122,7 +122,7 @@ def conditions(
     return {
         "engines": sorted(names),
         "problem": type(problem).__name__,
-        "model": {name: list(value.shape) for name, value in problem.named(x).items()},
+        "model": {name: list(value.shape) for name, value in problem.named(problem.initial()).items()},
         "capacity": problem.capacity,
         "views": problem.views,
         "rule": type(job.algorithm.rule).__name__,

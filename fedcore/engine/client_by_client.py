@@ -9,9 +9,10 @@ import torch
 
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Job, stack_updates
+from fedcore.engine.assignment import Job, stack_updates, with_statistics
 from fedcore.engine.local_solver import initial_state, step_size_scales
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
+from fedcore.problems.passes import step_of
 
 
 def reference(jobs: Sequence[Job]) -> list[ClientUpdate]:
@@ -25,17 +26,17 @@ def reference(jobs: Sequence[Job]) -> list[ClientUpdate]:
 def _train_by_definition(job: Job, row: int) -> ClientUpdate:
     algorithm, problem, assignment = job.algorithm, job.problem, job.work
     client, local = int(assignment.clients[row]), assignment.local.take(row)
-    y, state = local.x, initial_state(algorithm.solver, local.x)
+    y, state, passes = local.x, initial_state(algorithm.solver, local.x), assignment.passes_of(row)
     for k, batch in enumerate(assignment.batches[row]):
         samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
-        grad = problem.gradient(y, client, samples)
+        grad = problem.gradient(y, client, samples, *step_of(passes, k))
         if algorithm.rule.subtracts_gradient_at_x():
-            grad = grad - problem.gradient(local.x, client, samples)
+            grad = grad - problem.gradient(local.x, client, samples, *step_of(passes, k, at_x=True))
         elif assignment.noise is not None:
             grad = grad + torch.from_numpy(assignment.noise[row][k]).to(y)
         step, state = algorithm.solver.descend(algorithm.rule, grad, y, state, k, local)
         y = y - assignment.sizes[k] * algorithm.rule.step_size_scale(local.steps) * step
-    return algorithm.rule.finish(y, local)
+    return with_statistics(algorithm.rule.finish(y, local), passes)
 
 
 def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
@@ -63,16 +64,16 @@ def _train_on_replica(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdat
     """Run all local steps of one client."""
     algorithm, assignment = job.algorithm, job.work
     client, local = int(assignment.clients[row]), assignment.local.take(row)
-    y, state = local.x.clone(), initial_state(algorithm.solver, local.x)
+    y, state, passes = local.x.clone(), initial_state(algorithm.solver, local.x), assignment.passes_of(row)
     scale = float(step_size_scales(algorithm.rule, assignment.steps[row : row + 1])[0])
     with replicas.one() as gradient:
         for k, batch in enumerate(assignment.batches[row]):
             samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
-            grad = gradient(y, client, samples)
+            grad = gradient(y, client, samples, *step_of(passes, k))
             if algorithm.rule.subtracts_gradient_at_x():
-                grad = grad - gradient(local.x, client, samples)
+                grad = grad - gradient(local.x, client, samples, *step_of(passes, k, at_x=True))
             elif assignment.noise is not None:
                 grad = grad + torch.from_numpy(assignment.noise[row][k]).to(y)
             step, state = algorithm.solver.descend(algorithm.rule, grad, y, state, k, local)
             y.sub_(step, alpha=assignment.sizes[k] * scale)
-    return algorithm.rule.finish(y, local)
+    return with_statistics(algorithm.rule.finish(y, local), passes)

@@ -4,7 +4,7 @@ Rows are in memory or, beyond a size, in a mapped file that disappears with the 
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -82,13 +82,14 @@ class ClientTable:
         self._start = dict(start)
         self._rows = {name: vector.new_zeros((0, len(vector))) for name, vector in start.items()}
 
-    def gather(self, clients: Ids) -> Mapping[str, Tensor]:
-        """The vectors [M, D] of `clients` [M], by name."""
+    def gather(self, clients: Ids, names: Collection[str] | None = None) -> Mapping[str, Tensor]:
+        """The vectors [M, D] of `clients` [M], by name; of all `names` by default."""
         known = torch.from_numpy(self._slots[clients] != _ABSENT)
         slots = torch.from_numpy(np.maximum(self._slots[clients], 0))
         return {
             name: self._gather_one(name, rows, slots.to(rows.device), known.to(rows.device))
             for name, rows in self._rows.items()
+            if names is None or name in names
         }
 
     def scatter(self, clients: Ids, vectors: Mapping[str, Tensor]) -> None:

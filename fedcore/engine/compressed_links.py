@@ -169,13 +169,15 @@ class Traffic:
     the messages of every round since its last one, or the dense model if that is shorter.
     """
 
-    def __init__(self, algorithm: Algorithm, population: int, dim: int, word: int) -> None:
-        """Count messages of D = `dim` numbers of `word` bytes."""
+    def __init__(self, algorithm: Algorithm, population: int, dim: int, word: int, beside: int = 0) -> None:
+        """Count messages of D = `dim` numbers of `word` bytes; `beside` are the bytes that go with
+        each model, never compressed.
+        """
         up, down = (
             compressor.message_bytes(dim, word) for compressor in (algorithm.uplink, algorithm.downlink)
         )
         self._dense = Compressor().message_bytes(dim, word)
-        self._extra = len(algorithm.rule.shared()) * self._dense
+        self._extra, self._beside = len(algorithm.rule.shared()) * self._dense + beside, beside
         self._gathers, self._opening = algorithm.rule.exchanges_gradients(), algorithm.rule.first_exchange()
         self._up, self._down = (self._dense, self._dense) if self._gathers else (up, down)
         self._gathering = (up, down) if self._gathers else (0, 0)
@@ -217,7 +219,7 @@ class Traffic:
 
     def settling(self, clients: int) -> int:
         """Bytes of the next model that `clients` receive at the end of a round, under such a rule."""
-        return clients * self._down if self._hears else 0
+        return clients * (self._down + self._beside) if self._hears else 0
 
     def exchange(self, clients: int, round: int) -> tuple[int, int]:
         """Return the bytes up and down of the exchange of gradients with which `clients` begin

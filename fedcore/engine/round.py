@@ -16,7 +16,15 @@ from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Engine, Job,
 from fedcore.engine.client_selection import SelectedCohort, assign_work, select_cohort
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.compressed_links import NO_COMPRESSION, Links, Traffic, exchange_gradients
+from fedcore.engine.network_state import (
+    bind_state,
+    mean_statistics,
+    training_algorithm,
+    with_passes,
+    without_state,
+)
 from fedcore.engine.server import RunContext, ServerState, adapted, client_vectors, initial_state
+from fedcore.problems.network import STATISTICS
 from fedcore.systems.participation import iterate_factor, objective_weights, weights
 
 Floats = NDArray[np.float64]
@@ -69,12 +77,19 @@ class PendingRound:
         """The job for an engine."""
         if self.training is None:
             return None
-        algorithm = self.setting.algorithm
+        algorithm, problem, work = self.setting.algorithm, self.setting.problem, self.training.work
         sums = algorithm.aggregator.weighted_sums(self.training.cohort) if _sends_deltas(algorithm) else None
         return Job(
-            algorithm,
-            self.setting.problem,
-            self.training.work,
+            training_algorithm(algorithm, problem),
+            problem,
+            with_passes(
+                work,
+                problem,
+                self.server.statistics,
+                self.training.memory,
+                self.setting.seed,
+                self.number,
+            ),
             sums,
             self.each or sums is None,
             self.setting.memory_divisor,
@@ -114,6 +129,7 @@ def open_round(
         return PendingRound(setting, number, server, selected, None, each)
     rule = setting.algorithm.rule.with_parameters(server.adaptive_parameters)
     setting = replace(setting, algorithm=replace(setting.algorithm, rule=rule))
+    setting = replace(setting, problem=bind_state(setting.problem, server.statistics, table))
     clients = selected.arrived.clients
     weight = _weights(setting, selected)
     memory, links = table.gather(clients), Links(setting, clients, number)
@@ -151,8 +167,10 @@ def close_round(
     count = len(selected.arrived.clients)
     server, observed = _aggregate(pending, training, result, table)
     exchange_up, exchange_down = traffic.exchange(count, pending.number)
+    problem = bind_state(pending.setting.problem, server.statistics, table)
+    setting = replace(pending.setting, problem=problem)
     return replace(
-        server, adaptive_parameters=adapted(pending.setting, server.adaptive_parameters, server.x)
+        server, adaptive_parameters=adapted(setting, server.adaptive_parameters, server.x)
     ), RoundCost(
         local_steps=int(observed.work.steps.sum()),
         bytes_up=selected.bytes_up + exchange_up + traffic.up(count),
@@ -174,9 +192,11 @@ def _aggregate(
         training.work,
         training.kept,
     )
+    state: Vectors = {}
     if isinstance(result, AggregatedUpdate):
         seen, deltas, upload = result.sums, result.deltas, None
     else:
+        result, state = without_state(result)
         seen, deltas, upload = result.delta, result.delta, result
         if server.models_compressed:
             seen, kept = training.links.up(deltas, training.memory)
@@ -197,6 +217,11 @@ def _aggregate(
             server, shared=algorithm.rule.update_shared(server.shared, upload.shared, training.cohort)
         )
         kept = {**algorithm.rule.update_memory(upload, server.broadcast, assignment.local), **kept}
+    if state and server.statistics is not None:
+        averaged = mean_statistics(server.statistics, state[STATISTICS], training.cohort)
+        server = replace(server, statistics=averaged)
+    elif state:
+        kept = {**kept, **state}
     table.scatter(assignment.clients, kept)
     return server, Observation(algorithm, assignment, deltas, training.cohort, combined)
 

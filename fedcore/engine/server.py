@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedcore.core import Algorithm, Vectors
 from fedcore.engine.assignment import Engine
+from fedcore.engine.network_state import initial_statistics
 from fedcore.problems import TrainingProblem
 from fedcore.spec import ExperimentSpec
 
@@ -48,6 +49,8 @@ class ServerState:
     """
     adaptive_parameters: Mapping[str, float]
     """The numbers that the rule adapts between rounds."""
+    statistics: Tensor | None = None
+    """[S] running statistics of batch norm that the server averages, if there are such."""
     clock: int = 0
     """Local steps of all rounds so far, each round as long as its longest client."""
 
@@ -71,6 +74,7 @@ def initial_state(setting: RunContext) -> ServerState:
         aggregator_state=algorithm.aggregator.start(x),
         adaptive_parameters=adapted(setting, algorithm.rule.adaptive_parameters(), x),
         models_compressed=not algorithm.rule.exchanges_gradients(),
+        statistics=initial_statistics(setting.problem),
     )
 
 

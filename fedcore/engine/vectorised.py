@@ -25,6 +25,8 @@ from fedcore.engine.local_solver import (
 )
 from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Stackable
+from fedcore.problems.network import STATISTICS
+from fedcore.problems.passes import ForwardPasses, step_of
 
 
 class StepRange(NamedTuple):
@@ -87,7 +89,9 @@ class ClientStack:
         return before[self.owner] + self.place
 
     def spread(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Expand one vector [D] per job to [R, D]."""
+        """Expand one vector [D] per job to [R, D]; vectors of each client [M, D] are reordered."""
+        if vectors[0].dim() > 1:
+            return self.sort(vectors)
         if len(vectors) == 1:
             return vectors[0].expand(len(self), -1)
         return torch.stack(list(vectors))[torch.from_numpy(self.owner).to(vectors[0].device)]
@@ -130,6 +134,17 @@ class ClientStack:
         drawn = [noise for job in self.jobs for noise in job.work.noise or ()]
         chosen = [drawn[row][stretch.steps] for row in self.number[: stretch.active]]
         return torch.from_numpy(np.stack(chosen)).to(like)
+
+    def passes(self) -> ForwardPasses | None:
+        """State of the rows' forward passes, a copy; None for networks without such."""
+        known = [job.work.passes for job in self.jobs]
+        places = zip(self.owner.tolist(), self.place.tolist(), strict=True)
+        if known[0] is None:
+            return None
+        chosen = [known[owner].take([place]) for owner, place in places]
+        return ForwardPasses(
+            [passes.keys[0] for passes in chosen], torch.cat([passes.statistics for passes in chosen])
+        )
 
     @property
     def widest(self) -> int:
@@ -296,16 +311,26 @@ def _train(jobs: Sequence[Job]) -> list[ClientUpdate]:
     divisor = max(job.memory_divisor for job in jobs)
     together, capacity = max(1, _together(rows, problem) // divisor), problem.capacity // divisor
     parts = [slice(start, start + together) for start in range(0, len(rows), together)]
-    y = torch.cat([_advance(rows.cut(part), clients, ids[part], capacity) for part in parts])
-    return [
+    trained = [_advance(rows.cut(part), clients, ids[part], capacity) for part in parts]
+    y = torch.cat([part for part, _ in trained])
+    updates = [
         job.algorithm.rule.finish(own, job.work.local) for job, own in zip(jobs, rows.back(y), strict=True)
+    ]
+    passes = [part.statistics for _, part in trained if part is not None]
+    if not passes:
+        return updates
+    return [
+        replace(update, memory={**update.memory, STATISTICS: own})
+        for update, own in zip(updates, rows.back(torch.cat(passes)), strict=True)
     ]
 
 
 def _together(rows: ClientStack, problem: TrainingProblem) -> int:
     """Return the number of rows to train at a time: limited by memory and, on a CPU, by its caches."""
     x, room = rows.jobs[0].work.local.x, problem.capacity // rows.widest
-    return min(len(rows), max(1, room if x.is_cuda else min(room, CACHE_BYTES // x.nbytes)))
+    return min(
+        len(rows), max(1, room if x.is_cuda else min(room, CACHE_BYTES // (x.shape[-1] * x.element_size())))
+    )
 
 
 def _clients(jobs: Sequence[Job], rows: ClientStack) -> tuple[Stackable, Ids]:
@@ -318,8 +343,10 @@ def _clients(jobs: Sequence[Job], rows: ClientStack) -> tuple[Stackable, Ids]:
     return problem.joined([(job.problem, job.work.clients) for job in jobs]), rows.number
 
 
-def _advance(rows: ClientStack, clients: Stackable, ids: Ids, capacity: int) -> Tensor:
-    """The local models [R, D] after each row's last step.
+def _advance(
+    rows: ClientStack, clients: Stackable, ids: Ids, capacity: int
+) -> tuple[Tensor, ForwardPasses | None]:
+    """The local models [R, D] after each row's last step, and the state of its forward passes.
 
     Step k works on the rows that have more than k.
     """
@@ -330,22 +357,24 @@ def _advance(rows: ClientStack, clients: Stackable, ids: Ids, capacity: int) -> 
         descent(rows, x),
     )
     finished: list[Tensor] = []
+    passes = rows.passes()
+    at_x = {} if passes is None else {"at_x": True}
     for stretch in rows.stretches(capacity):
         active = stretch.active
         if active < len(y):
             finished.append(y[active:])
             x, y = x[:active], y[:active]
             recursion.cut(active)
-        stacked = clients.stack(ids[:active], rows.samples(stretch))
+        stacked = clients.stack(ids[:active], rows.samples(stretch), *step_of(passes, stretch.start))
         noise, sizes = rows.noise(stretch, y), step_sizes(rows, stretch, y)
         for k, size in enumerate(sizes):
             grad = stacked.gradient(y, k)
             if compares:
-                grad = grad - stacked.gradient(x, k)
+                grad = grad - stacked.gradient(x, k, **at_x)
             elif noise is not None:
                 grad = grad + noise[:, k]
             _descend(y, recursion.step(grad, y, stretch.start + k), size)
-    return torch.cat([y, *reversed(finished)])
+    return torch.cat([y, *reversed(finished)]), passes
 
 
 def _descend(y: Tensor, step: Tensor, size: Number) -> None:

@@ -4,10 +4,11 @@ from typing import Annotated
 
 from fedcore.families import Family
 from fedcore.models.base import ModelSpec
-from fedcore.models.convolutional import Cnn, FedawareCnn, Resnet18, Vgg11
+from fedcore.models.convolutional import Cnn, DropoutCnn, FedawareCnn, Resnet18, Vgg11
 from fedcore.models.dense import Linear, Logistic, Mlp
 from fedcore.models.imported import Imported
 from fedcore.models.module_object import model_of
+from fedcore.models.published import TimmNetwork, TorchvisionNetwork
 from fedcore.models.recurrent import CharLstm, SentLstm
 
 MODELS = Family(
@@ -18,11 +19,14 @@ MODELS = Family(
         Logistic,
         Mlp,
         Cnn,
+        DropoutCnn,
         FedawareCnn,
         Vgg11,
         Resnet18,
         CharLstm,
         SentLstm,
+        TorchvisionNetwork,
+        TimmNetwork,
         Imported,
     ),
     convert=model_of,

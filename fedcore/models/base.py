@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from fedcore.block import Block, NonNegative
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.models.losses import CrossEntropy, Loss, SquaredError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Width = Annotated[int, Field(ge=1, le=65_536)]
+BatchNormPolicy = Literal["average", "local", "frozen", "group"]
 Layers = Annotated[int, Field(ge=1, le=16)]
 
 
@@ -23,6 +24,10 @@ class ModelSpec(Block):
 
     may_be_dense: ClassVar[bool] = False
     """True if the module may consist of dense layers, which the engine `compiled` trains."""
+    is_examined: ClassVar[bool] = False
+    """True if the module may have dropout, batch norm or parameters that are not trained: it is
+    examined before a run.
+    """
     reads_symbols: ClassVar[bool] = False
     """True for models of sequences of symbols; others read numeric features."""
 
@@ -58,6 +63,34 @@ class ModelSpec(Block):
         from PyTorch's stream. `vectors` [V, E] stand for the symbols of data that have such.
         """
         raise NotImplementedError
+
+
+class NetworkSpec(ModelSpec):
+    """A model whose module may be of any make."""
+
+    is_examined = True
+
+    batch_norm: BatchNormPolicy | None = Field(default=None, exclude_if=lambda policy: policy is None)
+    """Policy for batch norm, required if the model has any. `average`: the server averages running
+    statistics with the weights of the aggregation. `local`: statistics and parameters of batch norm
+    stay with the client (FedBN). `frozen`: both are constants. `group`: group norm in its place.
+    """
+    weights: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = Field(
+        default=None, exclude_if=lambda weights: weights is None
+    )
+    """Pretrained weights by the digest of a safetensors file, which workers read from the folder
+    `weights` of `FEDQ_DATA_DIR` (default: the network's own initial parameters).
+    """
+    train: (
+        Literal["all", "head"]
+        | Annotated[
+            tuple[Annotated[str, Field(min_length=1, max_length=200)], ...],
+            Field(fail_fast=True, min_length=1, max_length=100),
+        ]
+    ) = Field(default="all", exclude_if=lambda train: train == "all")
+    """Parameters that are trained: all, those of the last layer (`head`), or those whose names match
+    one of the patterns, such as `layer4.*`. The others are constants and part of no traffic.
+    """
 
 
 def dense_parameters(*widths: int) -> int:

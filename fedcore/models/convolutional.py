@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.lazy import LazyModule
 from fedcore.models.base import ModelSpec, Width, dense_parameters
 
@@ -100,6 +100,51 @@ class Cnn(_ImageModel):
             parts += [nn.ReLU(), nn.MaxPool2d(2)]
         flat = self.channels[-1] * (height // 4) * (width // 4)
         return nn.Sequential(*parts, *layers.dense(flat, *self.widths, classes))
+
+
+class DropoutCnn(_ImageModel):
+    """The CNN with dropout of Reddi et al., Adaptive Federated Optimization (2021), for EMNIST:
+    3 x 3 convolutions of 32 and 64 channels without padding, 2 x 2 max-pooling, dropout of 0.25, a
+    dense layer of 128, dropout of 0.5.
+
+    It is the CIFAR-10 CNN of pfl-research, the EMNIST CNN of FedJAX and the FEMNIST CNN of FLUTE.
+    """
+
+    smallest = 6
+    is_examined = True
+    example = {"initial": "pytorch"}
+
+    kind: Literal["dropout_cnn"]
+    initial: Literal["glorot", "pytorch"] = "glorot"
+    """Initial weights: uniform after Glorot, as in pfl-research, or PyTorch's own, as in FLUTE.
+    Biases are PyTorch's own in both.
+    """
+
+    def parameter_count(self, shape: DataShape) -> int:
+        channels, height, width = shape.features
+        flat = 64 * ((height - 4) // 2) * ((width - 4) // 2)
+        return _convolution_parameters(3, channels, 32, 64) + dense_parameters(flat, 128, shape.outputs)
+
+    def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
+        channels, height, width = features
+        module = nn.Sequential(
+            nn.Conv2d(channels, 32, kernel_size=3),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, kernel_size=3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Dropout(0.25),
+            nn.Flatten(),
+            nn.Linear(64 * ((height - 4) // 2) * ((width - 4) // 2), 128),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Linear(128, classes),
+        )
+        if self.initial == "glorot":
+            for layer in module:
+                if isinstance(layer, nn.Conv2d | nn.Linear):
+                    nn.init.xavier_uniform_(layer.weight)
+        return module
 
 
 class FedawareCnn(_ImageModel):

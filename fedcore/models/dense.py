@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.lazy import LazyModule
 from fedcore.models.base import ModelSpec, Width, dense_parameters
 

@@ -1,5 +1,6 @@
 """theta [D] <-> the named parameters of a module."""
 
+from collections.abc import Collection
 from math import prod
 from typing import NamedTuple
 
@@ -22,17 +23,18 @@ class _Block(NamedTuple):
 
 
 class Layout:
-    """Where each parameter of a module lies in the flat vector: in the module's order, row-major.
+    """Where each trained parameter of a module lies in the flat vector: in the module's order,
+    row-major. Parameters without `requires_grad` are constants of the module.
 
     In a fully connected module each bias lies beside its weights, row by row, so that a layer and
     its gradient are one matrix each. Elsewhere that would only cost copies: a convolutional
     network's step would take 1.6 times as long.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        """Read the names and shapes of `module`."""
-        self.depth = _depth(module)
-        self._blocks = _joined(module) if self.depth else _separate(module)
+    def __init__(self, module: nn.Module, names: Collection[str] | None = None) -> None:
+        """Read the names and shapes of `module`: of the trained parameters `names`, by default all."""
+        self.depth = _depth(module) if names is None else 0
+        self._blocks = _joined(module) if self.depth else _separate(module, names)
         self.shapes = [block.shape for block in self._blocks]
         self.sizes = [prod(shape) for shape in self.shapes]
         self.dim = sum(self.sizes)
@@ -62,7 +64,8 @@ def _depth(module: nn.Module) -> int:
     layers = len(kinds) // 2
     dense = isinstance(module, nn.Sequential) and kinds == [nn.Flatten, *[nn.Linear, nn.ReLU] * layers][:-1]
     biased = all(layer.bias is not None for layer in module.children() if isinstance(layer, nn.Linear))
-    return layers if dense and biased else 0
+    trained = all(parameter.requires_grad for parameter in module.parameters())
+    return layers if dense and biased and trained else 0
 
 
 def _joined(module: nn.Module) -> list[_Block]:
@@ -73,5 +76,9 @@ def _joined(module: nn.Module) -> list[_Block]:
     ]
 
 
-def _separate(module: nn.Module) -> list[_Block]:
-    return [_Block(tuple(parameter.shape), (name,)) for name, parameter in module.named_parameters()]
+def _separate(module: nn.Module, names: Collection[str] | None) -> list[_Block]:
+    return [
+        _Block(tuple(parameter.shape), (name,))
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad and (names is None or name in names)
+    ]

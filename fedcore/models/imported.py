@@ -9,31 +9,34 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
-from fedcore.models.base import ModelSpec
+from fedcore.models.base import NetworkSpec
 from fedcore.settings import settings
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from fedcore.models import layers
+
     Factory = Callable[[tuple[int, ...], int], nn.Module]
 else:
     torch = LazyModule("torch")
     nn = LazyModule("torch.nn")
+    layers = LazyModule("fedcore.models.layers")
 
 POINTER = "/problem/model/path"
 
 
-class Imported(ModelSpec):
+class Imported(NetworkSpec):
     """A custom model: `factory(shape, outputs)` at an import path that the operator allows
     (FEDQ_MODELS_ALLOWED).
 
-    It must return an `nn.Module` without running statistics that maps samples [B, *shape] to scores
-    [B, outputs], one per class, deterministically. The module's parameters are the initial ones;
-    PyTorch's random generator is seeded by the run.
+    It must return an `nn.Module` that maps samples [B, *shape] to scores [B, outputs], one per class.
+    The module's parameters are the initial ones; PyTorch's random generator is seeded by the run.
+    Parameters without `requires_grad` are constants.
     """
 
     may_be_dense = True
@@ -43,7 +46,7 @@ class Imported(ModelSpec):
     path: Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
     """`package.module:factory`; the factory must be defined in the module."""
     parameters: Annotated[int, Field(ge=1, le=2**53)]
-    """Number of parameters, D; checked by the worker."""
+    """Number of trained parameters that clients send, D; checked by the worker."""
     loss: Literal["cross_entropy", "squared_error"] = "cross_entropy"
     """Cross-entropy of the scores, or 1/2 |scores - t|^2, t the one-hot label, or the label itself
     where it is a real number.
@@ -108,30 +111,15 @@ def _factory(spec: Imported) -> Factory:
 
 
 def _check_parameters(spec: Imported, module: nn.Module) -> None:
-    parameters = dict(module.named_parameters())
-    frozen = [
-        name
-        for name, parameter in parameters.items()
-        if not (parameter.requires_grad and parameter.is_floating_point())
-    ]
-    if frozen:
-        raise _flaw(
-            spec,
-            f"has parameters that are not trained ({', '.join(frozen)}); keep what is fixed in buffers that"
-            " are not persistent",
-        )
-    count = sum(parameter.numel() for parameter in parameters.values())
-    if count != spec.parameters:
-        raise SpecificationError(
-            "/problem/model/parameters", f"{spec.path} has {count} parameters, not {spec.parameters}"
-        )
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise _flaw(spec, "has no parameters that are trained: leave `requires_grad` of some at True")
 
 
 def _check_scores(spec: Imported, module: nn.Module, features: tuple[int, ...], outputs: int) -> None:
     dtype = next(module.parameters()).dtype
     batch = torch.linspace(-1, 1, 2 * torch.Size(features).numel(), dtype=dtype).view(2, *features)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), layers.in_evaluation(module):
             first, second = module(batch), module(batch)
     except Exception as error:
         raise _flaw(spec, f"cannot score samples of shape {list(features)}: {_shown(error)}") from error
@@ -141,8 +129,8 @@ def _check_scores(spec: Imported, module: nn.Module, features: tuple[int, ...], 
     if not torch.equal(first, second):
         raise _flaw(
             spec,
-            "gives other scores for the same samples (dropout?); a gradient must depend on model and"
-            " mini-batch alone",
+            "gives other scores for the same samples in evaluation; scores must depend on model and sample"
+            " alone",
         )
 
 

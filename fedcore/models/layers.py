@@ -1,8 +1,10 @@
 """PyTorch modules: building them from the seed, dense layers, and memory layout of images."""
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import chain, pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,7 +12,11 @@ from torch import Tensor, nn
 
 from fedcore.errors import SpecificationError
 from fedcore.models.base import ModelSpec
+from fedcore.models.batch_norm import apply_policy, private_parameters
+from fedcore.models.flat import Layout
+from fedcore.models.pretrained import load_weights, select_trained
 from fedcore.random import generator
+from fedcore.settings import settings
 
 NARROW = 1 << 20
 """Weights of all convolutions up to which images, and not weights, dominate the cost."""
@@ -49,30 +55,56 @@ def seeded(draw: np.random.Generator) -> Iterator[None]:
 
 
 def build_module(
-    spec: ModelSpec, features: tuple[int, ...], classes: int, seed: int, vectors: Tensor | None = None
+    spec: ModelSpec,
+    features: tuple[int, ...],
+    classes: int,
+    seed: int,
+    vectors: Tensor | None = None,
+    data_dir: Path | None = None,
 ) -> nn.Module:
     """The module with its initial parameters, drawn from the run's seed: PyTorch's own, unless the
     model's source has others.
 
     Convex models too: from zero, a client of one class has exactly equal gradients for all others,
     and which of them top-k keeps would be left to rounding. `vectors` [V, E] stand for the symbols
-    of a data set that has such.
+    of a data set that has such. Pretrained weights are in a folder of `data_dir`.
+
+    Raises SpecificationError if it has batch norm and no policy for it, DataUnavailableError if
+    weights are not on this machine.
     """
     with seeded(generator(seed, "init")):
         module = spec.build(features, classes, vectors)
-    refuse_buffers(module)
+    weights, policy = getattr(spec, "weights", None), getattr(spec, "batch_norm", None)
+    if weights is not None:
+        load_weights(module, weights, data_dir or settings().data_dir.expanduser())
+    module = apply_policy(module, policy)
+    select_trained(module, getattr(spec, "train", "all"))
+    declared, private = getattr(spec, "parameters", None), private_parameters(module, policy)
+    count = Layout(module, [name for name, _ in module.named_parameters() if name not in private]).dim
+    if declared not in (None, count):
+        raise SpecificationError(
+            "/problem/model/parameters",
+            f"{getattr(spec, 'path', spec.kind)} has {count} parameters, not {declared}",
+        )
     return module
 
 
-def refuse_buffers(module: nn.Module) -> None:
-    """Raise SpecificationError for a module that keeps running statistics.
+@contextmanager
+def in_evaluation(module: nn.Module) -> Iterator[None]:
+    """Put `module` into evaluation within the block."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
-    Fixed buffers, which it does not save, may stay.
-    """
-    trained = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    names = [name for name in module.state_dict() if name not in trained]
-    if names:
-        why = "averaging running statistics is wrong under heterogeneity; use group norm"
-        raise SpecificationError(
-            "/problem/model", f"models with buffers ({', '.join(names)}) are refused: {why}"
-        )
+
+def constants_digest(module: nn.Module) -> str:
+    """Digest of what a module has beside its trained parameters: it may differ between seeds."""
+    digest = hashlib.blake2b(digest_size=16)
+    fixed = (parameter for parameter in module.parameters() if not parameter.requires_grad)
+    for tensor in chain(fixed, module.buffers()):
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.models.base import ModelSpec
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.lazy import LazyModule
 from fedcore.models.base import Layers, ModelSpec, Width, dense_parameters
 

@@ -1,17 +1,18 @@
 """Problems: the objects that engines train, made from a specification's `problem` block."""
 
+from collections.abc import Hashable
 from pathlib import Path
 
 import torch
 
-from fedcore.data.datasets import data_shape
 from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.data.user_datasets import local_dataset_storage as local_shelf
-from fedcore.models.layers import build_module
+from fedcore.models.layers import build_module, constants_digest
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.least_squares import load_least_squares
+from fedcore.problems.network import supervised_problem
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
@@ -44,10 +45,17 @@ def load_problem(
     if isinstance(spec.dataset, LeastSquares):
         return load_least_squares(spec.dataset, device, dtype)
     assert spec.model is not None
-    shape = data_shape(spec.dataset)
+    shape = spec.dataset.shape()
     data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
-    module = build_module(spec.model, shape.features, shape.outputs, seed, data.dataset.vectors).to(dtype)
-    model = spec.model.model_dump_json(), shape.features, shape.outputs
+    vectors = data.dataset.vectors
+    module = build_module(spec.model, shape.features, shape.outputs, seed, vectors, data_dir).to(dtype)
+    model: Hashable = spec.model.model_dump_json(), shape.features, shape.outputs
+    if spec.model.is_examined:
+        policy = getattr(spec.model, "batch_norm", None)
+        model = model, constants_digest(module)
+        return supervised_problem(
+            data, module, spec.objective(), spec.model.l2, model, policy, autocast=autocast
+        )
     return SupervisedProblem(data, module, spec.objective(), spec.model.l2, model, autocast=autocast)
 
 

@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.problems.dense import DenseNetwork
+from fedcore.problems.passes import Step
 
 Ids = NDArray[np.int64]
 Values = dict[str, float | list[float]]
 WORKING_BYTES = 64 << 20
 """Memory that one computation on a CPU may hold beside models and data sets."""
 _SHARES_OF_GPU = 16
-Gradient = Callable[[Tensor, int, Tensor | None], Tensor]
+Gradient = Callable[..., Tensor]
 """As `Problem.gradient`."""
 EngineName = Literal["parallel", "vectorised"]
 PARALLEL: EngineName = "parallel"
@@ -32,12 +33,20 @@ class Stacked(Protocol):
         ...
 
 
+class StackedInTraining(Stacked, Protocol):
+    """The same of a network that has a state in training."""
+
+    def gradient(self, theta: Tensor, k: int, *, at_x: bool = False) -> Tensor:
+        """As `Stacked.gradient`, and with the random numbers of the k-th step; see `Step`."""
+        ...
+
+
 class Stackable(Protocol):
     """Clients whose mini-batches can be gathered."""
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
         """Gather `batches` [m, S, B] (each client's own sample indices; -1 is padding and weighs
-        nothing) of `clients` [m].
+        nothing) of `clients` [m]. A problem whose passes need more is given the first `step`.
         """
         ...
 
@@ -81,9 +90,9 @@ class TrainingProblem(Stackable, Protocol):
         """Where training starts, [D]."""
         ...
 
-    def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
         """The gradient [D] of one client's mean loss over `samples` (its own, from 0; None: all, as
-        they are): the definition of right.
+        they are): the definition of right. A problem whose passes need more is given the `step`.
         """
         ...
 

@@ -193,6 +193,10 @@ class Automatic:
             raise SpecificationError("/problem/model", detail) from error
         return Automatic(module, self._layout, self._loss, last=self._last, autocast=self._autocast)
 
+    def laid_out(self, layout: Layout) -> Automatic:
+        """The same module with its parameters found by another layout."""
+        return Automatic(self._module, layout, self._loss, last=self._last)
+
     def scores(self, theta: Tensor, features: Tensor) -> Tensor:
         """[B, C] for features [B, ...]."""
         laid = channels_last(features) if self._last else features

@@ -153,12 +153,15 @@ def _unflattened(kinds: list[type[nn.Module]]) -> bool:
 
 
 def _extraordinary(module: nn.Module) -> bool:
-    """Return True if layers share parameters or have hooks and the like."""
+    """Return True if layers share parameters, some are not trained, or they have hooks and the
+    like.
+    """
     inside = list(module.modules())
     every = [id(parameter) for layer in inside for parameter in layer.parameters(recurse=False)]
     hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in inside)  # noqa: SLF001 - there is no public way to ask
     return (
         hooked
+        or not all(parameter.requires_grad for parameter in module.parameters())
         or len(set(every)) < len(every)
         or len(list(module.named_modules(remove_duplicate=False))) > len(inside)
     )

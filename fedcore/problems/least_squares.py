@@ -12,6 +12,7 @@ from torch import Tensor
 from fedcore.data.exact import LeastSquares, LeastSquaresArrays, as_quadratics, samples, start_of
 from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
 from fedcore.problems.batches import locate, rows_of
+from fedcore.problems.passes import Step
 from fedcore.problems.quadratic import QuadraticProblem
 
 
@@ -53,7 +54,7 @@ class _Clients:
         chosen = torch.from_numpy(rows_of(self.starts[clients], self.sizes[clients])).to(self.rows.device)
         return _Clients(self.rows[chosen], self.targets[chosen], self.sizes[clients], self.ridge)
 
-    def stack(self, clients: Ids, batches: Tensor) -> _Rows:
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> _Rows:
         rows, weights = locate(
             batches, torch.from_numpy(self.starts[clients]).to(self.rows.device), self.rows.dtype
         )
@@ -83,7 +84,7 @@ class LeastSquaresProblem:
     def initial(self) -> Tensor:
         return self._exact.initial()
 
-    def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
         chosen = torch.arange(int(self.sizes[client]), device=theta.device) if samples is None else samples
         chosen = chosen + int(self.clients.starts[client])
         rows, targets = self.clients.rows[chosen], self.clients.targets[chosen]
@@ -92,7 +93,7 @@ class LeastSquaresProblem:
     def replica(self) -> Gradient:
         return self.gradient
 
-    def stack(self, clients: Ids, batches: Tensor) -> _Rows:
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> _Rows:
         return self.clients.stack(clients, batches)
 
     def joined(self, cohorts: Sequence[tuple["LeastSquaresProblem", Ids]]) -> Stackable:

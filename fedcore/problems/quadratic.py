@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedcore.data.exact import Quadratic, QuadraticArrays, quadratic, start_of
 from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
+from fedcore.problems.passes import Step
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class _Clients:
     hessians: Tensor
     linear: Tensor
 
-    def stack(self, clients: Ids, batches: Tensor) -> _Products:
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> _Products:
         rows = torch.from_numpy(clients).to(self.linear.device)
         return _Products(self.hessians[rows], self.linear[rows])
 
@@ -60,13 +61,13 @@ class QuadraticProblem:
     def initial(self) -> Tensor:
         return self._x0.clone()
 
-    def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
         return self.clients.hessians[client] @ theta - self.clients.linear[client]
 
     def replica(self) -> Gradient:
         return self.gradient
 
-    def stack(self, clients: Ids, batches: Tensor) -> _Products:
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> _Products:
         return self.clients.stack(clients, batches)
 
     def joined(self, cohorts: Sequence[tuple["QuadraticProblem", Ids]]) -> Stackable:

@@ -24,6 +24,7 @@ from fedcore.problems.dense import dense_network
 from fedcore.problems.gradients import Automatic, DenseStack, Gathered, LinearStack, ModuleStack, Recurrent
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
+from fedcore.problems.passes import Step
 
 LSTM_KEEPS = 6
 """Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every
@@ -69,13 +70,15 @@ class SupervisedProblem:
         loss: Loss,
         l2: float,
         model: Hashable = None,
+        layout: Layout | None = None,
         *,
         autocast: bool = False,
     ) -> None:
         """Take the module to the data: on their device and, where they are numbers, in their type.
 
-        Modules of one `model` differ only in their parameters; None is like no other. With
-        `autocast` the gradients are computed in bfloat16, see `Automatic`; evaluations are not.
+        Modules of one `model` differ only in their parameters; None is like no other. The `layout`
+        says which of these theta consists of (default: all that are trained). With `autocast` the
+        gradients are computed in bfloat16, see `Automatic`; evaluations are not.
         """
         train = data.dataset.train
         dtype = train.features.dtype if train.features.is_floating_point() else None
@@ -85,7 +88,7 @@ class SupervisedProblem:
             loss,
             l2,
         )
-        self._layout, self._recurrent = Layout(module), is_recurrent(module)
+        self._layout, self._recurrent = layout or Layout(module), is_recurrent(module)
         self._plain = Automatic(self._module, self._layout, loss, autocast=autocast)
         on_cpu = train.features.device.type == "cpu"
         self._last = on_cpu and reads_channels_last(module)
@@ -120,7 +123,7 @@ class SupervisedProblem:
         """A copy of one client's training samples."""
         return self.data.dataset.train.take(self.data.rows(client))
 
-    def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
         return self._gradient(self._plain, theta, client, samples)
 
     def replica(self) -> Gradient:
@@ -142,18 +145,22 @@ class SupervisedProblem:
         )
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        return self.stack_of(self.data, clients, batches)
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        return self.stack_of(self.data, clients, batches, *step)
 
     def joined(self, cohorts: Sequence[tuple["SupervisedProblem", Ids]]) -> Stackable:
         return _Clients(self, stack_problems([(problem.data, clients) for problem, clients in cohorts]))
 
-    def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor) -> Stacked:
-        """Stack `batches` of the clients of another division."""
+    def gather(self, data: FederatedData, clients: Ids, batches: Tensor) -> Gathered:
+        """Gather `batches` of the clients of another division."""
         starts, ends = (
             torch.from_numpy(data.offsets[which]).to(data.order.device) for which in (clients, clients + 1)
         )
-        gathered = Gathered(data, starts, ends - starts, batches, self._dtype)
+        return Gathered(data, starts, ends - starts, batches, self._dtype)
+
+    def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        """Stack `batches` of the clients of another division."""
+        gathered = self.gather(data, clients, batches)
         if not self._stacks_layers:
             stacked = ModuleStack(gathered, self._plain.loss, self._l2, self.capacity)
             return Recurrent(stacked) if self._recurrent else stacked
@@ -230,15 +237,23 @@ class SupervisedProblem:
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return {name: view.contiguous() for name, view in self._layout.named(theta).items()}
 
-    def _correct(self, theta: Tensor, batches: Iterable[Samples]) -> NDArray[np.bool_]:
+    def _correct(
+        self, theta: Tensor, batches: Iterable[Samples], scorer: Automatic | None = None
+    ) -> NDArray[np.bool_]:
         """Yield for each sample of `batches` whether it is classified correctly."""
         right = [
-            self._fast.scores(theta, samples.features).argmax(-1) == samples.labels for samples in batches
+            (scorer or self._fast).scores(theta, samples.features).argmax(-1) == samples.labels
+            for samples in batches
         ]
         return torch.cat(right).numpy(force=True) if right else np.zeros(0, bool)
 
     def _means(
-        self, theta: Tensor, batches: Iterable[Samples], *, accuracy: bool = False
+        self,
+        theta: Tensor,
+        batches: Iterable[Samples],
+        *,
+        accuracy: bool = False,
+        scorer: Automatic | None = None,
     ) -> tuple[float, float]:
         """Mean loss over all samples of `batches` (over the clients' samples it is f, since p_i =
         n_i / n) and, if requested, accuracy.
@@ -248,7 +263,7 @@ class SupervisedProblem:
             scores = (
                 self._dense_scores(theta, samples.features)
                 if self._layout.depth
-                else self._fast.scores(theta, samples.features)
+                else (scorer or self._fast).scores(theta, samples.features)
             )
             losses += self._loss.total(scores, samples.labels)
             if accuracy:
@@ -273,8 +288,8 @@ class _Clients:
     problem: SupervisedProblem
     data: FederatedData
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        return self.problem.stack_of(self.data, clients, batches)
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        return self.problem.stack_of(self.data, clients, batches, *step)
 
 
 def _full(replicas: WorkerCopies, theta: Tensor, client: int) -> Tensor:

@@ -1,6 +1,7 @@
 """Li et al.'s transformation of an objective with unequal p_i into one with equal ones."""
 
 from collections.abc import Collection, Hashable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from fedcore.problems.base import Gradient, Ids, Stackable, Stacked, TrainingProblem, Values
 from fedcore.problems.dense import DenseNetwork
+from fedcore.problems.passes import Step
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,8 @@ class _Scaled:
     stacked: Stacked
     factors: Tensor
 
-    def gradient(self, theta: Tensor, k: int) -> Tensor:
-        return self.factors * self.stacked.gradient(theta, k)
+    def gradient(self, theta: Tensor, k: int, **how: bool) -> Tensor:
+        return self.factors * self.stacked.gradient(theta, k, **how)
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,9 @@ class _ScaledClients:
     clients: Stackable
     factors: Tensor
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
         rows = torch.from_numpy(clients).to(self.factors.device)
-        return _Scaled(self.clients.stack(clients, batches), self.factors[rows])
+        return _Scaled(self.clients.stack(clients, batches, *step), self.factors[rows])
 
 
 class Transformed:
@@ -67,14 +69,20 @@ class Transformed:
     def initial(self) -> Tensor:
         return self.problem.initial()
 
-    def gradient(self, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
-        return self._scaled(self.problem.gradient, theta, client, samples)
+    def bound(self, problem: TrainingProblem) -> "Transformed":
+        """The transformation of `problem`, whose clients are the same."""
+        bound = copy(self)
+        bound.problem = problem
+        return bound
+
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
+        return self._scaled(self.problem.gradient, theta, client, samples, *step)
 
     def replica(self) -> Gradient:
         return partial(self._scaled, self.problem.replica())
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
-        return _Scaled(self.problem.stack(clients, batches), self.scales(clients))
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        return _Scaled(self.problem.stack(clients, batches, *step), self.scales(clients))
 
     def joined(self, cohorts: Sequence[tuple["Transformed", Ids]]) -> Stackable:
         stackable = self.problem.joined([(transformed.problem, clients) for transformed, clients in cohorts])
@@ -97,8 +105,10 @@ class Transformed:
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         return self.problem.named(theta)
 
-    def _scaled(self, gradient: Gradient, theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
-        return float(self._factors[client]) * gradient(theta, client, samples)
+    def _scaled(
+        self, gradient: Gradient, theta: Tensor, client: int, samples: Tensor | None, *step: Step
+    ) -> Tensor:
+        return float(self._factors[client]) * gradient(theta, client, samples, *step)
 
     def scales(self, clients: Ids) -> Tensor:
         """[m, 1] the factors of `clients` [m]."""

@@ -27,7 +27,7 @@ def fingerprint(spec: ExperimentSpec, seed: int, *without: str) -> str:
     """
     # What is decided about a run is not of its computation; a block that came later says nothing
     # where it is absent.
-    absent = {name for name in ("early_stopping", "code") if getattr(spec, name) is None}
+    absent = {"early_stopping"} if spec.early_stopping is None else set()
     others = {"name", "description", "tags", "seeds", "sweep", "search", "execution", *without} | absent
     computed = spec.model_dump(mode="json", exclude=others)
     document = json.dumps({"spec": computed, "seed": seed, "precision": spec.precision}, sort_keys=True)

@@ -21,6 +21,7 @@ from fedcore.engine.choice import EngineChoice, SelectionContext, choose_engine
 from fedcore.engine.client_table import ClientTable, MemoryBudget
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
+from fedcore.engine.network_state import bind_state, own_vectors, statistics_bytes
 from fedcore.engine.process_tuning import make_gpu_deterministic, retain_freed_memory
 from fedcore.engine.round import (
     PendingRound,
@@ -36,7 +37,7 @@ from fedcore.engine.round import (
 )
 from fedcore.errors import CheckpointError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
-from fedcore.problems import load_problem, trained_on
+from fedcore.problems import TrainingProblem, load_problem, trained_on
 from fedcore.problems.transformed import Transformed
 from fedcore.settings import settings
 from fedcore.simulation import checkpoint
@@ -93,10 +94,11 @@ class Simulation:
         algorithm, trained = spec.build(), trained_on(problem, spec.participation)
         self._setting = RunContext(spec, seed, algorithm, trained, ENGINES["reference"], memory_divisor)
         self._server = initial_state(self._setting)
-        population, word = len(problem.share), self._server.x.element_size()
+        population = len(problem.share)
         room = MemoryBudget(settings().client_memory_bytes, settings().client_dir)
-        self._clients = ClientTable(client_vectors(self._setting.algorithm, self._server.x), population, room)
-        self._traffic = Traffic(self._setting.algorithm, population, problem.dim, word)
+        vectors = {**client_vectors(self._setting.algorithm, self._server.x), **own_vectors(problem)}
+        self._clients = ClientTable(vectors, population, room)
+        self._traffic = self._new_traffic()
         self.round, self.diverged, self._simulated_seconds, self._seconds = 0, False, 0.0, 0.0
         self.batched_runs, self._watch = 1, EarlyStoppingState()
         self._choose(recorded)
@@ -181,8 +183,10 @@ class Simulation:
         return replace(report, stopped=self.stopped)
 
     def model(self) -> dict[str, Tensor]:
-        """Return the global model's parameters, by the names of its module."""
-        return self._problem.named(self._server.x)
+        """Return the global model's trained parameters and running statistics, by the names of its
+        module.
+        """
+        return self._bound(self._problem).named(self._server.x)
 
     def checkpoint(self) -> bytes:
         """Return the whole state of the run.
@@ -191,6 +195,8 @@ class Simulation:
         """
         server = self._server
         tensors = {"broadcast": server.broadcast, "residual": server.residual}
+        if server.statistics is not None:
+            tensors["statistics"] = server.statistics
         tensors |= {f"optimiser.{name}": value for name, value in server.optimiser.items()}
         tensors |= {f"shared.{name}": value for name, value in server.shared.items()}
         tensors |= {f"book.{name}": value for name, value in server.aggregator_state.items()}
@@ -233,6 +239,7 @@ class Simulation:
                 name: value.to(like.device) for name, value in _under("book.", tensors).items()
             },
             models_compressed=self._server.models_compressed,
+            statistics=tensors["statistics"].to(like) if "statistics" in tensors else None,
             adaptive_parameters=manifest["tuning"],
             clock=manifest["clock"],
         )
@@ -261,13 +268,18 @@ class Simulation:
 
     def _sample(self) -> Job | None:
         """Return the job of the first round; nothing is changed."""
-        scratch = Traffic(
-            self._setting.algorithm,
-            len(self._problem.share),
-            self._problem.dim,
-            self._server.x.element_size(),
-        )
+        scratch = self._new_traffic()
         return open_round(self._setting, self._server, self._clients, scratch, 1, each=False).job
+
+    def _new_traffic(self) -> Traffic:
+        problem, word = self._problem, self._server.x.element_size()
+        return Traffic(
+            self._setting.algorithm, len(problem.share), problem.dim, word, statistics_bytes(problem, word)
+        )
+
+    def _bound(self, problem: TrainingProblem) -> TrainingProblem:
+        """`problem` with the state of its network after the last round."""
+        return bind_state(problem, self._server.statistics, self._clients)
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -279,14 +291,15 @@ class Simulation:
         return evaluation.due(round, self.spec.rounds) and needs_deltas(evaluation.measures)
 
     def _measure(self, observed: Observation | None) -> dict[str, float | list[float]]:
-        evaluation, problem, x = self.spec.evaluation, self._problem, self._server.x
+        evaluation, problem, x = self.spec.evaluation, self._bound(self._problem), self._server.x
         measured: dict[str, float | list[float]] = {}
         if evaluation.due(self.round, self.spec.rounds):
             measured |= model_measures(problem, x, evaluation.measures)
             if observed is not None:
-                measured |= round_measures(self._setting.problem, x, observed, evaluation.measures)
+                trained = self._bound(self._setting.problem)
+                measured |= round_measures(trained, x, observed, evaluation.measures)
         if evaluation.population_due(self.round, self.spec.rounds):
-            trained = self._setting.problem
+            trained = self._bound(self._setting.problem)
             scales = trained.factors if isinstance(trained, Transformed) else 1.0
             measured |= population_measures(problem, x, observed, evaluation.measures, scales)
         if evaluation.record_parameters:

@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
-from fedcore.data.datasets import AnyDataset, KeyedDataset, data_shape
-from fedcore.data.exact import Quadratic
-from fedcore.data.partition import AnyPartition
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
 from fedcore.models.losses import CrossEntropy, SquaredError
@@ -27,33 +24,11 @@ def check_fit(problem: Problem) -> None:
 
     Raises SpecificationError.
     """
-    reason = misfit(problem.model, data_shape(problem.dataset)) if problem.model else None
+    reason = misfit(problem.model, problem.dataset.shape()) if problem.model else None
     if reason:
         raise SpecificationError("/problem/model", reason)
     if problem.partition is not None:
-        _check_partition(problem.partition, problem.dataset)
-
-
-def _check_partition(partition: AnyPartition, dataset: AnyDataset) -> None:
-    shape, parts, keyed = data_shape(dataset), partition.part_count(), isinstance(dataset, KeyedDataset)
-    if partition.by_owner and not keyed:
-        detail = (
-            f"{dataset.kind} does not record the owner of each sample; {partition.kind} requires femnist,"
-            " shakespeare or sent140"
-        )
-        raise SpecificationError("/problem/partition", detail)
-    least = partition.least_samples()
-    if not keyed and parts * least > shape.train_samples:
-        raise SpecificationError(
-            "/problem/partition",
-            f"{parts} parts of at least {least} samples exceed the {shape.train_samples} available samples",
-        )
-    classes = getattr(partition, "classes", 0)
-    if classes > shape.classes:
-        raise SpecificationError(
-            "/problem/partition/classes",
-            f"must be at most {shape.classes}, the number of classes of {dataset.kind}, not {classes}",
-        )
+        problem.partition.check(problem.dataset)
 
 
 MAX_PARAMETERS = 1_000_000_000
@@ -83,6 +58,7 @@ def check(spec: ExperimentSpec) -> None:
     _check_lost_messages(spec)
     _check_exact(spec)
     _check_server(spec)
+    _check_aggregator(spec)
     _check_evaluation(spec, clients, dim)
     check_early_stopping(spec)
 
@@ -140,6 +116,20 @@ def _check_server(spec: ExperimentSpec) -> None:
         )
 
 
+def _check_aggregator(spec: ExperimentSpec) -> None:
+    algorithm, own = spec.algorithm, type(spec.algorithm).aggregator
+    if spec.aggregator is None:
+        return
+    if own is not AlgorithmSpec.aggregator:
+        raise SpecificationError("/aggregator", f"{algorithm.kind} has an aggregation of its own: omit this")
+    if algorithm.averages_exactly:
+        raise SpecificationError(
+            "/aggregator",
+            f"{algorithm.kind} requires x to be the average of the clients; otherwise its fixed point is not"
+            " an optimum: omit this",
+        )
+
+
 def _check_length(spec: ExperimentSpec) -> None:
     given = [spec.local.epochs, spec.local.steps, spec.systems.epochs, spec.systems.steps]
     if all(length is None for length in given):
@@ -156,7 +146,8 @@ def _check_length(spec: ExperimentSpec) -> None:
 def _check_solver(spec: ExperimentSpec) -> None:
     """Refuse a local optimiser that has no normaliser for an algorithm that divides by it."""
     algorithm, local = spec.algorithm, spec.local
-    divides = algorithm.rule().needs_normaliser() or algorithm.aggregator().needs_normaliser()
+    aggregator = spec.aggregator.build() if spec.aggregator else algorithm.aggregator()
+    divides = algorithm.rule().needs_normaliser() or aggregator.needs_normaliser()
     if not divides or local.build().is_linear():
         return
     if local.optimizer.build().is_linear():
@@ -244,8 +235,8 @@ def _check_lost_messages(spec: ExperimentSpec) -> None:
 
 def _check_exact(spec: ExperimentSpec) -> None:
     dataset = spec.problem.dataset
-    if isinstance(dataset, Quadratic) and (spec.local.batch_size != "full" or spec.systems.batch_size):
+    if not dataset.has_samples and (spec.local.batch_size != "full" or spec.systems.batch_size):
         raise SpecificationError(
             "/local/batch_size",
-            "a quadratic has no samples: use `full`, and `gradient_noise` for stochastic gradients",
+            f"a {dataset.kind} has no samples: use `full`, and `gradient_noise` for stochastic gradients",
         )

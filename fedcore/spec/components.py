@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from fedcore.algorithms import ALGORITHMS
+from fedcore.algorithms.aggregators import AGGREGATORS
 from fedcore.algorithms.server import SERVERS
 from fedcore.block import Block, kind_of
 from fedcore.compression import COMPRESSORS
-from fedcore.data.partition import PARTITIONS
+from fedcore.data.augment import TRANSFORMS
+from fedcore.data.datasets import DATASETS
+from fedcore.data.partitions import PARTITIONS
 from fedcore.errors import ExtensionError
 from fedcore.families import Family
 from fedcore.measures import EXTENSIONS
@@ -36,12 +39,15 @@ FAMILIES: Mapping[str, Family[Any]] = {
     family.name: family
     for family in (
         ALGORITHMS,
+        AGGREGATORS,
         SERVERS,
         OPTIMISERS,
         SCHEDULES,
         COMPRESSORS,
         MODELS,
         LOSSES,
+        DATASETS,
+        TRANSFORMS,
         PARTITIONS,
         PARTICIPATIONS,
         AVAILABILITIES,

@@ -19,8 +19,6 @@ def specification_sha256(document: Mapping[str, Any]) -> str:
     sweep names its paths in another order are other arms, so `sweep` is a list of pairs here.
     """
     asked = {name: value for name, value in document.items() if name not in WORDS}
-    if asked.get("code") is None:
-        asked.pop("code", None)  # Specifications stored before there were bundles do not have it.
     asked["execution"] = {
         name: value for name, value in document.get("execution", {}).items() if name not in PLACE
     }

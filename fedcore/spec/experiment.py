@@ -15,8 +15,9 @@ from pydantic import (
 )
 
 from fedcore.algorithms import AnyAlgorithm
+from fedcore.algorithms.aggregators import AnyAggregator
 from fedcore.algorithms.server import AnyServer, OwnServer
-from fedcore.block import MAX_ROUNDS, Block, Seed
+from fedcore.block import MAX_ROUNDS, Block, Seed, is_none
 from fedcore.compression import Compression
 from fedcore.core import Algorithm
 from fedcore.data.exact import ExactProblem
@@ -57,6 +58,8 @@ class ExperimentSpec(Block):
     """Data set, its partition over clients, and model."""
     algorithm: AnyAlgorithm
     """The algorithm, with its parameters."""
+    aggregator: Annotated[AnyAggregator | None, Field(exclude_if=is_none)] = None
+    """Aggregation of the clients' changes (default: that of the algorithm)."""
     server: AnyServer | None = None
     """Server optimiser (default: that of the algorithm)."""
     local: LocalSolver
@@ -90,7 +93,7 @@ class ExperimentSpec(Block):
     """Condition for ending a run before its last round (default: only divergence)."""
     execution: Execution = Execution()
     """Execution of the runs."""
-    code: Code | None = None
+    code: Annotated[Code | None, Field(exclude_if=is_none)] = None
     """Bundle of your own components, which the other blocks then use by their `kind` (default:
     none).
     """
@@ -171,7 +174,7 @@ class ExperimentSpec(Block):
         lr = self.server.lr if isinstance(self.server, OwnServer) else self.algorithm.server_lr
         return Algorithm(
             rule=self.algorithm.rule(),
-            aggregator=self.algorithm.aggregator(),
+            aggregator=self.aggregator.build() if self.aggregator else self.algorithm.aggregator(),
             server=override or self.algorithm.server(lr),
             solver=self.local.build(),
             uplink=self.compression.uplink.build(dim),

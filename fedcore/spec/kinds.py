@@ -16,7 +16,9 @@ def kinds() -> Mapping[str, tuple[type[Block], ...]]:
     return dict(_blocks(ExperimentSpec, ""))
 
 
-def _blocks(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, tuple[type[Block], ...]]]:
+def _blocks(
+    model: type[BaseModel], prefix: str, *, nested: bool = False
+) -> Iterator[tuple[str, tuple[type[Block], ...]]]:
     for name, field in model.model_fields.items():
         path, members = f"{prefix}{name}", models_of(field)
         choices = tuple(
@@ -24,5 +26,8 @@ def _blocks(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, tuple[ty
         )
         if choices:
             yield path, choices
-        elif members:
+            # Where members have the same block, like `augmentation` of images, it is the same family.
+            for member in choices:
+                yield from _blocks(member, f"{path}.", nested=True)
+        elif members and not nested:
             yield from _blocks(members[0], f"{path}.")

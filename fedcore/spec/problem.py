@@ -5,17 +5,10 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from fedcore.block import Block, is_none, kind_of
-from fedcore.data.datasets import (
-    AnyDataset,
-    DataShape,
-    Uploaded,
-    UploadedContent,
-    client_count,
-    comes_divided,
-    data_shape,
-)
+from fedcore.data.base import DataShape
+from fedcore.data.datasets import AnyDataset
 from fedcore.data.exact import ExactProblem
-from fedcore.data.partition import PARTITIONS, AnyPartition
+from fedcore.data.partitions import PARTITIONS, AnyPartition
 from fedcore.models import MODELS, AnyModel
 from fedcore.models.losses import AnyLoss, Loss
 
@@ -29,8 +22,8 @@ class Problem(Block):
     dataset: AnyDataset
     """The data set."""
     partition: AnyPartition | None = None
-    """Partition over clients; required for data sets that are not divided into clients, and only
-    for these.
+    """Partition over clients; required for data sets that are not divided into clients. For those
+    that are, only `by_key` and `domain` are possible, where each of their clients is an owner.
     """
     model: AnyModel | None = None
     """The model; exact problems have none."""
@@ -39,8 +32,10 @@ class Problem(Block):
 
     @model_validator(mode="after")
     def _blocks_fit(self) -> Self:
-        divided = comes_divided(self.dataset)
-        if divided and self.partition is not None:
+        divided = self.dataset.client_count() is not None
+        # Clients of a data set are owners of samples, too.
+        by_owner = self.dataset.has_owners and self.partition is not None and self.partition.by_owner
+        if divided and self.partition is not None and not by_owner:
             raise ValueError(f"{self.dataset.kind} is already divided into clients; omit `partition`")
         if not divided and self.partition is None:
             raise ValueError(f"{self.dataset.kind} is not divided into clients; give a `partition`")
@@ -51,23 +46,22 @@ class Problem(Block):
             raise ValueError(f"{self.dataset.kind} has a loss of its own; omit `loss`")
         if not exact and self.model is None:
             raise ValueError(f"{self.dataset.kind} requires a `model`")
-        if isinstance(self.dataset, Uploaded):
-            self._check_uploaded(self.dataset.known)
+        if not self.dataset.shape().classes:
+            self._check_real_labels()
         return self
 
-    def _check_uploaded(self, content: UploadedContent) -> None:
+    def _check_real_labels(self) -> None:
         """Reject classifiers and partitions by class for real labels."""
-        if content.classes:
-            return
-        if not self.objective().takes_real_labels:
+        kind = self.dataset.kind
+        if not isinstance(self.dataset, ExactProblem) and not self.objective().takes_real_labels:
             raise ValueError(
-                "the uploaded labels are real numbers: use the model `linear`, or upload integers 0..C-1 to"
+                f"the labels of {kind} are real numbers: use the model `linear`, or upload integers 0..C-1 to"
                 " classify; any model can be trained on them with `loss: {kind: squared_error}`"
             )
         if self.partition is not None and not self.partition.takes_real_labels:
             fitting = " or ".join(f"`{kind_of(member)}`" for member in PARTITIONS if member.takes_real_labels)
             raise ValueError(
-                f"{self.partition.kind} divides classes, but the uploaded labels are real numbers: use"
+                f"{self.partition.kind} divides classes, but the labels of {kind} are real numbers: use"
                 f" {fitting}"
             )
 
@@ -89,7 +83,11 @@ def misfit(model: AnyModel, shape: DataShape) -> str | None:
 
 def population(problem: Problem) -> int:
     """Number of clients N."""
-    return problem.partition.clients if problem.partition is not None else client_count(problem.dataset)
+    if problem.partition is not None:
+        return problem.partition.clients
+    clients = problem.dataset.client_count()
+    assert clients is not None
+    return clients
 
 
 def dimension(problem: Problem) -> int:
@@ -97,4 +95,4 @@ def dimension(problem: Problem) -> int:
     if isinstance(problem.dataset, ExactProblem):
         return problem.dataset.dim
     assert problem.model is not None
-    return problem.model.parameter_count(data_shape(problem.dataset))
+    return problem.model.parameter_count(problem.dataset.shape())

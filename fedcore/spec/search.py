@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 
 from fedcore.algorithms import ALGORITHMS
 from fedcore.block import MAX_ROUNDS, Block, Finite, kind_of
-from fedcore.data.datasets import data_shape
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.families import Names
@@ -255,7 +254,7 @@ def _missing(measure: MeasureInfo, spec: ExperimentSpec) -> str | None:
         return f"{metric} is not measured; add it to `evaluation.measures`"
     if exact and measure.needs:
         return f"a {dataset.kind} problem has no {metric}; use train_loss, suboptimality or distance"
-    if not exact and measure.needs == "classes" and not data_shape(dataset).classes:
+    if not exact and measure.needs == "classes" and not dataset.shape().classes:
         return f"real labels have no {metric}; use a loss"
     if not measure.offered_by(type(spec.algorithm)):
         kinds = " or ".join(kind_of(member) for member in ALGORITHMS if measure.offered_by(member))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.models.layers import build_module
 from fedcore.spec import ExperimentSpec
 from fedcore.testing import runs

@@ -74,7 +74,7 @@ def predict(spec: ExperimentSpec, points: int) -> ClosedForm:
 @lru_cache(maxsize=1)
 def _arrays(dataset: ExactProblem) -> exact.QuadraticArrays:
     # The arms of an experiment mostly have the same.
-    return exact.quadratics(dataset)
+    return dataset.quadratics()
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ _LAWS: Mapping[str, _Known] = {
 def _known(spec: ExperimentSpec) -> tuple[_Known, float]:
     """The law of the algorithm, and the strength of its proximal term."""
     law = spec.algorithm.round_law(spec.local.build().prox_mu, uniform=_uniform(spec))
-    if law is None:
+    if law is None or spec.aggregator is not None:
         *names, last = (
             member.__name__ for member in ALGORITHMS if member.round_law is not AlgorithmSpec.round_law
         )
@@ -138,7 +138,7 @@ def _dataset(spec: ExperimentSpec) -> ExactProblem:
 def _of_problem(spec: ExperimentSpec) -> Iterator[str]:
     """Return why the problem has no closed form."""
     dataset = _dataset(spec)
-    clients = dataset.generate.clients if dataset.generate else len(dataset.clients or ())
+    clients = dataset.client_count()
     if dataset.gradient_noise:
         yield "the local gradients are noisy"
     if isinstance(dataset, LeastSquares) and (

@@ -14,6 +14,7 @@ from fedq.cli import (
     experiments,
     extensions,
     keys,
+    local_data,
     offline,
     reproductions,
     results,
@@ -108,6 +109,7 @@ def application() -> typer.Typer:
     app.command("import", rich_help_panel="Results")(data.import_)
     app.add_typer(data.dataset_app(), name="dataset", rich_help_panel="Discovery")
     app.add_typer(data.bundle_app(), name="bundle", rich_help_panel="Discovery")
+    app.add_typer(local_data.app(), name="data", rich_help_panel="Discovery")
     app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
     app.add_typer(keys.app(), name="key", rich_help_panel="Service")
     return app

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from fedcore.core import Algorithm
-from fedcore.data.datasets import data_shape
-from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.simulation.halving import HalvingSchedule, expected
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.problem import Problem, dimension, population
@@ -145,18 +143,8 @@ def _mean(work: AnyWork | None, fixed: int | None) -> float | None:
 
 def _held(problem: Problem) -> float:
     """Training samples of one client, in the mean."""
-    partition, samples = problem.partition, _samples(problem) / population(problem)
+    partition, samples = problem.partition, problem.dataset.shape().train_samples / population(problem)
     return samples if partition is None else partition.mean_samples(samples)
-
-
-def _samples(problem: Problem) -> int:
-    dataset = problem.dataset
-    if not isinstance(dataset, LeastSquares):
-        return data_shape(dataset).train_samples
-    if dataset.clients:
-        return sum(len(client.b) for client in dataset.clients)
-    assert dataset.generate is not None
-    return dataset.generate.samples * dataset.generate.clients
 
 
 def _word(spec: ExperimentSpec) -> int:
@@ -182,11 +170,11 @@ def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int)
 
 
 def _data_bytes(problem: Problem, word: int) -> int:
-    shape, samples = data_shape(problem.dataset), _samples(problem)
+    shape = problem.dataset.shape()
+    samples = shape.train_samples
     if shape.symbols:
         return (
             samples * prod(shape.features) * (1 if shape.symbols <= 256 else 4)
             + shape.symbols * shape.embedding * word
         )
-    numbers = problem.dataset.dim**2 if isinstance(problem.dataset, Quadratic) else prod(shape.features)
-    return samples * numbers * word
+    return samples * problem.dataset.numbers_per_sample() * word

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.io
 from numpy.typing import NDArray
 from PIL import Image
 from torchvision import datasets
@@ -53,6 +54,54 @@ def write_emnist(root: Path, split: str, classes: int, first: int) -> None:
             root / "EMNIST" / "raw" / f"emnist-{split}-{part}-labels-idx1-ubyte",
             labels(count, classes, first),
         )
+
+
+def write_cifar100(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's pickled parts, each with fine and coarse labels."""
+    folder = root / "cifar-100-python"
+    folder.mkdir()
+
+    def write(name: str, content: dict[str, object]) -> str:
+        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+        return md5((folder / name).read_bytes()).hexdigest()
+
+    for name, count, seed in (("train", TRAIN, 0), ("test", TEST, 1)):
+        fine = (np.arange(count) * 7 % 100).tolist()
+        pixels = colour(count, seed).transpose(0, 3, 1, 2).reshape(count, -1)
+        checksum = write(name, {"data": pixels, "fine_labels": fine, "coarse_labels": [0] * count})
+        monkeypatch.setattr(datasets.CIFAR100, f"{name}_list", [[name, checksum]])
+    checksum = write("meta", {"fine_label_names": [str(label) for label in range(100)]})
+    meta = {"filename": "meta", "key": "fine_label_names", "md5": checksum}
+    monkeypatch.setattr(datasets.CIFAR100, "meta", meta)
+
+
+def write_svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MATLAB files: X [32, 32, 3, n], and y [n, 1] in which 10 stands for the digit 0."""
+    parts = {}
+    for name, count, seed in (("train", TRAIN, 0), ("test", TEST, 1)):
+        digits = labels(count, 10)
+        path = root / f"{name}_32x32.mat"
+        pixels = colour(count, seed).transpose(1, 2, 3, 0)
+        scipy.io.savemat(path, {"X": pixels, "y": np.where(digits == 0, 10, digits)[:, None]})
+        parts[name] = ["", path.name, md5(path.read_bytes()).hexdigest()]
+    monkeypatch.setattr(datasets.SVHN, "split_list", parts)
+
+
+def write_gtsrb(root: Path) -> None:
+    """Traffic signs of several sizes: a folder per class for training, a table for testing."""
+    train = root / "gtsrb" / "GTSRB" / "Training"
+    test = root / "gtsrb" / "GTSRB" / "Final_Test" / "Images"
+    test.mkdir(parents=True)
+    for label in range(3):
+        (train / f"{label:05}").mkdir(parents=True)
+        for number in range(2):
+            shade = np.full((20 + label, 30 + number, 3), 40 * label + number, np.uint8)
+            Image.fromarray(shade).save(train / f"{label:05}" / f"{number:05}.ppm")
+    rows = ["Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId"]
+    for label in (2, 0):
+        Image.fromarray(np.full((9, 8, 3), 40 * label, np.uint8)).save(test / f"{label:05}.ppm")
+        rows.append(f"{label:05}.ppm;8;9;0;0;8;9;{label}")
+    (root / "gtsrb" / "GT-final_test.csv").write_text("\n".join(rows) + "\n")
 
 
 def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

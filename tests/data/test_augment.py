@@ -1,7 +1,7 @@
 """Views of images: padded, cropped and mirrored as one would by hand, drawn by key."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcore import ExperimentSpec, Simulation
-from fedcore.data.augment import CropFlip
-from fedcore.data.datasets import Cifar10
-from fedcore.data.images import images
+from fedcore.data.augment import Augmented, CropFlip, Cutout, Transform
+from fedcore.data.images import Cifar10
 from fedcore.data.plan import PADDING, augment_indices
 from fedcore.errors import SpecificationError
 from tests.data import image_files
@@ -37,7 +36,7 @@ def by_hand(image: torch.Tensor, pad: int, view: int) -> torch.Tensor:
 def test_every_view_is_a_crop_of_the_padded_image_mirrored_or_not(
     pad: int, height: int, width: int, data: st.DataObject
 ) -> None:
-    augmentation = CropFlip(pad, FILL)
+    augmentation = Augmented(CropFlip(kind="crop_flip", pad=pad), (2, height, width), FILL)
     views = torch.tensor(
         data.draw(st.lists(st.integers(0, augmentation.views - 1), min_size=6, max_size=6))
     ).view(2, 3)
@@ -51,7 +50,7 @@ def test_every_view_is_a_crop_of_the_padded_image_mirrored_or_not(
 
 
 def test_one_view_is_the_image_itself() -> None:
-    augmentation = CropFlip(4, FILL)
+    augmentation = Augmented(CropFlip(kind="crop_flip"), (2, 5, 5), FILL)
     pictures = torch.randn(3, 2, 5, 5)
     assert augmentation.views == 162
     assert torch.equal(augmentation.see(pictures, torch.full((3,), 2 * (4 * 9 + 4))), pictures)
@@ -143,10 +142,10 @@ def test_full_gradients_and_measures_are_of_the_images_as_they_are(files: Path) 
 
 
 def test_images_are_padded_with_black(files: Path) -> None:
-    data = images(Cifar10(kind="cifar10", augmentation="crop_flip"), files)
+    data = Cifar10(kind="cifar10", augmentation="crop_flip").load(files)
     assert data.augmentation is not None
     np.testing.assert_allclose(
-        data.augmentation.fill, [-0.4914 / 0.2023, -0.4822 / 0.1994, -0.4465 / 0.2010], rtol=1e-6
+        data.augmentation.black, [-0.4914 / 0.2023, -0.4822 / 0.1994, -0.4465 / 0.2010], rtol=1e-6
     )
     assert data.source == "CIFAR-10 (JPEG copy)"
 
@@ -155,3 +154,49 @@ def test_the_compiled_engine_sees_images_only_as_they_are(files: Path) -> None:
     with pytest.raises(SpecificationError, match="compiled"):
         simulation(files, problem={"model": {"kind": "logistic"}}, execution={"engine": "compiled"})
     assert simulation(files, problem={"model": {"kind": "logistic"}}).engine == "vectorised"
+
+
+def test_cutout_blackens_a_square_around_any_pixel() -> None:
+    cutout = Augmented(Cutout(kind="cutout", size=3), (2, 4, 5), FILL)
+    image = torch.arange(40.0).view(2, 4, 5) + 1
+    assert cutout.views == 20
+    for view in range(20):
+        row, column = divmod(view, 5)
+        expected = image.clone()
+        expected[:, max(0, row - 1) : row + 2, max(0, column - 1) : column + 2] = FILL[:, None, None]
+        assert torch.equal(cutout.see(image[None], torch.tensor([view]))[0], expected)
+
+
+def test_a_transform_with_its_defaults_is_the_one_of_its_name(files: Path) -> None:
+    named = finished(simulation(files))
+    written = finished(simulation(files, problem={"dataset": {"augmentation": {"kind": "crop_flip"}}}))
+    assert torch.equal(named, written)
+    narrow = simulation(files, problem={"dataset": {"augmentation": {"kind": "crop_flip", "pad": 1}}})
+    assert not torch.equal(finished(narrow), named)
+
+
+def test_a_name_of_a_transform_stays_as_it_was_written(files: Path) -> None:
+    document = simulation(files).spec.model_dump(mode="json")
+    assert document["problem"]["dataset"] == {"kind": "cifar10", "augmentation": "crop_flip"}
+
+
+class Negative(Transform):
+    """An image, or its negative."""
+
+    kind: Literal["negative"] = "negative"
+
+    def view_count(self, shape: tuple[int, ...]) -> int:
+        return 2
+
+    def see(self, samples: torch.Tensor, views: torch.Tensor, black: torch.Tensor) -> torch.Tensor:
+        return torch.where(views.bool()[:, None, None, None], -samples, samples)
+
+
+def test_an_own_transform_gives_every_engine_the_same_views(files: Path) -> None:
+    def trained(engine: str, augmentation: Any) -> torch.Tensor:
+        changes = {"problem": {"dataset": {"augmentation": augmentation}}, "execution": {"engine": engine}}
+        return finished(simulation(files, **changes))
+
+    reference, vectorised = (trained(engine, Negative()) for engine in ("reference", "vectorised"))
+    torch.testing.assert_close(vectorised, reference, rtol=0, atol=1e-9)
+    assert not torch.equal(reference, trained("reference", "none"))

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcore.data.federated import Keys, Samples, UndividedDataset, hold_out, merge_splits
-from fedcore.data.partition import IidPartition, partition
+from fedcore.data.partition import partition
+from fedcore.data.size_skew import IidPartition
 
 
 def numbered(count: int, first: int = 0) -> Samples:

@@ -8,12 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from sklearn.datasets import load_digits
 
 from fedcore.data import download
-from fedcore.data.datasets import Cifar10, Digits, Emnist, FashionMnist, Mnist, data_shape
 from fedcore.data.federated import UndividedDataset
-from fedcore.data.images import Images, images
+from fedcore.data.images import (
+    Cifar10,
+    Cifar100,
+    Digits,
+    Emnist,
+    FashionMnist,
+    Mnist,
+    Svhn,
+    Torchvision,
+    TorchvisionImages,
+)
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings
 from tests.data import image_files
@@ -28,7 +38,7 @@ CIFAR_MEAN, CIFAR_DEVIATION = np.array([0.4914, 0.4822, 0.4465]), np.array([0.20
 
 
 def test_digits_are_those_of_scikit_learn_each_once() -> None:
-    data = images(Digits(kind="digits"), Path("nowhere"))
+    data = Digits(kind="digits").load(Path("nowhere"))
     pixels, labels = load_digits(return_X_y=True)
     read = torch.cat([data.train.features, data.test.features]).flatten(1).numpy() * 16
     together = torch.cat([data.train.labels, data.test.labels]).numpy()
@@ -38,14 +48,14 @@ def test_digits_are_those_of_scikit_learn_each_once() -> None:
 
 
 def test_a_fifth_of_each_digit_is_held_out() -> None:
-    data = images(Digits(kind="digits"), Path("nowhere"))
+    data = Digits(kind="digits").load(Path("nowhere"))
     held_out, all_of_it = (
         torch.bincount(part, minlength=10)
         for part in (data.test.labels, torch.cat([data.train.labels, data.test.labels]))
     )
     np.testing.assert_allclose(held_out / all_of_it, 0.2, atol=0.005)
     assert (len(data.train), tuple(data.train.features.shape[1:])) == (
-        data_shape(Digits(kind="digits")).train_samples,
+        Digits(kind="digits").shape().train_samples,
         (1, 8, 8),
     )
 
@@ -57,7 +67,7 @@ def test_mnist_and_fashion_mnist_are_read_from_idx_files(
     spec: Mnist | FashionMnist, folder: str, name: str, tmp_path: Path
 ) -> None:
     image_files.write_mnist(tmp_path, folder)
-    data = images(spec, tmp_path)
+    data = spec.load(tmp_path)
     assert (len(data.train), len(data.test), data.source) == (TRAIN, TEST, name)
     mean, deviation = {"MNIST": (0.1307, 0.3081), "FashionMNIST": (0.2860, 0.3530)}[folder]
     np.testing.assert_allclose(
@@ -68,7 +78,7 @@ def test_mnist_and_fashion_mnist_are_read_from_idx_files(
 
 def test_mnist_may_be_standardised_pixel_by_pixel_as_in_fedproxs_code(tmp_path: Path) -> None:
     image_files.write_mnist(tmp_path)
-    data = images(Mnist(kind="mnist", standardise="pixel"), tmp_path)
+    data = Mnist(kind="mnist", standardise="pixel").load(tmp_path)
     pixels = np.concatenate([image_files.grey(TRAIN, 0), image_files.grey(TEST, 1)]).astype(float)
     expected = (pixels - pixels.mean(0)) / (pixels.std(0) + 0.001)
     np.testing.assert_allclose(
@@ -79,9 +89,9 @@ def test_mnist_may_be_standardised_pixel_by_pixel_as_in_fedproxs_code(tmp_path: 
 @pytest.mark.parametrize(("split", "first"), [("balanced", 0), ("letters", 1), ("digits", 0)])
 def test_emnist_classes_are_numbered_from_0_in_every_split(split: str, first: int, tmp_path: Path) -> None:
     spec = Emnist.model_validate({"kind": "emnist", "split": split})
-    classes = data_shape(spec).classes
+    classes = spec.shape().classes
     image_files.write_emnist(tmp_path, split, classes, first)
-    data = images(spec, tmp_path)
+    data = spec.load(tmp_path)
     assert data.train.labels.tolist() == [*range(classes)] * 2
     assert data.train.features.shape == (2 * classes, 1, 28, 28)
     assert data.source == f"EMNIST ({split})"
@@ -89,16 +99,93 @@ def test_emnist_classes_are_numbered_from_0_in_every_split(split: str, first: in
 
 def test_cifar10_is_read_from_pickled_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image_files.write_cifar10(tmp_path, monkeypatch)
-    data = images(CIFAR10, tmp_path)
+    data = CIFAR10.load(tmp_path)
     pixels = np.concatenate([image_files.colour(TRAIN // 5, batch) for batch in range(1, 6)])
     expected = (pixels / 255 - CIFAR_MEAN) / CIFAR_DEVIATION
     np.testing.assert_allclose(data.train.features, expected.transpose(0, 3, 1, 2), atol=1e-6)
     assert (len(data.test), data.source) == (TEST, "CIFAR-10")
 
 
+def test_cifar100_is_read_with_its_fine_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image_files.write_cifar100(tmp_path, monkeypatch)
+    data = Cifar100(kind="cifar100").load(tmp_path)
+    mean, deviation = np.array([0.5071, 0.4865, 0.4409]), np.array([0.2673, 0.2564, 0.2762])
+    expected = (image_files.colour(TRAIN, 0) / 255 - mean) / deviation
+    np.testing.assert_allclose(data.train.features, expected.transpose(0, 3, 1, 2), atol=1e-5)
+    assert data.train.labels.tolist() == (np.arange(TRAIN) * 7 % 100).tolist()
+    assert (len(data.test), data.source) == (TEST, "CIFAR-100")
+
+
+def test_svhn_is_read_from_matlab_files_with_the_digit_0_as_class_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image_files.write_svhn(tmp_path, monkeypatch)
+    data = Svhn(kind="svhn", augmentation="crop_flip").load(tmp_path)
+    mean, deviation = np.array([0.4377, 0.4438, 0.4728]), np.array([0.1980, 0.2010, 0.1970])
+    expected = (image_files.colour(TEST, 1) / 255 - mean) / deviation
+    np.testing.assert_allclose(data.test.features, expected.transpose(0, 3, 1, 2), atol=1e-5)
+    assert data.train.labels.tolist() == image_files.labels(TRAIN, 10).tolist()
+    assert data.augmentation is not None
+
+
+def torchvision(**fields: object) -> Torchvision:
+    return Torchvision.model_validate({"kind": "torchvision", **fields})
+
+
+def test_any_torchvision_data_set_is_read_by_name(tmp_path: Path) -> None:
+    image_files.write_mnist(tmp_path, "KMNIST")
+    spec = torchvision(name="KMNIST")
+    assert (spec.shape().features, spec.shape().classes) == ((1, 28, 28), 10)
+    data = spec.load(tmp_path)
+    np.testing.assert_allclose(data.train.features[:, 0], image_files.grey(TRAIN, 0) / 127.5 - 1, atol=1e-6)
+    assert data.test.labels.tolist() == image_files.labels(TEST, 10).tolist()
+    assert data.source == "torchvision KMNIST"
+
+
+def test_images_of_torchvision_are_resized_and_made_grey_as_declared(tmp_path: Path) -> None:
+    image_files.write_gtsrb(tmp_path)
+    fields = {"name": "GTSRB", "classes": 43, "train_samples": 6}
+    data = torchvision(**fields, features=[3, 8, 8]).load(tmp_path)
+    shade = torch.tensor([0, 1, 40, 41, 80, 81]) / 127.5 - 1
+    assert torch.allclose(data.train.features, shade[:, None, None, None].expand(-1, 3, 8, 8), atol=1e-6)
+    assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 0, 1, 1, 2, 2], [2, 0])
+    assert torchvision(**fields, features=[1, 4, 6]).load(tmp_path).test.features.shape == (2, 1, 4, 6)
+
+
+def test_a_torchvision_data_set_without_a_test_split_is_for_training_only(tmp_path: Path) -> None:
+    arguments = {"size": 12, "image_size": "x"}
+    fields = {"features": [3, 5, 5], "classes": 4, "train_samples": 12}
+    with pytest.raises(DataUnavailableError, match="torchvision FakeData cannot be read"):
+        torchvision(name="FakeData", arguments=arguments, **fields).load(tmp_path)
+    data = torchvision(name="FakeData", arguments={"size": 12, "num_classes": 4}, **fields).load(tmp_path)
+    assert (len(data.train), len(data.test)) == (12, 0)
+    assert data.test.features.shape == (0, 3, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"name": "GTSRB", "classes": 43}, "give `features`"),
+        ({"name": "KMNIST", "arguments": {"root": "/etc"}}, "may not contain root"),
+        ({"name": "STL10", "features": [4, 96, 96]}, "1 or 3 channels"),
+        ({"name": "os.system"}, "pattern"),
+    ],
+)
+def test_a_torchvision_data_set_that_is_not_described_is_refused(
+    fields: dict[str, object], told: str
+) -> None:
+    with pytest.raises(ValidationError, match=told):
+        torchvision(**fields)
+
+
+def test_a_name_that_torchvision_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataUnavailableError, match="torchvision has no data set Nothing"):
+        torchvision(name="Nothing", features=[1, 2, 2], classes=2, train_samples=1).load(tmp_path)
+
+
 def test_a_jpeg_copy_of_cifar10_goes_by_another_name(tmp_path: Path) -> None:
     image_files.write_jpeg_copy(tmp_path / "cifar10_jpeg")
-    data = images(CIFAR10, tmp_path)
+    data = CIFAR10.load(tmp_path)
     expected = (image_files.colour(TRAIN, 0) / 255 - CIFAR_MEAN) / CIFAR_DEVIATION
     np.testing.assert_allclose(data.train.features, expected.transpose(0, 3, 1, 2), atol=0.05)
     assert data.train.labels.tolist() == image_files.labels(TRAIN, 10).tolist()
@@ -108,9 +195,9 @@ def test_a_jpeg_copy_of_cifar10_goes_by_another_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "spec", [MNIST, FASHION_MNIST, Emnist(kind="emnist"), CIFAR10], ids=lambda spec: spec.kind
 )
-def test_missing_files_are_reported_with_what_to_do(spec: Images, tmp_path: Path) -> None:
+def test_missing_files_are_reported_with_what_to_do(spec: TorchvisionImages, tmp_path: Path) -> None:
     with pytest.raises(DataUnavailableError, match="FEDQ_DATA_DIR") as refusal:
-        images(spec, tmp_path)
+        spec.load(tmp_path)
     assert f"python -m fedcore.data.download {spec.kind}" in str(refusal.value)
     assert str(tmp_path) in str(refusal.value)
 
@@ -122,7 +209,7 @@ def test_a_file_cut_short_is_reported_like_a_missing_one(name: str, kept: int, t
     path = tmp_path / "MNIST" / "raw" / name
     path.write_bytes(path.read_bytes()[: min(kept, path.stat().st_size - 1)])
     with pytest.raises(DataUnavailableError, match="MNIST cannot be read"):
-        images(MNIST, tmp_path)
+        MNIST.load(tmp_path)
 
 
 def test_a_download_leaves_alone_what_is_there(
@@ -135,19 +222,19 @@ def test_a_download_leaves_alone_what_is_there(
         download.main(["mnist"])
     finally:
         settings.cache_clear()
-    assert capsys.readouterr().out == f"MNIST is in {tmp_path}\n"
+    assert capsys.readouterr().out == f"mnist is in {tmp_path}\n"
 
 
 def real(spec: Mnist | Cifar10) -> UndividedDataset:
     try:
-        return images(spec, settings().data_dir.expanduser())
+        return spec.load(settings().data_dir.expanduser())
     except DataUnavailableError as error:
         pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("spec", [MNIST, pytest.param(CIFAR10, marks=pytest.mark.slow)])
 def test_the_real_images_are_complete_and_normalised(spec: Mnist | Cifar10) -> None:
-    data, shape = real(spec), data_shape(spec)
+    data, shape = real(spec), spec.shape()
     assert (len(data.train), len(data.test)) == (shape.train_samples, 10_000)
     assert tuple(data.train.features.shape[1:]) == shape.features
     assert torch.unique(data.train.labels).tolist() == [*range(10)]

@@ -12,14 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcore.data.datasets import Femnist, Shakespeare
 from fedcore.data.federated import UndividedDataset
-from fedcore.data.leaf import ALPHABET, femnist, from_text, sent140, shakespeare
+from fedcore.data.leaf import ALPHABET, Femnist, Sent140, Shakespeare, from_text
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings as service_settings
 from tests.data import leaf_files
 
 FEMNIST, A_TO_J = Femnist(kind="femnist"), Femnist(kind="femnist", classes="a-j")
+SENT140 = Sent140(kind="sent140")
 SHAKESPEARE, TEXT = Shakespeare(kind="shakespeare"), Shakespeare(kind="shakespeare", form="text")
 
 
@@ -30,7 +30,7 @@ def keys(dataset: UndividedDataset) -> tuple[list[int], list[int]]:
 
 def test_femnist_holds_every_writers_images_in_the_order_of_the_files(tmp_path: Path) -> None:
     leaf_files.write_femnist(tmp_path)
-    data = femnist(FEMNIST, tmp_path)
+    data = FEMNIST.load(tmp_path)
     assert data.train.labels.tolist() == [36, 3, 45, 46, 61, 36, 37, 5]
     assert data.test.labels.tolist() == [45, 36, 0, 38]
     assert keys(data) == ([0, 0, 0, 0, 1, 1, 1, 2], [0, 1, 1, -1])
@@ -42,7 +42,7 @@ def test_femnist_holds_every_writers_images_in_the_order_of_the_files(tmp_path: 
 
 def test_a_to_j_are_the_ten_letters_of_fedprox_and_writers_of_none_are_no_clients(tmp_path: Path) -> None:
     leaf_files.write_femnist(tmp_path)
-    data = femnist(A_TO_J, tmp_path)
+    data = A_TO_J.load(tmp_path)
     assert data.train.labels.tolist() == [0, 9, 0, 1]
     assert data.test.labels.tolist() == [9, 0, 2]
     assert keys(data) == ([0, 0, 1, 1], [0, 1, -1])
@@ -50,7 +50,7 @@ def test_a_to_j_are_the_ten_letters_of_fedprox_and_writers_of_none_are_no_client
 
 def test_shakespeare_is_read_as_characters_of_leafs_alphabet(tmp_path: Path) -> None:
     leaf_files.write_shakespeare(tmp_path)
-    data = shakespeare(SHAKESPEARE, tmp_path)
+    data = SHAKESPEARE.load(tmp_path)
     assert data.train.features[0].tolist() == [*range(80)]
     assert data.train.features[1].tolist() == [*range(1, 80), 0]
     assert data.train.labels[:3].tolist() == [0, 1, 2]
@@ -60,9 +60,7 @@ def test_shakespeare_is_read_as_characters_of_leafs_alphabet(tmp_path: Path) -> 
 
 def test_foreign_characters_are_read_as_spaces(tmp_path: Path) -> None:
     leaf_files.write_shakespeare(tmp_path, letters="$é~" + ALPHABET[3:])
-    assert shakespeare(SHAKESPEARE, tmp_path).train.features[0, :4].tolist() == [ALPHABET.index(" ")] * 3 + [
-        3
-    ]
+    assert SHAKESPEARE.load(tmp_path).train.features[0, :4].tolist() == [ALPHABET.index(" ")] * 3 + [3]
 
 
 def test_the_alphabet_is_leafs() -> None:
@@ -102,7 +100,7 @@ def test_no_test_window_of_a_role_holds_what_training_foretells(lengths: list[in
 
 def test_sent140_is_read_as_words_with_their_glove_vectors(tmp_path: Path) -> None:
     leaf_files.write_sent140(tmp_path)
-    data = sent140(tmp_path)
+    data = SENT140.load(tmp_path)
     assert data.vectors is not None
     spoken = data.vectors[data.train.features.long()]
     what, luck, day, none = 0.5, -1.25, 2.0, 0.0
@@ -116,29 +114,29 @@ def test_sent140_is_read_as_words_with_their_glove_vectors(tmp_path: Path) -> No
 
 def test_words_without_a_vector_are_one_symbol(tmp_path: Path) -> None:
     leaf_files.write_sent140(tmp_path)
-    data = sent140(tmp_path)
+    data = SENT140.load(tmp_path)
     assert set(data.test.features[0, 1:].tolist()) == {0}
 
 
 def test_missing_files_are_reported_with_where_to_put_them(tmp_path: Path) -> None:
     readers: dict[str, Callable[[], UndividedDataset]] = {
-        "femnist": lambda: femnist(FEMNIST, tmp_path),
-        "shakespeare": lambda: shakespeare(SHAKESPEARE, tmp_path),
-        "sent140": lambda: sent140(tmp_path),
+        "femnist": lambda: FEMNIST.load(tmp_path),
+        "shakespeare": lambda: SHAKESPEARE.load(tmp_path),
+        "sent140": lambda: SENT140.load(tmp_path),
     }
     for kind, read in readers.items():
         with pytest.raises(DataUnavailableError, match="FEDQ_DATA_DIR") as refusal:
             read()
         assert f"{tmp_path}/{kind}/train" in str(refusal.value)
     with pytest.raises(DataUnavailableError, match=r"tinyshakespeare\.txt.*FEDQ_DATA_DIR"):
-        shakespeare(TEXT, tmp_path)
+        TEXT.load(tmp_path)
 
 
 def test_missing_vectors_are_reported_with_where_to_put_them(tmp_path: Path) -> None:
     leaf_files.write_sent140(tmp_path)
     (tmp_path / "glove.6B.300d.txt").unlink()
     with pytest.raises(DataUnavailableError, match=r"glove\.6B\.300d\.txt there"):
-        sent140(tmp_path)
+        SENT140.load(tmp_path)
 
 
 BROKEN = {
@@ -164,18 +162,18 @@ def test_a_broken_file_is_reported_like_a_missing_one(case: str, tmp_path: Path)
             BROKEN[case] if "all_data_0" in file.name else json.dumps({"users": [], "user_data": {}})
         )
     with pytest.raises(DataUnavailableError, match=r"FEMNIST .* cannot be read"):
-        femnist(FEMNIST, tmp_path)
+        FEMNIST.load(tmp_path)
 
 
 def test_windows_of_another_length_are_refused(tmp_path: Path) -> None:
     leaf_files.write(tmp_path / "shakespeare" / "train", "a.json", {"A": (["too short"], ["e"])})
     with pytest.raises(DataUnavailableError, match="80 characters"):
-        shakespeare(SHAKESPEARE, tmp_path)
+        SHAKESPEARE.load(tmp_path)
 
 
 def test_the_real_plays_have_their_roles() -> None:
     try:
-        data = shakespeare(TEXT, service_settings().data_dir.expanduser())
+        data = TEXT.load(service_settings().data_dir.expanduser())
     except DataUnavailableError as error:
         pytest.skip(str(error))
     assert data.keys is not None

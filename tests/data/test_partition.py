@@ -6,16 +6,13 @@ import scipy.stats
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fedcore.data.dirichlet import DirichletPartition
 from fedcore.data.federated import Ids
-from fedcore.data.partition import (
-    AnyPartition,
-    ByKeyPartition,
-    ClassesPerClientPartition,
-    DirichletPartition,
-    IidPartition,
-    ShardsPartition,
-    partition,
-)
+from fedcore.data.label_skew import ClassesPerClientPartition, ShardsPartition
+from fedcore.data.owner_partitions import ByKeyPartition
+from fedcore.data.partition import partition
+from fedcore.data.partitions import AnyPartition
+from fedcore.data.size_skew import IidPartition
 from fedcore.errors import SpecificationError
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -9,7 +9,8 @@ import pytest
 
 from fedcore import ExperimentSpec
 from fedcore.data.federated import Ids
-from fedcore.data.partition import AnyPartition, partition
+from fedcore.data.partition import partition
+from fedcore.data.partitions import AnyPartition
 from fedcore.systems.work import plan_work
 from tests.documents import Document, merged
 

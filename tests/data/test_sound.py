@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.data.datasets import DataShape
+from fedcore.data.base import DataShape
 from fedcore.data.federated import Samples, UndividedDataset, validate_samples
 from fedcore.errors import DataUnavailableError
 

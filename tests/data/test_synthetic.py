@@ -2,13 +2,14 @@
 FedProx, Section 5.1.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.stats
 
-from fedcore.data.datasets import Synthetic
 from fedcore.data.federated import FederatedData
-from fedcore.data.synthetic import synthetic
+from fedcore.data.synthetic import Synthetic
 from fedcore.random import generator
 
 Client = tuple[list[list[float]], list[int]]
@@ -16,6 +17,10 @@ Client = tuple[list[list[float]], list[int]]
 
 def spec(alpha: float = 1.0, beta: float = 1.0, *, iid: bool = False, clients: int = 5) -> Synthetic:
     return Synthetic(kind="synthetic", alpha=alpha, beta=beta, iid=iid, clients=clients)
+
+
+def drawn_data(spec: Synthetic, seed: int) -> FederatedData:
+    return spec.for_seed(seed).load(Path())
 
 
 def longhand(spec: Synthetic, seed: int) -> list[Client]:
@@ -56,7 +61,7 @@ def samples(
     "drawn", [spec(1.0, 0.5, clients=2), spec(iid=True, clients=2)], ids=["heterogeneous", "iid"]
 )
 def test_the_data_are_those_of_the_generator_written_out(drawn: Synthetic) -> None:
-    data = synthetic(drawn, seed=3)
+    data = drawn_data(drawn, seed=3)
     for client, (features, labels) in enumerate(longhand(drawn, seed=3)):
         cut = int(0.9 * len(labels))
         held = data.dataset.train.take(data.rows(client))
@@ -68,7 +73,7 @@ def test_the_last_tenth_of_every_client_is_for_testing() -> None:
     drawn = spec(clients=2)
     clients = longhand(drawn, seed=3)
     rest = [label for _, labels in clients for label in labels[int(0.9 * len(labels)) :]]
-    assert synthetic(drawn, seed=3).dataset.test.labels.tolist() == rest
+    assert drawn_data(drawn, seed=3).dataset.test.labels.tolist() == rest
 
 
 def full_sizes(data: FederatedData) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -77,7 +82,7 @@ def full_sizes(data: FederatedData) -> np.ndarray[tuple[int], np.dtype[np.float6
 
 
 def test_sizes_follow_a_shifted_lognormal() -> None:
-    sizes = np.concatenate([full_sizes(synthetic(spec(clients=60), seed)) for seed in range(3)])
+    sizes = np.concatenate([full_sizes(drawn_data(spec(clients=60), seed)) for seed in range(3)])
     # From 60 on, where rounding to whole samples does not show.
     logs = np.log(sizes[sizes > 60] - 50)
     tail = scipy.stats.truncnorm((np.log(10) - 4) / 2, np.inf, loc=4, scale=2)
@@ -86,7 +91,7 @@ def test_sizes_follow_a_shifted_lognormal() -> None:
 
 def test_beta_is_the_deviation_of_client_means_and_alpha_plays_no_part_in_them() -> None:
     beta, clients = 3.0, 100
-    data = synthetic(spec(0.0, beta, clients=clients), seed=1)
+    data = drawn_data(spec(0.0, beta, clients=clients), seed=1)
     means = np.array(
         [float(data.dataset.train.take(data.rows(client)).features.mean()) for client in range(clients)]
     )
@@ -95,12 +100,12 @@ def test_beta_is_the_deviation_of_client_means_and_alpha_plays_no_part_in_them()
 
 
 def test_features_have_variance_j_to_the_minus_1_2() -> None:
-    train = synthetic(spec(iid=True, clients=40), seed=0).dataset.train.features
+    train = drawn_data(spec(iid=True, clients=40), seed=0).dataset.train.features
     variances = np.arange(1, 61) ** -1.2
     np.testing.assert_allclose(train.var(0), variances, rtol=5 * np.sqrt(2 / len(train)))
     np.testing.assert_allclose(train.mean(0), 0, atol=5 * np.sqrt(1 / len(train)))
 
 
 def test_it_is_called_what_it_is() -> None:
-    assert synthetic(spec(0.5, 1.0), 0).dataset.source == "Synthetic(0.5, 1)"
-    assert synthetic(spec(iid=True), 0).dataset.source == "Synthetic (iid)"
+    assert drawn_data(spec(0.5, 1.0), 0).dataset.source == "Synthetic(0.5, 1)"
+    assert drawn_data(spec(iid=True), 0).dataset.source == "Synthetic (iid)"

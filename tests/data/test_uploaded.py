@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore.data.datasets import Digits, Synthetic, Uploaded
 from fedcore.data.federated import FederatedData, Samples, UndividedDataset
-from fedcore.data.images import images
-from fedcore.data.loading import uploaded
-from fedcore.data.synthetic import synthetic
+from fedcore.data.images import Digits
+from fedcore.data.synthetic import Synthetic
+from fedcore.data.uploaded import Local
 from fedcore.data.user_datasets import local_dataset_storage
 from fedcore.errors import DataUnavailableError, UploadError
 from fedcore.platform.uploads.local import keep
@@ -64,13 +63,13 @@ def _together(train: Samples, test: Samples) -> Arrays:
 
 
 def test_the_digits_uploaded_in_one_piece_train_as_the_built_in_ones(kept: Any, tmp_path: Path) -> None:
-    digits = images(Digits(kind="digits"), tmp_path)
+    digits = Digits(kind="digits").load(tmp_path)
     own = merged(OF_DIGITS, {"problem": {"dataset": kept(_together(digits.train, digits.test))}})
     assert _rows(own, tmp_path) == _rows(OF_DIGITS, tmp_path)
 
 
 def test_pixels_uploaded_as_bytes_are_trained_on_as_numbers(kept: Any, tmp_path: Path) -> None:
-    digits = images(Digits(kind="digits"), tmp_path)
+    digits = Digits(kind="digits").load(tmp_path)
     held = _together(digits.train, digits.test)
     pixels = np.rint(held["features"] * 16)
     as_bytes, as_numbers = (
@@ -84,7 +83,7 @@ def test_pixels_uploaded_as_bytes_are_trained_on_as_numbers(kept: Any, tmp_path:
 
 
 def test_synthetic_clients_uploaded_train_as_the_drawn_ones(kept: Any, tmp_path: Path) -> None:
-    drawn = synthetic(Synthetic.model_validate(SYNTHETIC["problem"]["dataset"]), 0)
+    drawn = Synthetic.model_validate(SYNTHETIC["problem"]["dataset"]).for_seed(0).load(tmp_path)
     held = _together(drawn.dataset.train, drawn.dataset.test)
     owner = np.full(len(held["label"]), 0)
     owner[: drawn.sizes.sum()] = np.repeat(np.arange(8), drawn.sizes)
@@ -149,8 +148,8 @@ def test_for_real_labels_each_measure_is_finite_or_left_out(kept: Any, tmp_path:
 
 def test_each_client_holds_its_training_samples_in_the_order_of_the_file(kept: Any, tmp_path: Path) -> None:
     held = arrays()
-    spec = Uploaded.model_validate(kept(held))
-    data = uploaded(spec, local_dataset_storage(tmp_path))
+    spec = Local.model_validate(kept(held))
+    data = spec.open(tmp_path, local_dataset_storage(tmp_path))
     assert isinstance(data, FederatedData)
     for number, name in enumerate(np.unique(held["client"])):
         own = (held["client"] == name) & ~held["test"]
@@ -172,8 +171,8 @@ def test_data_without_test_samples_and_of_one_sample_clients_are_trained_on(
 
 
 def test_data_in_one_piece_have_no_clients_yet(kept: Any, tmp_path: Path) -> None:
-    spec = Uploaded.model_validate(kept(arrays(client=None)))
-    assert isinstance(uploaded(spec, local_dataset_storage(tmp_path)), UndividedDataset)
+    spec = Local.model_validate(kept(arrays(client=None)))
+    assert isinstance(spec.open(tmp_path, local_dataset_storage(tmp_path)), UndividedDataset)
     assert spec.known.clients is None
 
 
@@ -186,16 +185,14 @@ def test_the_same_content_in_another_file_is_kept_once(kept: Any, tmp_path: Path
 
 
 def test_what_is_not_there_or_damaged_is_said_to_be(kept: Any, tmp_path: Path) -> None:
-    spec = Uploaded.model_validate(kept(arrays()))
+    spec = Local.model_validate(kept(arrays()))
     path = local_dataset_storage(tmp_path).path(spec.known.digest)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataUnavailableError, match="upload it again"):
-        uploaded(spec, local_dataset_storage(tmp_path))
+        spec.open(tmp_path, local_dataset_storage(tmp_path))
     path.unlink()
-    with pytest.raises(
-        DataUnavailableError, match=r"keep the data set here by fedcore\.platform\.uploads\.local\.keep"
-    ):
-        uploaded(spec, local_dataset_storage(tmp_path))
+    with pytest.raises(DataUnavailableError, match="keep the data set here by `fedq data keep FILE`"):
+        spec.open(tmp_path, local_dataset_storage(tmp_path))
 
 
 def test_what_cannot_be_trained_on_is_not_kept(kept: Any, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torchvision.ops import stochastic_depth
 
 from fedcore.models.layers import dense
 
@@ -51,6 +52,94 @@ def forgetful(shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 def frozen(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return plain(shape, outputs).requires_grad_(requires_grad=False)
+
+
+def trained_head(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A frozen convolution, with weights of its own in each run, and a trained head."""
+    body = nn.Conv2d(shape[0], 3, 3).requires_grad_(requires_grad=False)
+    return nn.Sequential(
+        body, nn.ReLU(), nn.Flatten(), nn.Linear(3 * (shape[1] - 2) * (shape[2] - 2), outputs)
+    )
+
+
+def batch_normalised(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A convolution and a dense layer, each with batch norm, of both kinds of momentum."""
+    return nn.Sequential(
+        nn.Conv2d(shape[0], 4, 3, stride=2),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(4 * ((shape[1] - 1) // 2) * ((shape[2] - 1) // 2), 6),
+        nn.BatchNorm1d(6, momentum=None),
+        nn.ReLU(),
+        nn.Linear(6, outputs),
+    )
+
+
+def normalised_and_dropped(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    layers = list(batch_normalised(shape, outputs).children())
+    return nn.Sequential(*layers[:-1], nn.Dropout(0.3), layers[-1])
+
+
+class EveryDropout(nn.Module):
+    """Dropout of every kind: of features, channels, attention, branches and to a constant."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        self.convolution, self.channels = nn.Conv2d(shape[0], 4, 3), nn.Dropout2d(0.2)
+        self.first = nn.TransformerEncoderLayer(4, 2, 5, dropout=0.2)
+        self.second = nn.TransformerEncoderLayer(4, 2, 5, dropout=0.2, batch_first=True)
+        self.attention = nn.MultiheadAttention(4, 2, dropout=0.1, batch_first=True)
+        self.scores = nn.Linear(4, outputs)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = self.channels(self.convolution(images)).flatten(2).mT[:, :5]
+        tokens = self.second(self.first(tokens.transpose(0, 1)).transpose(0, 1))
+        heads = tokens.unflatten(2, (2, 2)).transpose(1, 2)
+        p = 0.1 * self.training
+        mixed = nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True, dropout_p=p)
+        tokens = tokens + stochastic_depth(mixed.transpose(1, 2).flatten(2), 0.2, "row", self.training)
+        tokens = tokens + self.attention(tokens, tokens, tokens)[0]
+        scores: Tensor = self.scores(nn.functional.alpha_dropout(tokens.mean(1), 0.2, self.training))
+        return scores
+
+
+class Drawing(nn.Module):
+    """Scores with noise in training."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        self.scores = plain(shape, outputs)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        scores: Tensor = self.scores(batch)
+        return scores + torch.randn_like(scores) if self.training else scores
+
+
+class Counting(Drawing):
+    """Counts its batches in a buffer."""
+
+    batches: Tensor
+
+    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
+        super().__init__(shape, outputs)
+        self.register_buffer("batches", torch.zeros(()))
+
+    def forward(self, batch: Tensor) -> Tensor:
+        self.batches += self.training
+        scores: Tensor = self.scores(batch)
+        return scores
+
+
+def dropped_weights(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    class DropConnect(Drawing):
+        def forward(self, batch: Tensor) -> Tensor:
+            layer = self.scores.get_submodule("1")
+            assert isinstance(layer, nn.Linear)
+            weight = nn.functional.dropout(layer.weight, 0.5, self.training)
+            return nn.functional.linear(batch.flatten(1), weight, layer.bias)
+
+    return DropConnect(shape, outputs)
 
 
 def narrow(shape: tuple[int, ...], outputs: int) -> nn.Module:

@@ -10,8 +10,8 @@ from fedcore import ExperimentSpec, Simulation
 from fedcore.block import kind_of
 from fedcore.errors import SpecificationError
 from fedcore.models.losses import LOSSES, CrossEntropy, Loss, SquaredError
+from fedcore.testing import runs
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
-from tests.support.resuming import assert_resumable_at_every_round
 
 SMOOTHED: Document = {"problem": {"loss": {"kind": "cross_entropy", "label_smoothing": 0.1}}}
 MLP: Document = merged(SYNTHETIC, {"problem": {"model": {"kind": "mlp", "hidden": [5, 4], "l2": 0.1}}})
@@ -85,7 +85,7 @@ def test_the_loss_of_a_model_can_be_replaced_by_that_of_another(model: str) -> N
 
 
 def test_a_smoothed_run_goes_on_from_any_round_to_the_bit() -> None:
-    assert_resumable_at_every_round(specification(merged(SYNTHETIC, SMOOTHED), rounds=3))
+    runs.resumes_at_every_round(lambda: specification(merged(SYNTHETIC, SMOOTHED), rounds=3))
 
 
 def test_machine_code_is_for_losses_it_knows() -> None:

@@ -9,13 +9,13 @@ import torch
 from pydantic import TypeAdapter
 from torch import nn
 
-from fedcore.data.datasets import AnyDataset, DataShape, data_shape
-from fedcore.errors import SpecificationError
+from fedcore.data.base import DataShape
+from fedcore.data.datasets import AnyDataset
 from fedcore.models import AnyModel
 from fedcore.models.convolutional import Cnn, Vgg11
 from fedcore.models.dense import Logistic, Mlp
 from fedcore.models.flat import Layout
-from fedcore.models.layers import build_module, refuse_buffers
+from fedcore.models.layers import build_module
 from fedcore.spec.problem import Problem, dimension, misfit
 
 DATASETS = (
@@ -53,7 +53,7 @@ def parse(dataset: str, model: str) -> tuple[AnyDataset, AnyModel]:
 
 def fits(dataset: str, model: str) -> bool:
     data, spec = parse(dataset, model)
-    return misfit(spec, data_shape(data)) is None
+    return misfit(spec, data.shape()) is None
 
 
 PAIRS = [(dataset, model) for dataset in DATASETS for model in MODELS if fits(dataset, model)]
@@ -66,7 +66,7 @@ def test_a_model_has_the_dimension_its_specification_says_and_scores_every_class
     data, spec = parse(dataset, model)
     partition = None if dataset == "synthetic" else {"kind": "iid", "clients": 2}
     problem = Problem.model_validate({"dataset": data, "partition": partition, "model": spec})
-    shape = data_shape(data)
+    shape = data.shape()
     vectors = torch.zeros(shape.symbols, shape.embedding) if shape.embedding else None
     module = build_module(spec, shape.features, shape.classes, seed=0, vectors=vectors)
     assert (
@@ -145,8 +145,3 @@ def test_initial_weights_are_within_pytorchs_bound() -> None:
 def test_group_norm_follows_each_convolution() -> None:
     module = build_module(Cnn(kind="cnn", channels=(8, 12), hidden=9, norm="group"), (3, 32, 32), 10, seed=0)
     assert [layer.num_groups for layer in module.children() if isinstance(layer, nn.GroupNorm)] == [8, 1]
-
-
-def test_running_statistics_are_refused() -> None:
-    with pytest.raises(SpecificationError, match=r"1\.running_mean.*use group norm"):
-        refuse_buffers(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))

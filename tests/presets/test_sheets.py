@@ -7,7 +7,6 @@ import pytest
 
 from api.results.summaries import metric_names
 from fedcore import presets
-from fedcore.data import exact
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import PresetNotFoundError
 from fedcore.presets import PresetSpec
@@ -167,7 +166,7 @@ def test_the_step_size_of_li_et_al_is_that_of_the_theorem(name: str) -> None:
         assert isinstance(dataset, ExactProblem)
         assert isinstance(local.lr_schedule, InverseTimeLr)
         assert local.steps is not None
-        curvatures = np.linalg.eigvalsh(exact.quadratics(dataset).hessians)
+        curvatures = np.linalg.eigvalsh(dataset.quadratics().hessians)
         mu, kappa = curvatures.min(), curvatures.max() / curvatures.min()
         assert local.lr_schedule.counts == "steps"
         assert (local.lr_schedule.mu, local.lr_schedule.gamma) == pytest.approx(
@@ -178,6 +177,6 @@ def test_the_step_size_of_li_et_al_is_that_of_the_theorem(name: str) -> None:
 def test_the_curvatures_of_fedlins_regression_are_those_of_its_clients() -> None:
     spec = ExperimentSpec.model_validate(presets.load("fedlin-regression").spec)
     assert isinstance(spec.problem.dataset, ExactProblem)
-    curvatures = np.linalg.eigvalsh(exact.quadratics(spec.problem.dataset).hessians)
+    curvatures = np.linalg.eigvalsh(spec.problem.dataset.quadratics().hessians)
     told = f"the curvatures of the clients lie between {curvatures.min():.2f} and {curvatures.max():.2f}"
     assert any(told in departure for departure in presets.sheet("fedlin-regression").departures)

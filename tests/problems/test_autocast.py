@@ -6,8 +6,8 @@ from torch import Tensor
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.errors import SpecificationError
+from fedcore.testing import runs
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
-from tests.support.resuming import assert_resumable_at_every_round
 
 FLOAT32: Document = {"execution": {"precision": "float32"}}
 BF16: Document = {"execution": {"precision": "float32", "autocast": "bf16"}}
@@ -44,7 +44,7 @@ def test_training_in_bfloat16_is_training_in_float32_up_to_rounding(case: str, e
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_in_bfloat16_goes_on_from_any_round_to_the_bit(case: str, engine: str) -> None:
     document = merged(merged(CASES[case], BF16), {"execution": {"engine": engine}, "rounds": 2})
-    assert_resumable_at_every_round(specification(document))
+    runs.resumes_at_every_round(lambda: specification(document))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.data import exact
 from fedcore.data.exact import GeneratedProblem, LeastSquares
 from fedcore.problems import TrainingProblem, load_problem
 from fedcore.spec.problem import Problem as ProblemSpec
@@ -129,7 +128,7 @@ def test_the_curvatures_of_few_rows_lie_further_apart_than_those_of_their_covari
     spec = LeastSquares.model_validate(
         {"kind": "least_squares", "generate": {"dim": 10, "samples": 100, "condition_number": 10}}
     )
-    curvatures = np.linalg.eigvalsh(exact.quadratics(spec).hessians)
+    curvatures = np.linalg.eigvalsh(spec.quadratics().hessians)
     assert (curvatures.min(), curvatures.max()) == (
         pytest.approx(0.066, abs=5e-4),
         pytest.approx(1.45, abs=5e-3),

@@ -100,7 +100,7 @@ def test_more_clients_than_the_files_hold_are_refused(files: Path) -> None:
 
 def test_by_key_needs_data_that_say_whose_they_are() -> None:
     with pytest.raises(
-        SpecificationError, match="by_key requires femnist, shakespeare or sent140"
+        SpecificationError, match="by_key requires a data set that does, like femnist"
     ) as refusal:
         ExperimentSpec.model_validate(merged(FEMNIST, {"problem": {"dataset": {"kind": "mnist"}}}))
     assert refusal.value.pointer == "/problem/partition"

@@ -16,8 +16,8 @@ from fedcore.engine.engines import resolve_engine
 from fedcore.errors import SpecificationError
 from fedcore.solvers.optimisers import OPTIMISERS, LocalOptimiser
 from fedcore.spec.local import LocalSolver
+from fedcore.testing import runs
 from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, quadratics, specification
-from tests.support.resuming import assert_resumable_at_every_round
 
 Optimiser = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
@@ -139,7 +139,7 @@ def test_every_rule_runs_alike_in_every_engine(kind: str, local: Document) -> No
 def test_a_run_goes_on_from_any_round_to_the_bit(optimiser: Document, engine: str) -> None:
     local = {"lr": None, "optimizer": optimiser, "clip_norm": 1.0}
     changes = {"local": local, "execution": {"engine": engine, "precision": "float32"}, "rounds": 3}
-    assert_resumable_at_every_round(specification(SYNTHETIC, **changes))
+    runs.resumes_at_every_round(lambda: specification(SYNTHETIC, **changes))
 
 
 def _with_optimum() -> tuple[list[Document], Tensor]:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fedcore.data.datasets import data_shape
 from fedcore.errors import SpecificationError
 from fedcore.spec.problem import dimension, population
 from tests.documents import Document, specification
@@ -41,7 +40,7 @@ def _own(model: str = "logistic", partition: Document | None = None, **content: 
 
 def test_sizes_follow_from_the_content() -> None:
     problem = specification(BASE).problem
-    assert (population(problem), dimension(problem), data_shape(problem.dataset).train_samples) == (
+    assert (population(problem), dimension(problem), problem.dataset.shape().train_samples) == (
         5,
         650,
         50,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedcore import bundles
-from fedcore.data.datasets import Uploaded
+from fedcore.data.uploaded import Uploaded
 from fedcore.errors import DataUnavailableError, ResourceNotFoundError, StorageError
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.storage import Storage, read

@@ -8,7 +8,7 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from fedcore.data.datasets import Uploaded, UploadedContent
+from fedcore.data.uploaded import Uploaded, UploadedContent
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import ENDED

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from fedcore.data.datasets import Uploaded
+from fedcore.data.uploaded import StoredDataset, Uploaded
 from fedcore.errors import DataUnavailableError, ResourceNotFoundError
 from fedcore.platform.storage import Storage
 
@@ -14,9 +14,9 @@ class SharedDatasetStorage:
 
     storage: Storage
 
-    def open(self, dataset: Uploaded) -> BinaryIO:
+    def open(self, dataset: StoredDataset) -> BinaryIO:
         """The file of `dataset`."""
-        if dataset.id is None:
+        if not isinstance(dataset, Uploaded) or dataset.id is None:
             raise DataUnavailableError("the data set was never uploaded: its specification has no id")
         try:
             return self.storage.open(storage_key(dataset.id, dataset.known.digest))

@@ -13,7 +13,18 @@ from fedq.cli import main
 from fedq.cli.app import application
 from fedq.client import transport
 
-LOCAL = {"validate", "plan", "new", "check-extension", "up", "demo", "migrate", "backup", "restore"}
+LOCAL = {
+    "validate",
+    "plan",
+    "new",
+    "check-extension",
+    "up",
+    "demo",
+    "migrate",
+    "backup",
+    "restore",
+    "data keep",
+}
 """These ask no service."""
 GIVEN = {
     "submit": ["--preset", "demo"],

@@ -1,0 +1,38 @@
+"""`aggregator`: the block that replaces the aggregation of the algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from fedcore.block import Block
+from fedcore.core import Aggregator
+from fedcore.families import Family
+
+
+class AggregatorSpec(Block):
+    """An aggregator and its parameters."""
+
+    source: ClassVar[str | None] = None
+    """The publication."""
+    example: ClassVar[Mapping[str, Any]] = {}
+
+    if TYPE_CHECKING:
+        kind: str = ""
+
+    def build(self) -> Aggregator:
+        """The aggregator."""
+        raise NotImplementedError
+
+
+class MeanAggregator(AggregatorSpec):
+    """The weighted mean of the clients' changes, sum_i w_i Delta_i, as FedAvg aggregates."""
+
+    kind: Literal["mean"]
+
+    def build(self) -> Aggregator:
+        return Aggregator()
+
+
+AGGREGATORS = Family("aggregators", AggregatorSpec, (MeanAggregator,))
+AnyAggregator = Annotated[AggregatorSpec, AGGREGATORS]

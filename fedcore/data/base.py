@@ -1,0 +1,101 @@
+"""The base class of data sets: one class per data set, with its specification, the shape of its
+samples and its loader. Your own data set is a subclass.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+
+from fedcore.block import Block
+
+if TYPE_CHECKING:
+    from fedcore.data.federated import FederatedData, UndividedDataset
+    from fedcore.data.user_datasets import DatasetStorage
+
+
+class DataShape(NamedTuple):
+    """Shape of one sample, and number of samples."""
+
+    features: tuple[int, ...]
+    classes: int
+    """0 where labels are real numbers."""
+    train_samples: int
+    symbols: int = 0
+    """Features are whole numbers below it: characters or words; 0 where they are real numbers."""
+    embedding: int = 0
+    """Length of the fixed vector that stands for each symbol; 0 where there is none."""
+    counted: bool = True
+    """False if `train_samples` is only what to expect, since the files alone tell the number."""
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that a model gives for one sample: a score per class, or the one that is
+        regressed.
+        """
+        return self.classes or 1
+
+
+class DatasetSpec(Block):
+    """A data set: its specification, the shape of its samples, and how it is read.
+
+    A subclass adds `kind` and its fields, and implements `shape` and `load`. Everything else has a
+    default that suits data sets in one piece.
+    """
+
+    source: ClassVar[str | None] = None
+    """The paper that published the data."""
+    files: ClassVar[str] = ""
+    """Where its files lie under FEDQ_DATA_DIR; empty if it needs none."""
+    obtain: ClassVar[str] = ""
+    """How to get the files: a command or an address."""
+
+    has_samples: ClassVar[bool] = True
+    """False if clients hold functions without samples, so there are no mini-batches."""
+
+    if TYPE_CHECKING:
+        kind: str
+
+    @property
+    def has_owners(self) -> bool:
+        """True if the data record the owner (or domain) of each sample, for `by_key` and
+        `domain`.
+        """
+        return False
+
+    def shape(self) -> DataShape:
+        """Shape of one sample, classes, and number of training samples, without reading files."""
+        raise NotImplementedError
+
+    def numbers_per_sample(self) -> int:
+        """Numbers that one sample takes in memory."""
+        return prod(self.shape().features)
+
+    def client_count(self) -> int | None:
+        """Number of clients N of data that come divided into clients; None if they need a
+        partition.
+        """
+        return None
+
+    def for_seed(self, seed: int) -> Self:
+        """The data set of a run with this seed; another one only where data are generated."""
+        return self
+
+    def load(self, folder: Path) -> UndividedDataset | FederatedData:
+        """Read the data from `folder`, FEDQ_DATA_DIR; FederatedData if they come divided.
+
+        `fedcore.data.federated.dataset_of` makes the result from NumPy arrays. Raises
+        DataUnavailableError if files are missing or damaged.
+        """
+        raise NotImplementedError
+
+    def open(self, folder: Path, uploads: DatasetStorage) -> UndividedDataset | FederatedData:
+        """Read the data from `folder`, or from where uploaded data are stored."""
+        return self.load(folder)
+
+    def download(self, folder: Path) -> None:
+        """Download the files into `folder`; raises NotImplementedError where only the publisher
+        may.
+        """
+        raise NotImplementedError

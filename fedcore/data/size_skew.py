@@ -1,0 +1,104 @@
+"""Partitions that do not look at labels: even, of unequal sizes, and with noise on the features."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from fedcore.data.partition import ATTEMPTS, HoldOutPartition
+from fedcore.errors import SpecificationError
+from fedcore.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import Tensor
+
+    from fedcore import random
+    from fedcore.data.partition import Ids
+else:
+    np = LazyModule("numpy")
+    torch = LazyModule("torch")
+    random = LazyModule("fedcore.random")
+
+
+class _Even(HoldOutPartition):
+    takes_real_labels = True
+
+    def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
+        draw = random.generator(seed, "partition")
+        return list(np.array_split(draw.permutation(len(labels)), self.clients))
+
+
+class IidPartition(_Even):
+    """Samples are shuffled and divided evenly."""
+
+    example = {"clients": 50, "seed": 2}
+
+    kind: Literal["iid"]
+
+
+class QuantitySkewPartition(HoldOutPartition):
+    """Samples are shuffled and divided in shares drawn from Dirichlet(alpha, ..., alpha): clients
+    differ in size, not in distribution.
+
+    All is redrawn until no client is too small. Client i holds the samples from floor(n S_{i-1}) to
+    floor(n S_i) of the shuffled ones, where S_i = q_1 + ... + q_i.
+    """
+
+    source = (
+        "Li et al. 2022, Federated Learning on Non-IID Data Silos: An Experimental Study (ICDE),"
+        " Section III.D (NIID-Bench, `iid-diff-quantity`)"
+    )
+    takes_real_labels = True
+    example = {"clients": 10, "alpha": 0.5}
+
+    kind: Literal["quantity_skew"]
+    alpha: Annotated[float, Field(gt=0, le=1e6)]
+    """Concentration: small makes sizes differ (0.5 in NIID-Bench), large makes them equal."""
+    min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    """Minimum number of samples of a client."""
+
+    def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
+        draw = random.generator(seed, "partition")
+        order = draw.permutation(len(labels))
+        for _ in range(ATTEMPTS):
+            shares = draw.dirichlet(np.full(self.clients, self.alpha))
+            cuts = (np.cumsum(shares)[:-1] * len(labels)).astype(np.int64)
+            if np.diff(cuts, prepend=0, append=len(labels)).min() >= self.min_samples:
+                return np.split(order, cuts)
+        raise SpecificationError(
+            "/problem/partition",
+            f"in {ATTEMPTS} draws of Dirichlet({self.alpha:g}) over {self.clients} clients one always held"
+            f" fewer than {self.min_samples} samples; use fewer clients, a larger alpha or a smaller"
+            " min_samples",
+        )
+
+
+class FeatureNoisePartition(_Even):
+    """Samples are shuffled and divided evenly; client i = 1, ..., N then adds Gaussian noise of
+    variance `variance` i / N to its features.
+
+    The noise of a sample is drawn once, so a client always sees the same features. It is added to
+    features as they are trained on: standardised ones of images. Test samples are noisy only if
+    they belong to clients, with `hold_out`. NIID-Bench's code differs: the standard deviation is
+    `variance` (i - 1) / (N - 1), and noise is drawn anew whenever a sample is read.
+    """
+
+    source = (
+        "Li et al. 2022, Federated Learning on Non-IID Data Silos: An Experimental Study (ICDE),"
+        " Section III.C (NIID-Bench, noise-based feature imbalance)"
+    )
+    changes_features = True
+    example = {"clients": 10, "variance": 0.1}
+
+    kind: Literal["feature_noise"]
+    variance: Annotated[float, Field(ge=0, le=1e6)] = 0.1
+    """Variance of the noise of the last client, sigma in the paper."""
+
+    def changed(self, features: Tensor, client: int, seed: int) -> Tensor:
+        deviation = (self.variance * (client + 1) / self.clients) ** 0.5
+        draw = random.generator(seed, "feature noise", client=client)
+        noise = torch.from_numpy(draw.normal(0.0, deviation, tuple(features.shape)))
+        return features + noise.to(features.device, features.dtype)

@@ -1,0 +1,185 @@
+"""`uploaded` and `local`: data sets of users, stored by digest in the service or on each worker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedcore.block import MAX_CLIENTS, Block
+from fedcore.data.base import DatasetSpec, DataShape
+from fedcore.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+    from fedcore.data import federated, user_datasets
+    from fedcore.data.federated import FederatedData, Samples, UndividedDataset
+    from fedcore.data.user_datasets import DatasetStorage, UserSamples
+else:
+    np = LazyModule("numpy")
+    torch = LazyModule("torch")
+    federated = LazyModule("fedcore.data.federated")
+    user_datasets = LazyModule("fedcore.data.user_datasets")
+
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class UploadedContent(Block):
+    """Description of an uploaded data set, with the digest that makes runs reproducible."""
+
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 over the stored arrays."""
+    features: Annotated[
+        tuple[Annotated[int, Field(ge=1, lt=2**53)], ...], Field(fail_fast=True, min_length=1, max_length=8)
+    ]
+    """Shape of one sample."""
+    classes: Count
+    """Number of classes; 0 if labels are real numbers, for regression."""
+    clients: Annotated[int, Field(ge=1, le=MAX_CLIENTS)] | None
+    """Number of clients N; null if the data are not divided into clients and need a `partition`."""
+    train_samples: Annotated[int, Field(ge=1, lt=2**53)]
+    """Number of training samples."""
+    test_samples: Count
+    """Number of test samples. Without test samples, there is no test loss and accuracy."""
+
+
+class StoredDataset(DatasetSpec):
+    """Base of data sets stored by digest: features, labels and, optionally, the client of each
+    sample, who is also its owner.
+    """
+
+    @property
+    def known(self) -> UploadedContent:
+        """The content."""
+        raise NotImplementedError
+
+    @property
+    def has_owners(self) -> bool:
+        return self.known.clients is not None
+
+    def shape(self) -> DataShape:
+        return DataShape(self.known.features, self.known.classes, self.known.train_samples)
+
+    def client_count(self) -> int | None:
+        return self.known.clients
+
+    def load(self, folder: Path) -> UndividedDataset | FederatedData:
+        """Read the data from `folder`/uploaded and check the digest; FederatedData if they name
+        clients.
+        """
+        return self.read(user_datasets.local_dataset_storage(folder))
+
+    def read(self, storage: DatasetStorage) -> UndividedDataset | FederatedData:
+        """Read the data from `storage` and check the digest; FederatedData if they name clients.
+
+        Raises DataUnavailableError.
+        """
+        with storage.open(self) as file:
+            samples = user_datasets.load(file, self.known)
+        dataset = federated.UndividedDataset(
+            _part(samples, ~samples.test),
+            _part(samples, samples.test),
+            self.data_source(),
+            checksum=self.known.digest,
+        )
+        if samples.clients is None:
+            return dataset
+        assert samples.sizes is not None
+        codes = samples.clients.codes
+        keys = federated.Keys(codes[~samples.test], codes[samples.test])
+        # Stable, so that each client's samples keep the order of the file.
+        order = torch.from_numpy(np.argsort(keys.train, kind="stable"))
+        return federated.FederatedData(replace(dataset, keys=keys), order, np.cumsum([0, *samples.sizes]))
+
+    def data_source(self) -> str:
+        """Name of the data as they were read."""
+        return f"{self.kind} (sha256 {self.known.digest})"
+
+
+class Uploaded(StoredDataset):
+    """A data set uploaded to the service: features, labels and, optionally, the client of each
+    sample.
+    """
+
+    example = {
+        "id": "set_01k9x3zq7rh2v8m4t6w0ybe5m2",
+        "content": {
+            "digest": "7ec566d5c4ce5456f6153d7f97c2c1810746d769ac962f1c75009b1ac60760db",
+            "features": [1, 28, 28],
+            "classes": 10,
+            "clients": 40,
+            "train_samples": 12000,
+            "test_samples": 3000,
+        },
+    }
+    obtain = "fedq dataset add FILE"
+
+    kind: Literal["uploaded"]
+    id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None
+    """Data set id, returned by `POST /v1/datasets`; omitted for a local file."""
+    content: UploadedContent | None = None
+    """Description of the content. The service sets it from the id and ignores other values."""
+
+    @model_validator(mode="after")
+    def _is_described(self) -> Self:
+        if self.content is None:
+            raise ValueError(
+                "the content of the uploaded data set is unknown: submit to the service that stores it, or"
+                " keep a local file by `fedq data keep FILE`"
+            )
+        return self
+
+    @property
+    def known(self) -> UploadedContent:
+        """The content, which validation guarantees."""
+        assert self.content is not None
+        return self.content
+
+    def open(self, folder: Path, uploads: DatasetStorage) -> UndividedDataset | FederatedData:
+        return self.read(uploads)
+
+    def data_source(self) -> str:
+        return f"uploaded {self.id or 'file'} (sha256 {self.known.digest})"
+
+
+class Local(StoredDataset):
+    """A data set kept by digest in FEDQ_DATA_DIR of this machine, and of each worker that runs it.
+
+    `fedq data keep FILE` keeps a file or folder and prints this block.
+    """
+
+    example = {
+        "content": {
+            "digest": "7ec566d5c4ce5456f6153d7f97c2c1810746d769ac962f1c75009b1ac60760db",
+            "features": [3, 64, 64],
+            "classes": 7,
+            "clients": 4,
+            "train_samples": 8000,
+            "test_samples": 1991,
+        },
+    }
+    files = "uploaded/DIGEST.npz"
+    obtain = "fedq data keep FILE"
+
+    kind: Literal["local"]
+    content: UploadedContent
+    """Description of the content."""
+
+    @property
+    def known(self) -> UploadedContent:
+        return self.content
+
+
+def _part(samples: UserSamples, rows: NDArray[Any]) -> Samples:
+    whole = bool(rows.all())
+    features, labels = (array if whole else array[rows] for array in (samples.features, samples.label))
+    numbers = torch.from_numpy(features)
+    # Bytes save space in the file; here whole numbers would be symbols.
+    return federated.Samples(
+        numbers if numbers.is_floating_point() else numbers.float(), torch.from_numpy(labels)
+    )

@@ -1,0 +1,140 @@
+"""Examine a module in training before a run: its uses of dropout, and all that would make a pass
+depend on anything but its arguments.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedcore.errors import SpecificationError
+from fedcore.models.forward import BatchStatistics, Site, TrainingForward
+
+POINTER = "/problem/model"
+_PACKAGE = Path(__file__).parent.parent
+
+
+def examine(
+    module: nn.Module, samples: Tensor, norms: BatchStatistics, statistics: Tensor
+) -> tuple[Site, ...]:
+    """The uses of dropout of `module`, which is in training, found with batches of two and of three
+    of the `samples` [3, ...] and the running `statistics` [S] of `norms`.
+
+    Raises SpecificationError if it draws random numbers in any other way, writes buffers other than
+    those of `norms`, or drops something whose samples cannot be told apart.
+    """
+    shapes = []
+    with _unchanged(module, norms), torch.no_grad(), _RefuseRandom():  # type: ignore[no-untyped-call]
+        for count in (2, 3):
+            found: list[torch.Size] = []
+
+            def keep(shape: torch.Size, found: list[torch.Size] = found) -> Tensor:
+                found.append(shape)
+                return torch.ones(shape, device=samples.device)
+
+            with TrainingForward(keep, norms, statistics):
+                module(samples[:count])
+            shapes.append(found)
+    if len(shapes[0]) != len(shapes[1]):
+        raise SpecificationError(
+            POINTER, "uses dropout more or less often depending on the batch; masks could not be repeated"
+        )
+    sites: list[Site] = []
+    for two, three in zip(*shapes, strict=True):
+        sites.append(_site(two, three, sum(site.numbers for site in sites)))
+    return tuple(sites)
+
+
+def _site(two: torch.Size, three: torch.Size, start: int) -> Site:
+    axes = [
+        axis for axis, (few, many) in enumerate(zip(two, three, strict=len(two) == len(three))) if few != many
+    ]
+    count = three[axes[0]] - two[axes[0]] if axes else 0
+    if len(two) != len(three) or len(axes) != 1 or two[axes[0]] != 2 * count:
+        raise SpecificationError(
+            POINTER,
+            f"drops a tensor of shape {list(two)} for two samples and {list(three)} for three: one axis must"
+            " grow with the batch, so that masks belong to samples",
+        )
+    others = torch.Size([*two[: axes[0]], *two[axes[0] + 1 :]])
+    return Site(axes[0], count, tuple(others), start)
+
+
+@contextmanager
+def _unchanged(module: nn.Module, norms: BatchStatistics) -> Iterator[None]:
+    """Raise SpecificationError if the block changes a buffer or the state of a random generator.
+
+    What it has changed is restored.
+    """
+    known = {id(layer) for layer in norms.layers.values()}
+    buffers = {
+        f"{name}.{own}".lstrip("."): (buffer, buffer.clone())
+        for name, layer in module.named_modules()
+        if id(layer) not in known
+        for own, buffer in layer.named_buffers(recurse=False)
+    }
+    numpy_state, python_state, torch_state = (
+        np.random.get_state(),  # noqa: NPY002 - to see whether the model uses it
+        random.getstate(),
+        torch.get_rng_state(),
+    )
+    yield
+    changed = [name for name, (buffer, before) in buffers.items() if not torch.equal(buffer, before)]
+    if changed:
+        for buffer, before in buffers.values():
+            buffer.copy_(before)
+        raise SpecificationError(
+            POINTER,
+            f"changes its buffers as it trains ({', '.join(changed)}): engines would disagree; keep such"
+            " state in nn.BatchNorm layers only",
+        )
+    drawn = {
+        "numpy.random": not all(
+            np.array_equal(one, other)
+            for one, other in zip(numpy_state, np.random.get_state(), strict=True)  # noqa: NPY002
+        ),
+        "random": python_state != random.getstate(),
+        "torch": not torch.equal(torch_state, torch.get_rng_state()),
+    }
+    np.random.set_state(numpy_state)  # noqa: NPY002 - restored
+    random.setstate(python_state)
+    torch.set_rng_state(torch_state)
+    for name, used in drawn.items():
+        if used:
+            raise _random(name)
+
+
+class _RefuseRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises SpecificationError at an operation that draws from PyTorch's generator."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        # Attention is tagged so whether it drops or not; what it drops is seen before.
+        if torch.Tag.nondeterministic_seeded in func.tags and "attention" not in func.__name__:
+            raise _random(f"{str(func.__name__).partition('.')[0]}{_users_line()}")
+        return func(*args, **(kwargs or {}))
+
+
+def _users_line() -> str:
+    """File and line in the user's code, without those of libraries and of this one."""
+    libraries = *(str(Path(library.__file__ or "").parent) for library in (torch, np)), str(_PACKAGE)
+    frames = [frame for frame in traceback.extract_stack() if not frame.filename.startswith(libraries)]
+    return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def _random(call: str) -> SpecificationError:
+    return SpecificationError(
+        POINTER,
+        f"draws random numbers from a global generator in its forward pass ({call}); a run could not be"
+        " repeated: use nn.Dropout or torch.nn.functional.dropout, whose masks FedQ draws",
+    )

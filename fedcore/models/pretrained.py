@@ -1,0 +1,101 @@
+"""Pretrained weights by digest, from files in safetensors format, and the choice of the parameters
+that are trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from fedcore.errors import DataUnavailableError, SpecificationError
+
+POINTER = "/problem/model"
+_LISTED = 5
+
+
+def load_weights(module: nn.Module, weights: str, data_dir: Path) -> None:
+    """Load the file with the digest `weights` into `module`. The last layer keeps its own parameters
+    if those of the file are for other classes.
+
+    Raises DataUnavailableError if the file is not under `data_dir`, and SpecificationError if it is
+    not of this network.
+    """
+    tensors = dict(_read(weights, data_dir))
+    wanted = module.state_dict()
+    for name in head_parameters(module):
+        if name in tensors and tensors[name].shape != wanted[name].shape:
+            del tensors[name]
+    keeps = {*head_parameters(module), *(name for name in wanted if name.endswith("num_batches_tracked"))}
+    flaws = {
+        "missing": [name for name in wanted if name not in tensors and name not in keeps],
+        "unknown": [name for name in tensors if name not in wanted],
+        "of another shape": [
+            f"{name} {list(tensor.shape)} instead of {list(wanted[name].shape)}"
+            for name, tensor in tensors.items()
+            if name in wanted and tensor.shape != wanted[name].shape
+        ],
+    }
+    told = [f"{what}: {_listed(names)}" for what, names in flaws.items() if names]
+    if told:
+        raise SpecificationError(f"{POINTER}/weights", f"the file is not of this network; {'; '.join(told)}")
+    module.load_state_dict(tensors, strict=False)
+
+
+def select_trained(module: nn.Module, train: str | tuple[str, ...]) -> None:
+    """Leave trained only the last layer (`head`), or the parameters whose names match a pattern.
+
+    Raises SpecificationError for a pattern that matches none.
+    """
+    if train == "all":
+        return
+    patterns = tuple(head_parameters(module)) if isinstance(train, str) else train
+    names = [name for name, _ in module.named_parameters()]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise SpecificationError(
+                f"{POINTER}/train", f"{pattern!r} matches no parameter; there are {_listed(names)}"
+            )
+    for name, parameter in module.named_parameters():
+        if not any(fnmatchcase(name, pattern) for pattern in patterns):
+            parameter.requires_grad = False
+
+
+def head_parameters(module: nn.Module) -> list[str]:
+    """Names of the parameters of the last dense or convolutional layer, which scores the classes."""
+    layers = [
+        (name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)
+    ]
+    if not layers:
+        return []
+    name, layer = layers[-1]
+    return [f"{name}.{own}".lstrip(".") for own, _ in layer.named_parameters()]
+
+
+def _read(weights: str, data_dir: Path) -> Mapping[str, Tensor]:
+    digest = weights.removeprefix("sha256:")
+    path = data_dir / "weights" / f"{digest}.safetensors"
+    if not path.is_file():
+        raise DataUnavailableError(
+            f"weights {weights} are not on this machine: put the safetensors file with this SHA-256 at {path}"
+        )
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != digest:
+        raise DataUnavailableError(
+            f"{path} has the SHA-256 {found}: it was changed; put the original in its place"
+        )
+    try:
+        tensors: Mapping[str, Tensor] = load_file(path)
+    except SafetensorError as error:
+        raise DataUnavailableError(f"{path} is not a safetensors file: {error}") from error
+    return tensors
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")

@@ -1,0 +1,77 @@
+"""CSV, JSON lines, and tables whose columns have other names, rewritten as Parquet that can be
+uploaded.
+"""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+
+from fedcore.errors import UploadError
+from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST
+
+_READERS = {"csv": pa_csv.read_csv, "json": pa_json.read_json, "parquet": pq.read_table}
+
+
+def as_parquet(path: Path, form: str, columns: Mapping[str, str]) -> BinaryIO:
+    """The table in `path` as a Parquet file in memory; raises UploadError.
+
+    Labels that are text become classes in alphabetical order, a `test` of 0 and 1 becomes booleans,
+    and lists of equal length become arrays.
+    """
+    try:
+        table = _READERS[form](path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UploadError("", f"{path} is not a readable {form.upper()} file: {error}") from error
+    return parquet_of(table, columns)
+
+
+def parquet_of(table: Any, columns: Mapping[str, str]) -> BinaryIO:
+    """A table as a Parquet file in memory, its `columns` renamed; raises UploadError."""
+    table = _renamed(table, columns)
+    for place, name in enumerate(table.column_names):
+        table = table.set_column(place, name, _converted(name, table.column(place).combine_chunks()))
+    file = io.BytesIO()
+    pq.write_table(table, file)
+    file.seek(0)
+    return file
+
+
+def _renamed(table: Any, columns: Mapping[str, str]) -> Any:
+    for name, given in columns.items():
+        if name not in NAMES:
+            raise UploadError(name, f"cannot be named; columns that can: {', '.join(NAMES)}")
+        if given not in table.column_names:
+            raise UploadError(name, f"there is no column {given!r}; columns: {', '.join(table.column_names)}")
+    names = {given: name for name, given in columns.items()}
+    return table.rename_columns([names.get(name, name) for name in table.column_names])
+
+
+def _converted(name: str, column: Any) -> Any:
+    kind = column.type
+    if name == LABEL and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        classes = pc.unique(column.drop_null()).sort()
+        return pc.index_in(column, classes)
+    if name == TEST and pa.types.is_integer(kind) and not column.null_count:
+        if not pc.all(pc.is_in(column, pa.array([0, 1], kind))).as_py():
+            raise UploadError(TEST, "contains other numbers than 0 and 1; 1 is for samples to test with")
+        return column.cast(pa.bool_())
+    if name == CLIENT and pa.types.is_floating(kind):
+        raise UploadError(CLIENT, "contains real numbers; it must contain integers or text")
+    return _fixed(name, column) if name == FEATURES else column
+
+
+def _fixed(name: str, column: Any) -> Any:
+    """Lists as lists of fixed size."""
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        return column
+    lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+    if len(lengths) != 1 or not lengths[0]:
+        raise UploadError(name, "contains lists of different lengths; all samples must have one shape")
+    return pa.FixedSizeListArray.from_arrays(_fixed(name, column.flatten()), lengths[0])

@@ -1,0 +1,389 @@
+"""Classification or regression with a network that has dropout or batch norm.
+
+Clients train with both in force. Evaluation, full gradients and measures are taken in evaluation
+mode: without dropout, and with running statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy, deepcopy
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from fedcore.data.federated import FederatedData, Samples
+from fedcore.models.base import BatchNormPolicy
+from fedcore.models.batch_norm import batch_norms, private_parameters, trained_norms
+from fedcore.models.examination import examine
+from fedcore.models.flat import Layout
+from fedcore.models.forward import BatchStatistics, Site, TrainingForward
+from fedcore.models.losses import Loss
+from fedcore.models.recurrent import step_by_step
+from fedcore.problems.base import Gradient, Ids, Stacked, Values, capacity
+from fedcore.problems.gradients import Automatic, Gathered
+from fedcore.problems.passes import Step
+from fedcore.problems.supervised import SupervisedProblem, sample_bytes
+
+STATISTICS = "batch-norm statistics"
+PRIVATE = "batch-norm parameters"
+"""Vectors that clients keep under the policy `local`."""
+
+
+class Named(Protocol):
+    """A layout: parameters by name, of a vector."""
+
+    def named(self, theta: Tensor) -> Mapping[str, Tensor]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WithConstants:
+    """A layout with further parameters and buffers that do not depend on the vector."""
+
+    layout: Layout
+    constants: Mapping[str, Tensor]
+
+    def named(self, theta: Tensor) -> Mapping[str, Tensor]:
+        return {**self.layout.named(theta), **self.constants}
+
+
+@dataclass(frozen=True, slots=True)
+class WithPrivate:
+    """The layout of what a client trains: theta [D], then its private parameters [A]."""
+
+    shared: Layout
+    private: Layout
+
+    def named(self, theta: Tensor) -> Mapping[str, Tensor]:
+        return {
+            **self.shared.named(theta[..., : self.shared.dim]),
+            **self.private.named(theta[..., self.shared.dim :]),
+        }
+
+
+@dataclass(frozen=True)
+class TrainingPass:
+    """The loss of a module in training, and its gradient."""
+
+    module: Automatic
+    norms: BatchStatistics
+    sites: Sequence[Site]
+    l2: float
+    dim: int
+    """D; what comes behind in a vector is private."""
+    capacity: int
+    surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    @property
+    def numbers(self) -> int:
+        """Random numbers per sample."""
+        return sum(site.numbers for site in self.sites)
+
+    def replica(self) -> TrainingPass:
+        """The same for another thread."""
+        return replace(self, module=self.module.replica())
+
+    def loss(
+        self,
+        z: Tensor,
+        features: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        uniform: Tensor,
+        statistics: Tensor,
+        *,
+        padded: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """One client's loss, and the new statistics [S], at z [D + A] over features [B, ...], labels
+        [B] and weights [B], with uniform numbers [B, T]. Padding weighs 0.
+        """
+        sites = iter(self.sites)
+
+        def draw(shape: torch.Size) -> Tensor:
+            numbers = next(sites).lay_out(uniform)
+            # Examined before: else the masks would be of something else.
+            assert numbers.shape == shape, (numbers.shape, shape)
+            return numbers
+
+        real = (weights != 0).to(weights.dtype) if padded and len(self.norms) else None
+        forward = TrainingForward(draw, self.norms, statistics if len(self.norms) else None, real)
+        with forward:
+            value = self.module.loss(z, features, labels, weights)
+        new = forward.statistics
+        return value, statistics if new is None else new
+
+    def gradient(self, z: Tensor, samples: Samples, step: Step) -> Tensor:
+        """The gradient [D + A] of one client, whose mean loss over `samples` this is."""
+        uniform = step.uniform(len(samples), self.numbers, 1)[0].to(z.device)
+        weights = z.new_full((len(samples),), 1 / len(samples))
+        statistics, new = step.passes.statistics, step.passes.statistics[0]
+        # The statistics of a mini-batch are of all its samples.
+        length = len(samples) if len(self.norms) else self.capacity
+        parts = []
+        with self.surroundings():
+            for batch, own, weight in zip(
+                samples.batches(length),
+                torch.split(uniform, length),
+                torch.split(weights, length),
+                strict=True,
+            ):
+                at = z.detach().requires_grad_()
+                value, new = self.loss(
+                    at, batch.features, batch.labels, weight, own, statistics[0], padded=False
+                )
+                parts.append(torch.autograd.grad(value, at)[0])
+        if not step.at_x:
+            statistics[0] = new
+        return self.complete(reduce(torch.add, parts), z, step)
+
+    def complete(self, gradient: Tensor, z: Tensor, step: Step) -> Tensor:
+        """The gradient [..., D + A] with the part of l2. A rule that subtracts the gradient at x
+        leaves private parameters alone.
+        """
+        if self.l2:
+            gradient = gradient.add_(z, alpha=self.l2)
+        if step.at_x and gradient.shape[-1] > self.dim:
+            gradient[..., self.dim :] = 0
+        return gradient
+
+
+class TrainingStack:
+    """Gradients of several clients in training, `torch.func.vmap` over clients."""
+
+    def __init__(self, gathered: Gathered, trained: TrainingPass, first: Step) -> None:
+        """Take the samples of consecutive steps, the `first` of them among these."""
+        parts = (gathered.features, gathered.labels, gathered.weights)
+        self._batches = list(zip(*(gathered.by_step(part) for part in parts), strict=True))
+        self._trained, self._first = trained, first
+        self._gradients = vmap(grad(partial(trained.loss, padded=True), has_aux=True))
+        self._drawn: tuple[int, Tensor] | None = None
+
+    def gradient(self, theta: Tensor, k: int, *, at_x: bool = False) -> Tensor:
+        """Gradients [m, D + A] at `theta` [m, D + A]; see `Step` for `at_x`."""
+        trained, passes, clients = self._trained, self._first.passes, len(theta)
+        step = Step(passes, self._first.number + k, at_x)
+        samples = self._batches[k][1].shape[1]
+        if self._drawn is None or self._drawn[0] != k:
+            uniform = step.uniform(samples, trained.numbers, clients).to(theta.device)
+            self._drawn = k, uniform
+        length = samples if len(trained.norms) else trained.capacity
+        operands = [torch.split(part, length, 1) for part in (*self._batches[k], self._drawn[1])]
+        statistics, gradients = passes.statistics[:clients], []
+        new = statistics
+        # Fused attention knows nothing of vmap, which would call it client by client and warn.
+        with trained.surroundings(), sdpa_kernel(SDPBackend.MATH):
+            for part in zip(*operands, strict=True):
+                gradient, new = self._gradients(theta, *part, statistics)
+                gradients.append(gradient)
+        if not at_x:
+            statistics.copy_(new)
+        return trained.complete(reduce(torch.add, gradients), theta, step)
+
+
+def supervised_problem(
+    data: FederatedData,
+    module: nn.Module,
+    loss: Loss,
+    l2: float,
+    model: Hashable,
+    policy: BatchNormPolicy | None,
+    *,
+    autocast: bool = False,
+) -> SupervisedProblem:
+    """The problem of a network of any make: examined, and without its own path through the engines
+    if a pass depends on model and mini-batch alone.
+
+    Raises SpecificationError if its passes could not be repeated.
+    """
+    features = data.dataset.train.features
+    module.to(features.device, features.dtype if features.is_floating_point() else None)
+    norms = trained_norms(module, policy)
+    statistics = norms.initial(next(module.parameters()))
+    training = _in_training(module, policy)
+    chosen = features[torch.arange(3, device=features.device) % len(features)]
+    sites = examine(training, chosen, trained_norms(training, policy), statistics)
+    if sites or len(norms):
+        return NetworkProblem(
+            data, module, training, loss, l2, model, policy, sites, statistics, autocast=autocast
+        )
+    return SupervisedProblem(data, module, loss, l2, model, autocast=autocast)
+
+
+class NetworkProblem(SupervisedProblem):
+    """A supervised problem whose clients train with dropout or batch norm."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - made by `supervised_problem` alone
+        self,
+        data: FederatedData,
+        module: nn.Module,
+        training: nn.Module,
+        loss: Loss,
+        l2: float,
+        model: Hashable,
+        policy: BatchNormPolicy | None,
+        sites: Sequence[Site],
+        statistics: Tensor,
+        *,
+        autocast: bool = False,
+    ) -> None:
+        """Take the module, which is put into evaluation, and its copy in `training`, with its uses of
+        dropout and its initial running `statistics` [S].
+        """
+        private = private_parameters(module, policy)
+        shared = [name for name, _ in module.named_parameters() if name not in private]
+        super().__init__(data, module.eval(), loss, l2, model, Layout(module, shared), autocast=autocast)
+        self._norms, self._private = trained_norms(training, policy), Layout(module, private)
+        self.keeps_own = policy == "local"
+        self.statistics = statistics
+        self.private = self._private.flat(module) if private else statistics.new_zeros(0)
+        numbers, features = sum(site.numbers for site in sites), data.dataset.train.features[:1]
+        self.capacity = capacity(sample_bytes(module, features) + 4 * numbers, features.device)
+        layout: Any = WithPrivate(self._layout, self._private)
+        self._training = TrainingPass(
+            Automatic(training, layout, loss, autocast=autocast),
+            self._norms,
+            sites,
+            l2,
+            self.dim,
+            self.capacity,
+            step_by_step if self._recurrent else nullcontext,
+        )
+        images = Automatic(training, layout, loss, last=self._last, autocast=autocast)
+        self._fast_training = replace(self._training, module=images)
+        self.bind(statistics, self.private)
+
+    def bound(
+        self, statistics: Tensor | None, own: Callable[[Ids], Mapping[str, Tensor]] | None
+    ) -> NetworkProblem:
+        """The problem with the server's running `statistics` [S], or with the vectors that clients
+        have of their `own`.
+
+        Where clients have their own, samples without owner are scored with the p-weighted mean of them.
+        """
+        problem = copy(self)
+        if own is not None:
+            every, share = own(np.arange(len(self.sizes))), torch.from_numpy(self.share).to(self.private)
+            problem.bind(share @ every[STATISTICS], share @ every[PRIVATE], own)
+        else:
+            problem.bind(self.statistics if statistics is None else statistics, self.private)
+        return problem
+
+    def bind(
+        self,
+        statistics: Tensor,
+        private: Tensor,
+        own: Callable[[Ids], Mapping[str, Tensor]] | None = None,
+    ) -> None:
+        """Score with these statistics [S] and private parameters [A]. Changes in place."""
+        self._own = own
+        self._constants = {**self._norms.named(statistics), **self._private.named(private)}
+        layout: Any = WithConstants(self._layout, self._constants)
+        self._plain, self._fast = self._plain.laid_out(layout), self._fast.laid_out(layout)
+
+    def _of_client(self, scorer: Automatic, client: int) -> Automatic:
+        """`scorer` with what a client has of its own."""
+        if self._own is None:
+            return scorer
+        own = {name: vectors[0] for name, vectors in self._own(np.array([client])).items()}
+        layout: Any = WithConstants(
+            self._layout, {**self._norms.named(own[STATISTICS]), **self._private.named(own[PRIVATE])}
+        )
+        return scorer.laid_out(layout)
+
+    def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
+        return self._train_or_score(self._plain, self._training, theta, client, samples, *step)
+
+    def replica(self) -> Gradient:
+        gradient: Gradient = partial(
+            self._train_or_score, self._fast.replica(), self._fast_training.replica()
+        )
+        return gradient
+
+    def _train_or_score(
+        self,
+        scorer: Automatic,
+        training: TrainingPass,
+        theta: Tensor,
+        client: int,
+        samples: Tensor | None,
+        *step: Step,
+    ) -> Tensor:
+        if not step or samples is None:
+            return self._gradient(self._of_client(scorer, client), theta, client, samples)
+        rows = self.data.rows(client)
+        seen = self.data.seen(rows[samples % len(rows)], samples // len(rows))
+        return training.gradient(theta, seen, *step)
+
+    def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        return TrainingStack(self.gather(data, clients, batches), self._training, *step)
+
+    @torch.inference_mode()
+    def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
+        if self._own is None:
+            return super().evaluate(theta, measures)
+        values = super().evaluate(theta, set(measures) - {"train_loss"})
+        if "train_loss" in measures:
+            clients = np.arange(len(self.sizes))
+            private = self._own(clients)[PRIVATE].square().sum(-1).numpy(force=True)
+            penalty = 0.5 * self._l2 * (float(theta.square().sum()) + float(self.share @ private))
+            losses = [self._mean_loss(theta, client) for client in clients.tolist()]
+            values["train_loss"] = penalty + float(self.share @ losses)
+        owners = self.data.owners
+        if owners is not None and (owners >= 0).any():
+            values |= self._tested(theta, owners, [name for name in values if name.startswith("test_")])
+        return values
+
+    def _mean_loss(self, theta: Tensor, client: int) -> float:
+        held = self.samples(client).batches(self.capacity)
+        return self._means(theta, held, scorer=self._of_client(self._fast, client))[0]
+
+    def _tested(self, theta: Tensor, owners: Ids, names: Collection[str]) -> Values:
+        """Means over the test samples, each scored with what its owner has of its own."""
+        totals = np.zeros(2)
+        for client in np.unique(owners).tolist():
+            rows = torch.from_numpy(np.flatnonzero(owners == client)).to(self.data.order.device)
+            scorer = self._fast if client < 0 else self._of_client(self._fast, client)
+            own = self.data.dataset.test.take(rows).batches(self.capacity)
+            means = self._means(theta, own, accuracy="test_accuracy" in names, scorer=scorer)
+            totals += len(rows) * np.array(means)
+        values = dict(zip(("test_loss", "test_accuracy"), (totals / len(owners)).tolist(), strict=True))
+        return {name: values[name] for name in names}
+
+    @torch.no_grad()
+    def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:
+        if self._own is None or self.data.dataset.train.labels.is_floating_point():
+            return super().client_accuracies(theta)
+        return np.array([self._accuracy(theta, client) for client in range(len(self.sizes))])
+
+    def _accuracy(self, theta: Tensor, client: int) -> float:
+        owners, test = self.data.owners, self.data.dataset.test
+        if owners is None:
+            held = self.samples(client)
+        else:
+            held = test.take(torch.from_numpy(np.flatnonzero(owners == client)).to(self.data.order.device))
+        correct = self._correct(theta, held.batches(self.capacity), self._of_client(self._fast, client))
+        return float(correct.mean()) if len(correct) else float("nan")
+
+    def named(self, theta: Tensor) -> dict[str, Tensor]:
+        return super().named(theta) | {name: value.clone() for name, value in self._constants.items()}
+
+
+def _in_training(module: nn.Module, policy: BatchNormPolicy | None) -> nn.Module:
+    """A copy of `module` in training that shares its tensors."""
+    shared = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
+    training = deepcopy(module, shared).train()
+    for layer in batch_norms(training).values():
+        if policy == "frozen":
+            layer.eval()
+        # Counted among the statistics: a buffer would be common to all clients.
+        layer.num_batches_tracked = None
+    return training

@@ -1,0 +1,72 @@
+"""State of clients' forward passes, beside model and mini-batch: the keys of their random
+numbers and their running statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcore.random import generator
+
+DROPOUT = "dropout"
+"""Purpose of randomness."""
+
+
+class PassKey(NamedTuple):
+    """Names the random numbers of a client's passes in a round."""
+
+    seed: int
+    round: int
+    client: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardPasses:
+    """The passes of R clients in a round. The statistics change in place."""
+
+    keys: Sequence[PassKey]
+    """[R]."""
+    statistics: Tensor
+    """[R, S] running statistics of batch norm, after the steps so far."""
+
+    def take(self, rows: Sequence[int]) -> ForwardPasses:
+        """A copy for some of the clients."""
+        return ForwardPasses([self.keys[row] for row in rows], self.statistics[list(rows)].clone())
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A local step of the clients of `passes`."""
+
+    passes: ForwardPasses
+    number: int
+    """From 0."""
+    at_x: bool = False
+    """True for the gradient at the model that a rule subtracts, on the same mini-batch: with the same
+    masks, and without a trace in the statistics.
+    """
+
+    def uniform(self, samples: int, numbers: int, clients: int) -> Tensor:
+        """Uniform numbers [m, B, T] for B `samples` of each of the first m `clients`, T `numbers`
+        each.
+
+        They belong to the client, the step and the place of a sample in its mini-batch, so samples
+        that come behind change none.
+        """
+        if not numbers:
+            return torch.zeros(clients, samples, 0)
+        drawn = np.empty((clients, samples, numbers), np.float32)
+        for row, key in zip(drawn, self.passes.keys, strict=False):
+            generator(key.seed, DROPOUT, key.round, key.client, self.number).random(dtype=np.float32, out=row)
+        return torch.from_numpy(drawn)
+
+
+def step_of(passes: ForwardPasses | None, number: int, *, at_x: bool = False) -> tuple[Step, ...]:
+    """The last argument of a gradient function in training, if it takes one."""
+    return () if passes is None else (Step(passes, number, at_x),)

@@ -1,0 +1,119 @@
+"""`fedq data`: built-in data sets, where their files go and how to get them; `fedq data keep`."""
+
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+from pydantic import BaseModel
+from rich.table import Table
+
+from fedcore.block import kind_of
+from fedcore.data.datasets import DATASETS
+from fedcore.errors import UploadError
+from fedq.cli import views
+from fedq.cli.terminal import AsJson, ExitCode, complain, print_json, show, tell
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="NPZ, Parquet, CSV or JSON-lines file; folder of images, by class or by domain and class; folder"
+        " written by save_to_disk of Hugging Face's datasets; or hf://OWNER/NAME.",
+    ),
+]
+Column = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column", metavar="NAME=COLUMN", help="Column that holds features, label, client or test."
+    ),
+]
+ImageShape = Annotated[
+    str | None,
+    typer.Option("--image", metavar="CxHxW", help="Shape that images are converted to, e.g. 3x32x32."),
+]
+Folder = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Folder (default: FEDQ_DATA_DIR).")]
+
+
+class DatasetFiles(BaseModel):
+    """A built-in data set and its files."""
+
+    kind: str
+    files: str
+    obtain: str
+    source: str | None
+
+
+def listing(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the built-in data sets, where their files go in FEDQ_DATA_DIR, and how to get them."""
+    if context.invoked_subcommand is not None:
+        return
+    known = [
+        DatasetFiles(kind=kind_of(member), files=member.files, obtain=member.obtain, source=member.source)
+        for member in DATASETS
+    ]
+    print_json(known) if as_json else show(known, _table, as_json=False)
+
+
+def _table(known: list[DatasetFiles]) -> Table:
+    return views.table(
+        ("data set", "files in FEDQ_DATA_DIR", "how to get them"),
+        ((item.kind, item.files or views.ABSENT, item.obtain or views.ABSENT) for item in known),
+    )
+
+
+def keep(
+    source: Source,
+    column: Column = None,
+    image: ImageShape = None,
+    to: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a data set, keep it in FEDQ_DATA_DIR by digest, and print it for problem.dataset.
+
+    Every worker that runs it needs the printed file in its own FEDQ_DATA_DIR.
+    """
+    # Imported here: NumPy and pyarrow take long to load.
+    from fedcore.data.user_datasets import local_dataset_storage
+    from fedcore.platform.uploads.local import keep as keep_local
+
+    try:
+        block = keep_local(source, to, columns=_columns(column or []), image=_shape(image))
+    except UploadError as error:
+        complain(str(error))
+        raise typer.Exit(ExitCode.REFUSED) from error
+    if not as_json:
+        typer.echo(f"kept as {local_dataset_storage(to).path(block['content']['digest'])}", err=True)
+    tell(None, as_json=True, **block)
+
+
+class _Named(NamedTuple):
+    name: str
+    column: str
+
+
+def _columns(given: list[str]) -> dict[str, str]:
+    pairs = [_Named(*text.partition("=")[::2]) for text in given]
+    for text, pair in zip(given, pairs, strict=True):
+        if not pair.column:
+            raise typer.BadParameter(f"must be NAME=COLUMN, not {text!r}", param_hint="--column")
+    return dict(pairs)
+
+
+def _shape(given: str | None) -> tuple[int, int, int] | None:
+    if given is None:
+        return None
+    numbers = given.split("x")
+    if len(numbers) != 3 or not all(number.isdecimal() and int(number) for number in numbers):
+        raise typer.BadParameter(f"must be CxHxW, e.g. 3x32x32, not {given!r}", param_hint="--image")
+    channels, height, width = map(int, numbers)
+    if channels not in (1, 3):
+        raise typer.BadParameter(f"must have 1 or 3 channels, not {channels}", param_hint="--image")
+    return channels, height, width
+
+
+def app() -> typer.Typer:
+    """The commands."""
+    made = typer.Typer(invoke_without_command=True)
+    made.callback()(listing)
+    made.command("keep")(keep)
+    return made

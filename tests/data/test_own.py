@@ -1,0 +1,122 @@
+"""A data set of a user's own class: one class with its shape and its loader."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+
+from fedcore import ExperimentSpec, Simulation
+from fedcore.block import kind_of
+from fedcore.data.base import DatasetSpec, DataShape
+from fedcore.data.datasets import DATASETS
+from fedcore.data.federated import FederatedData, UndividedDataset, dataset_of
+from fedcore.errors import DataUnavailableError
+from tests.documents import Document
+
+
+class Moons(DatasetSpec):
+    noise: float = 0.1
+    weights: dict[str, float] | None = None
+    """Not hashable, which a field of one's own may be."""
+
+    @property
+    def has_owners(self) -> bool:
+        return True
+
+    def shape(self) -> DataShape:
+        return DataShape((2,), 2, 120)
+
+    def drawn(self) -> UndividedDataset:
+        draw = np.random.default_rng(0)
+        angle = draw.uniform(0, np.pi, 150)
+        label = np.arange(150) % 2
+        x = np.stack([np.cos(angle) * (1 - 2 * label) + label, np.sin(angle) * (1 - 2 * label)], 1)
+        x += draw.normal(0, self.noise, x.shape)
+        owner = np.array(["paris", "rome", "vienna"])[np.arange(150) % 3]
+        owner[-1] = "nowhere else"
+        return dataset_of((x[:120], label[:120]), (x[120:], label[120:]), "moons", (owner[:120], owner[120:]))
+
+
+class TwoMoons(Moons):
+    """Two half circles, by observatory."""
+
+    kind: Literal["two_moons"] = "two_moons"
+
+    def load(self, folder: Path) -> UndividedDataset:
+        return self.drawn()
+
+
+class Divided(Moons):
+    """The same by client."""
+
+    kind: Literal["divided_moons"] = "divided_moons"
+
+    def client_count(self) -> int:
+        return 2
+
+    def load(self, folder: Path) -> FederatedData:
+        return FederatedData(self.drawn(), torch.arange(120), np.array([0, 30, 120]))
+
+
+def simulation(dataset: DatasetSpec, partition: Document | None, folder: Path) -> Simulation:
+    document = {
+        "name": "moons",
+        "problem": {"dataset": dataset, "partition": partition, "model": {"kind": "logistic"}},
+        "algorithm": {"kind": "fedavg"},
+        "local": {"lr": 0.5, "epochs": 2, "batch_size": 10},
+        "rounds": 5,
+    }
+    return Simulation(ExperimentSpec.model_validate(document), 0, data_dir=folder)
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [{"kind": "iid", "clients": 4}, {"kind": "domain", "clients": 6}, {"kind": "by_key", "clients": 3}],
+)
+def test_an_own_data_set_is_trained_on_under_any_partition(partition: Document, tmp_path: Path) -> None:
+    running = simulation(TwoMoons(weights={"a": 1.0}), partition, tmp_path)
+    accuracies = [running.advance().test_accuracy for _ in range(5)]
+    assert accuracies[-1] is not None
+    assert accuracies[-1] > 0.75
+    assert running.data_source == "moons"
+    assert running.data_sha256 is not None
+
+
+def test_an_own_data_set_may_come_divided(tmp_path: Path) -> None:
+    running = simulation(Divided(), None, tmp_path)
+    assert running._setting.problem.sizes.tolist() == [30, 90]
+    assert running.advance().test_accuracy is not None
+
+
+def test_owners_are_numbered_in_the_order_of_their_training_samples() -> None:
+    keys = TwoMoons().load(Path()).keys
+    assert keys is not None
+    assert keys.train[:4].tolist() == [0, 1, 2, 0]
+    assert keys.test[-2:].tolist() == [1, -1]
+
+
+class Wrong(Moons):
+    """Of another shape than it says."""
+
+    kind: Literal["wrong_moons"] = "wrong_moons"
+
+    def shape(self) -> DataShape:
+        return DataShape((3,), 2, 120)
+
+    def load(self, folder: Path) -> UndividedDataset:
+        return self.drawn()
+
+
+def test_a_loader_that_does_not_keep_its_word_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataUnavailableError, match=r"shape \[2\] instead of \[3\]"):
+        simulation(Wrong(), {"kind": "iid", "clients": 4}, tmp_path)
+
+
+@pytest.mark.parametrize("member", [*DATASETS], ids=lambda member: member.__name__)
+def test_every_data_set_tells_its_shape_and_where_to_get_it(member: type[DatasetSpec]) -> None:
+    shape = member.model_validate({"kind": kind_of(member), **member.example}).shape()
+    assert shape.features
+    assert shape.train_samples > 0
+    assert bool(member.files) <= bool(member.obtain)

@@ -1,0 +1,241 @@
+"""Partitions that skew sizes, features and domains: against their definitions."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcore import ExperimentSpec, Simulation
+from fedcore.data.dirichlet import DirichletPartition, InnerDirichletPartition
+from fedcore.data.federated import FederatedData, Ids, Keys, Samples, UndividedDataset
+from fedcore.data.owner_partitions import ByKeyPartition, DomainPartition
+from fedcore.data.partition import partition
+from fedcore.data.size_skew import FeatureNoisePartition, QuantitySkewPartition
+from fedcore.errors import SpecificationError
+from fedcore.random import generator
+from tests.documents import Document, merged
+
+properties = settings(max_examples=40)
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), 200))
+
+
+def quantity_skew(clients: int, alpha: float, least: int = 1) -> QuantitySkewPartition:
+    return QuantitySkewPartition(kind="quantity_skew", clients=clients, alpha=alpha, min_samples=least)
+
+
+def sizes_of(parts: list[Ids]) -> list[int]:
+    return [len(part) for part in parts]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_quantity_skew_is_niid_benchs_loop(seed: int) -> None:
+    """`iid-diff-quantity` written out: shares of a shuffled list, drawn until all are large enough."""
+    parts = partition(quantity_skew(6, 0.5, 20), LABELS, seed)
+    draw = generator(seed, "partition")
+    order = draw.permutation(len(LABELS)).tolist()
+    pieces: list[list[int]] = [[]]
+    while min(map(len, pieces)) < 20:
+        shares = draw.dirichlet([0.5] * 6)
+        ends = [int(sum(shares[: client + 1].tolist()) * len(LABELS) + 1e-9) for client in range(5)] + [1000]
+        pieces = [order[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    assert [part.tolist() for part in parts] == pieces
+
+
+def test_shares_of_quantity_skew_are_beta_distributed() -> None:
+    """A coordinate of Dirichlet(a, ..., a) over N is Beta(a, (N - 1) a)."""
+    shares = [len(partition(quantity_skew(4, 3.0), LABELS, seed)[0]) / len(LABELS) for seed in range(400)]
+    assert scipy.stats.kstest(shares, scipy.stats.beta(3.0, 9.0).cdf).pvalue > 0.01
+
+
+def test_quantity_skew_that_never_fits_is_refused() -> None:
+    with pytest.raises(SpecificationError, match="fewer than 90 samples"):
+        partition(quantity_skew(10, 0.01, 90), LABELS, 0)
+
+
+@given(seed=st.integers(0, 2**32 - 1), alpha=st.floats(0.01, 100))
+@properties
+def test_inner_dirichlet_of_equal_sizes_is_the_partition_of_feddyn(seed: int, alpha: float) -> None:
+    inner = InnerDirichletPartition(kind="inner_dirichlet", clients=7, alpha=alpha)
+    feddyn = DirichletPartition(kind="dirichlet", clients=7, alpha=alpha, variant="feddyn", min_samples=1)
+    for mine, theirs in zip(partition(inner, LABELS, seed), partition(feddyn, LABELS, seed), strict=True):
+        assert np.array_equal(mine, theirs)
+
+
+@given(sizes=st.lists(st.integers(1, 100), min_size=1, max_size=10), seed=st.integers(0, 99))
+@properties
+def test_inner_dirichlet_gives_each_client_the_size_that_is_asked_for(sizes: list[int], seed: int) -> None:
+    spec = InnerDirichletPartition(kind="inner_dirichlet", clients=len(sizes), alpha=0.2, sizes=tuple(sizes))
+    parts = partition(spec, LABELS, seed)
+    assert sizes_of(parts) == sizes
+    assert len(np.unique(np.concatenate(parts))) == sum(sizes)
+
+
+def test_lognormal_sizes_have_the_deviation_that_is_asked_for() -> None:
+    spec = InnerDirichletPartition(kind="inner_dirichlet", clients=300, alpha=1.0, sigma=0.4)
+    labels = np.zeros(300_000, np.int64)
+    sizes = np.array(sizes_of(partition(spec, labels, 3)))
+    assert sizes.sum() == 300_000
+    np.testing.assert_allclose(np.log(sizes).std(), 0.4, atol=0.05)
+    assert scipy.stats.normaltest(np.log(sizes)).pvalue > 0.01
+
+
+def test_a_client_of_inner_dirichlet_has_its_own_mixture_of_classes() -> None:
+    """E sum_c q_c^2 = (alpha + 1) / (C alpha + 1) under Dirichlet(alpha, ..., alpha) over C."""
+    labels = np.repeat(np.arange(5), 40_000)
+    spec = InnerDirichletPartition(kind="inner_dirichlet", clients=400, alpha=0.5, sizes=(100,) * 400)
+    shares = [np.bincount(labels[part], minlength=5) / 100 for part in partition(spec, labels, 0)]
+    drawn = np.mean([(share @ share * 100 - 1) / 99 for share in shares])  # unbiased for sum q_c^2
+    np.testing.assert_allclose(drawn, 1.5 / 3.5, rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"sizes": [1, 2]}, "must have 3 entries"),
+        ({"sizes": [1, 2, 3], "sigma": 0.5}, "either `sizes` or `sigma`"),
+        ({"sizes": [1, 2, 60_000]}, "add up to 60003"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(fields: Document, told: str) -> None:
+    chosen = {"kind": "inner_dirichlet", "clients": 3, "alpha": 1.0, **fields}
+    with pytest.raises((SpecificationError, ValueError), match=told):
+        ExperimentSpec.model_validate(
+            merged(DIGITS, {"problem": {"partition": chosen}})
+            | {"problem": {"dataset": {"kind": "mnist"}, "partition": chosen, "model": {"kind": "logistic"}}}
+        )
+
+
+def dataset(count: int = 40, tests: int = 12, owners: int = 3) -> UndividedDataset:
+    """Features are the number of the sample; owners take turns."""
+
+    def part(first: int, length: int) -> Samples:
+        numbers = torch.arange(first, first + length)
+        return Samples(numbers.double()[:, None].expand(-1, 500).clone(), numbers % 2)
+
+    keys = Keys(np.arange(count) % owners, np.arange(tests) % owners)
+    return UndividedDataset(part(0, count), part(count, tests), "numbers", keys)
+
+
+def noisy(clients: int = 4, seed: int | None = None, hold_out: float | None = None) -> FeatureNoisePartition:
+    return FeatureNoisePartition(
+        kind="feature_noise", clients=clients, variance=0.5, seed=seed, hold_out=hold_out
+    )
+
+
+def noise_of(data: FederatedData, client: int) -> torch.Tensor:
+    rows = data.rows(client)
+    return data.dataset.train.features[rows] - rows.double()[:, None]
+
+
+def test_the_variance_of_feature_noise_grows_with_the_client() -> None:
+    data = noisy().divide(dataset(), 0)
+    for client in range(4):
+        noise = noise_of(data, client).flatten().numpy()
+        expected = scipy.stats.norm(0, (0.5 * (client + 1) / 4) ** 0.5)
+        assert scipy.stats.kstest(noise, expected.cdf).pvalue > 0.001
+
+
+def test_feature_noise_is_drawn_by_seed_and_client_and_leaves_the_data_set() -> None:
+    whole = dataset()
+    first, again, other = (noisy().divide(whole, seed) for seed in (0, 0, 1))
+    assert torch.equal(first.dataset.train.features, again.dataset.train.features)
+    assert not torch.equal(noise_of(first, 0), noise_of(other, 0))
+    assert not torch.equal(noise_of(first, 0) / 0.5, noise_of(first, 1) / 0.5**0.5)
+    assert torch.equal(noisy(seed=0).divide(whole, 7).dataset.train.features, first.dataset.train.features)
+    assert torch.equal(whole.train.features, dataset().train.features)
+    assert torch.equal(first.dataset.test.features, whole.test.features)
+
+
+def test_test_samples_held_out_of_a_client_are_as_noisy_as_the_client() -> None:
+    data = noisy(hold_out=0.25).divide(dataset(), 0)
+    numbers = data.dataset.test.features.mean(1).round()
+    noise = (data.dataset.test.features - numbers[:, None]).var(1)
+    assert data.owners is not None
+    means = [float(noise[torch.from_numpy(data.owners == client)].mean()) for client in range(4)]
+    np.testing.assert_allclose(means, [0.125, 0.25, 0.375, 0.5], rtol=0.15)
+
+
+def test_features_that_are_symbols_take_no_noise() -> None:
+    document = merged(DIGITS, {"problem": {"partition": {"kind": "feature_noise", "clients": 3}}})
+    document["problem"] |= {"dataset": {"kind": "shakespeare"}, "model": {"kind": "char_lstm"}}
+    with pytest.raises(SpecificationError, match="symbols"):
+        ExperimentSpec.model_validate(document)
+
+
+@given(clients=st.integers(1, 9), owners=st.integers(1, 5), seed=st.integers(0, 99))
+@properties
+def test_a_client_of_a_domain_holds_an_even_part_of_it(clients: int, owners: int, seed: int) -> None:
+    whole = dataset(60, 20, owners)
+    data = DomainPartition(kind="domain", clients=clients).divide(whole, seed)
+    assert whole.keys is not None
+    assert data.owners is not None
+    held = [data.rows(client).numpy() for client in range(clients)]
+    domains = [set((part % owners).tolist()) for part in held]
+    assert all(len(domain) == 1 for domain in domains)
+    assert len(set.union(*domains)) == min(clients, owners)
+    tested = data.dataset.test.features[:, 0].numpy().astype(int) - 60
+    for domain in set.union(*domains):
+        mine = [client for client in range(clients) if domains[client] == {domain}]
+        parts = [set(held[client].tolist()) for client in mine]
+        assert set.union(*parts) == set(range(domain, 60, owners))
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        tests = [set(tested[data.owners == client].tolist()) for client in mine]
+        assert set.union(*tests) == set(range(domain, 20, owners))
+        assert sum(map(len, tests)) == len(range(domain, 20, owners))
+
+
+def test_as_many_clients_as_domains_hold_what_by_key_gives_them() -> None:
+    whole = dataset()
+    by_domain = DomainPartition(kind="domain", clients=3).divide(whole, 0)
+    by_key = ByKeyPartition(kind="by_key", clients=3).divide(whole, 0)
+    held = [
+        {tuple(sorted(data.rows(client).tolist())) for client in range(3)} for data in (by_domain, by_key)
+    ]
+    assert held[0] == held[1]
+
+
+DIGITS: Document = {
+    "name": "skewed",
+    "problem": {
+        "dataset": {"kind": "digits"},
+        "partition": {"kind": "iid", "clients": 3},
+        "model": {"kind": "logistic"},
+    },
+    "algorithm": {"kind": "fedavg"},
+    "local": {"lr": 0.1, "epochs": 1, "batch_size": 50},
+    "rounds": 2,
+    "execution": {"precision": "float64"},
+}
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"kind": "feature_noise", "clients": 3, "variance": 0.2},
+        {"kind": "quantity_skew", "clients": 3, "alpha": 0.5},
+        {"kind": "inner_dirichlet", "clients": 3, "alpha": 0.5, "sigma": 0.3},
+    ],
+    ids=lambda chosen: chosen["kind"],
+)
+def test_the_engines_agree_and_a_run_resumes(chosen: Document, tmp_path: Path) -> None:
+    def simulation(engine: str) -> Simulation:
+        document = merged(DIGITS, {"execution": {"engine": engine}})
+        document["problem"]["partition"] = chosen
+        return Simulation(ExperimentSpec.model_validate(document), 0, data_dir=tmp_path)
+
+    def parameters(running: Simulation) -> torch.Tensor:
+        while not running.finished:
+            running.advance()
+        return torch.cat([part.flatten() for part in running.model().values()])
+
+    reference, resumed = simulation("reference"), simulation("vectorised")
+    first = simulation("vectorised")
+    first.advance()
+    resumed.restore(first.checkpoint())
+    whole = parameters(first)
+    assert torch.equal(whole, parameters(resumed))
+    torch.testing.assert_close(whole, parameters(reference), rtol=0, atol=1e-9)
