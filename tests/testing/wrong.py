@@ -342,7 +342,8 @@ ALGORITHMS: dict[str, tuple[str, str]] = {
 
 def component(base: str, body: str) -> str:
     """A module with a component of another family."""
-    return f'{HEAD}\nclass Wrong({base}):\n    """A component."""\n\n    kind: Literal["wrong"] = "wrong"\n{body}'
+    head = f'class Wrong({base}):\n    """A component."""\n\n    kind: Literal["wrong"] = "wrong"\n'
+    return f"{HEAD}\n{head}{body}"
 
 
 def compressor(body: str) -> str:
@@ -373,8 +374,7 @@ OTHERS: dict[str, tuple[str, str]] = {
     "a compressor that mixes clients": (
         "a message is the same alone and in a cohort",
         compressor(
-            "    def compress(self, message, drawn=None):  # wrong\n"
-            "        return message / message.norm()\n"
+            "    def compress(self, message, drawn=None):  # wrong\n        return message / message.norm()\n"
         ),
     ),
     "a compressor that draws by itself": (
@@ -550,14 +550,13 @@ OTHERS: dict[str, tuple[str, str]] = {
 """,
         ),
     ),
-    "a measure that changes the model": (
+    "a measure that changes the state of the aggregator": (
         "it changes nothing in the run",
         component(
             "MeasureSpec",
-            """    of = "model"
-
+            """
     def compute(self, seen):  # wrong
-        return float(seen.x.mul_(1.01).norm())
+        return float(sum(value.zero_().sum() for value in seen.round.combined.aggregator_state.values()))
 """,
         ),
     ),
