@@ -12,7 +12,6 @@ from fedcore.testing.finding import Finding, finding_of
 from fedcore.testing.measures import MEASURE
 from fedcore.testing.messages import COMPRESSOR, SERVER_OPTIMISER
 from fedcore.testing.models import MODEL
-from fedcore.testing.solvers import LOCAL_OPTIMISER, LOSS, LR_SCHEDULE
 from fedcore.testing.specifications import SPECIFICATION
 from fedcore.testing.subject import Subject, subject_of
 from fedcore.testing.systems import AVAILABILITY, DEVICE_RATE, PARTICIPATION, PARTITION, WORK

@@ -179,6 +179,22 @@ def the_declared_momentum_is_that_of_step(subject: Subject) -> None:
         )
 
 
+def the_declared_linearity_is_that_of_step(subject: Subject) -> None:
+    """If `is_linear`, so that the normaliser exists, twice the directions give twice the steps."""
+    solver = subject.spec().build()
+    if not solver.is_linear():
+        return
+    once, twice = (_steps(solver, slice(None), scale) for scale in (1.0, 2.0))
+    off = max(float((2 * one - two).abs().max()) for one, two in zip(once, twice, strict=True))
+    require(
+        off <= 1e-9,
+        "steps that are linear in the gradients",
+        f"a difference of {off:.3g} for twice the gradients",
+        "a step that normalises or truncates; let `is_linear` return False",
+        solver.is_linear,
+    )
+
+
 def step_sizes_are_positive_and_repeatable(subject: Subject) -> None:
     """Step sizes are finite and not negative, and depend on (lr, round, rounds, clock) alone."""
     spec = subject.spec()
@@ -243,13 +259,13 @@ def _normal(k: int) -> Tensor:
     return torch.randn(CLIENTS, DIM, generator=generator, dtype=torch.float64)
 
 
-def _steps(solver: Any, rows: slice | int) -> list[Tensor]:
-    """The steps of some of the clients for the same directions."""
-    y = _normal(100)[rows]
+def _steps(solver: Any, rows: slice | int, scale: float = 1.0) -> list[Tensor]:
+    """The steps of some of the clients for the same directions, times `scale`."""
+    y = scale * _normal(100)[rows]
     state = {name: torch.full_like(y, value) for name, value in solver.start().items()}
     steps = []
     for k in range(STEPS):
-        step, after = solver.step(_normal(k)[rows], y, state, k)
+        step, after = solver.step(scale * _normal(k)[rows], y, state, k)
         require(
             after.keys() == state.keys(),
             f"the state {sorted(state)} that `start` names",
@@ -295,6 +311,7 @@ LOSS = (losses_are_per_sample, the_declared_residual_is_the_gradient, *_RUNS)
 LOCAL_OPTIMISER = (
     steps_hold_for_one_client_and_a_cohort,
     the_declared_momentum_is_that_of_step,
+    the_declared_linearity_is_that_of_step,
     a_run_on_quadratics_with_it_stays_finite,
     *_RUNS,
 )
