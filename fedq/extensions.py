@@ -7,7 +7,7 @@ neither PyTorch nor NumPy; `np` and `torch` stand for them and are imported on f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.base import AlgorithmSpec
@@ -30,7 +30,7 @@ from fedcore.core import (
 from fedcore.data.augment import Transform
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.partition import Partition
-from fedcore.errors import SpecificationError
+from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.measures.base import Evaluated, Measured, MeasureSpec
 from fedcore.models.base import ModelSpec
@@ -46,6 +46,7 @@ from fedcore.systems.work import WorkDistribution
 if TYPE_CHECKING:
     import numpy as np
     import torch
+    from numpy.typing import NDArray
 
     from fedcore.data.federated import UndividedDataset
 else:
@@ -71,6 +72,7 @@ __all__ = [
     "Compressor",
     "CompressorSpec",
     "DataShape",
+    "DataUnavailableError",
     "DatasetSpec",
     "Decay",
     "DeviceRate",
@@ -116,15 +118,17 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
 
 
 def dataset_of(
-    train: tuple[np.ndarray, np.ndarray],
-    test: tuple[np.ndarray, np.ndarray],
+    train: tuple[NDArray[Any], NDArray[Any]],
+    test: tuple[NDArray[Any], NDArray[Any]],
     name: str,
-    owners: tuple[np.ndarray, np.ndarray] | None = None,
+    owners: tuple[NDArray[Any], NDArray[Any]] | None = None,
 ) -> UndividedDataset:
-    """A data set from features [n, ...] and labels [n] of training and test samples.
+    """A data set, as `DatasetSpec.load` returns it, from features [n, ...] and labels [n] of training
+    and test samples.
 
     Features are real numbers, or integers for symbols; labels are classes from 0, or real numbers.
-    `owners` are the owners of training and test samples, in any form that NumPy can compare.
+    `owners` are the owners or domains of training and test samples, in any form that NumPy can
+    compare.
     """
     from fedcore.data import federated
 

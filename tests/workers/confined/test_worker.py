@@ -147,7 +147,7 @@ def test_a_bundle_that_is_not_stored_is_named(embedded: Site) -> None:
 
 
 def test_uploaded_data_reach_the_bundle(embedded: Site, tmp_path: Path) -> None:
-    from fedcore.data.datasets import Uploaded
+    from fedcore.data.uploaded import Uploaded
     from fedcore.data.user_datasets import UserSamples
     from fedcore.platform.uploads.dataset_storage import storage_key
 
