@@ -12,6 +12,7 @@ from torch import Tensor
 from fedcore import Simulation
 from fedcore.problems import Stacked, TrainingProblem
 from fedcore.problems.base import WORKING_BYTES, Ids
+from fedcore.problems.passes import Step
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, specification
 from tests.support.accelerated import NEEDS_COMPILED
 from tests.support.memory import confine
@@ -63,9 +64,9 @@ class Noting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.problem, name)
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
         self.held.append(tuple(batches.shape))
-        return self.problem.stack(clients, batches)
+        return self.problem.stack(clients, batches, *step)
 
 
 @pytest.mark.parametrize("working_bytes", [1, 20_000, 100_000])

@@ -339,3 +339,26 @@ def test_a_policy_is_asked_for_and_refused_where_it_means_nothing() -> None:
         Simulation(specification(network(own("batch_normalised"))), 0)
     with pytest.raises(SpecificationError, match="has no batch norm: omit"):
         Simulation(specification(network(own("forgetful", batch_norm="average", parameters=650))), 0)
+
+
+SOLVER: Document = {
+    "algorithm": {"kind": "fedprox", "mu": 0.1},
+    "local": {"lr": None, "optimizer": {"kind": "adamw", "lr": 0.01}, "clip_norm": 0.5},
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_networks_train_with_adam_and_clipping_alike_in_every_engine(policy: str) -> None:
+    """Under `local` the optimiser has a state for private parameters, too."""
+    smoothed = {"problem": {"loss": {"kind": "cross_entropy", "label_smoothing": 0.1}}}
+    document = merged(network(own("batch_normalised", batch_norm=policy), **SOLVER), smoothed)
+    expected = played(document, "reference")
+    for engine in ("parallel", "vectorised"):
+        assert_equal(played(document, engine), expected, 1e-9)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", ["dropout", "average", "local"])
+def test_a_network_in_bfloat16_resumes_to_the_bit(case: str, engine: str) -> None:
+    execution = {"engine": engine, "precision": "float32", "autocast": "bf16"}
+    runs.resumes_at_every_round(lambda: specification(network(CASES[case], **SOLVER), execution=execution))
