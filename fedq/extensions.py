@@ -24,6 +24,7 @@ from fedcore.core import (
     Cohort,
     Compressor,
     ServerOptimiser,
+    Solver,
     Vectors,
 )
 from fedcore.data.augment import Transform
@@ -33,7 +34,10 @@ from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.measures.base import Evaluated, Measured, MeasureSpec
 from fedcore.models.base import ModelSpec
+from fedcore.models.losses import Loss
 from fedcore.packages import INTERFACE
+from fedcore.solvers.optimisers import LocalOptimiser
+from fedcore.solvers.schedules import LrSchedule, StepSizes
 from fedcore.systems.availability import Availability, Reachable
 from fedcore.systems.clock import DeviceRate
 from fedcore.systems.participation import Participation
@@ -75,6 +79,9 @@ __all__ = [
     "Evaluated",
     "Finite",
     "Fraction",
+    "LocalOptimiser",
+    "Loss",
+    "LrSchedule",
     "MeasureSpec",
     "Measured",
     "ModelSpec",
@@ -86,8 +93,10 @@ __all__ = [
     "Seed",
     "ServerOptimiser",
     "ServerSpec",
+    "Solver",
     "Sparsifier",
     "SpecificationError",
+    "StepSizes",
     "Transform",
     "Vectors",
     "WorkDistribution",

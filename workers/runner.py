@@ -62,7 +62,7 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
     database = open_database(configured.database, idle_s=configured.lease_seconds)
     packages = installed_packages()
     for package in packages:
-        file_digest(package.name)  # Of the files as they are loaded, before anybody edits them.
+        file_digest(package.name)  # Of the files as they are loaded: they may be edited later.
     identity = WorkerIdentity(
         worker_id,
         socket.gethostname(),

@@ -10,7 +10,7 @@ from fedcore.platform.access import Principal
 from fedcore.platform.status import Status
 from fedcore.platform.store.curves import COLUMNS
 from fedcore.platform.store.experiments import IMPORTED, NewExperiment, RunOutcome
-from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
+from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256, packages_in
 from fedcore.platform.store.tables import Document as Row
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
@@ -114,12 +114,14 @@ def _flaws_of(run: ImportedRun, rounds: int, at: str) -> Iterator[Flaw]:
 
 
 def _outcome(run: ImportedRun) -> RunOutcome:
-    facts = {name: getattr(run, name) for name in RunOutcome._fields if name not in ("provenance", "rows")}
+    derived = "provenance", "packages", "rows"
+    facts = {name: getattr(run, name) for name in RunOutcome._fields if name not in derived}
     # Workers act on the choice of an engine, and take no instructions from a file.
     provenance = {name: value for name, value in run.provenance.items() if name != ENGINE_CHOICE} | {
         "imported_from": run.id
     }
-    return RunOutcome(**facts, provenance=provenance, rows=_rows(run.rows))
+    packages = packages_in(run.provenance)
+    return RunOutcome(**facts, provenance=provenance, packages=packages, rows=_rows(run.rows))
 
 
 def _rows(columns: ImportedRows) -> list[Row]:

@@ -26,7 +26,7 @@ def fields(schema: Schema, definitions: Mapping[str, Schema], without: Sequence[
             code(name),
             literal(kind_of(field, definitions)),
             _default(field, required=name in required),
-            literal(field["description"]),
+            literal(field.get("description", "")),
         )
         for name, field in properties.items()
     ]

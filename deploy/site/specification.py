@@ -9,7 +9,7 @@ from deploy.site import schemas
 from deploy.site.markup import code, literal, page, prose, section, table
 from fedcore.algorithms import ALGORITHMS
 from fedcore.block import kind_of
-from fedcore.measures import GROUPS
+from fedcore.measures import EXTENSIONS, GROUPS
 from fedq.schemas import CatalogBlock, Kind
 
 ROOT = "specification"
@@ -66,11 +66,13 @@ def _algorithms() -> str:
     heads = ("kind", "kept by a client", "sent beside the model", "default weights", "fixed point")
     rows = []
     for member in ALGORITHMS:
-        rule = member.model_validate({"kind": kind_of(member)}).rule()
+        rule = member.model_validate({"kind": kind_of(member), **member.example}).rule()
         sent = [*map(code, rule.shared()), *(["full gradient"] if rule.exchanges_gradients() else [])]
         weights = "its own" if member.own_weights else member.weighting or "of the scheme"
         kept = ", ".join(map(code, rule.memory()))
-        rows.append((code(kind_of(member)), kept, ", ".join(sent), weights, member.fixed_point))
+        rows.append(
+            (code(kind_of(member)), kept, ", ".join(sent), weights, getattr(member, "fixed_point", ""))
+        )
     return table(heads, rows)
 
 
@@ -82,7 +84,8 @@ def _measures() -> Iterator[str]:
         "round": "Measures of the clients of the round, every `every` rounds",
     }
     for of, title in titles.items():
-        measures = [measure for group in GROUPS if group.of == of for measure in group.measures()]
+        groups = [group for group in (*GROUPS, *EXTENSIONS) if group.of == of]
+        measures = [measure for group in groups for measure in group.measures()]
         rows = [(code(each.name), literal(each.meaning), literal(each.null_if)) for each in measures]
         yield section(title, table(("measure", "meaning", "null if"), rows))
 

@@ -1,6 +1,9 @@
 """ExperimentSpec: one submitted document, validated whole."""
 
-from typing import Annotated, Any, Self
+import json
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     Field,
@@ -19,10 +22,10 @@ from fedcore.compression import Compression
 from fedcore.core import Algorithm
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
-from fedcore.families import is_stand_in
+from fedcore.families import bundle_kinds, is_stand_in
 from fedcore.spec import checks, sweep
 from fedcore.spec.code import Code, kinds_of
-from fedcore.spec.components import components_of, document_of
+from fedcore.spec.components import FAMILIES, components_of, document_of
 from fedcore.spec.evaluation import Evaluation, Execution
 from fedcore.spec.local import LocalSolver
 from fedcore.spec.problem import Problem, dimension
@@ -31,6 +34,8 @@ from fedcore.spec.systems import Systems
 from fedcore.systems.participation import AnyParticipation, Full
 
 MAX_RUNS = 10_000
+T = TypeVar("T")
+_PACKAGE_KIND = re.compile(r'"([^\W\d]\w*/[a-z][a-z0-9_]*)"')
 STORED = {"stored": True}
 """Validation context of a specification that was accepted before: combinations that have been
 rejected since can be read, not run.
@@ -211,13 +216,29 @@ def _arm(
 
 
 def stored_spec(document: dict[str, Any]) -> ExperimentSpec:
-    """The specification of a stored experiment, to be read; see STORED."""
-    return ExperimentSpec.model_validate(document, context=STORED)
+    """The specification of a stored experiment, to be read; see STORED.
+
+    Kinds of packages that are no longer installed have stand-ins, which keep their fields.
+    """
+    return _read_stored(document, lambda: ExperimentSpec.model_validate(document, context=STORED))
 
 
 def stored_arms(document: dict[str, Any]) -> list[Arm]:
-    """The arms of a stored experiment, to be read; see STORED."""
-    return stored_spec(document).arms(STORED)
+    """The arms of a stored experiment, to be read; see `stored_spec`."""
+    return _read_stored(
+        document, lambda: ExperimentSpec.model_validate(document, context=STORED).arms(STORED)
+    )
+
+
+def _read_stored(document: dict[str, Any], read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except (ValidationError, SpecificationError):
+        kinds = sorted(set(_PACKAGE_KIND.findall(json.dumps(document))))
+        if not kinds:
+            raise
+        with bundle_kinds(dict.fromkeys(FAMILIES, kinds)):
+            return read()
 
 
 def _arm_spec(point: sweep.Point, context: dict[str, bool] | None) -> ExperimentSpec:

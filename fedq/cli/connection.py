@@ -61,6 +61,31 @@ def complete_presets(incomplete: str) -> Choices:
     return _asked(lambda client: [(preset.name, preset.title) for preset in client.presets()], incomplete)
 
 
+def complete_blocks(incomplete: str) -> Choices:
+    """The blocks of a specification with several kinds."""
+    return _asked(
+        lambda client: [(block.path, f"{len(block.kinds)} kinds") for block in client.catalogue().blocks],
+        incomplete,
+    )
+
+
+def complete_kinds(incomplete: str) -> Choices:
+    """Settings that choose the kind of a block, `PATH.kind=KIND`, with those of installed packages."""
+    return _asked(
+        lambda client: [
+            (f"{block.path}.kind={kind.kind}", kind.description.partition("\n")[0])
+            for block in client.catalogue().blocks
+            for kind in block.kinds
+        ],
+        incomplete,
+    )
+
+
+def complete_metrics(incomplete: str) -> Choices:
+    """The measures of the service, with those of installed packages."""
+    return _asked(lambda client: [(name, "") for name in client.catalogue().measures], incomplete)
+
+
 def complete_arms(incomplete: str) -> Choices:
     """The arms of the experiment already on the command line."""
     # The parser gives up at an option without its value, so the line itself is searched: bash's, or

@@ -92,6 +92,7 @@ Assignments = Annotated[
         "--set",
         metavar="PATH=VALUE",
         help="Change a field, e.g. --set rounds=20 --set local.lr=0.1; may be repeated.",
+        autocompletion=connection.complete_kinds,
     ),
 ]
 Wait = Annotated[

@@ -119,7 +119,11 @@ class Format(StrEnum):
 
 
 Metric = Annotated[
-    str | None, typer.Option(help="Metric to show (default: the main metric of the experiment).")
+    str | None,
+    typer.Option(
+        help="Metric to show (default: the main metric of the experiment).",
+        autocompletion=connection.complete_metrics,
+    ),
 ]
 Baseline = Annotated[
     str | None,

@@ -190,7 +190,12 @@ PresetName = Annotated[
     ),
 ]
 BlockPath = Annotated[
-    str | None, typer.Argument(metavar="[BLOCK]", help="Show the kinds of one block, e.g. problem.dataset.")
+    str | None,
+    typer.Argument(
+        metavar="[BLOCK]",
+        help="Show the kinds of one block, e.g. problem.dataset.",
+        autocompletion=connection.complete_blocks,
+    ),
 ]
 
 

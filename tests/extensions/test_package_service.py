@@ -97,12 +97,12 @@ class Site:
         command = [sys.executable, "-c", code]
         return subprocess.check_output(command, env=environment(self.package), text=True).strip()
 
-    def run(self, *arguments: str) -> str:
+    def run(self, *arguments: str, **variables: str) -> str:
         """Output of `fedq` without the package."""
         done = subprocess.run(
             [sys.executable, "-m", "fedq.cli", *arguments],
             check=True,
-            env=environment() | {**self._settings, "FEDQ_URL": self.url, "FEDQ_API_KEY": self.key},
+            env=environment() | self._settings | {"FEDQ_URL": self.url, "FEDQ_API_KEY": self.key} | variables,
             capture_output=True,
             text=True,
         )
@@ -198,6 +198,9 @@ def check_kinds(site: Site) -> None:
     mapping = described["ExperimentSpec"]["properties"]["algorithm"]["discriminator"]["mapping"]
     assert described[mapping[ALGORITHM].rpartition("/")[2]]["properties"]["strength"]["default"] == 1.0
     assert ALGORITHM in site.run("catalogue", "algorithm")
+    line = {"_FEDQ_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    line["_TYPER_COMPLETE_ARGS"] = "fedq submit --set algorithm.kind=our"
+    assert "algorithm.kind=ourlab/fedexp" in site.run(**line)
 
 
 def check_import(site: Site, id: str) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from pydantic import ValidationError
 
+from fedcore.errors import SpecificationError
+from fedcore.spec import ExperimentSpec, stored_arms, stored_spec
 from tests.extensions import distributions
 from tests.extensions.distributions import environment
 
@@ -200,3 +203,38 @@ def test_the_digest_of_a_package_depends_on_its_code_and_not_on_how_it_was_insta
     found = {place: python(digest, tmp_path / place).stdout for place in ("folder", "wheel", "edited")}
     assert found["folder"] == found["wheel"]
     assert len({*found.values()} - {""}) == 2
+
+
+STORED = {
+    "name": "n",
+    "rounds": 2,
+    "local": {"lr": 0.1, "steps": 1},
+    "problem": {"dataset": {"kind": "quadratic", "generate": {"clients": 3, "dim": 2, "seed": 0}}},
+    "algorithm": {"kind": "fedavg"},
+    "evaluation": {"measures": ["train_loss", "gone/norm"]},
+    "sweep": {"algorithm": [{"kind": "fedavg"}, {"kind": "gone/rule", "strength": 2.0}]},
+}
+
+
+def test_a_stored_experiment_can_be_read_after_its_package_was_removed() -> None:
+    spec = stored_spec(STORED)
+    assert spec.evaluation.measures == ("train_loss", "gone/norm")
+    arms = stored_arms(STORED)
+    assert [arm.spec.algorithm.kind for arm in arms] == ["fedavg", "gone/rule"]
+    assert arms[1].spec.model_dump(mode="json")["algorithm"]["strength"] == 2.0
+    with pytest.raises((ValidationError, SpecificationError), match="gone/"):
+        ExperimentSpec.model_validate(STORED)
+
+
+def test_the_documentation_site_describes_the_kinds_of_packages(tmp_path: Path) -> None:
+    install(tmp_path, "ourlab-rules")
+    done = python(
+        """
+        from deploy.site.__main__ import reference
+        print(dict(reference())["specification/algorithm.md"])
+        """,
+        tmp_path,
+    )
+    _, _, part = done.stdout.partition("### `ourlab/mine`")
+    assert part.strip().startswith("FedAvg under another name."), done.stderr
+    assert "| `strength` |" in part

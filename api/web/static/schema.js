@@ -58,7 +58,9 @@ export class Schema {
 
   #list(plain) {
     const items = this.read(plain.items ?? plain.prefixItems?.[0] ?? {});
-    if (items.sort === "choice") return { sort: "choices", values: items.values };
+    // Beside names there may be blocks, such as measures with parameters: those in a list are kept.
+    const names = items.values ?? items.plain.choices?.map((choice) => this.#follow(choice)).find((choice) => choice.enum)?.enum;
+    if (names) return { sort: "choices", values: names };
     return ["text", "scalar"].includes(items.sort) ? { sort: "list" } : { sort: "free" };
   }
 

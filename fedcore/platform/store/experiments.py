@@ -80,6 +80,8 @@ class RunOutcome(NamedTuple):
     started_at: datetime | None
     finished_at: datetime | None
     provenance: Document
+    packages: str | None
+    """Value of `RunRecord.packages`."""
     rows: Sequence[Document]
     """From round 1 on, without the run's id."""
 
@@ -387,6 +389,7 @@ def _ended(runs: Sequence[Document], outcomes: Sequence[RunOutcome], at: datetim
             "started_at": outcome.started_at,
             "finished_at": outcome.finished_at or at,
             "provenance": outcome.provenance,
+            "packages": outcome.packages,
         }
         for id, outcome in zip(sorted(run["id"] for run in runs), outcomes, strict=True)
     ]

@@ -4,7 +4,7 @@ differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -58,22 +58,20 @@ def engine_choices(session: Session, original_id: str) -> dict[tuple[int, int], 
 
 
 def packages(session: Session, original_id: str) -> dict[tuple[int, int], str | None]:
-    """Return the values of `RunRecord.packages` of runs that used packages, by arm and seed: a
-    reproduction needs the same versions.
+    """Return the values of `RunRecord.packages`, by arm and seed: a reproduction needs the same
+    versions.
     """
-    found = {
-        (run.arm, run.seed): requirement(_packages_in(run.provenance))
-        for run in runs.of_experiment(session, original_id)
-    }
-    return {point: packages for point, packages in found.items() if packages}
+    return {(run.arm, run.seed): run.packages for run in runs.of_experiment(session, original_id)}
 
 
-def _packages_in(provenance: Document) -> Iterator[Package]:
+def packages_in(provenance: Document) -> str | None:
+    """The value of `RunRecord.packages` of a run that was executed elsewhere."""
     used = provenance.get(PACKAGES)
-    # That of an imported run may contain anything.
-    for name, about in used.items() if isinstance(used, dict) else ():
-        if isinstance(about, dict):
-            yield Package(name, str(about.get("version")))
+    # A results file may contain anything.
+    entries = used.items() if isinstance(used, dict) else ()
+    return requirement(
+        Package(name, str(about.get("version"))) for name, about in entries if isinstance(about, dict)
+    )
 
 
 def pairs(session: Session, experiment_id: str, original_id: str) -> list[Pair]:

@@ -378,7 +378,7 @@ def claim_batch(
     # largest of them.
     largest = session.scalar(select(func.max(RunRecord.memory_bytes)).where(*waiting)) or 1
     most = min(most, max(0, held.worker_memory - held.memory_bytes) // largest)
-    count, slots = _fair(session, waiting, queue, seen_s), quotas.free_slots(session, key_id)
+    count, slots = _fair(session, waiting, held, queue, seen_s), quotas.free_slots(session, key_id)
     fit = min(most, count) if slots is None else min(most, count, slots)
     chosen = select(RunRecord.id).where(*waiting).order_by(RunRecord.id).limit(fit)
     ids = session.scalars(RUNS.lock_free(chosen)).all()
@@ -386,13 +386,17 @@ def claim_batch(
     return [claim_next(session, run_id, *about) for run_id in ids]
 
 
-def _fair(session: Session, waiting: Sequence[ColumnElement[bool]], queue: str, seen_s: float) -> int:
-    """Number of queued runs left to this worker beside the one it holds."""
+def _fair(
+    session: Session, waiting: Sequence[ColumnElement[bool]], held: Claim, queue: str, seen_s: float
+) -> int:
+    """Number of queued runs left to this worker beside the one it holds, when idle workers that have the
+    packages of that one take their parts.
+    """
     busy = set(session.scalars(select(RunRecord.worker).where(RunRecord.status == Status.RUNNING).distinct()))
     idle = [
         worker
         for worker in workers.alive(session, seen_s)
-        if queue in worker.queues and worker.id not in busy
+        if queue in worker.queues and worker.id not in busy and {*held.packages} <= {*worker.packages}
     ]
     count = session.scalar(select(func.count()).where(*waiting)) or 0
     return -(-(count + 1) // (len(idle) + 1)) - 1

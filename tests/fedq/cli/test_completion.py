@@ -28,6 +28,12 @@ def test_experiments_presets_and_arms_are_completed(
     assert _complete("fedq submit --preset dem", monkeypatch, capsys) == ["demo"]
     assert _complete(f"fedq results {id} --baseline lr", monkeypatch, capsys) == ["lr=0.1", "lr=0.05"]
     assert "watch" in _complete("fedq wat", monkeypatch, capsys)
+    assert _complete("fedq catalogue problem.p", monkeypatch, capsys) == ["problem.partition"]
+    assert _complete("fedq submit --set algorithm.kind=fedav", monkeypatch, capsys) == [
+        "algorithm.kind=fedavg",
+        "algorithm.kind=fedavgm",
+    ]
+    assert _complete(f"fedq figure {id} --metric test_a", monkeypatch, capsys) == ["test_accuracy"]
 
 
 def test_a_service_that_is_away_completes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

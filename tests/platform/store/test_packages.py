@@ -6,8 +6,20 @@ from random import Random
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
-from fedcore.platform.store import Database, Status, experiments, queue_view, runs, wait_reasons, workers
+from fedcore.platform.store import (
+    Database,
+    Status,
+    curves,
+    experiments,
+    extension,
+    queue_view,
+    runs,
+    scheduler,
+    wait_reasons,
+    workers,
+)
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import ANY_MEMORY, Claim
 from tests.documents import specification
@@ -19,6 +31,8 @@ from tests.platform.store.acts import (
     lose,
     play,
     read,
+    record,
+    report,
     submit,
     the_runs,
     write,
@@ -87,6 +101,36 @@ def test_a_batch_has_only_runs_whose_packages_its_worker_has(database: Database)
     assert held is not None
     mates = write(database, runs.claim_batch, held, [0, 1, 2, 3], 7, lease_s=LEASE_S, seen_s=LEASE_S)
     assert {held.arm, *(mate.arm for mate in mates)} == {0, 2, 3}
+
+
+def test_idle_workers_without_the_packages_get_no_part_of_a_batch(database: Database) -> None:
+    queued(database, [FEDEXP], [FEDEXP], [FEDEXP], [FEDEXP])
+    for number in range(3):
+        present(database, f"idle {number}")
+    held = taken(database, FEDEXP)
+    assert held is not None
+    mates = write(database, runs.claim_batch, held, [0, 1, 2, 3], 7, lease_s=LEASE_S, seen_s=LEASE_S)
+    assert len(mates) == 3
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_the_packages_of_queued_runs_are_read_from_the_partial_index(database: Database) -> None:
+    with database.reading() as session:
+        statement = scheduler._needed().compile(session.get_bind(), compile_kwargs={"literal_binds": True})
+        plan = session.execute(text(f"EXPLAIN QUERY PLAN {statement}")).all()
+    searches = [step.detail for step in plan if " run" in step.detail]
+    assert searches
+    assert all("USING COVERING INDEX run_by_packages" in step for step in searches)
+
+
+def test_a_measure_of_a_package_can_be_read_by_its_name(database: Database) -> None:
+    submit(database)
+    held = taken(database)
+    assert held is not None
+    record(database, held, [report(1, extra={"ourlab/norm": 0.5}), report(2, extra={"ourlab/norm": 0.25})])
+    with database.reading() as session:
+        run = runs.find(session, held.run_id)
+        assert [curves.value(session, run, "ourlab/norm", round) for round in (1, 2, 3)] == [0.5, 0.25, 0.25]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -191,8 +235,6 @@ def test_a_plan_warns_of_packages_that_no_worker_has(database: Database) -> None
 
 
 def test_seeds_that_are_added_need_the_versions_of_their_arm(database: Database) -> None:
-    from fedcore.platform.store import extension
-
     made = queued(database, [], [FEDEXP])
     write(
         database,
@@ -202,8 +244,8 @@ def test_seeds_that_are_added_need_the_versions_of_their_arm(database: Database)
         seeds=[1],
         measure=lambda spec: [0] * spec.arm_count,
     )
-    record = read(database, experiments.find, made)
-    assert [(run.arm, run.packages) for run in the_runs(database, record)] == [
+    found = read(database, experiments.find, made)
+    assert [(run.arm, run.packages) for run in the_runs(database, found)] == [
         (0, None),
         (1, json.dumps([FEDEXP])),
         (0, None),
