@@ -73,7 +73,7 @@ class Noting:
 def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(working_bytes: int) -> None:
     simulation = Simulation(specification(LOGISTIC, execution={"engine": "vectorised"}), seed=0)
     confine(simulation._setting.problem, working_bytes)
-    problem = Noting(simulation._setting.problem)
+    problem: Any = Noting(simulation._setting.problem)
     simulation._setting = replace(simulation._setting, problem=problem)
     simulation.advance()
     assert problem.held
