@@ -47,6 +47,11 @@ COPY --from=package /dist /dist
 RUN pip install --no-deps /dist/*.whl
 
 FROM python AS runtime
+# Confines users' code bundles, where the container may create user namespaces. Debian keeps one version.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends bubblewrap \
+    && rm -rf /var/lib/apt/lists/*
 RUN useradd --system --uid 10001 --create-home fedq \
     && install --directory --owner fedq /var/lib/fedq /var/lib/fedq/storage /var/lib/fedq/data /var/lib/fedq/uploads
 ARG COMMIT=""

@@ -14,7 +14,7 @@ from fedcore import ExperimentSpec
 from fedcore.data.plan import PADDING, mini_batches
 from fedcore.problems import load_problem
 from fedcore.problems.supervised import SupervisedProblem
-from fedcore.systems.participation import draw, weights
+from fedcore.systems.cohorts import draw, weights
 from fedcore.systems.work import plan_work
 
 SEED = 0

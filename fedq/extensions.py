@@ -7,7 +7,7 @@ neither PyTorch nor NumPy; `np` and `torch` stand for them and are imported on f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.base import AlgorithmSpec
@@ -24,15 +24,20 @@ from fedcore.core import (
     Cohort,
     Compressor,
     ServerOptimiser,
+    Solver,
     Vectors,
 )
-from fedcore.data.base import DataShape
+from fedcore.data.augment import Transform
+from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.partition import Partition
-from fedcore.errors import SpecificationError
+from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.measures.base import Evaluated, Measured, MeasureSpec
 from fedcore.models.base import ModelSpec
+from fedcore.models.losses import Loss
 from fedcore.packages import INTERFACE
+from fedcore.solvers.optimisers import LocalOptimiser
+from fedcore.solvers.schedules import LrSchedule, StepSizes
 from fedcore.systems.availability import Availability, Reachable
 from fedcore.systems.clock import DeviceRate
 from fedcore.systems.participation import Participation
@@ -41,6 +46,9 @@ from fedcore.systems.work import WorkDistribution
 if TYPE_CHECKING:
     import numpy as np
     import torch
+    from numpy.typing import NDArray
+
+    from fedcore.data.federated import UndividedDataset
 else:
     np = LazyModule("numpy")
     torch = LazyModule("torch")
@@ -64,11 +72,16 @@ __all__ = [
     "Compressor",
     "CompressorSpec",
     "DataShape",
+    "DataUnavailableError",
+    "DatasetSpec",
     "Decay",
     "DeviceRate",
     "Evaluated",
     "Finite",
     "Fraction",
+    "LocalOptimiser",
+    "Loss",
+    "LrSchedule",
     "MeasureSpec",
     "Measured",
     "ModelSpec",
@@ -80,10 +93,14 @@ __all__ = [
     "Seed",
     "ServerOptimiser",
     "ServerSpec",
+    "Solver",
     "Sparsifier",
     "SpecificationError",
+    "StepSizes",
+    "Transform",
     "Vectors",
     "WorkDistribution",
+    "dataset_of",
     "generator",
     "np",
     "torch",
@@ -98,3 +115,21 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
     from fedcore import random
 
     return random.generator(seed, purpose, round, client)
+
+
+def dataset_of(
+    train: tuple[NDArray[Any], NDArray[Any]],
+    test: tuple[NDArray[Any], NDArray[Any]],
+    name: str,
+    owners: tuple[NDArray[Any], NDArray[Any]] | None = None,
+) -> UndividedDataset:
+    """A data set, as `DatasetSpec.load` returns it, from features [n, ...] and labels [n] of training
+    and test samples.
+
+    Features are real numbers, or integers for symbols; labels are classes from 0, or real numbers.
+    `owners` are the owners or domains of training and test samples, in any form that NumPy can
+    compare.
+    """
+    from fedcore.data import federated
+
+    return federated.dataset_of(train, test, name, owners)

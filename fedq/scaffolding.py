@@ -26,8 +26,11 @@ class Scaffold(NamedTuple):
 
 FAMILIES: Mapping[str, Scaffold] = {
     "algorithm": Scaffold("algorithms", "algorithm: {kind: $kind}"),
-    "aggregator": Scaffold("algorithms", "algorithm: {kind: $kind}"),
+    "aggregator": Scaffold("aggregators", "aggregator: {kind: $kind}"),
     "compressor": Scaffold("compressors", "compression: {uplink: {kind: $kind}}"),
+    "dataset": Scaffold("datasets", "problem: {dataset: {kind: $kind}}"),
+    "local-optimiser": Scaffold("local_optimisers", "local: {optimizer: {kind: $kind}}"),
+    "loss": Scaffold("losses", "problem: {loss: {kind: $kind}}"),
     "measure": Scaffold("measures", "evaluation: {measures: [$kind]}"),
     "model": Scaffold("models", "problem: {model: {kind: $kind}}"),
     "participation": Scaffold("participations", "participation: {kind: $kind, clients_per_round: 10}"),

@@ -11,6 +11,7 @@ import pytest
 
 from fedcore import bundles
 from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.block import Block
 from fedcore.data.partition import Partition
 from fedcore.errors import ExtensionError
 
@@ -36,7 +37,7 @@ class {name}(Base):
 
     kind: Literal["{kind}"]
 """
-FAMILIES = {"algorithms": AlgorithmSpec, "partitions": Partition}
+FAMILIES: dict[str, type[Block]] = {"algorithms": AlgorithmSpec, "partitions": Partition}
 
 
 def written(folder: Path, files: dict[str, str]) -> Path:
@@ -54,7 +55,7 @@ def lab(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def forgotten_modules(tmp_path: Path) -> Iterator[None]:
-    """What a test imports from its folder is not known to the next one."""
+    """Modules that a test imports from its folder are not known to the next one."""
     path = list(sys.path)
     yield
     sys.path[:] = path

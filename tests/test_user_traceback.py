@@ -44,7 +44,12 @@ def described(source: str, act: Callable[[dict[str, Any]], Any], folder: Path) -
     file = folder / "mine.py"
     file.write_text(source)
     names: dict[str, Any] = {}
-    return user_traceback(raised(lambda: (exec(compile(source, file, "exec"), names), act(names))), folder)
+
+    def run() -> None:
+        exec(compile(source, file, "exec"), names)
+        act(names)
+
+    return user_traceback(raised(run), folder)
 
 
 def test_the_place_is_the_innermost_one_in_the_users_code(lab: Path) -> None:

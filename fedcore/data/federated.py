@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,50 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """How bytes stand for real numbers: (x / divisor - mean) / deviation, computed in float32."""
+
+    divisor: float = 1.0
+    mean: Tensor = field(default_factory=lambda: torch.zeros(()))
+    """[] or [channels, 1, 1]."""
+    deviation: Tensor = field(default_factory=lambda: torch.ones(()))
+    """[] or [channels, 1, 1]."""
+    dtype: torch.dtype = torch.float32
+    """Type of the real numbers."""
+
+    def to(self, device: str, dtype: torch.dtype) -> Scale:
+        """The same on another device, for numbers of another type."""
+        return Scale(self.divisor, self.mean.to(device), self.deviation.to(device), dtype)
+
+    def numbers(self, raw: Tensor) -> Tensor:
+        """The real numbers that the bytes `raw` [..., *shape] stand for."""
+        numbers = raw.to(torch.float32, memory_format=torch.contiguous_format)
+        # In place: the larger sets are gigabytes.
+        return numbers.div_(self.divisor).sub_(self.mean).div_(self.deviation).to(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
 class Samples:
     """Features [n, ...], real numbers or (integer) symbols, and labels [n]: classes, or real numbers
     in the type of the features.
+
+    Features with a `scale` are bytes that stand for real numbers, a quarter or an eighth of their
+    size. They become numbers where they are taken, batch by batch.
     """
 
     features: Tensor
     labels: Tensor
+    scale: Scale | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Type of the numbers that features are or stand for; None for symbols."""
+        if self.scale is not None:
+            return self.scale.dtype
+        return self.features.dtype if self.features.is_floating_point() else None
 
     def to(self, device: str, dtype: torch.dtype) -> Samples:
         """A copy on `device` with real numbers in `dtype`; symbols and classes stay integers."""
@@ -39,21 +73,31 @@ class Samples:
             part.to(device, dtype if part.is_floating_point() else None)
             for part in (self.features, self.labels)
         )
-        return Samples(features, labels)
+        return Samples(features, labels, self.scale and self.scale.to(device, dtype))
 
     def take(self, rows: Tensor) -> Samples:
-        """A copy of the samples `rows` [...]: features [..., *shape] and labels [...]."""
+        """A copy of the samples `rows` [...]: features [..., *shape], as numbers or symbols, and labels
+        [...].
+        """
         flat = rows.flatten()
         features, labels = (
             torch.unflatten(part.index_select(0, flat), 0, rows.shape)
             for part in (self.features, self.labels)
         )
-        return Samples(features, labels)
+        return Samples(features, labels, self.scale).numbers()
+
+    def select(self, rows: Tensor) -> Samples:
+        """A copy of the samples `rows` [m], stored as these are."""
+        return Samples(self.features.index_select(0, rows), self.labels.index_select(0, rows), self.scale)
+
+    def numbers(self) -> Samples:
+        """The samples with the numbers that bytes stand for; these samples if they are no bytes."""
+        return self if self.scale is None else Samples(self.scale.numbers(self.features), self.labels)
 
     def batches(self, length: int) -> Iterator[Samples]:
-        """All samples in order, at most `length` at a time, as views."""
+        """All samples in order, at most `length` at a time: views, where they are no bytes."""
         pairs = zip(torch.split(self.features, length), torch.split(self.labels, length), strict=True)
-        return (Samples(features, labels) for features, labels in pairs)
+        return (Samples(features, labels, self.scale).numbers() for features, labels in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +135,27 @@ class UndividedDataset:
         """A copy on `device`, real numbers in `dtype`."""
         vectors = None if self.vectors is None else self.vectors.to(device, dtype)
         augmentation = self.augmentation and self.augmentation.to(device, dtype)
-        train, test = self.train.to(device, dtype), self.test.to(device, dtype)
-        return replace(self, train=train, test=test, vectors=vectors, augmentation=augmentation)
+        changed = self._with_each(lambda samples: samples.to(device, dtype))
+        return replace(changed, vectors=vectors, augmentation=augmentation)
+
+    def numbers(self) -> UndividedDataset:
+        """The same with the numbers that bytes stand for."""
+        return self._with_each(Samples.numbers)
+
+    def _with_each(self, change: Callable[[Samples], Samples]) -> UndividedDataset:
+        """Change training and test samples, as one piece where they lie in one."""
+        together = _merged(self.train, self.test)
+        if together is None:
+            return replace(self, train=change(self.train), test=change(self.test))
+        train, test = _cut(change(together), len(self.train))
+        return replace(self, train=train, test=test)
 
 
 def with_tests_of(dataset: UndividedDataset, keys: Ids) -> UndividedDataset:
     """Keep only the test samples of `keys`, and of owners without training samples."""
     assert dataset.keys is not None
     chosen = np.flatnonzero(np.isin(dataset.keys.test, [-1, *keys]))
-    test = dataset.test.take(torch.from_numpy(chosen).to(dataset.test.labels.device))
+    test = dataset.test.select(torch.from_numpy(chosen).to(dataset.test.labels.device))
     return replace(dataset, test=test, keys=replace(dataset.keys, test=dataset.keys.test[chosen]))
 
 
@@ -132,6 +188,10 @@ class FederatedData:
     def to(self, device: str, dtype: torch.dtype) -> FederatedData:
         """A copy on `device`, real numbers in `dtype`."""
         return replace(self, dataset=self.dataset.to(device, dtype), order=self.order.to(device))
+
+    def numbers(self) -> FederatedData:
+        """The same with the numbers that bytes stand for."""
+        return replace(self, dataset=self.dataset.numbers())
 
     def rows(self, client: int) -> Tensor:
         """[n_i] training samples of a client."""
@@ -176,17 +236,28 @@ def checksum(dataset: UndividedDataset) -> str:
     Each array counts by its type and shape as `<f4 (60000, 1, 28, 28)`, a line feed, and its bytes,
     the last axis fastest.
     """
-    parts = [
-        part
-        for samples in (dataset.train, dataset.test)
-        for part in (samples.features.numpy(), samples.labels.numpy())
-    ]
-    keys: list[NDArray[np.int64]] = [] if dataset.keys is None else [dataset.keys.train, dataset.keys.test]
     digest = hashlib.sha256()
-    for array in (*parts, *keys):
-        digest.update(f"{array.dtype.str} {array.shape}\n".encode())
+
+    def add(array: NDArray[Any]) -> None:
         digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+
+    def declare(array: NDArray[Any], count: int) -> None:
+        digest.update(f"{array.dtype.str} {(count, *array.shape[1:])}\n".encode())
+
+    for samples in (dataset.train, dataset.test):
+        declare(samples.take(torch.zeros(0, dtype=torch.int64)).features.numpy(), len(samples))
+        for batch in samples.batches(_rows_at_a_time(samples)):
+            add(batch.features.numpy())
+        declare(samples.labels.numpy(), len(samples))
+        add(samples.labels.numpy())
+    for keys in () if dataset.keys is None else (dataset.keys.train, dataset.keys.test):
+        declare(keys, len(keys))
+        add(keys)
     return digest.hexdigest()
+
+
+def _rows_at_a_time(samples: Samples) -> int:
+    return max(1, _CONVERTED // max(1, samples.features[:1].numel()))
 
 
 def dataset_of(
@@ -221,6 +292,8 @@ def _whole(labels: NDArray[Any]) -> NDArray[Any]:
 
 CHUNK_ELEMENTS = 1 << 24
 """Numbers checked at a time."""
+_CONVERTED = 1 << 18
+"""Bytes converted at a time, which then fit into the cache of a core."""
 
 
 def validate_samples(
@@ -276,13 +349,46 @@ def merge_splits(dataset: UndividedDataset) -> UndividedDataset:
     Whose they are is not kept.
     """
     train, test = dataset.train, dataset.test
-    together = Samples(torch.cat([train.features, test.features]), torch.cat([train.labels, test.labels]))
+    together = _merged(train, test) or _concatenated(train, test)
     return replace(
         dataset,
         train=together,
-        test=together.take(torch.zeros(0, dtype=torch.int64, device=together.labels.device)),
+        test=together.select(torch.zeros(0, dtype=torch.int64, device=together.labels.device)),
         keys=None,
     )
+
+
+def in_one_piece(train: Samples, test: Samples) -> tuple[Samples, Samples]:
+    """Copies that lie one behind the other in memory, so that merging them takes no more of it."""
+    return _cut(_concatenated(train, test), len(train))
+
+
+def _concatenated(train: Samples, test: Samples) -> Samples:
+    features = torch.cat([train.features, test.features])
+    return Samples(features, torch.cat([train.labels, test.labels]), train.scale)
+
+
+def _cut(together: Samples, count: int) -> tuple[Samples, Samples]:
+    """The first `count` samples and the others, as views."""
+    features, labels, scale = together.features, together.labels, together.scale
+    return Samples(features[:count], labels[:count], scale), Samples(features[count:], labels[count:], scale)
+
+
+def _merged(train: Samples, test: Samples) -> Samples | None:
+    """Both as a view, where they lie one behind the other in memory."""
+    features, labels = _joined(train.features, test.features), _joined(train.labels, test.labels)
+    return None if features is None or labels is None else Samples(features, labels, train.scale)
+
+
+def _joined(first: Tensor, second: Tensor) -> Tensor | None:
+    if (
+        first.is_contiguous()
+        and second.is_contiguous()
+        and first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+        and first.storage_offset() + first.numel() == second.storage_offset()
+    ):
+        return first.as_strided((len(first) + len(second), *first.shape[1:]), first.stride())
+    return None
 
 
 def hold_out(dataset: UndividedDataset, parts: Sequence[Ids], share: float, seed: int) -> FederatedData:
@@ -295,7 +401,7 @@ def hold_out(dataset: UndividedDataset, parts: Sequence[Ids], share: float, seed
     # As FedProx's code: floor(0.9 n) samples are for training; one at least.
     cuts = [max(1, len(part) - ceil_share(share, len(part))) for part in parts]
     rows = np.concatenate([part[cut:] for part, cut in zip(shuffled, cuts, strict=True)])
-    test = dataset.train.take(torch.from_numpy(rows).to(dataset.train.labels.device))
+    test = dataset.train.select(torch.from_numpy(rows).to(dataset.train.labels.device))
     owners = np.repeat(
         np.arange(len(parts)), [len(part) - cut for part, cut in zip(shuffled, cuts, strict=True)]
     )

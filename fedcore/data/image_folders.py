@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -156,12 +157,14 @@ class CelebA(LeafDataset):
         return DataShape((3, self.size, self.size), 2, 180_259, counted=False)
 
     def load(self, folder: Path) -> UndividedDataset:
-        """Images [n, 3, size, size], scaled to 0..1; class 1 is a smile."""
+        """Images [n, 3, size, size], bytes that stand for 0..1; class 1 is a smile."""
         place = folder / "celeba"
         root = (place if (place / "raw").is_dir() else place / "data") / "raw" / "img_align_celeba"
 
-        def encode(x: list[str], y: list[int]) -> tuple[NDArray[np.float32], Ids]:
-            pixels = read_images([root / name for name in x], self.shape().features)
-            return pixels.astype(np.float32) / np.float32(255), np.array(y, np.int64)
+        def encode(x: list[str], y: list[int]) -> tuple[NDArray[np.uint8], Ids]:
+            return read_images([root / name for name in x], self.shape().features), np.array(y, np.int64)
 
-        return read_leaf("celeba", "CelebA (LEAF)", folder, encode)
+        dataset, scale = read_leaf("celeba", "CelebA (LEAF)", folder, encode), federated.Scale(255.0)
+        return replace(
+            dataset, train=replace(dataset.train, scale=scale), test=replace(dataset.test, scale=scale)
+        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -101,32 +102,26 @@ class ByteImages(DatasetSpec):
         """
         raise NotImplementedError
 
-    def standardise_samples(self, train: Samples, test: Samples) -> tuple[Samples, Samples]:
-        """Convert the bytes to float32."""
-        return normalise(train, *self.channel_scale()), normalise(test, *self.channel_scale())
+    def standardised(self, train: Samples, test: Samples) -> tuple[Samples, Samples]:
+        """Say what numbers the bytes stand for."""
+        mean, deviation = (torch.tensor(values).view(-1, 1, 1) for values in self.channel_scale())
+        scale = federated.Scale(255.0, mean, deviation)
+        return replace(train, scale=scale), replace(test, scale=scale)
 
     def load(self, folder: Path) -> UndividedDataset:
-        """Read the images into float32 features [n, channels, height, width]."""
+        """Read the images into features [n, channels, height, width], bytes that stand for float32."""
         try:
-            train, test = self.read(folder)
+            train, test = federated.in_one_piece(*self.read(folder))
         except UNREADABLE as error:
             raise DataUnavailableError(
                 f"{self.data_source()} cannot be read from {folder} ({error}); {self.where}, set"
                 f" FEDQ_DATA_DIR to where they are, or get them by `{self.obtain}`"
             ) from error
-        train, test = self.standardise_samples(train, test)
+        train, test = self.standardised(train, test)
         transform = transform_of(getattr(self, "augmentation", "none"))
         black = torch.tensor([-m / d for m, d in zip(*self.channel_scale(), strict=True)])
         varied = None if transform is None else augment.Augmented(transform, self.shape().features, black)
         return federated.UndividedDataset(train, test, self.data_source(), augmentation=varied)
-
-
-def normalise(samples: Samples, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Samples:
-    """(x / 255 - mean) / deviation of bytes [n, channels, height, width], in float32."""
-    center, spread = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, deviation))
-    # In place: the larger sets are gigabytes.
-    pixels = samples.features.to(torch.float32, memory_format=torch.contiguous_format)
-    return federated.Samples(pixels.div_(255).sub_(center).div_(spread), samples.labels)
 
 
 class TorchvisionImages(ByteImages):
@@ -189,17 +184,15 @@ class Mnist(TorchvisionImages):
     def shape(self) -> DataShape:
         return DataShape((1, 28, 28), 10, 60_000)
 
-    def standardise_samples(self, train: Samples, test: Samples) -> tuple[Samples, Samples]:
+    def standardised(self, train: Samples, test: Samples) -> tuple[Samples, Samples]:
         """With `standardise: pixel`, (x - mean) / (deviation + 0.001), x from 0 to 255, each pixel
         by its own mean and deviation over all images.
         """
         if self.standardise == "whole":
-            return super().standardise_samples(train, test)
+            return super().standardised(train, test)
         pixels = torch.cat([train.features, test.features]).float()
         pixels = pixels.sub_(pixels.mean(0)).div_(pixels.std(0, correction=0) + 0.001)
-        first, second = (
-            part.contiguous() for part in torch.split(pixels, [len(train.features), len(test.features)])
-        )
+        first, second = torch.split(pixels, [len(train), len(test)])
         return federated.Samples(first, train.labels), federated.Samples(second, test.labels)
 
 

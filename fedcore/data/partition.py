@@ -114,11 +114,12 @@ class Partition(Block):
         """The data set with the training samples of each client `changed`: itself if none are."""
         if not self.changes_features:
             return dataset
-        features = dataset.train.features.clone()
+        train = dataset.train.numbers()
+        features = train.features.clone()
         for client, part in enumerate(parts):
             rows = torch.from_numpy(part).to(features.device)
             features[rows] = self.changed(features[rows], client, self.own_seed(seed))
-        return replace(dataset, train=replace(dataset.train, features=features))
+        return replace(dataset, train=replace(train, features=features))
 
     def own_seed(self, seed: int) -> int:
         """Seed of the draws in a run with `seed`."""

@@ -178,8 +178,6 @@ class Local(StoredDataset):
 def _part(samples: UserSamples, rows: NDArray[Any]) -> Samples:
     whole = bool(rows.all())
     features, labels = (array if whole else array[rows] for array in (samples.features, samples.label))
-    numbers = torch.from_numpy(features)
-    # Bytes save space in the file; here whole numbers would be symbols.
-    return federated.Samples(
-        numbers if numbers.is_floating_point() else numbers.float(), torch.from_numpy(labels)
-    )
+    # Without a scale, bytes would be symbols.
+    scale = federated.Scale() if features.dtype == np.uint8 else None
+    return federated.Samples(torch.from_numpy(features), torch.from_numpy(labels), scale)

@@ -14,7 +14,7 @@ from fedcore.engine.local_solver import normaliser
 from fedcore.engine.server import RunContext, ServerState
 from fedcore.solvers.schedules import StepSizes
 from fedcore.systems.clock import TimedRound, apply_deadline, device_speed
-from fedcore.systems.participation import Drawn, draw
+from fedcore.systems.cohorts import Drawn, draw
 from fedcore.systems.work import Work, plan_work
 
 

@@ -25,7 +25,7 @@ from fedcore.engine.network_state import (
 )
 from fedcore.engine.server import RunContext, ServerState, adapted, client_vectors, initial_state
 from fedcore.problems.network import STATISTICS
-from fedcore.systems.participation import iterate_factor, objective_weights, weights
+from fedcore.systems.cohorts import iterate_factor, objective_weights, weights
 
 Floats = NDArray[np.float64]
 

@@ -24,9 +24,9 @@ class ModelSpec(Block):
 
     may_be_dense: ClassVar[bool] = False
     """True if the module may consist of dense layers, which the engine `compiled` trains."""
-    is_examined: ClassVar[bool] = False
-    """True if the module may have dropout, batch norm or parameters that are not trained: it is
-    examined before a run.
+    is_examined: ClassVar[bool] = True
+    """False if the module has neither dropout nor batch norm and draws no random numbers. All others
+    are examined before a run.
     """
     reads_symbols: ClassVar[bool] = False
     """True for models of sequences of symbols; others read numeric features."""
@@ -67,8 +67,6 @@ class ModelSpec(Block):
 
 class NetworkSpec(ModelSpec):
     """A model whose module may be of any make."""
-
-    is_examined = True
 
     batch_norm: BatchNormPolicy | None = Field(default=None, exclude_if=lambda policy: policy is None)
     """Policy for batch norm, required if the model has any. `average`: the server averages running

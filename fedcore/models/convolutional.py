@@ -29,6 +29,7 @@ FEDAWARE_CHANNELS = (32, 64, 64)
 
 
 class _ImageModel(ModelSpec):
+    is_examined = False
     smallest: ClassVar[int] = 1
     """Height and width below which nothing would be left of an image."""
 

@@ -26,6 +26,7 @@ class Linear(ModelSpec):
     """
 
     may_be_dense = True
+    is_examined = False
 
     kind: Literal["linear"]
 
@@ -44,6 +45,7 @@ class Logistic(ModelSpec):
     """Multinomial logistic regression (softmax, cross-entropy); convex."""
 
     may_be_dense = True
+    is_examined = False
 
     kind: Literal["logistic"]
 
@@ -58,6 +60,7 @@ class Mlp(ModelSpec):
     """Fully connected layers with ReLU, cross-entropy."""
 
     may_be_dense = True
+    is_examined = False
     example = {"hidden": [200, 200]}
 
     kind: Literal["mlp"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcore.errors import SpecificationError
-from fedcore.models.base import ModelSpec
+from fedcore.models.base import BatchNormPolicy, ModelSpec
 from fedcore.models.batch_norm import apply_policy, private_parameters
 from fedcore.models.flat import Layout
 from fedcore.models.pretrained import load_weights, select_trained
@@ -74,19 +74,33 @@ def build_module(
     """
     with seeded(generator(seed, "init")):
         module = spec.build(features, classes, vectors)
-    weights, policy = getattr(spec, "weights", None), getattr(spec, "batch_norm", None)
+    weights = getattr(spec, "weights", None)
     if weights is not None:
         load_weights(module, weights, data_dir or settings().data_dir.expanduser())
-    module = apply_policy(module, policy)
-    select_trained(module, getattr(spec, "train", "all"))
-    declared, private = getattr(spec, "parameters", None), private_parameters(module, policy)
-    count = Layout(module, [name for name, _ in module.named_parameters() if name not in private]).dim
+    module = prepared(module, spec)
+    declared = getattr(spec, "parameters", None)
+    count = trained_count(module, getattr(spec, "batch_norm", None))
     if declared not in (None, count):
         raise SpecificationError(
             "/problem/model/parameters",
             f"{getattr(spec, 'path', spec.kind)} has {count} parameters, not {declared}",
         )
     return module
+
+
+def prepared(module: nn.Module, spec: ModelSpec) -> nn.Module:
+    """`module` under the policy for batch norm and the choice of trained parameters of `spec`;
+    changes it in place.
+    """
+    module = apply_policy(module, getattr(spec, "batch_norm", None))
+    select_trained(module, getattr(spec, "train", "all"))
+    return module
+
+
+def trained_count(module: nn.Module, policy: BatchNormPolicy | None) -> int:
+    """Number of parameters that clients train and send, D."""
+    private = private_parameters(module, policy)
+    return Layout(module, [name for name, _ in module.named_parameters() if name not in private]).dim
 
 
 @contextmanager

@@ -11,16 +11,21 @@ from weakref import WeakValueDictionary
 from pydantic import Field, PrivateAttr, model_validator
 
 from fedcore.data.base import DataShape
-from fedcore.models.base import ModelSpec
+from fedcore.lazy import LazyModule
+from fedcore.models.base import NetworkSpec
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from fedcore.models import layers
+else:
+    layers = LazyModule("fedcore.models.layers")
 
 _KNOWN: WeakValueDictionary[str, nn.Module] = WeakValueDictionary()
 """The modules alive in this process, by digest, for arms, which are read from documents."""
 
 
-class ModuleObject(ModelSpec):
+class ModuleObject(NetworkSpec):
     """An `nn.Module` of this process; every run starts from a copy of its parameters.
 
     A module given as `problem.model` becomes this block. Its document holds a digest instead of the
@@ -61,7 +66,7 @@ class ModuleObject(ModelSpec):
         return self.loss == "squared_error"
 
     def parameter_count(self, shape: DataShape) -> int:
-        return sum(parameter.numel() for parameter in self.module.parameters() if parameter.requires_grad)
+        return layers.trained_count(layers.prepared(deepcopy(self.module), self), self.batch_norm)
 
     def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
         return deepcopy(self.module)

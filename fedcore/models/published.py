@@ -127,7 +127,7 @@ class TimmNetwork(_PublishedNetwork):
     """
 
     library = "timm"
-    example = {"name": "resnet10t", "batch_norm": "average", "parameters": 4928682}
+    example = {"name": "resnet10t", "batch_norm": "average", "parameters": 4927186}
 
     kind: Literal["timm"]
     name: ModelName

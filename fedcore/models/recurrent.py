@@ -24,6 +24,7 @@ class CharLstm(ModelSpec):
     """
 
     reads_symbols = True
+    is_examined = False
     example = {"hidden": 256}
 
     kind: Literal["char_lstm"]
@@ -77,6 +78,7 @@ class SentLstm(ModelSpec):
     """
 
     reads_symbols = True
+    is_examined = False
 
     kind: Literal["sent_lstm"]
     hidden: Width = 256

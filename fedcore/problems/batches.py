@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedcore.data.federated import FederatedData, Ids, Samples
 from fedcore.data.plan import PADDING
-from fedcore.problems import base
+from fedcore.problems.base import working_bytes
 
 
 class Located(NamedTuple):
@@ -52,16 +52,14 @@ def rows_of(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.i
     return rows
 
 
-def data_kind(data: FederatedData) -> Hashable:
-    """Key of the divisions whose clients can be joined: the data set, or its shape if there is
-    little to copy.
+def data_kind(data: FederatedData, most_bytes: int | None = None) -> Hashable:
+    """Key of the divisions whose clients can be joined: the data set, or its shape if there are at
+    most `most_bytes` to copy (default: the `working_bytes`).
     """
+    if most_bytes is None:
+        most_bytes = working_bytes(data.dataset.train.features.device)
     train, dataset = data.dataset.train, data.dataset
-    if (
-        dataset.augmentation is not None
-        or dataset.vectors is not None
-        or train.features.nbytes > base.working_bytes(train.features.device)
-    ):
+    if dataset.augmentation is not None or dataset.vectors is not None or train.features.nbytes > most_bytes:
         return id(train.features)
     return train.features.shape[1:], train.features.dtype, train.labels.dtype
 

@@ -195,7 +195,7 @@ class Automatic:
 
     def laid_out(self, layout: Layout) -> Automatic:
         """The same module with its parameters found by another layout."""
-        return Automatic(self._module, layout, self._loss, last=self._last)
+        return Automatic(self._module, layout, self._loss, last=self._last, autocast=self._autocast)
 
     def scores(self, theta: Tensor, features: Tensor) -> Tensor:
         """[B, C] for features [B, ...]."""

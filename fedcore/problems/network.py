@@ -37,6 +37,8 @@ from fedcore.problems.supervised import SupervisedProblem, sample_bytes
 STATISTICS = "batch-norm statistics"
 PRIVATE = "batch-norm parameters"
 """Vectors that clients keep under the policy `local`."""
+CLIENTS_AT_ONCE = 1_024
+"""Clients whose vectors are averaged at a time."""
 
 
 class Named(Protocol):
@@ -270,11 +272,7 @@ class NetworkProblem(SupervisedProblem):
         Where clients have their own, samples without owner are scored with the p-weighted mean of them.
         """
         problem = copy(self)
-        if own is not None:
-            every, share = own(np.arange(len(self.sizes))), torch.from_numpy(self.share).to(self.private)
-            problem.bind(share @ every[STATISTICS], share @ every[PRIVATE], own)
-        else:
-            problem.bind(self.statistics if statistics is None else statistics, self.private)
+        problem.bind(self.statistics if statistics is None else statistics, self.private, own)
         return problem
 
     def bind(
@@ -287,7 +285,20 @@ class NetworkProblem(SupervisedProblem):
         self._own = own
         self._constants = {**self._norms.named(statistics), **self._private.named(private)}
         layout: Any = WithConstants(self._layout, self._constants)
-        self._plain, self._fast = self._plain.laid_out(layout), self._fast.laid_out(layout)
+        self._plain, self._fast, self._trained = (
+            scorer.laid_out(layout) for scorer in (self._plain, self._fast, self._trained)
+        )
+
+    def _averaged(self) -> NetworkProblem:
+        """The problem scored with the p-weighted mean of what clients have of their own."""
+        assert self._own is not None
+        statistics, private = torch.zeros_like(self.statistics), torch.zeros_like(self.private)
+        for clients in np.array_split(np.arange(len(self.sizes)), -(-len(self.sizes) // CLIENTS_AT_ONCE)):
+            own, share = self._own(clients), torch.from_numpy(self.share[clients]).to(private)
+            statistics, private = statistics + share @ own[STATISTICS], private + share @ own[PRIVATE]
+        problem = copy(self)
+        problem.bind(statistics, private)
+        return problem
 
     def _of_client(self, scorer: Automatic, client: int) -> Automatic:
         """`scorer` with what a client has of its own."""
@@ -304,7 +315,7 @@ class NetworkProblem(SupervisedProblem):
 
     def replica(self) -> Gradient:
         gradient: Gradient = partial(
-            self._train_or_score, self._fast.replica(), self._fast_training.replica()
+            self._train_or_score, self._trained.replica(), self._fast_training.replica()
         )
         return gradient
 
@@ -330,28 +341,32 @@ class NetworkProblem(SupervisedProblem):
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
         if self._own is None:
             return super().evaluate(theta, measures)
-        values = super().evaluate(theta, set(measures) - {"train_loss"})
+        averaged = self._averaged()
+        values = averaged.evaluate(theta, set(measures) - {"train_loss"})
         if "train_loss" in measures:
-            clients = np.arange(len(self.sizes))
-            private = self._own(clients)[PRIVATE].square().sum(-1).numpy(force=True)
-            penalty = 0.5 * self._l2 * (float(theta.square().sum()) + float(self.share @ private))
-            losses = [self._mean_loss(theta, client) for client in clients.tolist()]
-            values["train_loss"] = penalty + float(self.share @ losses)
+            losses = [self._mean_loss(theta, client) for client in range(len(self.sizes))]
+            values["train_loss"] = float(self.share @ losses)
         owners = self.data.owners
         if owners is not None and (owners >= 0).any():
-            values |= self._tested(theta, owners, [name for name in values if name.startswith("test_")])
+            tested = [name for name in values if name.startswith("test_")]
+            values |= self._tested(theta, owners, tested, averaged)
         return values
 
     def _mean_loss(self, theta: Tensor, client: int) -> float:
-        held = self.samples(client).batches(self.capacity)
-        return self._means(theta, held, scorer=self._of_client(self._fast, client))[0]
+        """F_i, with what the client has of its own."""
+        assert self._own is not None
+        held, private = self.samples(client).batches(self.capacity), self._own(np.array([client]))[PRIVATE]
+        penalty = 0.5 * self._l2 * float(theta.square().sum() + private.square().sum())
+        return penalty + self._means(theta, held, scorer=self._of_client(self._fast, client))[0]
 
-    def _tested(self, theta: Tensor, owners: Ids, names: Collection[str]) -> Values:
-        """Means over the test samples, each scored with what its owner has of its own."""
+    def _tested(self, theta: Tensor, owners: Ids, names: Collection[str], averaged: NetworkProblem) -> Values:
+        """Means over the test samples, each scored with what its owner has of its own; without owner,
+        by `averaged`.
+        """
         totals = np.zeros(2)
         for client in np.unique(owners).tolist():
             rows = torch.from_numpy(np.flatnonzero(owners == client)).to(self.data.order.device)
-            scorer = self._fast if client < 0 else self._of_client(self._fast, client)
+            scorer = averaged._fast if client < 0 else self._of_client(self._fast, client)
             own = self.data.dataset.test.take(rows).batches(self.capacity)
             means = self._means(theta, own, accuracy="test_accuracy" in names, scorer=scorer)
             totals += len(rows) * np.array(means)
@@ -374,6 +389,8 @@ class NetworkProblem(SupervisedProblem):
         return float(correct.mean()) if len(correct) else float("nan")
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
+        if self._own is not None:
+            return self._averaged().named(theta)
         return super().named(theta) | {name: value.clone() for name, value in self._constants.items()}
 
 

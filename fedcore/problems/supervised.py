@@ -81,10 +81,9 @@ class SupervisedProblem:
         gradients are computed in bfloat16, see `Automatic`; evaluations are not.
         """
         train = data.dataset.train
-        dtype = train.features.dtype if train.features.is_floating_point() else None
         self.data, self._module, self._loss, self._l2 = (
             data,
-            module.to(train.features.device, dtype),
+            module.to(train.features.device, train.dtype),
             loss,
             l2,
         )
@@ -101,7 +100,7 @@ class SupervisedProblem:
         self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
-        self.capacity = capacity(sample_bytes(module, train.features[:1]), train.features.device)
+        self.capacity = capacity(sample_bytes(module, next(train.batches(1)).features), train.features.device)
         # Measured by `python -m bench engines`: stacked, small matrix products are many times as
         # fast, convolutions slower.
         self.engine = VECTORISED if self._stacks_layers else PARALLEL

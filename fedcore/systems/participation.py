@@ -1,12 +1,8 @@
-"""Participation schemes: the clients of a round, how often each was drawn, and their weights.
-
-Block `participation`.
-"""
+"""Participation schemes: how the clients of a round are drawn. Block `participation`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 from statistics import fmean
@@ -30,20 +26,16 @@ from fedcore.systems.availability import (
     expected_count,
     probabilities,
 )
-from fedcore.systems.work import Stragglers, least_cohort
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from fedcore import random
-
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
 else:
     np = LazyModule("numpy")
-    random = LazyModule("fedcore.random")
 
 Weighting = Literal["samples", "uniform", "unbiased", "original"]
 
@@ -270,7 +262,7 @@ class ByShare(_Sampled):
         clients = np.flatnonzero(share) if among is None else among[share[among] > 0]
         if not len(clients):
             return clients
-        return rng.choice(clients, min(size, len(clients)), replace=False, p=_normalised(share[clients]))
+        return rng.choice(clients, min(size, len(clients)), replace=False, p=normalised(share[clients]))
 
     def unknown_probability(self) -> str | None:
         return (
@@ -393,110 +385,6 @@ class Trace(Participation):
         check_ids(self.rounds, clients, "/participation/rounds")
 
 
-PARTICIPATIONS = Family(
-    "participations",
-    Participation,
-    (
-        Full,
-        Uniform,
-        WithReplacement,
-        ByShare,
-        WithoutReplacement,
-        Bernoulli,
-        Trace,
-    ),
-)
-
-AnyParticipation = Annotated[Participation, PARTICIPATIONS]
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """The clients drawn in a round, ascending, each once; `times` counts repeated draws."""
-
-    clients: Ids
-    times: Ids
-
-    def __getitem__(self, kept: NDArray[np.bool_]) -> Drawn:
-        return Drawn(self.clients[kept], self.times[kept])
-
-
-def draw(
-    scheme: Participation, share: Floats, seed: int, round: int, reachable: Reachable | None = None
-) -> Drawn:
-    """The clients of one round (counted from 1) out of those `reachable`, None meaning all.
-
-    `share` [N] is p.
-
-    There may be none, and fewer than the scheme asks for where fewer can be reached. The time this
-    takes depends on the size of the cohort, hardly on N, unless only few can be reached or they are
-    drawn `by_share`.
-    """
-    clients, times = np.unique(
-        scheme.draw(share, reachable, random.generator(seed, "cohort", round), round), return_counts=True
-    )
-    return Drawn(clients.astype(np.int64), times.astype(np.int64))
-
-
-def weights(
-    scheme: Participation,
-    arrived: Drawn,
-    share: Floats,
-    preferred: Weighting | None,
-    cohort: int | None = None,
-    stragglers: Stragglers | None = None,
-) -> Floats:
-    """Aggregation weights [M] of the clients that reach the server, out of a `cohort` of that many
-    clients (None: all arrived).
-
-    The specification's `weighting` comes first, then the algorithm's `preferred`, then the scheme's
-    own: p_i renormalised (full, uniform, trace), 1/K a draw (S1, by share), (N/K) p_i (S2). With
-    `unbiased` the expectation of sum_i w_i Delta_i over cohorts, and over which of their clients
-    are dropped as `stragglers`, is sum_i p_i Delta_i.
-    """
-    if not len(arrived.clients):
-        return np.zeros(0)
-    held: Floats = share[arrived.clients]
-    times = arrived.times
-    match scheme.weighting or preferred or scheme.own_weighting:
-        case "samples":
-            return _normalised(held * times)
-        case "uniform":
-            return _normalised(times.astype(np.float64))
-        case "original":
-            return held * times
-        case "unbiased":
-            # Stragglers are any of the cohort alike, so each drawn client arrives with this chance,
-            # unless all are dropped.
-            arrives = 1.0 if cohort is None else len(times) / cohort
-            kept = _chance_to_keep_any(scheme, share, arrived.clients, stragglers)
-            return held * times / (scheme.expected_draws(share, arrived.clients) * arrives * kept)
-
-
-def objective_weights(scheme: Participation, share: Floats, preferred: Weighting | None) -> Floats:
-    """v [N], what each F_i counts in the objective of an algorithm whose clients count once: 1/N if
-    they weigh alike, else p_i.
-    """
-    return np.full(len(share), 1 / len(share)) if (scheme.weighting or preferred) == "uniform" else share
-
-
-def iterate_factor(scheme: Participation, cohort_weights: Floats) -> float:
-    """Factor of x before the weighted changes are added: sum_S (N/K) p_i in S2, which averages
-    models; else 1.
-    """
-    return float(cohort_weights.sum()) if scheme.scales_model else 1.0
-
-
-def _chance_to_keep_any(
-    scheme: Participation, share: Floats, clients: Ids, stragglers: Stragglers | None
-) -> Floats | float:
-    """[M] the chance that a cohort in which a client is does not lose all clients as stragglers."""
-    if stragglers is None or stragglers.policy != "drop":
-        return 1.0
-    least = least_cohort(stragglers)
-    return 1.0 if least == 1 else scheme.chance_to_keep_any(share, clients, least)
-
-
 def _among(reachable: Reachable | None, clients: Ids) -> Ids:
     return clients if reachable is None else clients[reachable.has(clients)]
 
@@ -547,6 +435,24 @@ def _ends(shares: Floats) -> Floats:
     return ends / ends[-1:]
 
 
-def _normalised(weight: Floats) -> Floats:
+def normalised(weight: Floats) -> Floats:
+    """`weight` [M], made to sum to 1."""
     total = float(weight.sum())
     return weight / total
+
+
+PARTICIPATIONS = Family(
+    "participations",
+    Participation,
+    (
+        Full,
+        Uniform,
+        WithReplacement,
+        ByShare,
+        WithoutReplacement,
+        Bernoulli,
+        Trace,
+    ),
+)
+
+AnyParticipation = Annotated[Participation, PARTICIPATIONS]

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.algorithms.fedavg import FedAvg
 from fedcore.core import AffineForm, Aggregate, Aggregator, ClientContext, ClientRule, Cohort, ServerOptimiser
 from fedcore.spec import ExperimentSpec
 from fedcore.testing import runs
@@ -38,6 +40,8 @@ class Parts(NamedTuple):
 def parts_of(subject: Subject) -> Parts:
     """The parts of the component, and inputs of a round on random numbers."""
     spec = subject.spec()
+    if isinstance(spec, AggregatorSpec):
+        return parts_with(FedAvg(), ClientRule())._replace(aggregator=spec.build())
     return parts_with(spec, spec.rule())
 
 
@@ -380,10 +384,10 @@ def _reweighted(cohort: Cohort) -> Cohort:
 
 
 def _on(subject: Subject, base: dict[str, Any]) -> runs.Make:
-    """Make experiments with the algorithm on the problem of `base`."""
+    """Make experiments with the algorithm or aggregator on the problem of `base`."""
 
     def make(**changes: Any) -> ExperimentSpec:
-        return subject.experiment(base, "algorithm", **changes)
+        return subject.experiment(base, subject.family.removesuffix("s"), **changes)
 
     return make
 
@@ -401,4 +405,9 @@ ALGORITHM = (
     a_resumed_run_is_bit_identical,
     the_work_is_that_of_fedavg,
     memory_does_not_grow,
+)
+AGGREGATOR = tuple(
+    check
+    for check in ALGORITHM
+    if check not in (the_affine_form_is_that_of_direction, declared_properties_hold)
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedcore.testing.algorithms import ALGORITHM
+from fedcore.testing.algorithms import AGGREGATOR, ALGORITHM
 from fedcore.testing.finding import Finding, finding_of
 from fedcore.testing.measures import MEASURE
 from fedcore.testing.messages import COMPRESSOR, SERVER_OPTIMISER
@@ -15,11 +15,18 @@ from fedcore.testing.models import MODEL
 from fedcore.testing.specifications import SPECIFICATION
 from fedcore.testing.subject import Subject, subject_of
 from fedcore.testing.systems import AVAILABILITY, DEVICE_RATE, PARTICIPATION, PARTITION, WORK
+from fedcore.testing.training import DATASET, LOCAL_OPTIMISER, LOSS, LR_SCHEDULE, TRANSFORM
 
 CHECKS: Mapping[str, tuple[Callable[[Subject], None], ...]] = {
     "algorithms": ALGORITHM,
+    "aggregators": AGGREGATOR,
     "server_optimisers": SERVER_OPTIMISER,
+    "local_optimisers": LOCAL_OPTIMISER,
+    "lr_schedules": LR_SCHEDULE,
     "compressors": COMPRESSOR,
+    "datasets": DATASET,
+    "transforms": TRANSFORM,
+    "losses": LOSS,
     "partitions": PARTITION,
     "participations": PARTICIPATION,
     "availabilities": AVAILABILITY,

@@ -100,7 +100,8 @@ def _undeclared(folder: Path, found: Components) -> Iterator[Finding]:
     for family, members in found.items():
         for kind, member in members.items():
             value = f"{member.__module__}:{member.__name__}"
-            if not any(entry[1:] == (kind, value) for entry in declared):
+            families = [other for other, classes in found.items() if classes.get(kind) is member]
+            if not any((other, kind, value) in declared for other in families):
                 yield Finding(
                     check="the package declares its components",
                     expected=f'[project.entry-points."{PREFIX}{family}"] {kind} = "{value}"',

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcore.data.base import DataShape
-from fedcore.models.layers import build_module
+from fedcore.models.layers import build_module, in_evaluation, trained_count
 from fedcore.spec import ExperimentSpec
 from fedcore.testing import runs
 from fedcore.testing.finding import CheckFailedError, require
@@ -36,18 +36,19 @@ def it_fits_some_data(subject: Subject) -> None:
 
 
 def it_has_the_parameters_it_says(subject: Subject) -> None:
-    """`parameter_count` is the number of parameters of the module, and scores are [B, outputs]."""
+    """`parameter_count` is the number of trained parameters, and scores are [B, outputs]."""
     shape, spec = _fitting(subject), subject.spec()
     module = _module(subject, shape)
-    count = sum(parameter.numel() for parameter in module.parameters())
+    count = trained_count(module, getattr(spec, "batch_norm", None))
     require(
         spec.parameter_count(shape) == count,
-        f"parameter_count of data {list(shape.features)} to be {count}, the module's parameters",
+        f"parameter_count of data {list(shape.features)} to be {count}, the module's trained parameters",
         f"{spec.parameter_count(shape)}",
         "a layer without its bias, or a padding that was not counted",
         spec.parameter_count,
     )
-    scores = module(_inputs(shape))
+    with in_evaluation(module):
+        scores = module(_inputs(shape))
     require(
         list(scores.shape) == [BATCH, shape.outputs],
         f"scores [{BATCH}, {shape.outputs}] of inputs {list(_inputs(shape).shape)}",
@@ -60,9 +61,9 @@ def it_has_the_parameters_it_says(subject: Subject) -> None:
 def its_samples_do_not_mix(subject: Subject) -> None:
     """The scores of a sample do not depend on the others in its batch, and are the same again."""
     shape = _fitting(subject)
-    module, inputs = _module(subject, shape).to(torch.float64), _inputs(shape)
+    module, inputs = _module(subject, shape).to(torch.float64).eval(), _inputs(shape)
     inputs = inputs if shape.symbols else inputs.double()
-    with no_global_randomness(subject.component), torch.no_grad():
+    with no_global_randomness(subject.component), torch.no_grad(), in_evaluation(module):
         whole = module(inputs)
         alone = torch.cat([module(row[None]) for row in inputs])
     require(

@@ -12,7 +12,7 @@ from fedcore.errors import SpecificationError
 from fedcore.random import generator
 from fedcore.spec import ExperimentSpec
 from fedcore.systems.availability import Availability, TraceAvailable
-from fedcore.systems.participation import draw
+from fedcore.systems.cohorts import draw
 from fedcore.testing import runs
 from fedcore.testing.finding import require
 from fedcore.testing.randomness import no_global_randomness

@@ -97,7 +97,7 @@ def test_no_other_module_depends_on_a_single_algorithm() -> None:
                 assert not names & {alias.name for alias in node.names}, path
 
 
-@pytest.mark.parametrize("member", fedcore.algorithms.ALGORITHMS, ids=kind_of)
+@pytest.mark.parametrize("member", fedcore.algorithms.ALGORITHMS.builtin, ids=kind_of)
 def test_an_algorithm_says_whether_it_has_min_norm_weights(member: type[AlgorithmSpec]) -> None:
     simulation = Simulation(specification(QUADRATIC, algorithm={"kind": kind_of(member)}, rounds=1), seed=0)
     simulation.advance()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedcore import ExperimentSpec, run
 from fedcore.data.plan import mini_batches
-from fedcore.systems.participation import draw
+from fedcore.systems.cohorts import draw
 from fedcore.systems.work import Work
 from tests.documents import QUADRATIC, Document, specification
 

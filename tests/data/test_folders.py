@@ -24,7 +24,7 @@ def shades(features: torch.Tensor, mean: float, deviation: float) -> list[float]
 
 def test_cinic10_numbers_the_classes_of_cifar10_alphabetically(tmp_path: Path) -> None:
     folder_files.write_cinic10(tmp_path)
-    data = Cinic10(kind="cinic10").load(tmp_path)
+    data = Cinic10(kind="cinic10").load(tmp_path).numbers()
     assert data.train.labels.tolist() == [label for label in range(10) for _ in range(2)]
     expected = [20 * label + number for label in range(10) for number in range(2)]
     np.testing.assert_allclose(shades(data.train.features, 0.47889522, 0.24205776), expected, atol=1e-3)
@@ -36,7 +36,7 @@ def test_cinic10_numbers_the_classes_of_cifar10_alphabetically(tmp_path: Path) -
 
 def test_validation_images_of_cinic10_may_be_trained_on(tmp_path: Path) -> None:
     folder_files.write_cinic10(tmp_path)
-    data = Cinic10(kind="cinic10", validation=True).load(tmp_path)
+    data = Cinic10(kind="cinic10", validation=True).load(tmp_path).numbers()
     assert (len(data.train), len(data.test)) == (40, 20)
 
 
@@ -44,7 +44,7 @@ def test_tiny_imagenet_numbers_classes_as_its_list_does_and_tests_on_validation_
     tmp_path: Path,
 ) -> None:
     folder_files.write_tiny_imagenet(tmp_path)
-    data = TinyImageNet(kind="tiny_imagenet").load(tmp_path)
+    data = TinyImageNet(kind="tiny_imagenet").load(tmp_path).numbers()
     assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert data.test.labels.tolist() == [1, 0]
     np.testing.assert_allclose(
@@ -55,7 +55,7 @@ def test_tiny_imagenet_numbers_classes_as_its_list_does_and_tests_on_validation_
 
 def test_celeba_is_read_by_celebrity_and_resized(tmp_path: Path) -> None:
     folder_files.write_celeba(tmp_path)
-    data = CelebA(kind="celeba").load(tmp_path)
+    data = CelebA(kind="celeba").load(tmp_path).numbers()
     assert data.train.features.shape == (3, 3, 84, 84)
     np.testing.assert_allclose(shades(data.train.features, 0, 1), [50, 100, 150], atol=1.5)
     assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([1, 0, 1], [0, 1])
@@ -74,7 +74,7 @@ BEGIN, OTHER, END = 6, 5, 7
 def test_words_of_stack_overflow_are_foretold_from_those_before_them(form: str, tmp_path: Path) -> None:
     WRITERS[form](tmp_path)
     spec = StackOverflow.model_validate({"kind": "stackoverflow", "form": form, "vocabulary": 4})
-    data = spec.load(tmp_path)
+    data = spec.load(tmp_path).numbers()
     sentence = [1, OTHER, OTHER, 3, 2, OTHER, END]
     assert data.train.labels.tolist() == [*sentence, 4, OTHER, END, OTHER, END]
     assert data.train.features[3].tolist() == [0] * 16 + [BEGIN, 1, OTHER, OTHER]
@@ -88,7 +88,7 @@ def test_words_of_stack_overflow_are_foretold_from_those_before_them(form: str, 
 def test_users_and_sentences_of_stack_overflow_may_be_limited(form: str, tmp_path: Path) -> None:
     WRITERS[form](tmp_path)
     spec = StackOverflow.model_validate({"kind": "stackoverflow", "form": form, "users": 1, "sentences": 1})
-    data = spec.load(tmp_path)
+    data = spec.load(tmp_path).numbers()
     assert (len(data.train), len(data.test)) == (7, 3)
 
 
@@ -97,7 +97,7 @@ def test_a_long_sentence_is_cut_at_twenty_words(tmp_path: Path) -> None:
     held = {"1": ([" ".join(["a"] * 30)], [""])}
     for part in ("train", "test"):
         leaf_files.write(tmp_path / "stackoverflow" / part, "all.json", held)
-    data = StackOverflow(kind="stackoverflow", form="leaf", vocabulary=4).load(tmp_path)
+    data = StackOverflow(kind="stackoverflow", form="leaf", vocabulary=4).load(tmp_path).numbers()
     assert data.train.labels.tolist() == [2] * 20 + [END]
     assert data.train.features[-1].tolist() == [2] * 20
 
@@ -115,7 +115,7 @@ def test_a_long_sentence_is_cut_at_twenty_words(tmp_path: Path) -> None:
 )
 def test_missing_files_are_reported_with_where_to_put_them(spec: DatasetSpec, tmp_path: Path) -> None:
     with pytest.raises(DataUnavailableError, match="FEDQ_DATA_DIR"):
-        spec.load(tmp_path)
+        spec.load(tmp_path).numbers()
 
 
 @pytest.mark.parametrize(
@@ -138,4 +138,4 @@ def test_a_file_cut_short_is_reported(
     path = tmp_path / file
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(DataUnavailableError, match="cannot be read"):
-        spec.load(tmp_path)
+        spec.load(tmp_path).numbers()

@@ -67,7 +67,7 @@ def test_mnist_and_fashion_mnist_are_read_from_idx_files(
     spec: Mnist | FashionMnist, folder: str, name: str, tmp_path: Path
 ) -> None:
     image_files.write_mnist(tmp_path, folder)
-    data = spec.load(tmp_path)
+    data = spec.load(tmp_path).numbers()
     assert (len(data.train), len(data.test), data.source) == (TRAIN, TEST, name)
     mean, deviation = {"MNIST": (0.1307, 0.3081), "FashionMNIST": (0.2860, 0.3530)}[folder]
     np.testing.assert_allclose(
@@ -78,7 +78,7 @@ def test_mnist_and_fashion_mnist_are_read_from_idx_files(
 
 def test_mnist_may_be_standardised_pixel_by_pixel_as_in_fedproxs_code(tmp_path: Path) -> None:
     image_files.write_mnist(tmp_path)
-    data = Mnist(kind="mnist", standardise="pixel").load(tmp_path)
+    data = Mnist(kind="mnist", standardise="pixel").load(tmp_path).numbers()
     pixels = np.concatenate([image_files.grey(TRAIN, 0), image_files.grey(TEST, 1)]).astype(float)
     expected = (pixels - pixels.mean(0)) / (pixels.std(0) + 0.001)
     np.testing.assert_allclose(
@@ -91,7 +91,7 @@ def test_emnist_classes_are_numbered_from_0_in_every_split(split: str, first: in
     spec = Emnist.model_validate({"kind": "emnist", "split": split})
     classes = spec.shape().classes
     image_files.write_emnist(tmp_path, split, classes, first)
-    data = spec.load(tmp_path)
+    data = spec.load(tmp_path).numbers()
     assert data.train.labels.tolist() == [*range(classes)] * 2
     assert data.train.features.shape == (2 * classes, 1, 28, 28)
     assert data.source == f"EMNIST ({split})"
@@ -99,7 +99,7 @@ def test_emnist_classes_are_numbered_from_0_in_every_split(split: str, first: in
 
 def test_cifar10_is_read_from_pickled_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image_files.write_cifar10(tmp_path, monkeypatch)
-    data = CIFAR10.load(tmp_path)
+    data = CIFAR10.load(tmp_path).numbers()
     pixels = np.concatenate([image_files.colour(TRAIN // 5, batch) for batch in range(1, 6)])
     expected = (pixels / 255 - CIFAR_MEAN) / CIFAR_DEVIATION
     np.testing.assert_allclose(data.train.features, expected.transpose(0, 3, 1, 2), atol=1e-6)
@@ -108,7 +108,7 @@ def test_cifar10_is_read_from_pickled_batches(tmp_path: Path, monkeypatch: pytes
 
 def test_cifar100_is_read_with_its_fine_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image_files.write_cifar100(tmp_path, monkeypatch)
-    data = Cifar100(kind="cifar100").load(tmp_path)
+    data = Cifar100(kind="cifar100").load(tmp_path).numbers()
     mean, deviation = np.array([0.5071, 0.4865, 0.4409]), np.array([0.2673, 0.2564, 0.2762])
     expected = (image_files.colour(TRAIN, 0) / 255 - mean) / deviation
     np.testing.assert_allclose(data.train.features, expected.transpose(0, 3, 1, 2), atol=1e-5)
@@ -120,7 +120,7 @@ def test_svhn_is_read_from_matlab_files_with_the_digit_0_as_class_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image_files.write_svhn(tmp_path, monkeypatch)
-    data = Svhn(kind="svhn", augmentation="crop_flip").load(tmp_path)
+    data = Svhn(kind="svhn", augmentation="crop_flip").load(tmp_path).numbers()
     mean, deviation = np.array([0.4377, 0.4438, 0.4728]), np.array([0.1980, 0.2010, 0.1970])
     expected = (image_files.colour(TEST, 1) / 255 - mean) / deviation
     np.testing.assert_allclose(data.test.features, expected.transpose(0, 3, 1, 2), atol=1e-5)
@@ -136,7 +136,7 @@ def test_any_torchvision_data_set_is_read_by_name(tmp_path: Path) -> None:
     image_files.write_mnist(tmp_path, "KMNIST")
     spec = torchvision(name="KMNIST")
     assert (spec.shape().features, spec.shape().classes) == ((1, 28, 28), 10)
-    data = spec.load(tmp_path)
+    data = spec.load(tmp_path).numbers()
     np.testing.assert_allclose(data.train.features[:, 0], image_files.grey(TRAIN, 0) / 127.5 - 1, atol=1e-6)
     assert data.test.labels.tolist() == image_files.labels(TEST, 10).tolist()
     assert data.source == "torchvision KMNIST"
@@ -145,7 +145,7 @@ def test_any_torchvision_data_set_is_read_by_name(tmp_path: Path) -> None:
 def test_images_of_torchvision_are_resized_and_made_grey_as_declared(tmp_path: Path) -> None:
     image_files.write_gtsrb(tmp_path)
     fields = {"name": "GTSRB", "classes": 43, "train_samples": 6}
-    data = torchvision(**fields, features=[3, 8, 8]).load(tmp_path)
+    data = torchvision(**fields, features=[3, 8, 8]).load(tmp_path).numbers()
     shade = torch.tensor([0, 1, 40, 41, 80, 81]) / 127.5 - 1
     assert torch.allclose(data.train.features, shade[:, None, None, None].expand(-1, 3, 8, 8), atol=1e-6)
     assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 0, 1, 1, 2, 2], [2, 0])
@@ -156,8 +156,12 @@ def test_a_torchvision_data_set_without_a_test_split_is_for_training_only(tmp_pa
     arguments = {"size": 12, "image_size": "x"}
     fields = {"features": [3, 5, 5], "classes": 4, "train_samples": 12}
     with pytest.raises(DataUnavailableError, match="torchvision FakeData cannot be read"):
-        torchvision(name="FakeData", arguments=arguments, **fields).load(tmp_path)
-    data = torchvision(name="FakeData", arguments={"size": 12, "num_classes": 4}, **fields).load(tmp_path)
+        torchvision(name="FakeData", arguments=arguments, **fields).load(tmp_path).numbers()
+    data = (
+        torchvision(name="FakeData", arguments={"size": 12, "num_classes": 4}, **fields)
+        .load(tmp_path)
+        .numbers()
+    )
     assert (len(data.train), len(data.test)) == (12, 0)
     assert data.test.features.shape == (0, 3, 5, 5)
 
@@ -180,12 +184,12 @@ def test_a_torchvision_data_set_that_is_not_described_is_refused(
 
 def test_a_name_that_torchvision_does_not_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataUnavailableError, match="torchvision has no data set Nothing"):
-        torchvision(name="Nothing", features=[1, 2, 2], classes=2, train_samples=1).load(tmp_path)
+        torchvision(name="Nothing", features=[1, 2, 2], classes=2, train_samples=1).load(tmp_path).numbers()
 
 
 def test_a_jpeg_copy_of_cifar10_goes_by_another_name(tmp_path: Path) -> None:
     image_files.write_jpeg_copy(tmp_path / "cifar10_jpeg")
-    data = CIFAR10.load(tmp_path)
+    data = CIFAR10.load(tmp_path).numbers()
     expected = (image_files.colour(TRAIN, 0) / 255 - CIFAR_MEAN) / CIFAR_DEVIATION
     np.testing.assert_allclose(data.train.features, expected.transpose(0, 3, 1, 2), atol=0.05)
     assert data.train.labels.tolist() == image_files.labels(TRAIN, 10).tolist()
@@ -197,7 +201,7 @@ def test_a_jpeg_copy_of_cifar10_goes_by_another_name(tmp_path: Path) -> None:
 )
 def test_missing_files_are_reported_with_what_to_do(spec: TorchvisionImages, tmp_path: Path) -> None:
     with pytest.raises(DataUnavailableError, match="FEDQ_DATA_DIR") as refusal:
-        spec.load(tmp_path)
+        spec.load(tmp_path).numbers()
     assert f"python -m fedcore.data.download {spec.kind}" in str(refusal.value)
     assert str(tmp_path) in str(refusal.value)
 
@@ -209,7 +213,7 @@ def test_a_file_cut_short_is_reported_like_a_missing_one(name: str, kept: int, t
     path = tmp_path / "MNIST" / "raw" / name
     path.write_bytes(path.read_bytes()[: min(kept, path.stat().st_size - 1)])
     with pytest.raises(DataUnavailableError, match="MNIST cannot be read"):
-        MNIST.load(tmp_path)
+        MNIST.load(tmp_path).numbers()
 
 
 def test_a_download_leaves_alone_what_is_there(
@@ -227,7 +231,7 @@ def test_a_download_leaves_alone_what_is_there(
 
 def real(spec: Mnist | Cifar10) -> UndividedDataset:
     try:
-        return spec.load(settings().data_dir.expanduser())
+        return spec.load(settings().data_dir.expanduser()).numbers()
     except DataUnavailableError as error:
         pytest.skip(str(error))
 

@@ -133,6 +133,68 @@ def test_both_wheels_together_start_the_service(wheels: dict[str, Path], tmp_pat
             stack.terminate()
 
 
+COMPARISON = """
+name: mine against FedAvg
+problem:
+  dataset: {kind: digits}
+  partition: {kind: dirichlet, clients: 10, alpha: 0.5}
+  model: {kind: logistic}
+local: {lr: 0.1, epochs: 1, batch_size: 10}
+participation: {kind: uniform, clients_per_round: 4}
+algorithm: {kind: fedavg}
+rounds: 4
+seeds: [0, 1, 2, 3, 4]
+sweep:
+  algorithm: [{kind: fedavg}, {kind: slow}]
+"""
+
+
+def test_a_newcomer_writes_checks_submits_and_reproduces_an_algorithm(
+    wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    everything = Path(str(metadata.distribution("numpy").locate_file("")))
+    fedq = _environment(tmp_path / "environment", [*wheels.values()], everything).with_name("fedq")
+    home = {"FEDQ_HOME": str(tmp_path / "home")}
+    assert "slow" in _succeeds([fedq, "new", "algorithm", "slow"], tmp_path, **home)
+    (module,) = (path for path in (tmp_path / "slow").glob("*.py") if not path.name.startswith("test_"))
+    _edit(module)
+    checked = _succeeds([fedq, "check-extension", "slow"], tmp_path, **home)
+    assert "algorithms/slow" in checked
+    assert "failed" not in checked
+    (tmp_path / "experiment.yaml").write_text(COMPARISON)
+    command = [fedq, "up", "--port=0", "--workers=1", "--json"]
+    with subprocess.Popen(
+        list(map(str, command)), cwd=tmp_path, env=_settings(**home), stdout=subprocess.PIPE, text=True
+    ) as stack:
+        try:
+            assert stack.stdout
+            service = home | {"FEDQ_URL": json.loads(stack.stdout.readline())["url"]}
+            submit = [fedq, "submit", "experiment.yaml", "--code", "slow", "--wait", "--json"]
+            results = json.loads(_succeeds(submit, tmp_path, **service))
+            mine = results["arms"][1]
+            assert mine["name"] == "slow"
+            # A tenth of each step: fewer samples are right after the same rounds, with every seed.
+            difference = mine["metrics"]["test_accuracy"]["final_difference"]
+            assert difference["verdict"] == "worse"
+            reproduced = _run([fedq, "reproduce", results["experiment_id"]], tmp_path, **service)
+            assert reproduced.returncode == 0, reproduced.stderr
+            assert "identical (10 runs" in reproduced.stdout
+        finally:
+            stack.terminate()
+
+
+def _edit(module: Path) -> None:
+    """The ten lines that the newcomer writes: a rule that takes a tenth of each step."""
+    text = module.read_text()
+    start, end = text.index("    def direction"), text.index("class ", text.index("    def direction"))
+    module.write_text(
+        text[:start]
+        + "    def direction(self, grad: torch.Tensor, y: torch.Tensor, context: ClientContext)"
+        + " -> torch.Tensor:\n        return grad / 10\n\n\n"
+        + text[end:]
+    )
+
+
 def _contents(wheel: Path) -> set[str]:
     tops = {name.partition("/")[0] for name in ZipFile(wheel).namelist()}
     return {name for name in tops if not name.endswith(".dist-info")}

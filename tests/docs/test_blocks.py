@@ -34,8 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder in which `fedq up` runs."""
     folder = tmp_path_factory.mktemp("docs")
     write_mnist(folder / "data", train=20_000)
-    for example in (ROOT / "docs/examples").iterdir():
-        shutil.copy(example, folder)
+    shutil.copytree(ROOT / "docs/examples", folder, dirs_exist_ok=True)
     given = {name.removeprefix("FEDQ_").lower(): value for name, value in SETTINGS.items()}
     # What a second worker does for a second time is to load its libraries.
     with started(folder, "workers.embedded.supervisor", "--port=0", "--workers=1", **given):

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.problems import Stacked, TrainingProblem, base
-from fedcore.problems.base import Ids
+from fedcore.problems import Stacked, TrainingProblem
+from fedcore.problems.base import WORKING_BYTES, Ids
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, specification
 from tests.support.accelerated import NEEDS_COMPILED
+from tests.support.memory import confine
 
 LEAST_SQUARES: Document = {
     **QUADRATIC,
@@ -35,8 +36,9 @@ LOGISTIC = {
 CASES = {"logistic": LOGISTIC, "cnn": DIGITS_CNN, "quadratic": QUADRATIC, "least squares": LEAST_SQUARES}
 
 
-def trained(document: Document, engine: str) -> Tensor:
+def trained(document: Document, engine: str, working_bytes: int = WORKING_BYTES) -> Tensor:
     simulation = Simulation(specification(document, execution={"engine": engine}), seed=0)
+    confine(simulation._setting.problem, working_bytes)
     while not simulation.finished:
         simulation.advance()
     return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
@@ -44,13 +46,11 @@ def trained(document: Document, engine: str) -> Tensor:
 
 @pytest.mark.parametrize("working_bytes", [20_000, 64 << 20])
 @pytest.mark.parametrize("name", CASES)
-def test_the_engines_agree_however_little_fits_into_memory(
-    name: str, working_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_engines_agree_however_little_fits_into_memory(name: str, working_bytes: int) -> None:
     expected = trained(CASES[name], "reference")
-    monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
     for engine in ("reference", "parallel", "vectorised"):
-        torch.testing.assert_close(trained(CASES[name], engine), expected, rtol=0, atol=1e-12)
+        found = trained(CASES[name], engine, working_bytes)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 class Noting:
@@ -69,11 +69,9 @@ class Noting:
 
 
 @pytest.mark.parametrize("working_bytes", [1, 20_000, 100_000])
-def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(
-    working_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
+def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(working_bytes: int) -> None:
     simulation = Simulation(specification(LOGISTIC, execution={"engine": "vectorised"}), seed=0)
+    confine(simulation._setting.problem, working_bytes)
     problem = Noting(simulation._setting.problem)
     simulation._setting = replace(simulation._setting, problem=problem)
     simulation.advance()

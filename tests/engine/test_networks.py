@@ -90,6 +90,16 @@ def test_engines_agree_on_networks_of_every_kind(case: str, algorithm: str) -> N
         assert_equal(played(document, engine), expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("case", ["average with dropout", "local"])
+def test_engines_agree_under_other_local_optimisers(case: str) -> None:
+    """Private parameters are clipped and scaled with the others."""
+    local = {"optimizer": {"kind": "adamw"}, "lr": 0.01, "clip_norm": 0.5}
+    document = network(CASES[case], local=local) | {"algorithm": {"kind": "fedavg"}}
+    expected = played(document, "reference")
+    for engine in ENGINES[1:]:
+        assert_equal(played(document, engine), expected, atol=1e-9)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", CASES)
 def test_a_network_goes_on_from_any_round_to_the_bit(case: str, engine: str) -> None:
@@ -308,6 +318,20 @@ def test_the_saved_model_has_the_reported_accuracy_in_plain_pytorch() -> None:
 def test_passes_that_could_not_be_repeated_are_refused_with_the_call(factory: str, told: str) -> None:
     with pytest.raises(SpecificationError, match=told):
         Simulation(specification(network(own(factory))), 0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", ["dropout", "average with dropout", "local"])
+def test_a_network_trains_in_bfloat16_up_to_rounding(case: str, engine: str) -> None:
+    single = {"execution": {"precision": "float32", "engine": engine}}
+    document = merged(network(CASES[case], rounds=1), single) | {"algorithm": {"kind": "fedavg"}}
+    expected = played(document, engine).model()
+    found = played(merged(document, {"execution": {"autocast": "bf16"}}), engine).model()
+    off = [
+        float((found[name] - value).float().norm() / value.float().norm().clamp(min=1))
+        for name, value in expected.items()
+    ]
+    assert 0 < max(off) < 8 * 2.0**-8
 
 
 def test_a_policy_is_asked_for_and_refused_where_it_means_nothing() -> None:

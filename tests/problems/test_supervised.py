@@ -12,8 +12,9 @@ from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.data.plan import PADDING
 from fedcore.models import AnyModel
 from fedcore.models.layers import build_module
-from fedcore.problems import base
+from fedcore.problems.base import WORKING_BYTES
 from fedcore.problems.supervised import SupervisedProblem
+from tests.support.memory import confine
 
 SIZES = (9, 4, 17, 1)
 CLASSES = 3
@@ -161,14 +162,12 @@ def test_full_gradients_do_not_depend_on_who_fits_together(name: str, capacity: 
     torch.testing.assert_close(problem.client_gradients(theta, clients), expected, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("working_bytes", [1, base.WORKING_BYTES])
+@pytest.mark.parametrize("working_bytes", [1, WORKING_BYTES])
 @each_model
-def test_measures_are_those_of_a_plain_pass_over_all_samples(
-    name: str, working_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(base, "WORKING_BYTES", working_bytes)
+def test_measures_are_those_of_a_plain_pass_over_all_samples(name: str, working_bytes: int) -> None:
     plain = Plain(name)
     problem = plain.problem()
+    confine(problem, working_bytes)
     (theta,) = models_around(problem, 1)
     plain.load(problem, theta)
     with torch.no_grad():

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedcore import ExperimentSpec, Simulation, run
 from fedcore.core import ClientContext, ClientRule
 from fedcore.engine.engines import ENGINES
-from fedcore.problems import base
+from fedcore.problems.batches import data_kind
 from fedcore.settings import settings
 from fedcore.simulation.simulation import advance_batch
 from tests.documents import ALGORITHMS, DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
@@ -141,14 +141,15 @@ def test_a_rule_of_any_form_goes_beside_others() -> None:
     torch.testing.assert_close(flat(members[0]), flat(members[1]), rtol=0, atol=1e-12)
 
 
-def test_large_data_sets_are_joined_only_where_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kinds(seeds: Sequence[int]) -> set[Any]:
+def test_large_data_sets_are_joined_only_where_they_are_the_same() -> None:
+    def problems(seeds: Sequence[int]) -> list[Any]:
         specs = [specification(SYNTHETIC, problem={"dataset": {"seed": seed}}) for seed in seeds]
-        return {Simulation(spec, seed)._setting.problem.kind for seed, spec in enumerate(specs)}
+        return [Simulation(spec, seed)._setting.problem for seed, spec in enumerate(specs)]
 
-    assert len(kinds((0, 1))) == 1
-    monkeypatch.setattr(base, "WORKING_BYTES", 1)
-    assert (len(kinds((0, 0))), len(kinds((0, 1)))) == (1, 2)
+    same, others = problems((0, 0)), problems((0, 1))
+    assert len({problem.kind for problem in others}) == 1
+    assert len({data_kind(problem.data, most_bytes=1) for problem in same}) == 1
+    assert len({data_kind(problem.data, most_bytes=1) for problem in others}) == 2
 
 
 def test_an_experiment_is_the_same_in_batches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:

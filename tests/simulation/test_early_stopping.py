@@ -115,7 +115,17 @@ def test_a_run_that_is_not_stopped_computes_what_it_does_without_the_rule() -> N
 
 def test_a_checkpoint_from_before_early_stopping_still_fits() -> None:
     spec = specification(QUADRATIC)
-    others = {"name", "description", "tags", "seeds", "sweep", "search", "early_stopping", "execution"}
+    others = {
+        "name",
+        "description",
+        "tags",
+        "seeds",
+        "sweep",
+        "search",
+        "early_stopping",
+        "code",
+        "execution",
+    }
     computed = spec.model_dump(mode="json", exclude=others)
     written = json.dumps({"spec": computed, "seed": 0, "precision": spec.precision}, sort_keys=True)
     assert checkpoint.fingerprint(spec, 0) == hashlib.sha256(written.encode()).hexdigest()

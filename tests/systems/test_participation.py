@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 
 from fedcore.random import generator
 from fedcore.systems.availability import RandomlyAvailable, TraceAvailable
-from fedcore.systems.participation import AnyParticipation, Drawn, draw, iterate_factor, weights
+from fedcore.systems.cohorts import Drawn, draw, iterate_factor, weights
+from fedcore.systems.participation import AnyParticipation
 
 SHARE = np.array([0.4, 0.3, 0.2, 0.1])
 VALUES = np.array([1.0, -2.0, 5.0, 3.0])

@@ -11,7 +11,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from fedcore.errors import SpecificationError
-from fedcore.systems.participation import AnyParticipation, Bernoulli, Drawn, Full, WithReplacement, weights
+from fedcore.systems.cohorts import Drawn, weights
+from fedcore.systems.participation import AnyParticipation, Bernoulli, Full, WithReplacement
 from fedcore.systems.work import Stragglers
 from tests.documents import QUADRATIC, Document, specification
 

@@ -5,12 +5,15 @@ import pytest
 from fedcore.block import Block
 from fedcore.measures import EXTENSIONS, GROUPS
 from fedcore.models.imported import Imported
+from fedcore.models.published import TimmNetwork
 from fedcore.spec.components import FAMILIES
 from fedcore.testing import checks_of
 from fedcore.testing.checks import CHECKS, ComponentCheck
 
-NEEDS_MORE = {Imported}
-"""Needs a setting: tests/models/test_imported.py."""
+NEEDS_MORE = {Imported, TimmNetwork}
+"""Need a setting, or the number of parameters for the data: tests/models/test_imported.py,
+test_published.py.
+"""
 COMPONENTS: list[tuple[str, type[Block]]] = [
     (name, member)
     for name, family in FAMILIES.items()

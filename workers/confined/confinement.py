@@ -100,7 +100,7 @@ def _bubblewrap_command(folder: Path, data: Path, home: Path) -> Iterator[str]:
     yield from _system_folders()
     # First, so that it hides none of the folders that follow.
     yield from ("--size", str(SCRATCH_BYTES), "--tmpfs", str(_SCRATCH))
-    shown = [Path(sys.base_prefix), Path(sys.prefix), *_packages(), data, *map(Path, _DEBIAN)]
+    shown = [Path(sys.base_prefix), Path(sys.prefix), *_installed(), *_packages(), data, *map(Path, _DEBIAN)]
     for needed in shown:
         yield from ("--ro-bind-try", str(needed), str(needed))
     # Should one of them contain the state of the service, it is empty in there.
@@ -128,3 +128,8 @@ def _system_folders() -> Iterator[str]:
 def _packages() -> list[Path]:
     """Folders of the packages that the computing side imports."""
     return [Path(package.__path__[0]) for package in (fedcore, fedq, workers)]
+
+
+def _installed() -> list[Path]:
+    """Folders of installed distributions. Other folders on the path may hold more than code."""
+    return [Path(entry) for entry in sys.path if entry and any(Path(entry).glob("*.dist-info"))]

@@ -11,7 +11,13 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from workers.confined.limits import ENDED, discard_output, limit_resources, tie_to_parent
+from workers.confined.limits import (
+    ENDED,
+    discard_output,
+    end_with_parent,
+    inherit_orphans,
+    limit_resources,
+)
 
 
 def main(descriptor: str, folder: str, memory: str) -> None:
@@ -20,7 +26,8 @@ def main(descriptor: str, folder: str, memory: str) -> None:
     The code in `folder`/bundle is loaded by the forked processes only, which may take `memory`
     bytes more than the libraries; 0: any number.
     """
-    tie_to_parent()
+    end_with_parent()
+    inherit_orphans()
     from workers.confined.computing import Computing
 
     with socket.socket(fileno=int(descriptor)) as control:
@@ -32,6 +39,7 @@ def main(descriptor: str, folder: str, memory: str) -> None:
             pid = os.fork()
             if pid == 0:
                 control.close()
+                end_with_parent()
                 discard_output()
                 limit_resources(int(memory) or None)
                 Computing(descriptors[0], Path(folder)).serve()

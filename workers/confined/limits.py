@@ -1,4 +1,4 @@
-"""What a computing process is given, its resource limits, and the ties to its parent; set by the
+"""Folders of a computing process, its resource limits, and the ties to its parent; set by the
 computing side on itself, before any code of a bundle is loaded.
 """
 
@@ -24,11 +24,14 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _STATUS = Path("/proc/self/status")
 
 
-def tie_to_parent() -> None:
-    """End with the parent, and inherit the orphans of children so that they can be found."""
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def end_with_parent() -> None:
+    """Have the system kill this process when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def inherit_orphans() -> None:
+    """Become the parent of the orphans of children, so that they can be found."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def limit_resources(memory_bytes: int | None) -> None:

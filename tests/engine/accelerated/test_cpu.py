@@ -1,6 +1,6 @@
 """Training in machine code against the same steps longhand, whatever the shapes."""
 
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -164,8 +164,13 @@ def test_it_is_the_steps_longhand(case: Case) -> None:
 
 
 def test_threads_that_need_the_same_code_at_once_get_the_same() -> None:
+    entered, again = threading.Semaphore(1), threading.Event()
+
     def make() -> object:
-        time.sleep(0.02)
+        """Wait for another thread that makes it, too."""
+        if not entered.acquire(blocking=False):
+            again.set()
+        again.wait(timeout=0.05)
         return object()
 
     made = once(make)

@@ -93,8 +93,8 @@ def test_an_unknown_family_is_refused_with_those_there_are(capsys: pytest.Captur
 @pytest.mark.slow
 def test_findings_name_the_line_and_end_with_1(tmp_path: Path) -> None:
     source = wrong.ALGORITHMS["draws from PyTorch's generator"][1]
-    (tmp_path / "wrong_rule.py").write_text('print("hello")\n' + source)
-    line = 1 + next(i for i, text in enumerate(source.splitlines(), 1) if text.endswith("# wrong"))
+    (tmp_path / "wrong_rule.py").write_text(source + 'print("hello")\n')
+    line = next(i for i, text in enumerate(source.splitlines(), 1) if text.endswith("# wrong"))
     checked = executed(tmp_path, "fedq.cli", "check-extension", str(tmp_path))
     assert checked.returncode == 1
     assert (

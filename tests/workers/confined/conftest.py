@@ -10,6 +10,7 @@ import pytest
 from fedcore import bundles
 from fedcore.settings import Settings
 from workers.confined.confinement import Confinement, bubblewrap
+from workers.confined.limits import BUNDLE
 from workers.confined.sandbox import Sandbox
 
 MINE = """
@@ -42,13 +43,24 @@ def confinement(request: pytest.FixtureRequest) -> Confinement:
     return found
 
 
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Open]:
-    """Opens the sandbox of a module's source under `confinement`, with other settings by name."""
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    """Gives the sandbox of a module's source under `confinement`, with other settings by name.
+
+    Starting one takes seconds: those with the same settings are one, whose module is replaced.
+    """
+    held: dict[str, Sandbox] = {}
+
+    def start(confinement: Confinement, source: str = MINE, **settings: Any) -> Sandbox:
+        configured = Settings(_env_file=None, code_confinement=confinement, **settings)
+        sandbox = held.get(repr(configured))
+        if sandbox is None or not sandbox.alive:
+            archive = packed(tmp_path_factory.mktemp("lab") / "mylab")
+            sandbox = held[repr(configured)] = stack.enter_context(Sandbox(archive, configured))
+        module = sandbox.uploads.parent / BUNDLE / "mine.py"
+        module.unlink()
+        module.write_text(source)
+        return sandbox
+
     with ExitStack() as stack:
-
-        def start(confinement: Confinement, source: str = MINE, **settings: Any) -> Sandbox:
-            configured = Settings(_env_file=None, code_confinement=confinement, **settings)
-            return stack.enter_context(Sandbox(packed(tmp_path / "mylab", source), configured))
-
         yield start

@@ -53,7 +53,10 @@ def test_a_bundle_that_does_no_harm_answers(opened: Open, confinement: Confineme
     [
         ("import os; os._exit(7)", "exit code 7"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "signal 11"),
-        ("import os, signal; os.kill(os.getppid(), signal.SIGKILL)", "ended in the middle"),
+        (
+            "import os, signal, time; os.kill(os.getppid(), signal.SIGKILL); time.sleep(600)",
+            "ended in the middle",
+        ),
     ],
     ids=["exits", "crashes", "kills its parent"],
 )
@@ -215,7 +218,7 @@ raise RuntimeError(json.dumps({"environment": dict(os.environ), "held": held}))
 """
     with secret.open() as file:
         os.set_inheritable(file.fileno(), True)  # noqa: FBT003 - its signature
-        found = learned(opened(confinement, source))
+        found = learned(opened(confinement, source, home=tmp_path))
     assert "secret" not in json.dumps(found)
     assert {name for name in found["environment"] if name.startswith("FEDQ_")} == {
         "FEDQ_CLIENT_DIR",
@@ -349,7 +352,7 @@ raise RuntimeError(json.dumps([status["CapEff"].strip(), status["NoNewPrivs"].st
 
 def test_nothing_outlives_the_sandbox(opened: Open, confinement: Confinement) -> None:
     before = set(psutil.Process().children(recursive=True))
-    sandbox = opened(confinement)
+    sandbox = opened(confinement, attempts=7)  # of its own
     call(sandbox)
     folder = sandbox.uploads.parent
     started = set(psutil.Process().children(recursive=True)) - before

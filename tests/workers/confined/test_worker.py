@@ -12,7 +12,9 @@ import pytest
 from safetensors.torch import load
 
 from fedcore import ExperimentSpec, bundles
-from fedcore.platform.store import Status
+from fedcore.platform.access import LOCAL
+from fedcore.platform.store import Status, datasets
+from fedcore.platform.store import bundles as stored
 from fedcore.platform.store.tables import RoundRecord
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
@@ -27,14 +29,25 @@ FEDAVG = merged(
     {"rounds": 6, "local": {"epochs": None, "steps": 2}, "execution": {"engine": "vectorised"}},
 )
 FEDAVG["algorithm"] = {"kind": "fedavg"}
-STORED = "cod_1"
 
 
 def bundled(site: Site, source: str = MINE, **fields: Any) -> Document:
     """An experiment with the algorithm `mine` of a bundle that is stored."""
     archive = packed(site.folder / "mylab", source)
-    code = {"digest": bundles.digest(archive), "id": STORED, "components": {"algorithms": ["mine"]}}
-    site.storage.put(bundles.storage_key(STORED, code["digest"]), archive)
+    digest, components = bundles.digest(archive), {"algorithms": ["mine"]}
+    with site.database.transaction() as session:
+        record = stored.create(
+            session,
+            stored.new_id(session),
+            digest,
+            files=[],
+            components=components,
+            size_bytes=len(archive),
+            owner=LOCAL,
+            key_id="",
+        )
+        code = {"digest": digest, "id": record.id, "components": components}
+    site.storage.put(bundles.storage_key(record.id, digest), archive)
     return {**FEDAVG, "algorithm": {"kind": "mine"}, "code": code, **fields}
 
 
@@ -123,16 +136,18 @@ def test_a_bundle_fails_its_run_at_once_and_the_worker_goes_on(
 
 def test_a_bundle_that_is_not_stored_is_named(embedded: Site) -> None:
     document = bundled(embedded)
-    embedded.storage.delete(bundles.storage_key(STORED, document["code"]["digest"]))
+    code = document["code"]
+    embedded.storage.delete(bundles.storage_key(code["id"], code["digest"]))
     id = embedded.with_settings(attempts=1).submit(document, nudge=False)
     with embedded.with_settings(attempts=1).runner() as runner:
         runner.work()
     run = embedded.run(id)
-    assert (run.status, "bundle cod_1 is not in the storage" in (run.error or "")) == (Status.FAILED, True)
+    assert run.status is Status.FAILED
+    assert f"bundle {code['id']} is not in the storage" in (run.error or "")
 
 
 def test_uploaded_data_reach_the_bundle(embedded: Site, tmp_path: Path) -> None:
-    from fedcore.data.datasets import Uploaded
+    from fedcore.data.uploaded import Uploaded
     from fedcore.data.user_datasets import UserSamples
     from fedcore.platform.uploads.dataset_storage import storage_key
 
@@ -143,12 +158,15 @@ def test_uploaded_data_reach_the_bundle(embedded: Site, tmp_path: Path) -> None:
         clients=None,
         test=np.arange(40) % 5 == 0,
     )
-    uploaded = Uploaded(kind="uploaded", id="set_1", content=samples.content)
     with (tmp_path / "samples.npz").open("wb") as file:
         samples.save(file)
-    embedded.storage.put(
-        storage_key("set_1", samples.content.digest), (tmp_path / "samples.npz").read_bytes()
-    )
+    content = (tmp_path / "samples.npz").read_bytes()
+    with embedded.database.transaction() as session:
+        record = datasets.create(
+            session, datasets.new_id(session), samples.content, name="mine", client_sizes={}, size_bytes=0
+        )
+        uploaded = Uploaded(kind="uploaded", id=record.id, content=samples.content)
+    embedded.storage.put(storage_key(record.id, samples.content.digest), content)
     problem = {
         "dataset": uploaded.model_dump(mode="json"),
         "partition": {"kind": "iid", "clients": 4},

@@ -1,0 +1,9 @@
+"""Problems with less memory to work in than a process has."""
+
+from fedcore.problems import TrainingProblem
+from fedcore.problems.base import WORKING_BYTES
+
+
+def confine(problem: TrainingProblem, working_bytes: int) -> None:
+    """Give the problem's computations `working_bytes` instead of WORKING_BYTES; changes it in place."""
+    problem.capacity = max(1, problem.capacity * working_bytes // WORKING_BYTES)
