@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -85,10 +85,15 @@ class Family(Generic[C]):
         return (*known, *(_stand_in(self.base, kind) for kind in wanted if kind not in have))
 
     def note(self, instance: C) -> C:
-        """Make the class of an object known by its kind; returns the object.
+        """Make the class of an object known by its kind; returns the object, or one of the same fields
+        with the kind `package/kind` if its class is a component of an installed package.
 
         Raises ValueError if the kind is that of another component.
         """
+        for installed in installed_classes(self.name, self.base):
+            if installed.__base__ is type(instance):
+                given = instance.model_fields_set - {"kind"}
+                return cast("C", installed(**{name: getattr(instance, name) for name in given}))
         self.note_class(type(instance))
         return instance
 

@@ -177,8 +177,9 @@ def _loaded(component: PackageComponent, base: type[Block]) -> type[Any]:
 def with_kind(component: type[Any], kind: str) -> type[Any]:
     """The same component under another kind."""
     literal: Any = Literal[kind]
+    # Two classes of one name would change the name of a built-in one in the OpenAPI document.
     return create_model(
-        component.__name__,
+        re.sub(r"\W|_", "", kind.title()),
         __base__=component,
         __module__=component.__module__,
         __doc__=component.__doc__,

@@ -4,7 +4,7 @@ import csv
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ EXPERIMENT: dict[str, Any] = {
 class Site:
     """An API that has the package, and workers that have it or not."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str], resources: ExitStack) -> None:
+    def __init__(self, folder: Path, settings: dict[str, str], resources: ExitStack) -> None:
         self.package = folder / "installed"
         install(
             self.package,

@@ -85,6 +85,45 @@ def test_the_kind_of_a_package_is_validated_built_and_described_without_torch(tm
     }
 
 
+def test_an_object_of_a_packages_class_has_the_kind_of_the_package(tmp_path: Path) -> None:
+    install(tmp_path, "ourlab-rules")
+    done = python(
+        """
+        from fedcore.spec import ExperimentSpec
+        from fedcore.spec.components import local_components, packages_of
+        from ourlab.rules import Mine
+        spec = ExperimentSpec.model_validate({
+            "name": "n", "rounds": 2, "local": {"lr": 0.1, "steps": 1},
+            "problem": {"dataset": {"kind": "quadratic", "generate": {"clients": 3, "dim": 2, "seed": 0}}},
+            "algorithm": Mine(strength=3),
+            "sweep": {"algorithm": [Mine(strength=2), {"kind": "fedavg"}]},
+        })
+        print(spec.algorithm.kind, spec.algorithm.strength, list(local_components(spec)), *packages_of(spec))
+        print(spec.sweep)
+        """,
+        tmp_path,
+    )
+    assert done.stdout.splitlines() == [
+        "ourlab/mine 3.0 [] ourlab-rules 1.2",
+        "{'algorithm': [{'kind': 'ourlab/mine', 'server_lr': 1.0, 'strength': 2.0}, {'kind': 'fedavg'}]}",
+    ], done.stderr
+
+
+def test_a_class_of_a_package_leaves_the_names_of_schemas_as_they_are(tmp_path: Path) -> None:
+    install(tmp_path, "ourlab-rules", value="ourlab.rules:FedProx")
+    rules = tmp_path / "ourlab" / "rules.py"
+    rules.write_text(rules.read_text().replace("class Mine", "class FedProx"))
+    done = python(
+        """
+        from fedcore.spec import ExperimentSpec
+        mapping = ExperimentSpec.model_json_schema()["properties"]["algorithm"]["discriminator"]["mapping"]
+        print(mapping["fedprox"], mapping["ourlab/mine"])
+        """,
+        tmp_path,
+    )
+    assert done.stdout.split() == ["#/$defs/FedProx", "#/$defs/OurlabMine"], done.stderr
+
+
 CHECK = "from fedcore.spec.components import check_packages; check_packages()"
 
 
