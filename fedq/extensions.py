@@ -33,7 +33,7 @@ from fedcore.data.partition import Partition
 from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.measures.base import Evaluated, Measured, MeasureSpec
-from fedcore.models.base import ModelSpec
+from fedcore.models.base import ModelSpec, NetworkSpec
 from fedcore.models.losses import Loss
 from fedcore.packages import INTERFACE
 from fedcore.solvers.optimisers import LocalOptimiser
@@ -85,6 +85,7 @@ __all__ = [
     "MeasureSpec",
     "Measured",
     "ModelSpec",
+    "NetworkSpec",
     "NonNegative",
     "Participation",
     "Partition",

@@ -15,7 +15,7 @@ from fedcore.errors import ExtensionError
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-class Scaffold(NamedTuple):
+class PackageTemplate(NamedTuple):
     """A family that packages are created for."""
 
     entry_points: str
@@ -24,18 +24,18 @@ class Scaffold(NamedTuple):
     """The component in a specification, in YAML; `$kind` is its kind."""
 
 
-FAMILIES: Mapping[str, Scaffold] = {
-    "algorithm": Scaffold("algorithms", "algorithm: {kind: $kind}"),
-    "aggregator": Scaffold("aggregators", "aggregator: {kind: $kind}"),
-    "compressor": Scaffold("compressors", "compression: {uplink: {kind: $kind}}"),
-    "dataset": Scaffold("datasets", "problem: {dataset: {kind: $kind}}"),
-    "local-optimiser": Scaffold("local_optimisers", "local: {optimizer: {kind: $kind}}"),
-    "loss": Scaffold("losses", "problem: {loss: {kind: $kind}}"),
-    "measure": Scaffold("measures", "evaluation: {measures: [$kind]}"),
-    "model": Scaffold("models", "problem: {model: {kind: $kind}}"),
-    "participation": Scaffold("participations", "participation: {kind: $kind, clients_per_round: 10}"),
-    "partition": Scaffold("partitions", "problem: {partition: {kind: $kind, clients: 20}}"),
-    "server-optimiser": Scaffold("server_optimisers", "server: {kind: $kind}"),
+FAMILIES: Mapping[str, PackageTemplate] = {
+    "algorithm": PackageTemplate("algorithms", "algorithm: {kind: $kind}"),
+    "aggregator": PackageTemplate("aggregators", "aggregator: {kind: $kind}"),
+    "compressor": PackageTemplate("compressors", "compression: {uplink: {kind: $kind}}"),
+    "dataset": PackageTemplate("datasets", "problem: {dataset: {kind: $kind}}"),
+    "local-optimiser": PackageTemplate("local_optimisers", "local: {optimizer: {kind: $kind}}"),
+    "loss": PackageTemplate("losses", "problem: {loss: {kind: $kind}}"),
+    "measure": PackageTemplate("measures", "evaluation: {measures: [$kind]}"),
+    "model": PackageTemplate("models", "problem: {model: {kind: $kind}}"),
+    "participation": PackageTemplate("participations", "participation: {kind: $kind, clients_per_round: 10}"),
+    "partition": PackageTemplate("partitions", "problem: {partition: {kind: $kind, clients: 20}}"),
+    "server-optimiser": PackageTemplate("server_optimisers", "server: {kind: $kind}"),
 }
 """By the name on the command line."""
 
@@ -46,8 +46,8 @@ def create(family: str, name: str, folder: Path) -> list[Path]:
 
     Raises ExtensionError if the family is unknown, the name is not suitable, or the folder exists.
     """
-    scaffold = FAMILIES.get(family)
-    if scaffold is None:
+    chosen = FAMILIES.get(family)
+    if chosen is None:
         raise ExtensionError(f"no family is called {family!r}; use one of {', '.join(FAMILIES)}")
     _check_name(name)
     if folder.exists():
@@ -56,9 +56,9 @@ def create(family: str, name: str, folder: Path) -> list[Path]:
     values = {
         "name": name,
         "title": "".join(part.capitalize() for part in name.split("_")),
-        "group": f"fedq.{scaffold.entry_points}",
+        "group": f"fedq.{chosen.entry_points}",
         "family": family,
-        "use": Template(scaffold.use).substitute(kind=kind),
+        "use": Template(chosen.use).substitute(kind=kind),
     }
     templates = {
         "pyproject.toml": "pyproject.toml",

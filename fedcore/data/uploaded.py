@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from fedcore.data import federated, user_datasets
     from fedcore.data.federated import FederatedData, Samples, UndividedDataset
-    from fedcore.data.user_datasets import DatasetStorage, UserSamples
+    from fedcore.data.user_datasets import DatasetStorage
 else:
     np = LazyModule("numpy")
     torch = LazyModule("torch")
@@ -81,9 +82,10 @@ class StoredDataset(DatasetSpec):
         """
         with storage.open(self) as file:
             samples = user_datasets.load(file, self.known)
+        features, labels = torch.from_numpy(samples.features), torch.from_numpy(samples.label)
         dataset = federated.UndividedDataset(
-            _part(samples, ~samples.test),
-            _part(samples, samples.test),
+            _part(features, labels, ~samples.test),
+            _part(features, labels, samples.test),
             self.data_source(),
             checksum=self.known.digest,
         )
@@ -175,9 +177,12 @@ class Local(StoredDataset):
         return self.content
 
 
-def _part(samples: UserSamples, rows: NDArray[Any]) -> Samples:
-    whole = bool(rows.all())
-    features, labels = (array if whole else array[rows] for array in (samples.features, samples.label))
+def _part(features: Tensor, labels: Tensor, rows: NDArray[Any]) -> Samples:
     # Without a scale, bytes would be symbols.
-    scale = federated.Scale() if features.dtype == np.uint8 else None
-    return federated.Samples(torch.from_numpy(features), torch.from_numpy(labels), scale)
+    scale = federated.Scale() if features.dtype == torch.uint8 else None
+    places = np.flatnonzero(rows)
+    if len(places) and places[-1] - places[0] + 1 == len(places):
+        # A view, so that mapped features stay mapped.
+        lot = slice(places[0], places[-1] + 1)
+        return federated.Samples(features[lot], labels[lot], scale)
+    return federated.Samples(features, labels, scale).select(torch.from_numpy(places))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, Protocol, Self
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedcore.data.uploaded import StoredDataset, UploadedContent
@@ -135,19 +139,47 @@ class UserSamples:
         )
 
     def save(self, file: IO[bytes]) -> None:
-        """Write the arrays to `file`."""
-        np.savez(file, allow_pickle=False, **self.arrays)
+        """Write the arrays to `file`, as `np.savez` does, each at a multiple of 64 bytes, so that it
+        can be mapped.
+        """
+        with ZipFile(file, "w") as archive:
+            for name, array in self.arrays.items():
+                entry = ZipInfo(f"{name}.npy")
+                start = file.tell() + _HEADER_BYTES + len(entry.filename) + _EXTRA_BYTES
+                padding = -start % _ALIGNMENT
+                entry.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
+                with archive.open(entry, "w", force_zip64=True) as member:
+                    npy.write_array(member, array, allow_pickle=False)
+
+
+_HEADER_BYTES = 30
+"""Of a member of a ZIP file, before its name."""
+_EXTRA_BYTES = 24
+"""Behind the name: sizes of 64 bits, and the head of the padding."""
+_PADDING_ID = 0xD935
+"""Field of a ZIP file for padding, as Android's `zipalign` writes it."""
+_ALIGNMENT = 64
+MAPPED_BYTES = 16 << 20
+"""Features from this size on are mapped: processes of a machine share their pages, which the system
+can drop when memory is short.
+"""
 
 
 def load(file: IO[bytes], content: UploadedContent) -> UserSamples:
-    """Read a file written by `UserSamples.save`.
+    """Read a file written by `UserSamples.save`; large features of a file on a disk are mapped.
 
     Raises DataUnavailableError if it is damaged or does not match `content`.
     """
     try:
         with np.load(file, allow_pickle=False) as stored:
             clients = Clients(stored["names"], stored["client"]) if "client" in stored else None
-            samples = UserSamples(stored["features"], stored["label"], clients, stored["test"])
+            features = _mapped(file, stored.zip)
+            samples = UserSamples(
+                stored["features"] if features is None else features,
+                stored["label"],
+                clients,
+                stored["test"],
+            )
         found = samples.content
     except Exception as error:
         # Whatever a damaged archive makes zipfile, zlib and NumPy raise.
@@ -159,6 +191,28 @@ def load(file: IO[bytes], content: UploadedContent) -> UserSamples:
             f"the uploaded data set {content.digest} is damaged: its content has digest {found.digest}"
         )
     return samples
+
+
+def _mapped(file: IO[bytes], archive: ZipFile) -> NDArray[Any] | None:
+    """The features, mapped from the file; None if they are small, compressed, or not on a disk."""
+    entry = archive.getinfo("features.npy")
+    path = getattr(file, "name", None)
+    if entry.file_size < MAPPED_BYTES or entry.compress_type != ZIP_STORED:
+        return None
+    if not isinstance(path, str) or not Path(path).is_file():
+        return None
+    with Path(path).open("rb") as own:
+        own.seek(entry.header_offset + _HEADER_BYTES - 4)
+        name, extra = struct.unpack("<HH", own.read(4))
+        own.seek(name + extra, os.SEEK_CUR)
+        if npy.read_magic(own) != (1, 0):
+            return None
+        shape, _, dtype = npy.read_array_header_1_0(own)
+        start = own.tell()
+    if start % dtype.itemsize:
+        return None
+    # Private, so that PyTorch may take it for memory of its own; nobody writes to it.
+    return np.memmap(path, dtype, mode="c", offset=start, shape=shape)
 
 
 def local_dataset_storage(data_dir: Path | None = None) -> LocalDatasetStorage:

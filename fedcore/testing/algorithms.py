@@ -335,8 +335,9 @@ def _client_outputs(
     context: ClientContext,
     after: Callable[[Any], None] = lambda _: None,
 ) -> Mapping[str, tuple[Tensor, Any]]:
-    """What a rule computes for clients [..., D], by name, with the method; `after` is called with each
-    method.
+    """Results of a rule for clients [..., D], by name, each with the method that gave it.
+
+    `after` is called with each method, once it has returned.
     """
     direction = rule.direction(grad, y, context)
     after(rule.direction)

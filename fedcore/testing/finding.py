@@ -23,9 +23,9 @@ class Finding(BaseModel):
     check: str
     """Name of the check."""
     expected: str
-    """What should be."""
+    """The state that was expected."""
     found: str
-    """What is."""
+    """The state that was found."""
     cause: str
     """The usual cause, with the fix."""
     file: str | None = None

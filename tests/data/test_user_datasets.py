@@ -1,13 +1,19 @@
 """The form in which data are kept: known by what they hold, and found out when damaged."""
 
 import io
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from fedcore.data.user_datasets import UserSamples, load
+from fedcore.data.federated import UndividedDataset, merge_splits
+from fedcore.data.uploaded import Local
+from fedcore.data.user_datasets import UserSamples, load, local_dataset_storage
 from fedcore.errors import DataUnavailableError
 from tests.platform.uploads.files import arrays, npz, parquet, take
 
@@ -85,3 +91,64 @@ def test_whatever_is_uploaded_every_sample_is_trained_on_by_one_client_or_tested
     assert samples.sizes.sum() + test.sum() == n
     assert samples.sizes.tolist() == [int(((client == one) & ~test).sum()) for one in np.unique(client)]
     np.testing.assert_array_equal(samples.features, held["features"])
+
+
+LARGE = 17 << 20
+
+
+def kept(folder: Path, dtype: str, tests: NDArray[np.bool_]) -> tuple[Path, UserSamples]:
+    """A file of more than `MAPPED_BYTES`, as it is stored."""
+    draw = np.random.default_rng(0)
+    features = draw.integers(0, 256, (len(tests), LARGE // len(tests) // np.dtype(dtype).itemsize)).astype(
+        dtype
+    )
+    samples = UserSamples(features, np.arange(len(tests)) % 2, None, tests)
+    path = folder / f"{dtype}.npz"
+    with path.open("wb") as file:
+        samples.save(file)
+    return path, samples
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
+def test_large_features_are_mapped_and_equal_those_that_were_stored(dtype: str, tmp_path: Path) -> None:
+    path, samples = kept(tmp_path, dtype, np.arange(100) >= 80)
+    with path.open("rb") as file:
+        read = load(file, samples.content)
+    assert isinstance(read.features, np.memmap)
+    assert read.features.ctypes.data % 64 == 0
+    assert np.array_equal(read.features, samples.features)
+    with np.load(path, allow_pickle=False) as arrays:
+        assert np.array_equal(arrays["features"], samples.features)
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_files_that_cannot_be_mapped_are_read(write: Any, tmp_path: Path) -> None:
+    _, samples = kept(tmp_path, "float32", np.zeros(50, bool))
+    path = tmp_path / "plain.npz"
+    write(path, **samples.arrays)
+    with path.open("rb") as file:
+        assert np.array_equal(load(file, samples.content).features, samples.features)
+    with io.BytesIO(path.read_bytes()) as stream:
+        assert not isinstance(load(stream, samples.content).features, np.memmap)
+
+
+def test_training_on_a_mapped_file_copies_no_features(tmp_path: Path) -> None:
+    path, samples = kept(tmp_path, "float32", np.arange(100) >= 80)
+    target = local_dataset_storage(tmp_path).path(samples.digest)
+    target.parent.mkdir()
+    path.rename(target)
+    data = Local(kind="local", content=samples.content).load(tmp_path)
+    assert isinstance(data, UndividedDataset)
+    run = data.numbers().to("cpu", torch.float32)
+    assert run.train.features.data_ptr() == data.train.features.data_ptr()
+    assert merge_splits(run).train.features.data_ptr() == data.train.features.data_ptr()
+    assert np.array_equal(run.test.features.numpy(), samples.features[80:])
+
+
+def test_a_mapped_file_that_was_damaged_is_refused(tmp_path: Path) -> None:
+    path, samples = kept(tmp_path, "uint8", np.zeros(50, bool))
+    content = bytearray(path.read_bytes())
+    content[LARGE // 2] ^= 1
+    path.write_bytes(content)
+    with path.open("rb") as file, pytest.raises(DataUnavailableError, match="damaged"):
+        load(file, samples.content)

@@ -151,7 +151,7 @@ def test_an_extra_that_there_is_not_is_an_error() -> None:
     command = [sys.executable, "deploy/requirements.py", "--extra", "tensorflow"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
-    assert "has no extra tensorflow; there are all, dev, export, frames" in ended.stderr
+    assert "has no extra tensorflow; there are all, data, dev, export, frames" in ended.stderr
 
 
 def _succeeds(command: list[Any]) -> None:

@@ -75,6 +75,14 @@ def test_messages_are_compressed_where_they_are(kind: str) -> None:
 
 OTHERS: dict[str, tuple[Document, Any]] = {
     "a loop": (SHORT, {"execution": {"engine": "reference"}, "algorithm": {"kind": "fedlin"}}),
+    "Adam, clipped, of a smoothed loss": (
+        merged(SHORT, {"local": {"lr": None}}),
+        {
+            "problem": {"loss": {"kind": "cross_entropy", "label_smoothing": 0.1}},
+            "local": {"optimizer": {"kind": "adamw", "lr": 0.01}, "clip_norm": 0.5},
+            "execution": {"engine": "vectorised"},
+        },
+    ),
     "exact problems": (QUADRATIC, {"rounds": 2, "execution": {"engine": "vectorised"}}),
     "full batches of an MLP": (
         SHORT,

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedcore import Simulation
 from fedcore.problems import Stacked, TrainingProblem
 from fedcore.problems.base import WORKING_BYTES, Ids
+from fedcore.problems.passes import Step
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, specification
 from tests.support.accelerated import NEEDS_COMPILED
 from tests.support.memory import confine
@@ -63,16 +64,16 @@ class Noting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.problem, name)
 
-    def stack(self, clients: Ids, batches: Tensor) -> Stacked:
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
         self.held.append(tuple(batches.shape))
-        return self.problem.stack(clients, batches)
+        return self.problem.stack(clients, batches, *step)
 
 
 @pytest.mark.parametrize("working_bytes", [1, 20_000, 100_000])
 def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(working_bytes: int) -> None:
     simulation = Simulation(specification(LOGISTIC, execution={"engine": "vectorised"}), seed=0)
     confine(simulation._setting.problem, working_bytes)
-    problem = Noting(simulation._setting.problem)
+    problem: Any = Noting(simulation._setting.problem)
     simulation._setting = replace(simulation._setting, problem=problem)
     simulation.advance()
     assert problem.held

@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.errors import SpecificationError
+from fedcore.models.imported import Imported
 from fedcore.models.layers import build_module
+from fedcore.models.module_object import ModuleObject
 from fedcore.random import generator
 from fedcore.settings import settings
 from fedcore.simulation.simulation import advance_batch
 from fedcore.testing import runs
 from tests.documents import DIGITS_CNN, Document, merged, specification
+from tests.models.factories import batch_normalised
 
 ENGINES = ("reference", "parallel", "vectorised")
 POLICIES = ("average", "local", "frozen", "group")
@@ -339,3 +342,40 @@ def test_a_policy_is_asked_for_and_refused_where_it_means_nothing() -> None:
         Simulation(specification(network(own("batch_normalised"))), 0)
     with pytest.raises(SpecificationError, match="has no batch norm: omit"):
         Simulation(specification(network(own("forgetful", batch_norm="average", parameters=650))), 0)
+
+
+SOLVER: Document = {
+    "algorithm": {"kind": "fedprox", "mu": 0.1},
+    "local": {"lr": None, "optimizer": {"kind": "adamw", "lr": 0.01}, "clip_norm": 0.5},
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_networks_train_with_adam_and_clipping_alike_in_every_engine(policy: str) -> None:
+    """Under `local` the optimiser has a state for private parameters, too."""
+    smoothed = {"problem": {"loss": {"kind": "cross_entropy", "label_smoothing": 0.1}}}
+    document = merged(network(own("batch_normalised", batch_norm=policy), **SOLVER), smoothed)
+    expected = played(document, "reference")
+    for engine in ("parallel", "vectorised"):
+        assert_equal(played(document, engine), expected, 1e-9)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", ["dropout", "average", "local"])
+def test_a_network_in_bfloat16_resumes_to_the_bit(case: str, engine: str) -> None:
+    execution = {"engine": engine, "precision": "float32", "autocast": "bf16"}
+    runs.resumes_at_every_round(lambda: specification(network(CASES[case], **SOLVER), execution=execution))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_module_of_this_process_trains_like_the_one_of_its_factory(policy: str) -> None:
+    imported = whole_batches(own("batch_normalised", batch_norm=policy))
+    module = batch_normalised((1, 8, 8), 10)
+    averaged = Imported.model_validate(own("batch_normalised", batch_norm="average"))
+    module.load_state_dict(build_module(averaged, (1, 8, 8), 10, seed=0).state_dict())
+    model = ModuleObject.of(module, batch_norm=policy, l2=0.01)
+    document = {**imported.model_dump(), "problem": {**imported.problem.model_dump(), "model": model}}
+    runs_of = [Simulation(ExperimentSpec.model_validate(spec), 0) for spec in (imported, document)]
+    reports = [simulation.advance() for simulation in runs_of]
+    assert reports[0].bytes_up == reports[1].bytes_up
+    assert_equal(runs_of[0], runs_of[1], atol=1e-14)

@@ -10,7 +10,7 @@ from fedcore.spec.components import FAMILIES
 from fedcore.testing import checks_of
 from fedcore.testing.checks import CHECKS, ComponentCheck
 
-NEEDS_MORE = {Imported, TimmNetwork}
+NEEDS_MORE: set[type[Block]] = {Imported, TimmNetwork}
 """Need a setting, or the number of parameters for the data: tests/models/test_imported.py,
 test_published.py.
 """

@@ -13,6 +13,7 @@ from fedcore.testing import check_component, checks_of
 from tests.testing import wrong
 
 _NUMBERS = count()
+CASES = wrong.ALGORITHMS | wrong.OTHERS
 
 
 @pytest.fixture
@@ -34,9 +35,9 @@ def marked(module: Any) -> int:
     return next(number for number, line in enumerate(lines, start=1) if line.endswith("# wrong"))
 
 
-@pytest.mark.parametrize("case", wrong.ALGORITHMS)
+@pytest.mark.parametrize("case", CASES)
 def test_a_mistake_is_found_at_its_line(case: str, write: Any) -> None:
-    check, source = wrong.ALGORITHMS[case]
+    check, source = CASES[case]
     module = write(source)
     finding = next(each for each in checks_of(module.Wrong) if each.name == check).finding()
     assert finding is not None

@@ -7,13 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-import fedcore
-import fedq
-import workers
 from fedcore.errors import FedcoreError
+from fedcore.packages import installed
 from fedcore.settings import Settings
 from workers.confined.limits import BUNDLE, SCRATCH_BYTES, UPLOADS
 
@@ -80,7 +79,7 @@ def server_command(
         "OMP_NUM_THREADS": str(settings.torch_threads),
         "PATH": "/usr/bin:/bin",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": ":".join(dict.fromkeys(str(package.parent) for package in _packages())),
+        "PYTHONPATH": ":".join(dict.fromkeys(str(package.parent) for package in _outside())),
         "TMPDIR": str(scratch),
     }
     for name in _LIBRARY_SETTINGS:
@@ -100,7 +99,7 @@ def _bubblewrap_command(folder: Path, data: Path, home: Path) -> Iterator[str]:
     yield from _system_folders()
     # First, so that it hides none of the folders that follow.
     yield from ("--size", str(SCRATCH_BYTES), "--tmpfs", str(_SCRATCH))
-    shown = [Path(sys.base_prefix), Path(sys.prefix), *_installed(), *_packages(), data, *map(Path, _DEBIAN)]
+    shown = [Path(sys.base_prefix), Path(sys.prefix), *_installed(), *_outside(), data, *map(Path, _DEBIAN)]
     for needed in shown:
         yield from ("--ro-bind-try", str(needed), str(needed))
     # Should one of them contain the state of the service, it is empty in there.
@@ -125,11 +124,20 @@ def _system_folders() -> Iterator[str]:
             yield from ("--ro-bind-try", name, name)
 
 
-def _packages() -> list[Path]:
-    """Folders of the packages that the computing side imports."""
-    return [Path(package.__path__[0]) for package in (fedcore, fedq, workers)]
-
-
 def _installed() -> list[Path]:
     """Folders of installed distributions. Other folders on the path may hold more than code."""
     return [Path(entry) for entry in sys.path if entry and any(Path(entry).glob("*.dist-info"))]
+
+
+@cache
+def _outside() -> tuple[Path, ...]:
+    """The packages that the computing side imports and that are not installed in Python's folders:
+    those of a checkout, of editable installations and on PYTHONPATH.
+    """
+    modules = {
+        one.entry.module.partition(".")[0] for family in installed().values() for one in family.values()
+    }
+    specs = filter(None, map(find_spec, ("fedcore", "fedq", "workers", *sorted(modules))))
+    found = (place for spec in specs for place in spec.submodule_search_locations or [str(spec.origin)])
+    # Their parents come before the standard library, in which nothing may be replaced.
+    return tuple(path for path in map(Path, found) if not path.is_relative_to(sys.prefix))

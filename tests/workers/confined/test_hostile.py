@@ -7,6 +7,8 @@ user open, as docs/security.md says, so those tests are of bubblewrap.
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 
 from fedcore.errors import UserCodeError
 from tests.support.polling import eventually
-from tests.workers.confined.conftest import BUBBLEWRAP, Open
+from tests.workers.confined.conftest import BUBBLEWRAP, Open, packed
 from workers.confined.confinement import Confinement
 from workers.confined.limits import MAX_PROCESSES
 from workers.confined.protocol import ProtocolError
@@ -360,3 +362,43 @@ def test_nothing_outlives_the_sandbox(opened: Open, confinement: Confinement) ->
     sandbox.close()
     eventually(lambda: not any(process.is_running() for process in started), timeout_s=ANSWER_S)
     assert not folder.exists()
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+
+from fedcore.settings import Settings
+from workers.confined.sandbox import Sandbox
+
+archive, confinement = Path(sys.argv[1]).read_bytes(), sys.argv[2]
+sandbox = Sandbox(archive, Settings(_env_file=None, code_confinement=confinement))
+session = sandbox.session()
+print("ready", flush=True)
+session.request({"do": "call", "name": "components", "document": None}, 600.0)
+"""
+"""A process that waits for a bundle."""
+
+
+def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path, confinement: Confinement) -> None:
+    archive = tmp_path / "bundle.tar"
+    archive.write_bytes(packed(tmp_path / "mylab", "import time\ntime.sleep(600)"))
+    words = [sys.executable, "-c", OWNER, str(archive), confinement]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "ready\n"
+        # With bubblewrap, two more processes.
+        least = 4 if confinement == "bubblewrap" else 2
+        eventually(
+            lambda: len(psutil.Process(owner.pid).children(recursive=True)) >= least, timeout_s=ANSWER_S
+        )
+        started = psutil.Process(owner.pid).children(recursive=True)
+        owner.kill()
+    eventually(lambda: not any(map(_alive, started)), timeout_s=ANSWER_S)
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
