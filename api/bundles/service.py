@@ -22,7 +22,7 @@ from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.quotas import check_stored
 from fedcore.platform.store.tables import BundleRecord
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.code import Code
+from fedcore.spec.code import CodeBundle
 from fedq.schemas import Bundle, Flaw, Plan
 from workers.confined import check
 
@@ -107,7 +107,7 @@ def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) 
         raise ForbiddenError(
             "`code` requires a key of scope `code`; create one with `fedq key create --code`"
         )
-    code = validate(Code, document["code"], "/code")
+    code = validate(CodeBundle, document["code"], "/code")
     with state.database.reading() as session:
         record = stored.find(session, code.digest, principal.sees)
     document = {**document, "code": code_of(record)}

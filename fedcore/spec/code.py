@@ -21,7 +21,7 @@ Kind = Annotated[str, Field(max_length=100, pattern=r"^[a-z][a-z0-9_]*$")]
 FamilyName = Annotated[str, Field(max_length=40, pattern=r"^[a-z_]+$")]
 
 
-class Code(Block):
+class CodeBundle(Block):
     """A code bundle: files with components that the specification uses by their kind.
 
     Give the digest alone, `code: sha256:...`; the service sets the other fields.
@@ -44,7 +44,7 @@ class Code(Block):
 def kinds_of(document: Any) -> Iterator[None]:
     """Within the block, specifications may use the kinds of the bundle of `document`."""
     try:
-        code = Code.model_validate(document)
+        code = CodeBundle.model_validate(document)
     except ValidationError:
         code = None  # The field `code` reports it.
     with bundle_kinds({} if code is None else code.components):

@@ -24,7 +24,7 @@ from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.families import bundle_kinds, is_stand_in
 from fedcore.spec import checks, sweep
-from fedcore.spec.code import Code, kinds_of
+from fedcore.spec.code import CodeBundle, kinds_of
 from fedcore.spec.components import FAMILIES, components_of, document_of
 from fedcore.spec.evaluation import Evaluation, Execution
 from fedcore.spec.local import LocalSolver
@@ -93,7 +93,7 @@ class ExperimentSpec(Block):
     """Condition for ending a run before its last round (default: only divergence)."""
     execution: Execution = Execution()
     """Execution of the runs."""
-    code: Annotated[Code | None, Field(exclude_if=is_none)] = None
+    code: Annotated[CodeBundle | None, Field(exclude_if=is_none)] = None
     """Bundle of your own components, which the other blocks then use by their `kind` (default:
     none).
     """

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.algorithms.fedavg import FedAvg
 from fedcore.core import AffineForm, Aggregate, Aggregator, ClientContext, ClientRule, Cohort, ServerOptimiser
 from fedcore.spec import ExperimentSpec
 from fedcore.testing import runs
@@ -41,7 +40,7 @@ def parts_of(subject: Subject) -> Parts:
     """The parts of the component, and inputs of a round on random numbers."""
     spec = subject.spec()
     if isinstance(spec, AggregatorSpec):
-        return parts_with(FedAvg(), ClientRule())._replace(aggregator=spec.build())
+        return parts_with(AlgorithmSpec(kind="plain"), ClientRule())._replace(aggregator=spec.build())
     return parts_with(spec, spec.rule())
 
 

@@ -15,15 +15,15 @@ from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from fedcore.settings import Settings
-from fedcore.spec.code import Code
+from fedcore.spec.code import CodeBundle
 from workers.confined.sandbox import Sandbox
 from workers.confined.simulation import ConfinedRun, ConfinedSimulation
 
 
-def bundle_of(claim: Claim) -> Code | None:
+def bundle_of(claim: Claim) -> CodeBundle | None:
     """The bundle that a run needs, if any."""
     found = claim.spec.get("code")
-    return None if found is None else Code.model_validate(found)
+    return None if found is None else CodeBundle.model_validate(found)
 
 
 class ConfinedRuns:
@@ -88,7 +88,7 @@ class ConfinedRuns:
             }
         return self._sandbox
 
-    def _archive(self, code: Code) -> bytes:
+    def _archive(self, code: CodeBundle) -> bytes:
         if code.id is None:
             raise DataUnavailableError("the bundle was never uploaded: its specification has no id")
         try:

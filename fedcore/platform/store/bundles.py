@@ -16,7 +16,7 @@ from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import dialect_of
 from fedcore.platform.store.paging import RecordPage, identifiers, newest
 from fedcore.platform.store.tables import BundleRecord, BundleUseRecord
-from fedcore.spec.code import Code
+from fedcore.spec.code import CodeBundle
 
 UNUSED_S = 86_400.0
 """After this time a bundle that no experiment ever used is deleted."""
@@ -78,7 +78,7 @@ def page(
     return newest(session, query, BundleRecord.id, limit, cursor)
 
 
-def use(session: Session, experiment_id: str, code: Code | None) -> None:
+def use(session: Session, experiment_id: str, code: CodeBundle | None) -> None:
     """Record that an experiment uses its bundle, which keeps the bundle as long as the experiment.
 
     Raises SpecificationError if the bundle does not exist.

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from fedcore.bundles import storage_key
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.store import Database, bundles, experiments, removals
 from fedcore.platform.store.tables import BundleRecord
-from fedcore.spec.code import Code
+from fedcore.spec.code import CodeBundle
 from tests.platform.store.acts import submit, write
 
 DIGEST = "sha256:" + "1" * 64
@@ -31,7 +32,7 @@ def bundle(database: Database, owner: str = "ann", digest: str = DIGEST) -> Bund
 def used_by(database: Database, record: BundleRecord, **fields: Any) -> str:
     """The id of an experiment that uses the bundle."""
     made = submit(database, **fields).id
-    code = Code(digest=record.digest, id=record.id)
+    code = CodeBundle(digest=record.digest, id=record.id)
     write(database, bundles.use, made, code)
     return made
 
@@ -57,9 +58,7 @@ def test_a_bundle_is_deleted_with_the_last_experiment_that_uses_it(database: Dat
     with database.transaction() as session:
         with pytest.raises(ResourceNotFoundError):
             bundles.find(session, DIGEST)
-        assert [path for path, _ in removals.take(session, 10, 1.0)] == [
-            bundles.storage_key(record.id, DIGEST)
-        ]
+        assert [path for path, _ in removals.take(session, 10, 1.0)] == [storage_key(record.id, DIGEST)]
 
 
 def test_bundles_in_use_are_never_pruned(database: Database) -> None:
