@@ -74,10 +74,13 @@ class Family(Generic[C]):
 
     def find(self, kind: str) -> type[C] | None:
         """The component with this kind, or of an object with it; None if there is none."""
-        members = (member for member in self._known() if "kind" in member.model_fields)
+        members = (member for member in self.known() if "kind" in member.model_fields)
         return next((member for member in members if kind_of(member) == kind), None)
 
-    def _known(self) -> tuple[type[C], ...]:
+    def known(self) -> tuple[type[C], ...]:
+        """The components that documents may name here: registered ones, those of objects, and
+        stand-ins for those of a bundle.
+        """
         known = (*self, *self._of_objects.values())
         if not (wanted := _BUNDLE_KINDS.get().get(self.name)):
             return known
@@ -113,7 +116,7 @@ class Family(Generic[C]):
 
     def kinds(self) -> tuple[str, ...]:
         """The kinds known now."""
-        return tuple(kind_of(member) for member in self._known() if "kind" in member.model_fields)
+        return tuple(kind_of(member) for member in self.known() if "kind" in member.model_fields)
 
     def validate(self, value: Any, context: Any = None) -> C:
         """The component that `value`, a document or an object, stands for; raises ValidationError."""
@@ -124,7 +127,7 @@ class Family(Generic[C]):
 
     def adapter(self) -> TypeAdapter[C]:
         """Validates documents of the kinds known now."""
-        return _union(self._known(), self._default_kind)
+        return _union(self.known(), self._default_kind)
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -211,7 +214,7 @@ def models_of(field: FieldInfo) -> list[type[BaseModel]]:
 def _models_in(annotation: Any, metadata: Sequence[Any] = ()) -> list[type[BaseModel]]:
     family = next((item for item in metadata if isinstance(item, Family)), None)
     if family is not None:
-        return list(family)
+        return list(family.known())
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     inner, others = get_args(annotation), ()

@@ -108,13 +108,21 @@ def detail_of(error: Any) -> str:
     """Message for one of pydantic's errors."""
     match error["type"]:
         case "union_tag_invalid":
-            return f"must be one of {error['ctx']['expected_tags']}, not {error['ctx']['tag']!r}"
+            tag = error["ctx"]["tag"]
+            return f"must be one of {error['ctx']['expected_tags']}, not {tag!r}{_no_package(tag)}"
+        case "literal_error":
+            return f"{error['msg']}{_given(error['input'])}{_no_package(error['input'])}"
         case "value_error":
             return str(error["ctx"]["error"])
         case "missing" | "union_tag_not_found":
             return TOLD[error["type"]]
         case kind:
             return f"{TOLD.get(kind, error['msg'])}{_given(error['input'])}"
+
+
+def _no_package(name: Any) -> str:
+    """The likely cause of an unknown `package/kind`."""
+    return "; no installed package defines it" if isinstance(name, str) and "/" in name else ""
 
 
 def _given(value: Any) -> str:

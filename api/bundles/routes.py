@@ -73,15 +73,15 @@ def read_bundles(
     return BundlePage(items=[bundle_answer(record) for record in page.items], next=page.next)
 
 
-@router.get("/{digest}", responses=responses(404, 422), summary="Read a code bundle")
-def read_bundle(principal: Reader, digest: Digest, database: DatabaseDep) -> Bundle:
+@router.get("/{bundle_digest}", responses=responses(404, 422), summary="Read a code bundle")
+def read_bundle(principal: Reader, bundle_digest: Digest, database: DatabaseDep) -> Bundle:
     """Return a code bundle with its files and components."""
     with database.reading() as session:
-        return bundle_answer(bundles.find(session, digest, principal.sees))
+        return bundle_answer(bundles.find(session, bundle_digest, principal.sees))
 
 
 @router.get(
-    "/{digest}/content",
+    "/{bundle_digest}/content",
     responses={
         200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
         **responses(404, 422),
@@ -89,20 +89,20 @@ def read_bundle(principal: Reader, digest: Digest, database: DatabaseDep) -> Bun
     response_class=Response,
     summary="Download a code bundle",
 )
-def download(principal: Reader, digest: Digest, state: AppStateDep) -> Response:
+def download(principal: Reader, bundle_digest: Digest, state: AppStateDep) -> Response:
     """Return the archive, a tar file."""
     with state.database.reading() as session:
-        record = bundles.find(session, digest, principal.sees)
-    name = f"{digest.removeprefix('sha256:')[:12]}.tar"
+        record = bundles.find(session, bundle_digest, principal.sees)
+    name = f"{bundle_digest.removeprefix('sha256:')[:12]}.tar"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(archive_of(record, state), media_type=MEDIA_TYPE, headers=headers)
 
 
 @router.delete(
-    "/{digest}", status_code=204, responses=responses(404, 409, 422), summary="Delete a code bundle"
+    "/{bundle_digest}", status_code=204, responses=responses(404, 409, 422), summary="Delete a code bundle"
 )
-def delete(principal: Submitter, digest: Digest, database: DatabaseDep, facts: Audit) -> None:
+def delete(principal: Submitter, bundle_digest: Digest, database: DatabaseDep, facts: Audit) -> None:
     """Remove a code bundle, and its file soon after; 409 while an experiment uses it."""
     with database.transaction() as session:
-        bundles.delete(session, digest, principal.sees)
-        audit.record(session, facts, digest)
+        bundles.delete(session, bundle_digest, principal.sees)
+        audit.record(session, facts, bundle_digest)

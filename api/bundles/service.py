@@ -88,7 +88,7 @@ def keep(
             )
             if record.id == bundle_id:
                 check_stored(session, principal.key_id)
-            audit.record(session, facts, record.id)
+            audit.record(session, facts, record.digest)
             # Before the commit: if the connection breaks then, it may have gone through.
             kept_id = record.id
     finally:

@@ -176,4 +176,4 @@ async def require_code(
 Reader = Annotated[Principal, Security(require_scope, scopes=[Scope.READ])]
 Submitter = Annotated[Principal, Security(require_scope, scopes=[Scope.SUBMIT])]
 Administrator = Annotated[Principal, Security(require_scope, scopes=[Scope.ADMIN])]
-Sender = Annotated[Principal, Security(require_code)]
+Sender = Annotated[Principal, Security(require_code, scopes=["code"])]

@@ -234,7 +234,7 @@ def checksum(dataset: UndividedDataset) -> str:
     and labels, and the owners of samples.
 
     Each array counts by its type and shape as `<f4 (60000, 1, 28, 28)`, a line feed, and its bytes,
-    the last axis fastest.
+    the last axis fastest. Bytes with a scale count as the numbers that they stand for.
     """
     digest = hashlib.sha256()
 

@@ -211,7 +211,7 @@ def _mapped(file: IO[bytes], archive: ZipFile) -> NDArray[Any] | None:
         start = own.tell()
     if start % dtype.itemsize:
         return None
-    # Private, so that PyTorch may take it for memory of its own; nobody writes to it.
+    # Copy-on-write, since PyTorch warns of arrays that cannot be written to.
     return np.memmap(path, dtype, mode="c", offset=start, shape=shape)
 
 

@@ -31,7 +31,7 @@ class Code(Block):
     """SHA-256 of the bundle, as `POST /v1/bundles` returns it."""
     id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None
     """Id of the stored bundle. The service sets it and ignores other values."""
-    components: dict[FamilyName, Annotated[tuple[Kind, ...], Field(max_length=1_000)]] = {}
+    components: dict[FamilyName, Annotated[tuple[Kind, ...], Field(fail_fast=True, max_length=1_000)]] = {}
     """Kinds by family. The service sets them and ignores other values."""
 
     @model_validator(mode="before")

@@ -19,6 +19,7 @@ from fedcore.settings import Settings
 from tests.api.histories import TINY, submit
 from tests.documents import Document
 from tests.platform.store.acts import claim, finish, read, write
+from tests.platform.store.test_bundles import bundle
 from tests.platform.store.test_datasets import keep
 from tests.platform.uploads.files import arrays, npz
 from tests.support.access import bearer, key_for
@@ -39,6 +40,8 @@ MUTATIONS = {
 WEBHOOKS = {action for action in MUTATIONS if "/v1/webhooks" in action}
 """`test_webhooks` has these."""
 IMPORT = "POST /v1/imports"
+BUNDLE = "POST /v1/bundles"
+"""Checked in a process of its own: tests/api/test_bundles.py."""
 """Noted as well: see the tests of imports."""
 REPRODUCE = "POST /v1/experiments/{experiment_id}/reproduce"
 BODIES: dict[str, Document] = {
@@ -66,7 +69,8 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
     id = submit(http)["id"]
     dataset = http.post("/v1/datasets", params={"name": "mine"}, content=npz(arrays())).json()["id"]
     key = http.post("/v1/keys", json={"owner": "cleo"}).json()["id"]
-    things = {"experiment_id": id, "dataset_id": dataset, "key_id": key}
+    unused = bundle(rows).digest
+    things = {"experiment_id": id, "dataset_id": dataset, "bundle_digest": unused, "key_id": key}
     expected = [
         ("POST /v1/experiments", id, 201),
         ("POST /v1/datasets", dataset, 201),
@@ -78,6 +82,7 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
         expected.append((action, id, 204 if method == "DELETE" else 200))
     expected += [
         ("DELETE /v1/datasets/{dataset_id}", dataset, 204),
+        ("DELETE /v1/bundles/{bundle_digest}", unused, 204),
         ("PATCH /v1/keys/{key_id}", key, 200),
         ("POST /v1/keys/{key_id}/revoke", key, 200),
     ]
@@ -85,7 +90,7 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
         method, path = action.split(" ")
         assert http.request(method, path.format(**things), json=BODIES.get(action)).status_code == status
     assert _entries(rows) == [(*entry, "local") for entry in expected]
-    assert {action for action, *_ in expected} == MUTATIONS - WEBHOOKS - {REPRODUCE, IMPORT}
+    assert {action for action, *_ in expected} == MUTATIONS - WEBHOOKS - {REPRODUCE, IMPORT, BUNDLE}
 
 
 def test_a_repetition_is_noted_with_what_it_made(http: httpx.Client, rows: Database) -> None:
@@ -102,6 +107,7 @@ def test_every_refused_attempt_is_noted(
     things = {
         "experiment_id": submit(http)["id"],
         "dataset_id": keep(rows).id,
+        "bundle_digest": bundle(rows).digest,
         "key_id": "key_0",
         "webhook_id": "hook_0",
         "delivery_id": "dlv_0",

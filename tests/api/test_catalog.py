@@ -21,10 +21,12 @@ def _kinds(catalog: Document, path: str) -> dict[str, Document]:
 def test_every_block_with_a_choice_is_there_once(catalog: Document) -> None:
     assert [block["path"] for block in catalog["blocks"]] == [
         "problem.dataset",
+        "problem.dataset.augmentation",
         "problem.partition",
         "problem.model",
         "problem.loss",
         "algorithm",
+        "aggregator",
         "server",
         "local.optimizer",
         "local.lr_schedule",

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError
 from fedcore.spec import ExperimentSpec, stored_arms, stored_spec
+from fedq.validation_errors import detail_of
 from tests.extensions import distributions
 from tests.extensions.distributions import environment
 
@@ -263,6 +264,14 @@ def test_a_stored_experiment_can_be_read_after_its_package_was_removed() -> None
     assert arms[1].spec.model_dump(mode="json")["algorithm"]["strength"] == 2.0
     with pytest.raises((ValidationError, SpecificationError), match="gone/"):
         ExperimentSpec.model_validate(STORED)
+
+
+def test_a_kind_of_a_package_that_is_not_installed_is_said_to_be_one() -> None:
+    plain = {name: value for name, value in STORED.items() if name != "sweep"}
+    with pytest.raises(ValidationError) as refused:
+        ExperimentSpec.model_validate({**plain, "algorithm": {"kind": "gone/rule"}})
+    for error in refused.value.errors():
+        assert detail_of(error).endswith("'; no installed package defines it")
 
 
 def test_the_documentation_site_describes_the_kinds_of_packages(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_the_contracts_example_expands_to_its_four_arms() -> None:
         "fednova, momentum=0.0",
         "fednova, momentum=0.9",
     ]
-    assert [(arm.spec.algorithm.kind, arm.spec.local.optimizer.momentum) for arm in arms] == [
+    assert [(arm.spec.algorithm.kind, arm.settings["local.optimizer.momentum"]) for arm in arms] == [
         ("fedavg", 0.0),
         ("fedavg", 0.9),
         ("fednova", 0.0),

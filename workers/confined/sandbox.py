@@ -5,6 +5,7 @@ A sandbox holds one bundle of one owner. Its fork server has loaded the librarie
 computing process for each session.
 """
 
+import fcntl
 import select
 import shutil
 import socket
@@ -17,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import IO, Any, NoReturn, Self
 
 import psutil
 
@@ -31,6 +32,7 @@ from workers.confined.protocol import Channel, Message
 
 START_S = 120.0
 """Time for loading the libraries, on a busy machine."""
+_PREFIX, _LOCK = "fedq-bundle-", "lock"
 _LOOK_S = 0.25
 _END_S = 2.0
 
@@ -45,7 +47,8 @@ class Sandbox:
         """
         self.confinement = chosen_confinement(settings)
         self.memory_bytes = settings.code_memory_bytes
-        self._folder = Path(tempfile.mkdtemp(prefix="fedq-bundle-"))
+        remove_abandoned()
+        self._folder, self._lock = _locked_folder()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._process: subprocess.Popen[bytes] | None = None
         self._session: Session | None = None
@@ -143,6 +146,7 @@ class Sandbox:
         self.kill()
         self._control.close()
         self._errors.close()
+        self._lock.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end_session(self) -> None:
@@ -257,6 +261,23 @@ class Session:
         if sum(max(0, _memory_bytes(each) - self._sandbox.libraries_bytes) for each in processes) > allowed:
             return f"the bundle took more than {allowed} bytes of memory and was ended"
         return None
+
+
+def remove_abandoned() -> None:
+    """Remove the files of sandboxes whose worker was killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError), (folder / _LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+
+
+def _locked_folder() -> tuple[Path, IO[bytes]]:
+    """A new temporary folder, and a file that is locked while its owner lives."""
+    partial = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
+    lock = (partial / _LOCK).open("wb")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    # Only now: a folder that others see is locked.
+    return partial.rename(partial.with_name(partial.name.removeprefix("."))), lock
 
 
 def _memory_bytes(process: psutil.Process) -> int:

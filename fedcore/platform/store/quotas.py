@@ -163,7 +163,7 @@ def check_stored(session: Session, key_id: str) -> None:
     quota, used = _held(session, key_id)
     if quota.stored_bytes is not None and used.stored_bytes > quota.stored_bytes:
         raise QuotaError(
-            f"quota max_stored_bytes exceeded: {used.stored_bytes:,} bytes of uploads, limit"
+            f"quota max_stored_bytes exceeded: {used.stored_bytes:,} bytes of data sets and code, limit"
             f" {quota.stored_bytes:,}; delete some"
         )
 

@@ -23,7 +23,7 @@ from tests.workers.confined.conftest import BUBBLEWRAP, Open, packed
 from workers.confined.confinement import Confinement
 from workers.confined.limits import MAX_PROCESSES
 from workers.confined.protocol import ProtocolError
-from workers.confined.sandbox import Sandbox
+from workers.confined.sandbox import Sandbox, remove_abandoned
 
 pytestmark = pytest.mark.slow
 
@@ -359,6 +359,8 @@ def test_nothing_outlives_the_sandbox(opened: Open, confinement: Confinement) ->
     folder = sandbox.uploads.parent
     started = set(psutil.Process().children(recursive=True)) - before
     assert started
+    remove_abandoned()
+    assert folder.exists()
     sandbox.close()
     eventually(lambda: not any(process.is_running() for process in started), timeout_s=ANSWER_S)
     assert not folder.exists()
@@ -380,10 +382,13 @@ session.request({"do": "call", "name": "components", "document": None}, 600.0)
 """A process that waits for a bundle."""
 
 
-def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path, confinement: Confinement) -> None:
+def test_nothing_outlives_a_worker_that_is_killed(
+    tmp_path: Path, confinement: Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = tmp_path / "bundle.tar"
     archive.write_bytes(packed(tmp_path / "mylab", "import time\ntime.sleep(600)"))
     words = [sys.executable, "-c", OWNER, str(archive), confinement]
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "ready\n"
@@ -394,7 +399,11 @@ def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path, confinement: C
         )
         started = psutil.Process(owner.pid).children(recursive=True)
         owner.kill()
+        (folder,) = tmp_path.glob("fedq-bundle-*")
     eventually(lambda: not any(map(_alive, started)), timeout_s=ANSWER_S)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    remove_abandoned()
+    assert not folder.exists()
 
 
 def _alive(process: psutil.Process) -> bool:

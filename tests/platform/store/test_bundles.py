@@ -1,0 +1,80 @@
+"""Code bundles in the database: one for each owner and content, kept while an experiment uses it."""
+
+from typing import Any
+
+import pytest
+
+from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
+from fedcore.platform.store import Database, bundles, experiments, removals
+from fedcore.platform.store.tables import BundleRecord
+from fedcore.spec.code import Code
+from tests.platform.store.acts import submit, write
+
+DIGEST = "sha256:" + "1" * 64
+
+
+def bundle(database: Database, owner: str = "ann", digest: str = DIGEST) -> BundleRecord:
+    """Store a bundle."""
+    with database.transaction() as session:
+        return bundles.create(
+            session,
+            bundles.new_id(session),
+            digest,
+            files=[{"name": "rules.py", "size": 3, "sha256": "0" * 64}],
+            components={"algorithms": ["slow"]},
+            size_bytes=10_240,
+            owner=owner,
+            key_id="",
+        )
+
+
+def used_by(database: Database, record: BundleRecord, **fields: Any) -> str:
+    """The id of an experiment that uses the bundle."""
+    made = submit(database, **fields).id
+    code = Code(digest=record.digest, id=record.id)
+    write(database, bundles.use, made, code)
+    return made
+
+
+def test_the_same_content_is_stored_once_for_each_owner(database: Database) -> None:
+    first, again, others = bundle(database), bundle(database), bundle(database, "bob")
+    assert first.id == again.id != others.id
+    with database.reading() as session:
+        assert bundles.find(session, DIGEST, "bob").id == others.id
+        with pytest.raises(ResourceNotFoundError):
+            bundles.find(session, DIGEST, "eve")
+
+
+def test_a_bundle_is_deleted_with_the_last_experiment_that_uses_it(database: Database) -> None:
+    record = bundle(database)
+    first, last = used_by(database, record), used_by(database, record)
+    with pytest.raises(StateConflictError, match=first):
+        write(database, bundles.delete, DIGEST)
+    write(database, experiments.delete, first)
+    with database.reading() as session:
+        assert bundles.find(session, DIGEST).id == record.id
+    write(database, experiments.delete, last)
+    with database.transaction() as session:
+        with pytest.raises(ResourceNotFoundError):
+            bundles.find(session, DIGEST)
+        assert [path for path, _ in removals.take(session, 10, 1.0)] == [
+            bundles.storage_key(record.id, DIGEST)
+        ]
+
+
+def test_bundles_in_use_are_never_pruned(database: Database) -> None:
+    record = bundle(database)
+    used_by(database, record)
+    unused = bundle(database, digest="sha256:" + "2" * 64)
+    assert write(database, bundles.prune, -60.0) == 1
+    with database.reading() as session:
+        assert bundles.find(session, record.digest).id == record.id
+        with pytest.raises(ResourceNotFoundError):
+            bundles.find(session, unused.digest)
+
+
+def test_an_experiment_cannot_use_a_bundle_that_is_gone(database: Database) -> None:
+    record = bundle(database)
+    write(database, bundles.delete, DIGEST)
+    with pytest.raises(SpecificationError, match="no code bundle"):
+        used_by(database, record)
