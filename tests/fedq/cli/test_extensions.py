@@ -32,6 +32,7 @@ def executed(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_created_package_passes_its_own_test_and_check(family: str, tmp_path: Path) -> None:
     name = f"my_{family.replace('-', '_')}"
