@@ -26,6 +26,8 @@ from fedcore.spec.code import CodeBundle
 from fedq.schemas import Bundle, Flaw, Plan
 from workers.confined import check
 
+CHECK_S = 30.0
+"""Most time for the checks of a bundle, of which none is started after a few seconds."""
 MEDIA_TYPE = "application/x-tar"
 _BINARY = {
     "type": "string",
@@ -65,9 +67,11 @@ def keep(
     """
     try:
         files = bundles.list_files(archive)
-        components = check.call(archive, "components", None, state.settings)
+        checked = check.call(archive, "check", None, state.settings, CHECK_S)
     except (ExtensionError, UserCodeError) as error:
         raise InvalidDocumentError([Flaw(pointer="code", detail=str(error))]) from error
+    if checked["flaws"]:
+        raise InvalidDocumentError([Flaw.model_validate(flaw) for flaw in checked["flaws"]])
     digest = bundles.digest(archive)
     with state.database.reading() as session:
         bundle_id = stored.new_id(session)
@@ -81,7 +85,7 @@ def keep(
                 bundle_id,
                 digest,
                 files=[file._asdict() for file in files],
-                components=components,
+                components=checked["components"],
                 size_bytes=len(archive),
                 owner=principal.owner,
                 key_id=principal.key_id,

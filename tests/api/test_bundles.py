@@ -162,6 +162,19 @@ def test_errors_in_the_code_are_returned_with_file_and_line(
     assert message in refused.json()["errors"][0]["detail"]
 
 
+def test_a_component_that_breaks_a_promise_is_returned_with_its_line(
+    ann: httpx.Client, tmp_path: Path
+) -> None:
+    random = RULES.replace("self.factor * grad", "self.factor * grad + torch.randn(1)").replace(
+        "from fedcore.core", "import torch\n    from fedcore.core"
+    )
+    refused = send(ann, archive(tmp_path / "lab", random))
+    assert refused.status_code == 422
+    told = " ".join(flaw["detail"] for flaw in refused.json()["errors"])
+    assert "rules.py:" in told
+    assert "random" in told
+
+
 def test_bytes_that_are_no_bundle_are_refused(ann: httpx.Client) -> None:
     assert send(ann, b"no archive").status_code == 422
     assert send(ann, bytes(bundles.MAX_ARCHIVE_BYTES + 1)).status_code == 413

@@ -10,6 +10,7 @@
 """
 
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib import import_module
@@ -29,6 +30,8 @@ from fedcore.platform.out_of_memory import is_out_of_memory
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec.components import FAMILIES
+from fedcore.testing.checks import CHECKS, ComponentCheck
+from fedcore.testing.subject import subject_of
 from fedcore.user_traceback import user_traceback
 from fedq.planning.estimates import plan
 from fedq.validation_errors import errors_of
@@ -37,6 +40,7 @@ from workers.confined.protocol import Channel, Message
 
 CALLS: Mapping[str, str] = {
     "components": "workers.confined.computing:components",
+    "check": "workers.confined.computing:check",
     "prepare": "workers.confined.computing:prepare",
 }
 """Functions that may be called with the bundle's components and a JSON value, by name; their import
@@ -48,6 +52,29 @@ Components = Mapping[str, Mapping[str, type[Block]]]
 def components(found: Components, _: Any) -> dict[str, list[str]]:
     """The kinds of a bundle, by family."""
     return {family: sorted(kinds) for family, kinds in found.items()}
+
+
+CHECK_S = 7.0
+"""After this time no further check of a bundle is started."""
+
+
+def check(found: Components, _: Any) -> dict[str, Any]:
+    """The kinds of a bundle, by family, and the findings in its components that compute: those of the
+    checks that fit into CHECK_S. Documentation is left to `fedq check-extension`.
+    """
+    began, flaws = time.monotonic(), []
+    for family, members in found.items():
+        for member in members.values():
+            subject = subject_of(member, family)
+            for function in CHECKS.get(family, ()):
+                if time.monotonic() - began > CHECK_S:
+                    break
+                finding = ComponentCheck(subject, function).finding()
+                if finding is not None:
+                    place = (finding.file or "").rpartition(f"/{BUNDLE}/")[2] or None
+                    told = finding.model_copy(update={"file": place})
+                    flaws.append({"pointer": "code", "detail": str(told)})
+    return {"components": components(found, None), "flaws": flaws}
 
 
 def prepare(_: Components, document: Any) -> dict[str, Any]:
