@@ -85,7 +85,7 @@ class ByteImages(DatasetSpec):
     deviation: ClassVar[tuple[float, ...]]
     """Customary standard deviation of each channel."""
     where: ClassVar[str] = "put its files there as they were published"
-    """What to do if the files are missing."""
+    """Advice if the files are missing."""
 
     def data_source(self) -> str:
         """Name of the data as they were read."""
