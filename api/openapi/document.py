@@ -15,6 +15,7 @@ from api.experiments.service import PresetSubmission
 from fedcore.block import kind_of
 from fedcore.packages import is_of_package
 from fedcore.spec import ExperimentSpec, yaml_documents
+from fedcore.spec.code import CodeBundle
 from fedcore.spec.kinds import kinds
 from fedq import schemas
 from fedq.schemas import (
@@ -146,7 +147,12 @@ def examples() -> dict[str, Any]:
         for member in members
         if member.example or not is_of_package(member)
     ]
-    submitted = [PresetSubmission.model_validate(read["PresetSubmission"]), *blocks, *specifications]
+    submitted = [
+        PresetSubmission.model_validate(read["PresetSubmission"]),
+        CodeBundle.model_validate(read["CodeBundle"]),
+        *blocks,
+        *specifications,
+    ]
     answered = [
         getattr(schemas, name).model_validate(document)
         for name, document in read.items()

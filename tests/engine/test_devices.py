@@ -20,6 +20,7 @@ SHORT: Document = merged(
     SYNTHETIC, {"local": {"epochs": None, "steps": 2}, "systems": {"stragglers": None}, "rounds": 2}
 )
 MAY_WAIT = {
+    "data/partition.py",
     "simulation/simulation.py",
     "simulation/checkpoint.py",
     "problems/supervised.py",
@@ -27,7 +28,7 @@ MAY_WAIT = {
     "problems/least_squares.py",
     "a test",
 }
-"""To see whether a run has diverged, to measure, and to save."""
+"""To divide the data, to see whether a run has diverged, to measure, and to save."""
 ALSO = {
     "fedaware": {"algorithms/fedaware.py", "algorithms/min_norm.py"},
     "fedmgda": {"algorithms/min_norm.py"},
