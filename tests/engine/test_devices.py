@@ -20,7 +20,6 @@ SHORT: Document = merged(
     SYNTHETIC, {"local": {"epochs": None, "steps": 2}, "systems": {"stragglers": None}, "rounds": 2}
 )
 MAY_WAIT = {
-    "data/partition.py",
     "simulation/simulation.py",
     "simulation/checkpoint.py",
     "problems/supervised.py",
@@ -28,7 +27,7 @@ MAY_WAIT = {
     "problems/least_squares.py",
     "a test",
 }
-"""To divide the data, to see whether a run has diverged, to measure, and to save."""
+"""To see whether a run has diverged, to measure, and to save."""
 ALSO = {
     "fedaware": {"algorithms/fedaware.py", "algorithms/min_norm.py"},
     "fedmgda": {"algorithms/min_norm.py"},
@@ -146,7 +145,7 @@ def test_so_do_convolutional_networks(engine: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(parallel_map, "ThreadPoolExecutor", InLine)
     waited, there = seen_on_a_device(specification(CNN, execution={"engine": engine}))
     # How data are divided is settled on the host, before the first round.
-    assert waited <= MAY_WAIT | {"data/loading.py"}
+    assert waited <= MAY_WAIT | {"data/partition.py"}
     # A CPU's kernels for convolutions and those for any device differ in the order of their sums.
     torch.testing.assert_close(
         there, trained(specification(CNN, execution={"engine": "reference"}), "cpu"), rtol=1e-4, atol=1e-5
