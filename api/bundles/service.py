@@ -6,6 +6,7 @@ No code of a bundle runs in this process.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import structlog
 from fastapi import HTTPException, Request
 
 from api.http.authentication import Sender
@@ -25,6 +26,9 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import CodeBundle
 from fedq.schemas import Bundle, Flaw, Plan
 from workers.confined import check
+from workers.confined.confinement import ConfinementError
+
+log = structlog.stdlib.get_logger("fedq.api")
 
 CHECK_S = 30.0
 """Most time for the checks of a bundle, of which none is started after a few seconds."""
@@ -67,7 +71,7 @@ def keep(
     """
     try:
         files = bundles.list_files(archive)
-        checked = check.call(archive, "check", None, state.settings, CHECK_S)
+        checked = _confined(archive, "check", None, state, CHECK_S)
     except (ExtensionError, UserCodeError) as error:
         raise InvalidDocumentError([Flaw(pointer="code", detail=str(error))]) from error
     if checked["flaws"]:
@@ -116,13 +120,25 @@ def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) 
         record = stored.find(session, code.digest, principal.sees)
     document = {**document, "code": code_of(record)}
     try:
-        answer = check.call(archive_of(record, state), "prepare", document, state.settings)
+        answer = _confined(archive_of(record, state), "prepare", document, state, check.CHECK_S)
     except UserCodeError as error:
         raise InvalidDocumentError([Flaw(pointer="/code", detail=str(error))]) from error
     if answer["flaws"]:
         raise InvalidDocumentError([Flaw.model_validate(flaw) for flaw in answer["flaws"]])
     plan = Plan.model_validate(answer["plan"])
     return Prepared(validate(ExperimentSpec, plan.specification), plan)
+
+
+def _confined(archive: bytes, name: str, document: Any, state: AppState, timeout_s: float) -> Any:
+    """Call a function in a confined process; 501 where this process cannot start one."""
+    try:
+        return check.call(archive, name, document, state.settings, timeout_s)
+    except ConfinementError as error:
+        log.warning("no process for code bundles could be started: %s", error)
+        raise HTTPException(
+            501,
+            "This service cannot run code bundles; its log says why, and docs/operations.md what it needs.",
+        ) from error
 
 
 def code_of(record: BundleRecord) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from api.app import create_app
 from fedcore import bundles
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, experiments, removals
@@ -16,6 +17,7 @@ from fedcore.platform.store import bundles as stored
 from fedcore.settings import Settings
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
+from workers.confined.confinement import bubblewrap
 
 RULES = """
     from __future__ import annotations
@@ -191,3 +193,18 @@ def test_errors_in_a_specification_with_code_point_to_its_fields(ann: httpx.Clie
     missing = ann.post("/v1/experiments", json=EXPERIMENT | {"code": "sha256:" + "0" * 64})
     assert missing.status_code in (404, 422)
     assert "no code bundle" in missing.json()["detail"]
+
+
+def test_a_service_that_cannot_confine_code_says_so(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demanding = settings.model_copy(update={"code_confinement": "bubblewrap"})
+    monkeypatch.setenv("PATH", "")
+    bubblewrap.cache_clear()
+    try:
+        with calling(create_app(demanding), key_for(settings.database, code=True)) as client:
+            refused = send(client, archive(tmp_path / "lab"))
+    finally:
+        bubblewrap.cache_clear()
+    assert refused.status_code == 501
+    assert "cannot run code bundles" in refused.json()["detail"]
