@@ -32,7 +32,7 @@ log = structlog.stdlib.get_logger("fedq.api")
 
 CHECK_S = 30.0
 """Most time for the checks of a bundle, of which none is started after a few seconds."""
-MEDIA_TYPE = "application/x-tar"
+MEDIA_TYPE = "application/octet-stream"
 _BINARY = {
     "type": "string",
     "format": "binary",

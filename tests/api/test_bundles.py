@@ -71,7 +71,7 @@ def ann(app: FastAPI, settings: Settings) -> Iterator[httpx.Client]:
 
 
 def send(client: httpx.Client, content: bytes) -> httpx.Response:
-    return client.post("/v1/bundles", content=content, headers={"Content-Type": "application/x-tar"})
+    return client.post("/v1/bundles", content=content, headers={"Content-Type": "application/octet-stream"})
 
 
 def test_a_bundle_is_listed_and_downloaded_as_it_was_sent(ann: httpx.Client, tmp_path: Path) -> None:

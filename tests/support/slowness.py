@@ -27,8 +27,10 @@ class Slowness:
         with suppress(OSError):
             while True:
                 client, _ = door.accept()
+                # Noted first: where the server is gone, `end` closes it all the same.
+                self._sides.append(client)
                 server = self.connect()
-                self._sides += [client, server]
+                self._sides.append(server)
                 threading.Thread(target=self._pump, args=(client, server), daemon=True).start()
                 threading.Thread(target=self._drip, args=(server, client), daemon=True).start()
 

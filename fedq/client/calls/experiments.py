@@ -64,7 +64,7 @@ class BundleCalls(Calls):
             archive = bundles.pack(Path(folder))
         except (ExtensionError, OSError) as error:
             raise UnreadableDataError(f"{folder} cannot be sent: {error}") from error
-        headers = {"Content-Type": "application/x-tar"}
+        headers = {"Content-Type": "application/octet-stream"}
         return await self._transport.send(
             Bundle,
             "POST",
