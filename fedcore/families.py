@@ -22,13 +22,12 @@ from pydantic import (
     GetJsonSchemaHandler,
     Tag,
     TypeAdapter,
-    create_model,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
 from fedcore.block import Block, kind_of
-from fedcore.packages import installed_classes
+from fedcore.packages import installed_classes, with_kind
 
 C = TypeVar("C", bound=Block)
 
@@ -66,16 +65,12 @@ class Family(Generic[C]):
         return sum(1 for _ in self)
 
     def __contains__(self, member: object) -> bool:
+        """True for registered components, whose documents other processes understand, too."""
         return member in tuple(self)
-
-    def is_registered(self, member: type[C]) -> bool:
-        """True if documents with the kind of `member` are understood by other processes, too."""
-        return member in self
 
     def find(self, kind: str) -> type[C] | None:
         """The component with this kind, or of an object with it; None if there is none."""
-        members = (member for member in self.known() if "kind" in member.model_fields)
-        return next((member for member in members if kind_of(member) == kind), None)
+        return _by_kind(self.known()).get(kind)
 
     def known(self) -> tuple[type[C], ...]:
         """The components that documents may name here: registered ones, those of objects, and
@@ -84,7 +79,7 @@ class Family(Generic[C]):
         known = (*self, *self._of_objects.values())
         if not (wanted := _BUNDLE_KINDS.get().get(self.name)):
             return known
-        have = {kind_of(member) for member in known if "kind" in member.model_fields}
+        have = _by_kind(known)
         return (*known, *(_stand_in(self.base, kind) for kind in wanted if kind not in have))
 
     def note(self, instance: C) -> C:
@@ -105,10 +100,10 @@ class Family(Generic[C]):
 
         Raises ValueError if the kind is that of another component.
         """
-        if not self.is_registered(member):
+        if member not in self:
             kind = kind_of(member)
             taken = self.find(kind)
-            if taken is not None and self.is_registered(taken):
+            if taken is not None and taken in self:
                 raise ValueError(
                     f"kind {kind!r} of {member.__name__} is that of {taken.__name__}; choose another kind"
                 )
@@ -116,7 +111,7 @@ class Family(Generic[C]):
 
     def kinds(self) -> tuple[str, ...]:
         """The kinds known now."""
-        return tuple(kind_of(member) for member in self.known() if "kind" in member.model_fields)
+        return tuple(_by_kind(self.known()))
 
     def validate(self, value: Any, context: Any = None) -> C:
         """The component that `value`, a document or an object, stands for; raises ValidationError."""
@@ -143,6 +138,15 @@ class Family(Generic[C]):
         return handler(_union(tuple(self), self._default_kind).core_schema)
 
 
+def _by_kind(members: Sequence[type[C]]) -> dict[str, type[C]]:
+    """The components that have a kind; of two with the same, the first."""
+    found: dict[str, type[C]] = {}
+    for member in members:
+        if "kind" in member.model_fields:
+            found.setdefault(kind_of(member), member)
+    return found
+
+
 _BUNDLE_KINDS: ContextVar[Mapping[str, Sequence[str]]] = ContextVar(
     "bundle kinds", default=MappingProxyType({})
 )
@@ -162,24 +166,18 @@ def bundle_kinds(kinds: Mapping[str, Sequence[str]]) -> Iterator[None]:
         _BUNDLE_KINDS.reset(token)
 
 
+class StandIn:
+    """A component of a code bundle that this process has not loaded: any fields, no mathematics."""
+
+
 @lru_cache(maxsize=256)
 def _stand_in(base: type[Any], kind: str) -> type[Any]:
-    values: Any = Literal[kind]
-    open_base = type(
-        base.__name__, (base,), {"model_config": {"extra": "allow"}, "__module__": base.__module__}
-    )
-    return create_model(
-        f"{base.__name__}OfBundle",
-        __base__=open_base,
-        __module__=__name__,
-        __doc__="A component of a code bundle, without its code.",
-        kind=(values, kind),
-    )
-
-
-def is_stand_in(component: object) -> bool:
-    """True for a component of a code bundle that this process has not loaded."""
-    return type(component).__name__.endswith("OfBundle") and type(component).__module__ == __name__
+    namespace = {
+        "model_config": {"extra": "allow"},
+        "__module__": base.__module__,
+        "__doc__": StandIn.__doc__,
+    }
+    return with_kind(type(base.__name__, (base, StandIn), namespace), kind)
 
 
 AS_THE_OBJECT = core_schema.wrap_serializer_function_ser_schema(

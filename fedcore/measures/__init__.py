@@ -55,6 +55,8 @@ MEASURES: Mapping[str, MeasureInfo] = {
     measure.name: measure for group in GROUPS for measure in group.measures()
 }
 """All built-in measures by name."""
+_BUILT_IN = tuple(group() for group in GROUPS)
+"""Their objects, which have no parameters: made once, since rounds ask for them."""
 EXTENSIONS = Family("measures", MeasureSpec, ())
 """Measures of packages and of this process, each of one name."""
 
@@ -78,7 +80,7 @@ def names_of(asked: Asked) -> tuple[str, ...]:
 def groups_of(asked: Asked) -> list[MeasureSpec]:
     """The objects that compute the measures."""
     names = names_of(asked)
-    groups = [group() for group in GROUPS if group.is_asked(names)]
+    groups = [group for group in _BUILT_IN if group.is_asked(names)]
     for item in asked:
         if isinstance(item, MeasureSpec):
             groups.append(item)

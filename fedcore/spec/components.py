@@ -113,7 +113,7 @@ def local_components(spec: BaseModel) -> Iterator[Block]:
     """The components of a specification that other processes do not know."""
     for component in components_of(spec):
         family = family_of(component)
-        if family is not None and not family.is_registered(type(component)):
+        if family is not None and type(component) not in family:
             yield component
 
 

@@ -22,7 +22,7 @@ from fedcore.compression import Compression
 from fedcore.core import Algorithm
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
-from fedcore.families import bundle_kinds, is_stand_in
+from fedcore.families import StandIn, bundle_kinds
 from fedcore.spec import checks, sweep
 from fedcore.spec.code import CodeBundle, kinds_of
 from fedcore.spec.components import FAMILIES, components_of, document_of
@@ -138,7 +138,7 @@ class ExperimentSpec(Block):
         """True if it uses a code bundle that this process has not loaded: it can be read, not run,
         and was checked where the bundle is loaded.
         """
-        return self.code is not None and any(map(is_stand_in, components_of(self)))
+        return self.code is not None and any(isinstance(part, StandIn) for part in components_of(self))
 
     @property
     def arm_count(self) -> int:

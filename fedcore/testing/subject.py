@@ -100,7 +100,7 @@ class Subject:
             return self.component
         family, kind = FAMILIES[self.family], kind_of(self.component)
         taken = family.find(kind)
-        if taken is self.component or taken is None or not family.is_registered(taken):
+        if taken is self.component or taken is None or taken not in family:
             return self.component
         return with_kind(self.component, f"{self.component.__module__.partition('.')[0]}/{kind}")
 

@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +37,6 @@ from fedq.validation_errors import errors_of
 from workers.confined.limits import BUNDLE, UPLOADS
 from workers.confined.protocol import Channel, Message
 
-CALLS: Mapping[str, str] = {
-    "components": "workers.confined.computing:components",
-    "check": "workers.confined.computing:check",
-    "prepare": "workers.confined.computing:prepare",
-}
-"""Functions that may be called with the bundle's components and a JSON value, by name; their import
-paths.
-"""
 Components = Mapping[str, Mapping[str, type[Block]]]
 
 
@@ -85,6 +76,14 @@ def prepare(_: Components, document: Any) -> dict[str, Any]:
         flaws = errors_of(error.errors(), ExperimentSpec, document)
         return {"plan": None, "flaws": [flaw.model_dump(mode="json") for flaw in flaws]}
     return {"plan": plan(spec).model_dump(mode="json"), "flaws": []}
+
+
+CALLS: Mapping[str, Callable[[Components, Any], Any]] = {
+    "components": components,
+    "check": check,
+    "prepare": prepare,
+}
+"""Functions that may be called with the bundle's components and a JSON value, by name."""
 
 
 class Computing:
@@ -160,8 +159,7 @@ class Computing:
         return Message({}, save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in named}))
 
     def _call(self, request: Message) -> Message:
-        module, _, function = CALLS[request.fields["name"]].partition(":")
-        called = getattr(import_module(module), function)
+        called = CALLS[request.fields["name"]]
         return Message({"value": called(self._load(), request.fields["document"])})
 
     @property
