@@ -9,7 +9,7 @@ LOWEST := .lowest/.installed
 PROJECTS := pyproject.toml deploy/service/pyproject.toml
 ARGS ?=
 
-# TORCH=cpu installs PyTorch without CUDA, a tenth of the size.
+# TORCH=cpu installs PyTorch without CUDA, a quarter of the size.
 TORCH ?=
 ifeq ($(TORCH),cpu)
 TORCH_INDEX := --extra-index-url https://download.pytorch.org/whl/cpu
