@@ -96,7 +96,6 @@ def keeps_no_growing_state(make: Make, rounds: int = 12) -> None:
     """With everyone taking part, neither checkpoints nor the tensors alive grow over rounds."""
     simulation = Simulation(make(rounds=rounds), 0)
     sizes, tensors = [], []
-    gc.collect()
     gc.freeze()  # what is there already need not be looked at again
     try:
         while not simulation.finished:
