@@ -14,7 +14,7 @@ from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConfl
 from fedcore.platform.store import removals
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import dialect_of
-from fedcore.platform.store.paging import RecordPage, identifiers, newest
+from fedcore.platform.store.records import RecordPage, identifiers, newest
 from fedcore.platform.store.tables import BundleRecord, BundleUseRecord
 from fedcore.spec.code import CodeBundle
 
@@ -78,13 +78,11 @@ def page(
     return newest(session, query, BundleRecord.id, limit, cursor)
 
 
-def use(session: Session, experiment_id: str, code: CodeBundle | None) -> None:
+def use(session: Session, experiment_id: str, code: CodeBundle) -> None:
     """Record that an experiment uses its bundle, which keeps the bundle as long as the experiment.
 
     Raises SpecificationError if the bundle does not exist.
     """
-    if code is None:
-        return
     locked = select(BundleRecord.id).where(BundleRecord.id == code.id, BundleRecord.digest == code.digest)
     if session.scalars(locked.with_for_update(read=True, key_share=True)).first() is None:
         raise unknown(code.digest)
