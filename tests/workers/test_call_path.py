@@ -5,12 +5,12 @@ specification.
 """
 
 from fedcore.platform.store import Status
-from tests.documents import SYNTHETIC, merged
+from tests.documents import QUADRATIC, merged
 from tests.support.call_path import CallPath
 from tests.workers.site import Site
 from workers.runner import Runner
 
-SHORT = merged(SYNTHETIC, {"rounds": 3, "execution": {"engine": "reference"}})
+SHORT = merged(QUADRATIC, {"rounds": 3, "execution": {"engine": "reference"}})
 
 
 def test_a_run_passes_11_files_and_14_of_the_store(embedded: Site) -> None:
