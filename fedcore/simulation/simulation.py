@@ -38,6 +38,7 @@ from fedcore.engine.round import (
 from fedcore.errors import CheckpointError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.problems import TrainingProblem, load_problem, trained_on
+from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
 from fedcore.settings import settings
 from fedcore.simulation import checkpoint
@@ -90,7 +91,11 @@ class Simulation:
             data_dir=folder,
             shelf=shelf,
         )
-        self._problem = problem
+        self._problem, self._loss_samples = problem, None
+        if spec.evaluation.training_loss == "sample" and isinstance(problem, SupervisedProblem):
+            # Training knows nothing of the sample: adaptive parameters follow the whole training loss.
+            self._problem = problem.estimating(seed)
+            self._loss_samples = self._problem.sample_size
         algorithm, trained = spec.build(), trained_on(problem, spec.participation)
         self._setting = RunContext(spec, seed, algorithm, trained, ENGINES["reference"], memory_divisor)
         self._server = initial_state(self._setting)
@@ -295,6 +300,8 @@ class Simulation:
         measured: dict[str, float | list[float]] = {}
         if evaluation.due(self.round, self.spec.rounds):
             measured |= model_measures(problem, x, evaluation.measures)
+            if "train_loss" in measured and self._loss_samples is not None:
+                measured["train_loss_samples"] = self._loss_samples
             if observed is not None:
                 trained = self._bound(self._setting.problem)
                 measured |= round_measures(trained, x, observed, evaluation.measures)
