@@ -1,5 +1,6 @@
 """Training losses estimated on a keyed sample."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -72,7 +73,7 @@ LARGE: Document = {
 }
 
 
-def reported(choice: str | None) -> tuple[Simulation, float, dict[str, Any]]:
+def reported(choice: str | None) -> tuple[Simulation, float, Mapping[str, Any]]:
     evaluation = {} if choice is None else {"training_loss": choice}
     simulation = Simulation(specification(LARGE, evaluation=evaluation), 3)
     report = simulation.advance()
