@@ -55,7 +55,7 @@ class Simulation:
     Holds the run's state; `advance` plays a round.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where data and weights come from differs between processes
         self,
         spec: ExperimentSpec,
         seed: int,
@@ -64,11 +64,12 @@ class Simulation:
         device: str = "cpu",
         data_dir: Path | None = None,
         shelf: DatasetStorage | None = None,
+        weights_dir: Path | None = None,
         recorded: EngineChoice | None = None,
         memory_divisor: int = 1,
     ) -> None:
-        """Load the problem and stop before the first round; users' own data come from `shelf`, other
-        data from a folder of `data_dir`.
+        """Load the problem and stop before the first round; users' own data come from `shelf` and
+        uploaded weights from `weights_dir`, others from folders of `data_dir`.
 
         `recorded` is the engine of earlier rounds, which continues if it can. `memory_divisor`
         divides the number of clients trained at once, after an out-of-memory error: the result has
@@ -90,6 +91,7 @@ class Simulation:
             autocast=spec.execution.autocast is not None,
             data_dir=folder,
             shelf=shelf,
+            weights_dir=weights_dir,
         )
         self._problem, self._loss_samples = problem, None
         if spec.evaluation.training_loss == "sample" and isinstance(problem, SupervisedProblem):

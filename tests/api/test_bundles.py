@@ -116,8 +116,8 @@ def test_a_bundle_that_was_never_used_is_deleted_after_a_while(
 ) -> None:
     digest = send(ann, archive(tmp_path / "lab")).json()["digest"]
     with rows.transaction() as session:
-        assert stored.prune(session) == 0
-        assert stored.prune(session, older_than_s=-60.0) == 1
+        assert stored.BUNDLES.prune(session) == 0
+        assert stored.BUNDLES.prune(session, older_than_s=-60.0) == 1
     assert ann.get(f"/v1/bundles/{digest}").status_code == 404
 
 
