@@ -93,7 +93,7 @@ def test_the_quota_of_a_key_counts_weights(app: FastAPI, settings: Settings, row
     with rows.transaction() as session:
         quota = keys.Quota(stored_bytes=len(CONTENT) - 1)
         _, token = keys.create(session, owner="eve", scope=Scope.SUBMIT, quota=quota)
-    with calling(app, token) as eve:
+    with calling(app, token.text) as eve:
         refused = send(eve)
         assert refused.status_code == 403
         assert "weights" in refused.json()["detail"]
