@@ -76,8 +76,9 @@ class NetworkSpec(ModelSpec):
     weights: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = Field(
         default=None, exclude_if=lambda weights: weights is None
     )
-    """Pretrained weights by the digest of a safetensors file, which workers read from the folder
-    `weights` of `FEDQ_DATA_DIR` (default: the network's own initial parameters).
+    """Pretrained weights by the digest of a safetensors file that was uploaded (`fedq weights add`),
+    or that workers have in the folder `weights` of `FEDQ_DATA_DIR` (default: the network's own
+    initial parameters).
     """
     train: (
         Literal["all", "head"]

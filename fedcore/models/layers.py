@@ -61,13 +61,15 @@ def build_module(
     seed: int,
     vectors: Tensor | None = None,
     data_dir: Path | None = None,
+    uploads: Path | None = None,
 ) -> nn.Module:
     """The module with its initial parameters, drawn from the run's seed: PyTorch's own, unless the
     model's source has others.
 
     Convex models too: from zero, a client of one class has exactly equal gradients for all others,
     and which of them top-k keeps would be left to rounding. `vectors` [V, E] stand for the symbols
-    of a data set that has such. Pretrained weights are in a folder of `data_dir`.
+    of a data set that has such. Pretrained weights are in the folder `uploads`, or in one of
+    `data_dir`.
 
     Raises SpecificationError if it has batch norm and no policy for it, DataUnavailableError if
     weights are not on this machine.
@@ -76,7 +78,8 @@ def build_module(
         module = spec.build(features, classes, vectors)
     weights = getattr(spec, "weights", None)
     if weights is not None:
-        load_weights(module, weights, data_dir or settings().data_dir.expanduser())
+        folders = [] if uploads is None else [uploads]
+        load_weights(module, weights, [*folders, (data_dir or settings().data_dir.expanduser()) / "weights"])
     module = prepared(module, spec)
     declared = getattr(spec, "parameters", None)
     count = trained_count(module, getattr(spec, "batch_norm", None))

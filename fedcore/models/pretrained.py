@@ -5,7 +5,7 @@ that are trained.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -19,14 +19,14 @@ POINTER = "/problem/model"
 _LISTED = 5
 
 
-def load_weights(module: nn.Module, weights: str, data_dir: Path) -> None:
-    """Load the file with the digest `weights` into `module`. The last layer keeps its own parameters
-    if those of the file are for other classes.
+def load_weights(module: nn.Module, weights: str, folders: Sequence[Path]) -> None:
+    """Load the file with the digest `weights` from the first of `folders` that has it into `module`.
+    The last layer keeps its own parameters if those of the file are for other classes.
 
-    Raises DataUnavailableError if the file is not under `data_dir`, and SpecificationError if it is
-    not of this network.
+    Raises DataUnavailableError if the file is in none of them, and SpecificationError if it is not
+    of this network.
     """
-    tensors = dict(_read(weights, data_dir))
+    tensors = dict(_read(weights, folders))
     wanted = module.state_dict()
     for name in head_parameters(module):
         if name in tensors and tensors[name].shape != wanted[name].shape:
@@ -77,12 +77,19 @@ def head_parameters(module: nn.Module) -> list[str]:
     return [f"{name}.{own}".lstrip(".") for own, _ in layer.named_parameters()]
 
 
-def _read(weights: str, data_dir: Path) -> Mapping[str, Tensor]:
+def file_name(weights: str) -> str:
+    """Name of the file of `weights` in its folder."""
+    return f"{weights.removeprefix('sha256:')}.safetensors"
+
+
+def _read(weights: str, folders: Sequence[Path]) -> Mapping[str, Tensor]:
     digest = weights.removeprefix("sha256:")
-    path = data_dir / "weights" / f"{digest}.safetensors"
-    if not path.is_file():
+    places = [folder / file_name(weights) for folder in folders]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
         raise DataUnavailableError(
-            f"weights {weights} are not on this machine: put the safetensors file with this SHA-256 at {path}"
+            f"weights {weights} are not on this machine: upload the safetensors file with this SHA-256 by"
+            f" `fedq weights add` before the submission, or put it at {places[-1]}"
         )
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,9 +3,10 @@ its way through a model.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -25,7 +26,14 @@ from fedcore.problems.gradients import Automatic, DenseStack, Gathered, LinearSt
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 from fedcore.problems.passes import Step
+from fedcore.random import generator
 
+EVALUATION = "evaluation"
+"""Purpose of randomness."""
+SAMPLE_SIZE = 5_000
+"""Training samples on which train_loss is estimated, a tenth of CIFAR-10. The standard error is at
+most 1.4 % of the standard deviation of the samples' losses.
+"""
 LSTM_KEEPS = 6
 """Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every
 step.
@@ -112,8 +120,24 @@ class SupervisedProblem:
             data.dataset.source,
             data.dataset.checksum,
         )
+        self.scored = data
         alike = model, loss, autocast, l2, self._dtype, train.features.device, data_kind(data)
         self.kind: Hashable = None if model is None else alike
+
+    def estimating(self, seed: int, size: int = SAMPLE_SIZE) -> Self:
+        """The problem with train_loss estimated on `size` training samples, drawn from the stream
+        (seed, "evaluation"); the problem itself if it has no more.
+        """
+        if len(self.data.order) <= size:
+            return self
+        problem = copy(self)
+        problem.scored = self.data.sampled(size, generator(seed, EVALUATION))
+        return problem
+
+    @property
+    def sample_size(self) -> int | None:
+        """Number of training samples on which train_loss is estimated; None if it is exact."""
+        return None if self.scored is self.data else len(self.scored.order)
 
     def initial(self) -> Tensor:
         return self._layout.flat(self._module)
@@ -199,7 +223,7 @@ class SupervisedProblem:
         """train_loss f(theta), test_loss, test_accuracy."""
         values: Values = {}
         if "train_loss" in measures:
-            values["train_loss"] = self._means(theta, self.data.held(self.capacity))[
+            values["train_loss"] = self._means(theta, self.scored.held(self.capacity))[
                 0
             ] + 0.5 * self._l2 * float(theta.square().sum())
         test = self.data.dataset.test
