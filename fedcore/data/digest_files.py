@@ -21,7 +21,8 @@ def file_of_digest(digest: str, folder: Path, suffix: str) -> Path:
     path = folder / f"{wanted}.{suffix}"
     if not path.is_file():
         raise DataUnavailableError(
-            f"{folder.name} {digest} are not on this machine: put the {suffix} file with this SHA-256 at {path}"
+            f"{folder.name} {digest} are not on this machine: put the {suffix} file with this SHA-256 at"
+            f" {path}"
         )
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()

@@ -92,8 +92,8 @@ class Partition(Block):
         if shape.sequence and not (self.takes_real_labels or self.by_owner):
             raise SpecificationError(
                 "/problem/partition",
-                f"{self.kind} divides classes, but {dataset.kind} has a label for each symbol; use `by_key`,"
-                " `domain` or `size_dirichlet`",
+                f"{self.kind} divides classes, but {dataset.kind} has a label for each symbol; use `iid`,"
+                " `quantity_skew`, `by_key` or `domain`",
             )
         if self.changes_features and shape.symbols:
             raise SpecificationError(
