@@ -323,5 +323,5 @@ def _mask_padding(
     if configuration.pad_token_id == NO_PADDING:
         return inputs, others
     kind = next(module.parameters()).dtype
-    mask = torch.where(real, 0.0, torch.finfo(kind).min).to(kind)[:, None, None, :]
-    return inputs, {**others, "attention_mask": mask}
+    mask = (~real).to(kind) * torch.finfo(kind).min
+    return inputs, {**others, "attention_mask": mask[:, None, None, :]}

@@ -4,15 +4,16 @@ import pytest
 
 from fedcore.block import Block
 from fedcore.measures import EXTENSIONS, GROUPS
+from fedcore.models.hugging_face import CausalLm, SequenceClassifier
 from fedcore.models.imported import Imported
 from fedcore.models.published import TimmNetwork
 from fedcore.spec.components import FAMILIES
 from fedcore.testing import checks_of
 from fedcore.testing.checks import CHECKS, ComponentCheck
 
-NEEDS_MORE: set[type[Block]] = {Imported, TimmNetwork}
+NEEDS_MORE: set[type[Block]] = {Imported, TimmNetwork, CausalLm, SequenceClassifier}
 """Need a setting, or the number of parameters for the data: tests/models/test_imported.py,
-test_published.py.
+test_published.py, test_hugging_face.py.
 """
 COMPONENTS: list[tuple[str, type[Block]]] = [
     (name, member)
