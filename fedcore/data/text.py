@@ -54,7 +54,7 @@ class Text(DatasetSpec):
     """Tokens of a window, T."""
     owners: Literal["speakers"] | None = None
     """`speakers`: the text is a play, in which each speech stands after its speaker's name and a colon
-    and before an empty line; the name is not part of the text. Default: the text belongs to nobody.
+    and before an empty line; the name is not part of the text. Default: the text has no owners.
     """
     tokenizer: Annotated[Digest | None, Field(exclude_if=is_none)] = None
     """Tokenizer by the digest of its file in the format of Hugging Face's tokenizers
