@@ -135,7 +135,7 @@ class Text(DatasetSpec):
                 f" {tokenizer.get_vocab_size()}` instead of {self.vocabulary}"
             )
         ids = tokenizer.encode(text, add_special_tokens=False).ids
-        return np.asarray(ids, np.uint8 if self.vocabulary <= 256 else np.int32)
+        return np.array(ids, np.uint8) if self.vocabulary <= 256 else np.array(ids, np.int32)
 
     def _windows(self, tokens: Tokens) -> tuple[Tokens, NDArray[np.int64]]:
         """Windows [n, T] of `tokens` [m], n = ceil((m - 1) / T), and their labels [n, T]."""

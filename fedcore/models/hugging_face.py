@@ -140,6 +140,7 @@ class _Transformer(NetworkSpec):
         return module
 
     def _configuration(self, own: Mapping[str, Any]) -> Any:
+        assert self.architecture is not None
         # Tokens without a meaning here: the defaults are those of another vocabulary.
         values = {"bos_token_id": None, "eos_token_id": None, **self.arguments, **own}
         if self.configuration is None:
@@ -157,7 +158,7 @@ class _Transformer(NetworkSpec):
             return
         network: Any = module
         tensors = dict(pretrained.read_weights(self.weights, data_dir))
-        transformers.logging.disable_progress_bar()
+        transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         with torch.random.fork_rng(devices=[]):
             loaded, told = type(network).from_pretrained(
                 None,
@@ -195,7 +196,7 @@ class _Transformer(NetworkSpec):
         with _refused("peft", "/lora/targets"):
             configuration = peft.LoraConfig(
                 r=self.lora.rank,
-                lora_alpha=self.lora.alpha,  # type: ignore[arg-type] - a number is all it needs
+                lora_alpha=self.lora.alpha,  # type: ignore[arg-type]
                 target_modules=list(self.lora.targets),
                 lora_dropout=self.lora.dropout,
                 fan_in_fan_out=transposed,
