@@ -140,7 +140,7 @@ class SupervisedProblem:
         weights = theta.new_full((len(chosen),), 1 / len(chosen))
         parts = zip(chosen.batches(self.capacity), torch.split(weights, self.capacity), strict=True)
         gradient = reduce(
-            torch.add, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts)
+            Tensor.add_, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts)
         )
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
