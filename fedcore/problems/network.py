@@ -352,8 +352,10 @@ class NetworkProblem(SupervisedProblem):
         averaged = self._averaged()
         values = averaged.evaluate(theta, set(measures) - {"train_loss"})
         if "train_loss" in measures:
-            losses = [self._mean_loss(theta, client) for client in range(len(self.sizes))]
-            values["train_loss"] = float(self.share @ losses)
+            sizes = self.scored.sizes
+            clients = np.flatnonzero(sizes)
+            losses = [self._mean_loss(theta, client) for client in clients.tolist()]
+            values["train_loss"] = float((sizes / sizes.sum())[clients] @ losses)
         owners = self.data.owners
         if owners is not None and (owners >= 0).any():
             tested = [name for name in values if name.startswith("test_")]
@@ -361,9 +363,10 @@ class NetworkProblem(SupervisedProblem):
         return values
 
     def _mean_loss(self, theta: Tensor, client: int) -> float:
-        """F_i, with what the client has of its own."""
+        """F_i, over the samples that are scored, with what the client has of its own."""
         assert self._own is not None
-        held, private = self.samples(client).batches(self.capacity), self._own(np.array([client]))[PRIVATE]
+        samples = self.data.dataset.train.take(self.scored.rows(client))
+        held, private = samples.batches(self.capacity), self._own(np.array([client]))[PRIVATE]
         penalty = 0.5 * self._l2 * float(theta.square().sum() + private.square().sum())
         return penalty + self._means(theta, held, scorer=self._of_client(self._fast, client))[0]
 

@@ -68,6 +68,13 @@ class Evaluation(Block):
     null. min_norm_weights is a list over at most 1,000 clients, reported per round but not
     summarised.
     """
+    training_loss: Annotated[Literal["sample", "full"] | None, Field(exclude_if=is_none)] = None
+    """Where train_loss is evaluated: on a `sample` of 5,000 training samples, drawn without
+    replacement and keyed by the seed, the same ones for all arms and rounds, or on the `full`
+    training data (default of new experiments: `sample`; of presets, and of experiments that were
+    stored without this field: `full`). Estimates are unbiased; their rows contain
+    `train_loss_samples`. Exact problems and smaller data sets are always evaluated in full.
+    """
     record_parameters: bool = False
     """Record the global iterate x in every round (at most 1,000 parameters)."""
 

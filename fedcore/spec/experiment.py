@@ -165,6 +165,16 @@ class ExperimentSpec(Block):
         """The fields that differ between arms."""
         return {path.partition(".")[0] for path in sweep.paths(self.sweep)}
 
+    def with_estimates(self) -> Self:
+        """The specification with train_loss estimated on a sample, unless `evaluation` says otherwise
+        or the problem is exact.
+        """
+        exact = isinstance(self.problem.dataset, ExactProblem)
+        if exact or self.evaluation.training_loss is not None:
+            return self
+        evaluation = self.evaluation.model_copy(update={"training_loss": "sample"})
+        return self.model_copy(update={"evaluation": evaluation})
+
     def build(self) -> Algorithm:
         """The algorithm of this specification, with its solver, server optimiser and
         compressors.

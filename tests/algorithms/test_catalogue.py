@@ -127,7 +127,9 @@ def variant(case: str, **changes: Any) -> ExperimentSpec:
     document = {
         **SYNTHETIC,
         **VARIANTS[name],
-        "local": {**SYNTHETIC["local"], "batch_size": 50, **VARIANTS[name].get("local", {})},
+        "local": {**SYNTHETIC["local"], "epochs": 1, "batch_size": 50, **VARIANTS[name].get("local", {})},
+        # In the last one, what the second left is used.
+        "rounds": 3,
     }
     averages = next(
         member.averages_exactly
