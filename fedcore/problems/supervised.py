@@ -97,14 +97,15 @@ class SupervisedProblem:
         )
         self._layout, self._recurrent = layout or Layout(module), is_recurrent(module)
         self._plain = Automatic(self._module, self._layout, loss, autocast=autocast)
+        self._autocast = autocast
         on_cpu = train.features.device.type == "cpu"
         self._last = on_cpu and reads_channels_last(module)
         self._fast = Automatic(self._module, self._layout, loss, last=self._last)
         self._trained = Automatic(self._module, self._layout, loss, last=self._last, autocast=autocast)
-        # Gradients that are written by hand start from a residual, and are computed in one type.
-        by_hand = loss.has_residual and not autocast
-        self._row = supported_layers(module, last=self._last) if on_cpu and by_hand else None
-        self._stacks_layers = by_hand and self._layout.depth > 0
+        # Gradients that are written by hand start from a residual.
+        self._row = supported_layers(module, last=self._last) if on_cpu and loss.has_residual else None
+        # Stacked, they are computed in one type.
+        self._stacks_layers = loss.has_residual and not autocast and self._layout.depth > 0
         self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
@@ -112,6 +113,9 @@ class SupervisedProblem:
         # Measured by `python -m bench engines`: stacked, small matrix products are many times as
         # fast, convolutions slower.
         self.engine = VECTORISED if self._stacks_layers else PARALLEL
+        # PyTorch 2.15 has no layer norm of bfloat16 under vmap there.
+        normed = any(isinstance(layer, nn.LayerNorm) for layer in module.modules())
+        self.stackable = not (autocast and on_cpu and normed)
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1
         self.dense = None if autocast else dense_network(data, self._layout, loss, l2)
@@ -150,7 +154,9 @@ class SupervisedProblem:
         return self._gradient(self._plain, theta, client, samples)
 
     def replica(self) -> Gradient:
-        chain = self._row and Chain(self._row, self._layout, self._loss, last=self._last)
+        chain = self._row and Chain(
+            self._row, self._layout, self._loss, last=self._last, autocast=self._autocast
+        )
         return partial(self._gradient, chain or self._trained.replica())
 
     def _gradient(
@@ -164,7 +170,7 @@ class SupervisedProblem:
         weights = theta.new_full((len(chosen),), 1 / len(chosen))
         parts = zip(chosen.batches(self.capacity), torch.split(weights, self.capacity), strict=True)
         gradient = reduce(
-            torch.add, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts)
+            Tensor.add_, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts)
         )
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
