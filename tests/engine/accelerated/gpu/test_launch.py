@@ -82,7 +82,8 @@ def _language_restored() -> Iterator[None]:
     """The interpreter leaves its own functions in Triton's language, with which nothing can be
     compiled any more in this process.
     """
-    places = (tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.condition, tl.core.tensor_descriptor_base)
+    later = (getattr(tl.core, name, tl) for name in ("condition", "tensor_descriptor_base"))
+    places = dict.fromkeys((tl, tl.core, tl.math, tl.tensor, tl.dtype, *later))
     before = [dict(vars(place)) for place in places]
     try:
         yield
