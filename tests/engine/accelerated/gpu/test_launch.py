@@ -23,7 +23,8 @@ from fedcore.spec import ExperimentSpec
 from tests.documents import ALGORITHMS, SYNTHETIC, Document, merged, specification
 from tests.support.simulated_device import Resident, SimulatedDevice
 
-tl = pytest.importorskip("triton.language", reason="Triton comes with PyTorch's CUDA builds only")
+pytest.importorskip("triton", "3.5", reason="Triton comes with PyTorch's CUDA builds, float64 with 3.5")
+tl = pytest.importorskip("triton.language")
 interpreter = pytest.importorskip("triton.runtime.interpreter")
 
 SHORT: Document = {
