@@ -81,9 +81,9 @@ def held(settings: Settings, rows: Database, tmp_path: Path) -> str:
     content = archive(tmp_path / "held")
     digest = bundles.digest(content)
     with rows.transaction() as session:
-        record = stored.create(
+        record = stored.BUNDLES.create(
             session,
-            stored.new_id(session),
+            stored.BUNDLES.new_id(session),
             digest,
             files=[],
             components={"algorithms": ["half_speed"]},
@@ -135,8 +135,8 @@ def test_a_bundle_that_was_never_used_is_deleted_after_a_while(
     ann: httpx.Client, rows: Database, held: str
 ) -> None:
     with rows.transaction() as session:
-        assert stored.prune(session) == 0
-        assert stored.prune(session, older_than_s=-60.0) == 1
+        assert stored.BUNDLES.prune(session) == 0
+        assert stored.BUNDLES.prune(session, older_than_s=-60.0) == 1
     assert ann.get(f"/v1/bundles/{held}").status_code == 404
 
 

@@ -28,6 +28,7 @@ from fedcore.platform.store import (
     removals,
     search,
     webhook_outbox,
+    weights,
 )
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.curves import COLUMNS
@@ -159,6 +160,7 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
         datasets.use(session, id, arms)
         if new.spec.code is not None:
             bundles.use(session, id, new.spec.code)
+        weights.use(session, id, arms, new.owner)
         webhook_outbox.of_runs(session, [run["id"] for run in runs])
         webhook_outbox.of_experiments(session, [id])
     else:
@@ -319,7 +321,8 @@ def delete(session: Session, experiment_id: str) -> None:
     lock_runs(session, experiment_id)
     quotas.archive_usage(session, experiment_id)
     removals.note_runs(session, experiment_id)
-    bundles.release(session, experiment_id)
+    bundles.BUNDLES.release(session, experiment_id)
+    weights.WEIGHTS.release(session, experiment_id)
     gone = session.execute(
         delete_from(ExperimentRecord)
         .where(ExperimentRecord.id == experiment_id)
