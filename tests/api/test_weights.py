@@ -91,8 +91,7 @@ def test_bytes_that_are_no_weights_are_refused(ann: httpx.Client, content: bytes
 
 def test_the_quota_of_a_key_counts_weights(app: FastAPI, settings: Settings, rows: Database) -> None:
     with rows.transaction() as session:
-        quota = keys.Quota(stored_bytes=len(CONTENT) - 1)
-        _, token = keys.create(session, owner="eve", scope=Scope.SUBMIT, quota=quota)
+        _, token = keys.create(session, owner="eve", scope=Scope.SUBMIT, max_stored_bytes=len(CONTENT) - 1)
     with calling(app, token.text) as eve:
         refused = send(eve)
         assert refused.status_code == 403
