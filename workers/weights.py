@@ -6,8 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fedcore.data.digest_files import file_name
 from fedcore.errors import DataUnavailableError, ResourceNotFoundError
-from fedcore.models.pretrained import file_name
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, weights
 from fedcore.platform.store.leases import Claim
@@ -41,7 +41,7 @@ class UploadedWeights:
     def copy_to(self, folder: Path, claim: Claim) -> None:
         """Copy the uploads among the weights of an experiment to `folder`, as `folder_for`."""
         for digest in sorted(set(_digests(claim.spec))):
-            path = folder / file_name(digest)
+            path = folder / file_name(digest, "safetensors")
             if path.exists():
                 continue
             with self._database.reading() as session:

@@ -9,6 +9,7 @@ from fedcore.data.images import Cifar10, Cifar100, Digits, Emnist, FashionMnist,
 from fedcore.data.leaf import Femnist, Sent140, Shakespeare
 from fedcore.data.stackoverflow import StackOverflow
 from fedcore.data.synthetic import Synthetic
+from fedcore.data.text import Text
 from fedcore.data.uploaded import Local, Uploaded
 from fedcore.families import Family
 
@@ -32,6 +33,7 @@ DATASETS = Family(
         Sent140,
         CelebA,
         StackOverflow,
+        Text,
         Uploaded,
         Local,
         Quadratic,

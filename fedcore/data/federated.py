@@ -19,6 +19,8 @@ from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.random import generator
 
 Ids = NDArray[np.int64]
+IGNORED = -100
+"""Label of a symbol without one, such as padding, as in `torch.nn.CrossEntropyLoss`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class Scale:
 @dataclass(frozen=True, slots=True)
 class Samples:
     """Features [n, ...], real numbers or (integer) symbols, and labels [n]: classes, or real numbers
-    in the type of the features.
+    in the type of the features. Labels of sequences are [n, T], one per symbol; IGNORED ones count in
+    no loss and no measure.
 
     Features with a `scale` are bytes that stand for real numbers, a quarter or an eighth of their
     size. They become numbers where they are taken, batch by batch.
@@ -328,11 +331,14 @@ def _wrong(samples: Samples, shape: DataShape, chunk_elements: int) -> str | Non
     features = tuple(samples.features.shape[1:])
     if features != shape.features:
         return f"0 has shape {list(features)} instead of {list(shape.features)}"
-    outside = torch.nonzero((samples.labels < 0) | (samples.labels >= shape.classes))
+    wrong = (samples.labels < 0) | (samples.labels >= shape.classes)
+    if shape.sequence:
+        wrong &= samples.labels != IGNORED
+    outside = torch.nonzero(wrong)
     if shape.classes and len(outside):
-        row = int(outside[0])
+        row = int(outside[0, 0])
         return (
-            f"{row} is of class {int(samples.labels[row])}, and classes are numbered from 0 to"
+            f"{row} is of class {int(samples.labels[tuple(outside[0])])}, and classes are numbered from 0 to"
             f" {shape.classes - 1}"
         )
     if not samples.features.is_floating_point():

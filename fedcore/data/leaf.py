@@ -277,7 +277,7 @@ def from_text(text: str) -> UndividedDataset:
     training windows are to foretell and are left out; the rest are for testing.
     """
     train, test = [], []
-    for role, speeches in _speeches(text).items():
+    for role, speeches in speeches_of(text).items():
         windows, following = _windows("".join(speeches))
         cut = int(TRAIN_SHARE * len(following))
         train.append(LeafUser(role, windows[:cut], following[:cut]))
@@ -285,7 +285,8 @@ def from_text(text: str) -> UndividedDataset:
     return assemble(train, test, "Shakespeare (plain text)")
 
 
-def _speeches(text: str) -> dict[str, list[str]]:
+def speeches_of(text: str) -> dict[str, list[str]]:
+    """The speeches of each role, in order."""
     speeches: dict[str, list[str]] = {}
     for block in re.split(r"\n\s*\n", text.strip()):
         speaker = _ROLE.match(block)
@@ -295,20 +296,21 @@ def _speeches(text: str) -> dict[str, list[str]]:
 
 
 def _windows(text: str) -> tuple[NDArray[np.uint8], Ids]:
-    codes = _codes(text)
+    codes = character_codes(text)
     if len(codes) <= LENGTH:
         return np.empty((0, LENGTH), np.uint8), np.empty(0, np.int64)
     return np.lib.stride_tricks.sliding_window_view(codes, LENGTH)[:-1], codes[LENGTH:].astype(np.int64)
 
 
 def _encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.uint8], Ids]:
-    windows, following = _codes("".join(x)), _codes("".join(y))
+    windows, following = character_codes("".join(x)), character_codes("".join(y))
     if {len(window) for window in x} != {LENGTH} or len(following) != len(y):
         raise ValueError(f"a sample must be {LENGTH} characters and the one that follows")
     return windows.reshape(-1, LENGTH), following.astype(np.int64)
 
 
-def _codes(text: str) -> NDArray[np.uint8]:
+def character_codes(text: str) -> NDArray[np.uint8]:
+    """[n] the number of each character in LEAF's alphabet."""
     return np.asarray(_code_table()[np.frombuffer(re.sub(r"[^\x00-\x7f]", " ", text).encode(), np.uint8)])
 
 

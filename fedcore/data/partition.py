@@ -89,6 +89,12 @@ class Partition(Block):
                 f"{dataset.kind} does not record the owner of each sample; {self.kind} requires a data set"
                 " that does, like femnist, shakespeare or sent140",
             )
+        if shape.sequence and not (self.takes_real_labels or self.by_owner):
+            raise SpecificationError(
+                "/problem/partition",
+                f"{self.kind} divides classes, but {dataset.kind} has a label for each symbol; use `iid`,"
+                " `quantity_skew`, `by_key` or `domain`",
+            )
         if self.changes_features and shape.symbols:
             raise SpecificationError(
                 "/problem/partition",

@@ -35,7 +35,16 @@ class Losses(MeasureSpec):
         ),
         MeasureInfo("test_loss", "mean loss over the test samples", better="min", needs="tests"),
         MeasureInfo(
-            "test_accuracy", "share of the test samples classified right", better="max", needs="classes"
+            "test_accuracy",
+            "share of the test samples classified right, of sequences the share of the labels",
+            better="max",
+            needs="classes",
+        ),
+        MeasureInfo(
+            "test_perplexity",
+            "of language models, exp of the mean cross-entropy of all labels in the test samples",
+            better="min",
+            needs="sequences",
         ),
     )
 

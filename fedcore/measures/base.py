@@ -32,8 +32,10 @@ class MeasureInfo:
     """Case in which the value is undefined, in Markdown."""
     better: Literal["min", "max"] | None = None
     """Direction; None if neither lower nor higher is better."""
-    needs: Literal["tests", "classes"] | None = None
-    """Test samples, or test samples with classes, which exact problems do not have."""
+    needs: Literal["tests", "classes", "sequences"] | None = None
+    """Test samples, those with classes, or those with a label per symbol, which exact problems do not
+    have.
+    """
     per_client: bool = False
     """True for a list over all clients, which rows have and figures do not."""
     offered_by: Callable[[type[AlgorithmSpec]], bool] = lambda _algorithm: True

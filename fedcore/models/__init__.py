@@ -6,6 +6,7 @@ from fedcore.families import Family
 from fedcore.models.base import ModelSpec
 from fedcore.models.convolutional import Cnn, DropoutCnn, FedawareCnn, Resnet18, Vgg11
 from fedcore.models.dense import Linear, Logistic, Mlp
+from fedcore.models.hugging_face import CausalLm, SequenceClassifier
 from fedcore.models.imported import Imported
 from fedcore.models.module_object import model_of
 from fedcore.models.published import TimmNetwork, TorchvisionNetwork
@@ -27,6 +28,8 @@ MODELS = Family(
         SentLstm,
         TorchvisionNetwork,
         TimmNetwork,
+        CausalLm,
+        SequenceClassifier,
         Imported,
     ),
     convert=model_of,

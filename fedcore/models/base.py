@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from fedcore.block import Block, NonNegative
 from fedcore.data.base import DataShape
+from fedcore.data.digest_files import Digest
+from fedcore.lazy import LazyModule
 from fedcore.models.losses import CrossEntropy, Loss, SquaredError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from torch import Tensor, nn
+
+    from fedcore.models import pretrained
+else:
+    pretrained = LazyModule("fedcore.models.pretrained")
 
 Width = Annotated[int, Field(ge=1, le=65_536)]
 BatchNormPolicy = Literal["average", "local", "frozen", "group"]
@@ -30,6 +39,8 @@ class ModelSpec(Block):
     """
     reads_symbols: ClassVar[bool] = False
     """True for models of sequences of symbols; others read numeric features."""
+    predicts_symbols: ClassVar[bool] = False
+    """True for models that score what follows each symbol of a sequence: [B, T, classes]."""
 
     if TYPE_CHECKING:
         kind: str
@@ -58,6 +69,10 @@ class ModelSpec(Block):
         """Number of parameters D for data of a shape that fits."""
         raise NotImplementedError
 
+    def with_files(self, data_dir: Path) -> Self:
+        """The specification completed with what its files in `data_dir` say."""
+        return self
+
     def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
         """The module that maps inputs [B, *features] to scores [B, classes], with initial parameters
         from PyTorch's stream. `vectors` [V, E] stand for the symbols of data that have such.
@@ -73,9 +88,7 @@ class NetworkSpec(ModelSpec):
     statistics with the weights of the aggregation. `local`: statistics and parameters of batch norm
     stay with the client (FedBN). `frozen`: both are constants. `group`: group norm in its place.
     """
-    weights: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = Field(
-        default=None, exclude_if=lambda weights: weights is None
-    )
+    weights: Digest | None = Field(default=None, exclude_if=lambda weights: weights is None)
     """Pretrained weights by the digest of a safetensors file that was uploaded (`fedq weights add`),
     or that workers have in the folder `weights` of `FEDQ_DATA_DIR` (default: the network's own
     initial parameters).
@@ -90,6 +103,18 @@ class NetworkSpec(ModelSpec):
     """Parameters that are trained: all, those of the last layer (`head`), or those whose names match
     one of the patterns, such as `layer4.*`. The others are constants and part of no traffic.
     """
+
+    def load(self, module: nn.Module, folders: Sequence[Path]) -> None:
+        """Load the pretrained `weights`, if any, from the first of `folders` that has them, in place.
+
+        Raises DataUnavailableError if none has, SpecificationError if they are of another network.
+        """
+        if self.weights is not None:
+            pretrained.load_weights(module, self.weights, folders)
+
+    def adapt(self, module: nn.Module) -> nn.Module:
+        """The network with what is trained beside its own parameters, drawn from PyTorch's stream."""
+        return module
 
 
 def dense_parameters(*widths: int) -> int:

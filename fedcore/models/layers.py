@@ -1,20 +1,21 @@
 """PyTorch modules: building them from the seed, dense layers, and memory layout of images."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedcore.errors import SpecificationError
-from fedcore.models.base import BatchNormPolicy, ModelSpec
+from fedcore.models.base import BatchNormPolicy, ModelSpec, NetworkSpec
 from fedcore.models.batch_norm import apply_policy, private_parameters
 from fedcore.models.flat import Layout
-from fedcore.models.pretrained import load_weights, select_trained
+from fedcore.models.pretrained import select_trained
 from fedcore.random import generator
 from fedcore.settings import settings
 
@@ -74,12 +75,14 @@ def build_module(
     Raises SpecificationError if it has batch norm and no policy for it, DataUnavailableError if
     weights are not on this machine.
     """
+    folder = data_dir or settings().data_dir.expanduser()
+    spec = spec.with_files(folder)
     with seeded(generator(seed, "init")):
         module = spec.build(features, classes, vectors)
-    weights = getattr(spec, "weights", None)
-    if weights is not None:
-        folders = [] if uploads is None else [uploads]
-        load_weights(module, weights, [*folders, (data_dir or settings().data_dir.expanduser()) / "weights"])
+    if isinstance(spec, NetworkSpec):
+        spec.load(module, [*([] if uploads is None else [uploads]), folder / "weights"])
+        with seeded(generator(seed, "adapter")):
+            module = spec.adapt(module)
     module = prepared(module, spec)
     declared = getattr(spec, "parameters", None)
     count = trained_count(module, getattr(spec, "batch_norm", None))
@@ -118,10 +121,31 @@ def in_evaluation(module: nn.Module) -> Iterator[None]:
             part.training = True
 
 
+_CONSTANTS: WeakValueDictionary[tuple[str, torch.dtype, torch.device, torch.Size], nn.Parameter] = (
+    WeakValueDictionary()
+)
+"""Frozen parameters alive in this process, by what they hold."""
+
+
+def share_constants(module: nn.Module) -> None:
+    """Replace frozen parameters by equal ones of other networks of this process, in place: runs of
+    one pretrained network hold it once.
+    """
+    for name, parameter in list(module.named_parameters(remove_duplicate=False)):
+        if not parameter.requires_grad:
+            key = _digest([parameter]), parameter.dtype, parameter.device, parameter.shape
+            parent, _, own = name.rpartition(".")
+            setattr(module.get_submodule(parent), own, _CONSTANTS.setdefault(key, parameter))
+
+
 def constants_digest(module: nn.Module) -> str:
     """Digest of what a module has beside its trained parameters: it may differ between seeds."""
-    digest = hashlib.blake2b(digest_size=16)
     fixed = (parameter for parameter in module.parameters() if not parameter.requires_grad)
-    for tensor in chain(fixed, module.buffers()):
+    return _digest(chain(fixed, module.buffers()))
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for tensor in tensors:
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

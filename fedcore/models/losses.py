@@ -34,6 +34,10 @@ class Loss(Block):
     example: ClassVar[Mapping[str, Any]] = {}
     takes_real_labels: ClassVar[bool] = False
     """True if labels may be real numbers; they are then [B] for scores [B, 1]."""
+    takes_sequences: ClassVar[bool] = False
+    """True if labels may be [B, T] for scores [B, T, C]; the loss of a sample is then the mean over its
+    labelled symbols.
+    """
     has_residual: ClassVar[bool] = False
     """True if the gradient over the scores is `predict` - `targets`, which allows faster gradients
     and the engine `compiled`.
@@ -64,6 +68,8 @@ class Loss(Block):
 class CrossEntropy(Loss):
     """-sum_c t_c log softmax(scores)_c, with t the one-hot label.
 
+    For sequences, the mean over the symbols that have a label.
+
     With label smoothing t = (1 - s) one-hot + s / C, as `torch.nn.CrossEntropyLoss` has it.
     train_loss and test_loss are then smoothed, too.
     """
@@ -73,6 +79,7 @@ class CrossEntropy(Loss):
         " (label smoothing)"
     )
     example = {"label_smoothing": 0.1}
+    takes_sequences = True
     has_residual = True
 
     kind: Literal["cross_entropy"] = "cross_entropy"
@@ -80,11 +87,17 @@ class CrossEntropy(Loss):
     """s: share of the label's weight that is spread over all classes."""
 
     def per_sample(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(
-            scores, labels, reduction="none", label_smoothing=self.label_smoothing
+        # One row per label: of sequences, too.
+        losses = functional.cross_entropy(
+            scores.flatten(0, -2), labels.flatten(), reduction="none", label_smoothing=self.label_smoothing
         )
+        if labels.dim() == 1:
+            return losses
+        return losses.view(labels.shape).sum(-1) / (labels >= 0).sum(-1).clamp(min=1)
 
     def total(self, scores: Tensor, labels: Tensor) -> Tensor:
+        if labels.dim() > 1:
+            return super().total(scores, labels)
         # Samples last: over ten classes a softmax is then fifteen times as fast on a CPU.
         logs = torch.log_softmax(scores.T.contiguous(), 0)
         found = -logs.gather(0, labels[None]).double().sum()

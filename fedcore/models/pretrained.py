@@ -4,7 +4,6 @@ that are trained.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,9 +12,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fedcore.data.digest_files import file_of_digest
 from fedcore.errors import DataUnavailableError, SpecificationError
 
 POINTER = "/problem/model"
+UPLOAD = "upload the file with this SHA-256 by `fedq weights add` before the submission, or "
 _LISTED = 5
 
 
@@ -26,7 +27,7 @@ def load_weights(module: nn.Module, weights: str, folders: Sequence[Path]) -> No
     Raises DataUnavailableError if the file is in none of them, and SpecificationError if it is not
     of this network.
     """
-    tensors = dict(_read(weights, folders))
+    tensors = dict(read_weights(weights, folders))
     wanted = module.state_dict()
     for name in head_parameters(module):
         if name in tensors and tensors[name].shape != wanted[name].shape:
@@ -41,10 +42,15 @@ def load_weights(module: nn.Module, weights: str, folders: Sequence[Path]) -> No
             if name in wanted and tensor.shape != wanted[name].shape
         ],
     }
+    check_names(flaws)
+    module.load_state_dict(tensors, strict=False)
+
+
+def check_names(flaws: Mapping[str, Sequence[str]]) -> None:
+    """Raise SpecificationError if there are names of tensors under any of the `flaws` of a file."""
     told = [f"{what}: {_listed(names)}" for what, names in flaws.items() if names]
     if told:
         raise SpecificationError(f"{POINTER}/weights", f"the file is not of this network; {'; '.join(told)}")
-    module.load_state_dict(tensors, strict=False)
 
 
 def select_trained(module: nn.Module, train: str | tuple[str, ...]) -> None:
@@ -77,26 +83,13 @@ def head_parameters(module: nn.Module) -> list[str]:
     return [f"{name}.{own}".lstrip(".") for own, _ in layer.named_parameters()]
 
 
-def file_name(weights: str) -> str:
-    """Name of the file of `weights` in its folder."""
-    return f"{weights.removeprefix('sha256:')}.safetensors"
+def read_weights(weights: str, folders: Sequence[Path]) -> Mapping[str, Tensor]:
+    """The tensors by name of the safetensors file with the digest `weights`, from the first of
+    `folders` that has it.
 
-
-def _read(weights: str, folders: Sequence[Path]) -> Mapping[str, Tensor]:
-    digest = weights.removeprefix("sha256:")
-    places = [folder / file_name(weights) for folder in folders]
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
-        raise DataUnavailableError(
-            f"weights {weights} are not on this machine: upload the safetensors file with this SHA-256 by"
-            f" `fedq weights add` before the submission, or put it at {places[-1]}"
-        )
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != digest:
-        raise DataUnavailableError(
-            f"{path} has the SHA-256 {found}: it was changed; put the original in its place"
-        )
+    Raises DataUnavailableError.
+    """
+    path = file_of_digest(weights, folders, "safetensors", UPLOAD)
     try:
         tensors: Mapping[str, Tensor] = load_file(path)
     except SafetensorError as error:
@@ -104,5 +97,5 @@ def _read(weights: str, folders: Sequence[Path]) -> Mapping[str, Tensor]:
     return tensors
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")

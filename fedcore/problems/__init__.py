@@ -9,7 +9,7 @@ from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.data.user_datasets import local_dataset_storage as local_shelf
-from fedcore.models.layers import build_module, constants_digest
+from fedcore.models.layers import build_module, constants_digest, share_constants
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.least_squares import load_least_squares
 from fedcore.problems.network import supervised_problem
@@ -55,6 +55,7 @@ def load_problem(
     )
     model: Hashable = spec.model.model_dump_json(), shape.features, shape.outputs
     if spec.model.is_examined:
+        share_constants(module.to(device))
         policy = getattr(spec.model, "batch_norm", None)
         model = model, constants_digest(module)
         return supervised_problem(

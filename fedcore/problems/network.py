@@ -30,7 +30,7 @@ from fedcore.models.forward import BatchStatistics, Site, TrainingForward
 from fedcore.models.losses import Loss
 from fedcore.models.recurrent import step_by_step
 from fedcore.problems.base import Gradient, Ids, Stacked, Values, capacity
-from fedcore.problems.gradients import Automatic, Gathered
+from fedcore.problems.gradients import Automatic, Gathered, Leaves
 from fedcore.problems.passes import Step
 from fedcore.problems.supervised import SupervisedProblem, sample_bytes
 
@@ -46,6 +46,8 @@ class Named(Protocol):
 
     def named(self, theta: Tensor) -> Mapping[str, Tensor]: ...
 
+    def of_vector(self, theta: Tensor) -> Mapping[str, Tensor]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class WithConstants:
@@ -56,6 +58,9 @@ class WithConstants:
 
     def named(self, theta: Tensor) -> Mapping[str, Tensor]:
         return {**self.layout.named(theta), **self.constants}
+
+    def of_vector(self, theta: Tensor) -> Mapping[str, Tensor]:
+        return self.layout.of_vector(theta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,9 @@ class WithPrivate:
             **self.shared.named(theta[..., : self.shared.dim]),
             **self.private.named(theta[..., self.shared.dim :]),
         }
+
+    def of_vector(self, theta: Tensor) -> Mapping[str, Tensor]:
+        return self.named(theta)
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ class TrainingPass:
 
     def loss(
         self,
-        z: Tensor,
+        z: Tensor | Leaves,
         features: Tensor,
         labels: Tensor,
         weights: Tensor,
@@ -138,14 +146,14 @@ class TrainingPass:
                 torch.split(weights, length),
                 strict=True,
             ):
-                at = z.detach().requires_grad_()
+                leaves = self.module.leaves(z)
                 value, new = self.loss(
-                    at, batch.features, batch.labels, weight, own, statistics[0], padded=False
+                    leaves, batch.features, batch.labels, weight, own, statistics[0], padded=False
                 )
-                parts.append(torch.autograd.grad(value, at)[0])
+                parts.append(leaves.gradient(value))
         if not step.at_x:
             statistics[0] = new
-        return self.complete(reduce(torch.add, parts), z, step)
+        return self.complete(reduce(Tensor.add_, parts), z, step)
 
     def complete(self, gradient: Tensor, z: Tensor, step: Step) -> Tensor:
         """The gradient [..., D + A] with the part of l2. A rule that subtracts the gradient at x

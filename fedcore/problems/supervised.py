@@ -97,14 +97,15 @@ class SupervisedProblem:
         )
         self._layout, self._recurrent = layout or Layout(module), is_recurrent(module)
         self._plain = Automatic(self._module, self._layout, loss, autocast=autocast)
+        self._autocast = autocast
         on_cpu = train.features.device.type == "cpu"
         self._last = on_cpu and reads_channels_last(module)
         self._fast = Automatic(self._module, self._layout, loss, last=self._last)
         self._trained = Automatic(self._module, self._layout, loss, last=self._last, autocast=autocast)
-        # Gradients that are written by hand start from a residual, and are computed in one type.
-        by_hand = loss.has_residual and not autocast
-        self._row = supported_layers(module, last=self._last) if on_cpu and by_hand else None
-        self._stacks_layers = by_hand and self._layout.depth > 0
+        # Gradients that are written by hand start from a residual.
+        self._row = supported_layers(module, last=self._last) if on_cpu and loss.has_residual else None
+        # Stacked, they are computed in one type.
+        self._stacks_layers = loss.has_residual and not autocast and self._layout.depth > 0
         self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
@@ -112,6 +113,9 @@ class SupervisedProblem:
         # Measured by `python -m bench engines`: stacked, small matrix products are many times as
         # fast, convolutions slower.
         self.engine = VECTORISED if self._stacks_layers else PARALLEL
+        # PyTorch 2.15 has no layer norm of bfloat16 under vmap there.
+        normed = any(isinstance(layer, nn.LayerNorm) for layer in module.modules())
+        self.stackable = not (autocast and on_cpu and normed)
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1
         self.dense = None if autocast else dense_network(data, self._layout, loss, l2)
@@ -150,7 +154,9 @@ class SupervisedProblem:
         return self._gradient(self._plain, theta, client, samples)
 
     def replica(self) -> Gradient:
-        chain = self._row and Chain(self._row, self._layout, self._loss, last=self._last)
+        chain = self._row and Chain(
+            self._row, self._layout, self._loss, last=self._last, autocast=self._autocast
+        )
         return partial(self._gradient, chain or self._trained.replica())
 
     def _gradient(
@@ -164,7 +170,7 @@ class SupervisedProblem:
         weights = theta.new_full((len(chosen),), 1 / len(chosen))
         parts = zip(chosen.batches(self.capacity), torch.split(weights, self.capacity), strict=True)
         gradient = reduce(
-            torch.add, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts)
+            Tensor.add_, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts)
         )
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
@@ -220,13 +226,15 @@ class SupervisedProblem:
 
     @torch.inference_mode()
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
-        """train_loss f(theta), test_loss, test_accuracy."""
+        """train_loss f(theta), test_loss, test_accuracy, and for sequences test_perplexity."""
         values: Values = {}
         if "train_loss" in measures:
             values["train_loss"] = self._means(theta, self.scored.held(self.capacity))[
                 0
             ] + 0.5 * self._l2 * float(theta.square().sum())
         test = self.data.dataset.test
+        if test.labels.dim() > 1:
+            return values | self._evaluate_sequences(theta, test, measures)
         # Real labels are never met exactly, so their accuracy means nothing.
         meaningful = ("test_loss",) if test.labels.is_floating_point() else ("test_loss", "test_accuracy")
         wanted = [name for name in meaningful if name in measures]
@@ -238,6 +246,23 @@ class SupervisedProblem:
                 if name in wanted
             }
         return values
+
+    def _evaluate_sequences(self, theta: Tensor, test: Samples, measures: Collection[str]) -> Values:
+        """Measures of `test` with labels [n, T]: accuracy and perplexity count each label once."""
+        names = ("test_loss", "test_accuracy", "test_perplexity")
+        if not len(test) or not any(name in measures for name in names):
+            return {}
+        loss, entropy, correct, labelled = 0.0, 0.0, 0, 0
+        for samples in test.batches(self.capacity):
+            scores, labels = self._fast.scores(theta, samples.features), samples.labels
+            loss += float(self._loss.total(scores, labels))
+            surprise = nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none")
+            entropy += float(surprise.double().sum())
+            correct += int((scores.argmax(-1) == labels).sum())
+            labelled += int((labels >= 0).sum())
+        perplexity = float(np.exp(entropy / labelled))
+        values = dict(zip(names, (loss / len(test), correct / labelled, perplexity), strict=True))
+        return {name: value for name, value in values.items() if name in measures}
 
     @torch.inference_mode()
     def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
@@ -262,10 +287,12 @@ class SupervisedProblem:
 
     def _correct(
         self, theta: Tensor, batches: Iterable[Samples], scorer: Automatic | None = None
-    ) -> NDArray[np.bool_]:
-        """Yield for each sample of `batches` whether it is classified correctly."""
+    ) -> NDArray[Any]:
+        """For each sample of `batches` whether it is classified correctly; for sequences the share of
+        its labels that are.
+        """
         right = [
-            (scorer or self._fast).scores(theta, samples.features).argmax(-1) == samples.labels
+            _right((scorer or self._fast).scores(theta, samples.features), samples.labels)
             for samples in batches
         ]
         return torch.cat(right).numpy(force=True) if right else np.zeros(0, bool)
@@ -320,7 +347,15 @@ def _full(replicas: WorkerCopies, theta: Tensor, client: int) -> Tensor:
         return gradient(theta, client, None)
 
 
-def _means_of(values: NDArray[np.bool_], owners: Ids, population: int) -> NDArray[np.float64]:
+def _right(scores: Tensor, labels: Tensor) -> Tensor:
+    """[n] 1 where the best of the `scores` [n, C] is the label; for sequences [n, T, C] the mean over
+    the labels.
+    """
+    right = scores.argmax(-1) == labels
+    return right if labels.dim() == 1 else right.double().sum(-1) / (labels >= 0).sum(-1)
+
+
+def _means_of(values: NDArray[Any], owners: Ids, population: int) -> NDArray[np.float64]:
     """[N] the mean of the `values` [m] of each of N owners; -1 is no owner.
 
     NaN for owners without values.

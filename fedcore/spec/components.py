@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
-from fedcore.algorithms import ALGORITHMS
-from fedcore.algorithms.aggregators import AGGREGATORS
+from fedcore.algorithms import AGGREGATORS, ALGORITHMS
 from fedcore.algorithms.server import SERVERS
 from fedcore.block import Block, kind_of
 from fedcore.compression import COMPRESSORS

@@ -107,6 +107,7 @@ class Execution(Block):
     autocast: Annotated[Literal["bf16"] | None, Field(exclude_if=is_none)] = None
     """`bf16`: compute gradients under `torch.autocast`, forward and backward passes in bfloat16
     where PyTorch deems it safe. Parameters, the loss, local steps, aggregation and evaluation stay
-    in float32. Engines then agree only to the rounding of bfloat16, 2^-8, and `compiled` is not
-    available.
+    in float32. It pays on processors with avx512_bf16 or AMX and on GPUs. Engines then agree only to
+    the rounding of bfloat16, 2^-8; `compiled` is not available, nor on a CPU `vectorised` for
+    networks with layer norm.
     """

@@ -48,6 +48,11 @@ class Problem(Block):
             raise ValueError(f"{self.dataset.kind} requires a `model`")
         if not self.dataset.shape().classes:
             self._check_real_labels()
+        if self.dataset.shape().sequence and not self.objective().takes_sequences:
+            raise ValueError(
+                f"{self.objective().kind} compares one label per sample, but {self.dataset.kind} has one for"
+                " each symbol: use `cross_entropy`, or omit `loss`"
+            )
         return self
 
     def _check_real_labels(self) -> None:
@@ -78,6 +83,12 @@ def misfit(model: AnyModel, shape: DataShape) -> str | None:
     if shape.symbols and not model.reads_symbols:
         fitting = " or ".join(kind_of(member) for member in MODELS if member.takes_symbols(shape))
         return f"{model.kind} requires numeric features, but these data are symbols: use {fitting}"
+    if shape.sequence and not model.predicts_symbols:
+        fitting = " or ".join(kind_of(member) for member in MODELS if member.predicts_symbols)
+        return (
+            f"{model.kind} gives one prediction per sample, but these data have a label for each symbol: use"
+            f" {fitting}"
+        )
     return model.misfit(shape)
 
 

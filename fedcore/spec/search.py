@@ -256,6 +256,8 @@ def _missing(measure: MeasureInfo, spec: ExperimentSpec) -> str | None:
         return f"a {dataset.kind} problem has no {metric}; use train_loss, suboptimality or distance"
     if not exact and measure.needs == "classes" and not dataset.shape().classes:
         return f"real labels have no {metric}; use a loss"
+    if not exact and measure.needs == "sequences" and not dataset.shape().sequence:
+        return f"{dataset.kind} has one label per sample and no {metric}; use test_loss"
     if not measure.offered_by(type(spec.algorithm)):
         kinds = " or ".join(kind_of(member) for member in ALGORITHMS if measure.offered_by(member))
         return f"{spec.algorithm.kind} has no {metric}; use another metric, or {kinds}"

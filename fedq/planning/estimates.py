@@ -31,6 +31,8 @@ for a checkpoint.
 """
 DATA_COPIES = 3
 """Copies of a data set while it is read, partitioned and converted."""
+LABEL_BYTES = 8
+"""Of each label of a sequence."""
 WORKING_BYTES = 256 << 20
 """Batches and activations, losses over data sets, and machine code."""
 
@@ -174,7 +176,9 @@ def _data_bytes(problem: Problem, word: int) -> int:
     samples = shape.train_samples
     if shape.symbols:
         return (
-            samples * prod(shape.features) * (1 if shape.symbols <= 256 else 4)
+            samples
+            * prod(shape.features)
+            * ((1 if shape.symbols <= 256 else 4) + LABEL_BYTES * shape.sequence)
             + shape.symbols * shape.embedding * word
         )
     return samples * problem.dataset.numbers_per_sample() * word

@@ -10,7 +10,7 @@ import torch
 from fastapi import FastAPI
 from safetensors.torch import save
 
-from fedcore.models.pretrained import file_name
+from fedcore.data.digest_files import file_name
 from fedcore.platform.access import Scope
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database, keys, removals
@@ -111,7 +111,7 @@ def test_workers_get_the_weights_of_the_owner_until_the_last_experiment_is_delet
     weights = UploadedWeights(rows, open_storage(settings.storage))
     folder = weights.folder_for(claim(rows))
     assert folder is not None
-    assert (folder / file_name(DIGEST)).read_bytes() == CONTENT
+    assert (folder / file_name(DIGEST, "safetensors")).read_bytes() == CONTENT
     assert bob.post("/v1/experiments", json=experiment()).status_code == 201
     others = weights.folder_for(claim(rows))
     assert others is not None

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.block import kind_of
+from fedcore.data.federated import IGNORED
 from fedcore.errors import SpecificationError
 from fedcore.models.losses import LOSSES, CrossEntropy, Loss, SquaredError
 from fedcore.testing import runs
@@ -44,6 +45,16 @@ def test_cross_entropy_is_pytorchs(smoothing: float) -> None:
     expected = nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="none")(scores, labels)
     torch.testing.assert_close(ours.per_sample(scores, labels), expected, rtol=0, atol=1e-14)
     torch.testing.assert_close(ours.total(scores, labels), expected.sum(), rtol=0, atol=1e-13)
+
+
+def test_cross_entropy_of_a_sequence_is_the_mean_over_its_labels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(3, 5, 4, generator=generator, dtype=torch.float64)
+    labels = torch.randint(4, (3, 5), generator=generator)
+    labels[1, 2:] = IGNORED
+    expected = [nn.CrossEntropyLoss()(own, of) for own, of in zip(scores, labels, strict=True)]
+    torch.testing.assert_close(CrossEntropy().per_sample(scores, labels), torch.stack(expected))
+    torch.testing.assert_close(CrossEntropy().total(scores, labels), torch.stack(expected).sum())
 
 
 @pytest.mark.parametrize(

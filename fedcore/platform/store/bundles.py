@@ -16,13 +16,11 @@ BUNDLES = KeptFiles(
 )
 
 
-def use(session: Session, experiment_id: str, code: CodeBundle | None) -> None:
+def use(session: Session, experiment_id: str, code: CodeBundle) -> None:
     """Record that an experiment uses its bundle, which keeps the bundle as long as the experiment.
 
     Raises SpecificationError if the bundle does not exist.
     """
-    if code is None:
-        return
     locked = select(BundleRecord.id).where(BundleRecord.id == code.id, BundleRecord.digest == code.digest)
     found = session.scalars(locked.with_for_update(read=True, key_share=True)).first()
     if found is None:

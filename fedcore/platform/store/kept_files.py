@@ -14,7 +14,7 @@ from fedcore.errors import ResourceNotFoundError, StateConflictError
 from fedcore.platform.store import removals
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import dialect_of
-from fedcore.platform.store.paging import RecordPage, identifiers, newest
+from fedcore.platform.store.records import RecordPage, identifiers, newest
 from fedcore.platform.store.tables import BundleRecord, BundleUseRecord, WeightsRecord, WeightsUseRecord
 
 UNUSED_S = 86_400.0

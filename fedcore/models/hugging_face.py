@@ -1,0 +1,328 @@
+"""Networks of Hugging Face's transformers, and low-rank adapters of peft in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedcore.block import Block, PositiveRate, is_none
+from fedcore.data.base import DataShape
+from fedcore.data.digest_files import Digest, file_of_digest
+from fedcore.errors import DataUnavailableError, SpecificationError
+from fedcore.lazy import LazyModule
+from fedcore.models.base import NetworkSpec
+from fedcore.models.published import Arguments, ModelName
+
+if TYPE_CHECKING:
+    import peft
+    import torch
+    import transformers
+    from torch import Tensor, nn
+
+    from fedcore.models import pretrained
+else:
+    peft = LazyModule("peft")
+    pretrained = LazyModule("fedcore.models.pretrained")
+    torch = LazyModule("torch")
+    transformers = LazyModule("transformers")
+
+POINTER = "/problem/model"
+NO_PADDING = -1
+"""Number of a padding token that no data contain."""
+_OWN = frozenset(
+    {"attn_implementation", "auto_map", "dtype", "quantization_config", "torch_dtype", "use_cache"}
+)
+"""Values of a configuration that FedQ chooses."""
+
+
+class Lora(Block):
+    """Low-rank adapters: a chosen layer W x becomes W x + (alpha / rank) B A x with W constant.
+
+    A starts at random and B at zero, so training begins with the given network. theta consists of
+    all A and B (and of the classifier); the base network is in no message.
+
+    Averaged by `fedavg`, this is FedIT: the server averages A and B each by itself. That is not the
+    average of the clients' changes of W, since mean(B_i) mean(A_i) is not mean(B_i A_i).
+    """
+
+    source: ClassVar[str] = (
+        "Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, ICLR 2022, eq. (3); FedIT: Zhang et"
+        " al., Towards Building the Federated GPT, ICASSP 2024; FFA-LoRA: Sun et al., Improving LoRA in"
+        " Privacy-preserving Federated Learning, ICLR 2024"
+    )
+
+    rank: Annotated[int, Field(ge=1, le=4_096)]
+    """r, the rows of A and the columns of B."""
+    alpha: PositiveRate
+    """The change of a layer is scaled by alpha / rank."""
+    targets: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=200)], ...],
+        Field(fail_fast=True, min_length=1, max_length=100),
+    ]
+    """Layers that get adapters, by the ends of their names, such as `c_attn`."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout of the input of A."""
+    freeze_a: bool = False
+    """FFA-LoRA: A stays at its random initial values, which are the same for all clients, and B alone
+    is trained. The average of B is then that of the clients' changes of W, and theta is about half as
+    long.
+    """
+
+
+class _Transformer(NetworkSpec):
+    reads_symbols = True
+    auto_class: ClassVar[str]
+    outputs: ClassVar[str]
+
+    architecture: ModelName | None = None
+    """Kind of network as transformers names it (`model_type`), such as `gpt2`; or give
+    `configuration`.
+    """
+    configuration: Annotated[Digest | None, Field(exclude_if=is_none)] = None
+    """Architecture and its values by the digest of a `config.json`, which workers read from
+    `<digest>.json` in the folder `weights` of `FEDQ_DATA_DIR`.
+    """
+    arguments: Arguments = {}
+    """Values of the architecture's configuration, such as `n_layer: 2` of `gpt2`; others are those of
+    `configuration`, or transformers' defaults.
+    """
+    lora: Annotated[Lora | None, Field(exclude_if=is_none)] = None
+    """Low-rank adapters, which are trained instead of the network (default: none)."""
+    parameters: Annotated[int, Field(ge=1, le=2**53)]
+    """Number of trained parameters that clients send, D; a wrong number is refused by the worker with
+    the right one.
+    """
+
+    @model_validator(mode="after")
+    def _values_fit(self) -> Self:
+        if (self.architecture is None) == (self.configuration is None):
+            raise ValueError("give either `architecture` or `configuration`")
+        for name in self.arguments:
+            if name in _OWN or name.startswith("_"):
+                raise ValueError(f"`{name}` cannot be chosen: omit it from `arguments`")
+        if self.lora is not None and self.train != "all":
+            raise ValueError("`lora` chooses what is trained: omit `train`")
+        return self
+
+    def misfit(self, shape: DataShape) -> str | None:
+        if not shape.symbols:
+            return f"{self.kind} requires sequences of symbols, e.g. `text`"
+        return None
+
+    def parameter_count(self, shape: DataShape) -> int:
+        return self.parameters
+
+    def with_files(self, data_dir: Path) -> Self:
+        if self.configuration is None:
+            return self
+        path = file_of_digest(self.configuration, [data_dir / "weights"], "json")
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            architecture = values.pop("model_type")
+        except (ValueError, KeyError, AttributeError) as error:
+            raise DataUnavailableError(f"{path} is not a config.json of transformers: {error!r}") from error
+        kept = {name: value for name, value in values.items() if name not in _OWN and name[:1] != "_"}
+        return self.model_copy(update={"architecture": architecture, "arguments": {**kept, **self.arguments}})
+
+    def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
+        with _refused(self.architecture or ""):
+            configuration = self._configuration({self.outputs: classes})
+            module: nn.Module = getattr(transformers, self.auto_class).from_config(
+                configuration, attn_implementation="eager", dtype=torch.float32, trust_remote_code=False
+            )
+        module.register_forward_pre_hook(_read_symbols, with_kwargs=True)
+        module.register_forward_hook(_scores)
+        return module
+
+    def _configuration(self, own: Mapping[str, Any]) -> Any:
+        assert self.architecture is not None
+        # Tokens without a meaning here: the defaults are those of another vocabulary.
+        values = {"bos_token_id": None, "eos_token_id": None, **self.arguments, **own}
+        if self.configuration is None:
+            default = transformers.AutoConfig.for_model(self.architecture)
+            known = {*default.to_dict(), *default.attribute_map}
+            for name in self.arguments.keys() - known:
+                raise SpecificationError(
+                    f"{POINTER}/arguments/{name}", f"{self.architecture} has no value {name!r}"
+                )
+        return transformers.AutoConfig.for_model(self.architecture, **values, use_cache=False)
+
+    def load(self, module: nn.Module, folders: Sequence[Path]) -> None:
+        """Load the `weights` as transformers does, names of older files included."""
+        if self.weights is None:
+            return
+        network: Any = module
+        tensors = dict(pretrained.read_weights(self.weights, folders))
+        transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        with torch.random.fork_rng(devices=[]):
+            loaded, told = type(network).from_pretrained(
+                None,
+                config=network.config,
+                state_dict=tensors,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+        head = f"{network.base_model_prefix}."
+        own = {
+            name for name in told["missing_keys"] if not self.predicts_symbols and not name.startswith(head)
+        }
+        other = {name: (found, wanted) for name, found, wanted in told["mismatched_keys"]}
+        own |= {name for name in other if not self.predicts_symbols and not name.startswith(head)}
+        pretrained.check_names(
+            {
+                "missing": sorted(set(told["missing_keys"]) - own),
+                "unknown": sorted(told["unexpected_keys"]),
+                "of another shape": [
+                    f"{name} {list(found)} instead of {list(wanted)}"
+                    for name, (found, wanted) in sorted(other.items())
+                    if name not in own
+                ],
+            }
+        )
+        kept = {name: tensor for name, tensor in loaded.state_dict().items() if name not in own}
+        module.load_state_dict(kept, strict=False)
+
+    def adapt(self, module: nn.Module) -> nn.Module:
+        if self.lora is None:
+            return module
+        transposed = any(type(layer).__name__ == "Conv1D" for layer in module.modules())
+        with _refused("peft", "/lora/targets"):
+            configuration = peft.LoraConfig(
+                r=self.lora.rank,
+                lora_alpha=self.lora.alpha,  # type: ignore[arg-type]
+                target_modules=list(self.lora.targets),
+                lora_dropout=self.lora.dropout,
+                fan_in_fan_out=transposed,
+            )
+            peft.inject_adapter_in_model(configuration, module)
+        if not self.predicts_symbols:
+            for name, head in module.named_children():
+                if name != module.base_model_prefix:
+                    head.requires_grad_()
+        if self.lora.freeze_a:
+            for name, parameter in module.named_parameters():
+                if ".lora_A." in name or ".lora_embedding_A." in name:
+                    parameter.requires_grad = False
+        return module
+
+
+class CausalLm(_Transformer):
+    """A causal language model of transformers (`fedq[transformers]`): scores of what follows each
+    token, cross-entropy.
+
+    Initial parameters are transformers', drawn from the run's seed, unless `weights` are given. The
+    vocabulary is that of the data.
+    """
+
+    predicts_symbols = True
+    auto_class = "AutoModelForCausalLM"
+    outputs = "vocab_size"
+    example = {
+        "architecture": "gpt2",
+        "arguments": {"n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 80},
+        "lora": {"rank": 4, "alpha": 8, "targets": ["c_attn"]},
+        "parameters": 2048,
+    }
+
+    kind: Literal["causal_lm"]
+
+    @classmethod
+    def takes_symbols(cls, shape: DataShape) -> bool:
+        return shape.sequence
+
+    def misfit(self, shape: DataShape) -> str | None:
+        if not shape.sequence:
+            return f"{self.kind} requires sequences with a label for each symbol, e.g. `text`"
+        return super().misfit(shape)
+
+
+class SequenceClassifier(_Transformer):
+    """A network of transformers (`fedq[transformers]`) that classifies sequences of symbols,
+    cross-entropy.
+
+    Initial parameters are transformers', drawn from the run's seed, unless `weights` are given; the
+    last layers then keep their own if the file has none for these classes. With `lora` the layers
+    behind the body, which score the classes, are trained as well.
+    """
+
+    auto_class = "AutoModelForSequenceClassification"
+    outputs = "num_labels"
+    example = {
+        "architecture": "distilbert",
+        "arguments": {"vocab_size": 80, "dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128},
+        "lora": {"rank": 4, "alpha": 8, "targets": ["q_lin", "v_lin"]},
+        "parameters": 11408,
+    }
+
+    kind: Literal["sequence_classifier"]
+
+    @classmethod
+    def takes_symbols(cls, shape: DataShape) -> bool:
+        return not shape.sequence
+
+    def misfit(self, shape: DataShape) -> str | None:
+        known = self.arguments.get("vocab_size")
+        if self.configuration is None and (not isinstance(known, int) or known < shape.symbols):
+            return f"give `arguments: {{vocab_size: {shape.symbols}}}`, the number of symbols of the data"
+        return super().misfit(shape)
+
+    def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
+        module: Any = super().build(features, classes, vectors)
+        # Some networks look for the last token before padding.
+        module.config.pad_token_id = self.arguments.get("pad_token_id", NO_PADDING)
+        module.register_forward_pre_hook(_mask_padding, with_kwargs=True)
+        return module  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _refused(what: str, field: str = "") -> Iterator[None]:
+    """Raise SpecificationError in place of errors of the libraries."""
+    try:
+        yield
+    except SpecificationError:
+        raise
+    except ImportError as error:
+        raise SpecificationError(
+            f"{POINTER}/kind",
+            f"{error.name} is not installed on this worker: pip install 'fedq[transformers]' there",
+        ) from error
+    except Exception as error:
+        raise SpecificationError(f"{POINTER}{field}", f"{what} cannot be built so: {error}") from error
+
+
+def _read_symbols(
+    _module: nn.Module, inputs: tuple[Any, ...], others: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (inputs[0].long(), *inputs[1:]), others
+
+
+def _scores(_module: nn.Module, _inputs: tuple[Any, ...], output: Any) -> Tensor:
+    scores: Tensor = output.logits
+    return scores
+
+
+def _mask_padding(
+    module: nn.Module, inputs: tuple[Any, ...], others: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Let no token attend to padding.
+
+    Networks that see both directions are given the mask in the shape of the attention, [B, 1, 1, T]:
+    of one [B, T] transformers reads values, which `torch.func.vmap` cannot.
+    """
+    configuration: Any = module.config
+    real = inputs[0] != configuration.pad_token_id
+    masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    if configuration.model_type not in masked:
+        return inputs, {**others, "attention_mask": real.long()}
+    if configuration.pad_token_id == NO_PADDING:
+        return inputs, others
+    kind = next(module.parameters()).dtype
+    mask = (~real).to(kind) * torch.finfo(kind).min
+    return inputs, {**others, "attention_mask": mask[:, None, None, :]}
