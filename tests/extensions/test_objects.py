@@ -113,7 +113,8 @@ def test_the_code_of_objects_is_named_by_class_module_and_digest_of_the_source()
     del problem["partition"]
     assert code_of_objects(experiment(HalfSpeed(), problem)) == [model, own]
     namespace: dict[str, Any] = {"AlgorithmSpec": AlgorithmSpec, "Literal": Literal, "__name__": "typed"}
-    exec("class Typed(AlgorithmSpec):\n    kind: Literal['typed'] = 'typed'", namespace)
+    source_code = "class Typed(AlgorithmSpec):\n    kind: Literal['typed'] = 'typed'"
+    exec(compile(source_code, "<prompt>", "exec", dont_inherit=True), namespace)
     assert code_of_objects(experiment(namespace["Typed"]())) == [("algorithms", "Typed", "typed", None)]
 
 
