@@ -44,7 +44,7 @@ MaxRunning = Annotated[
     typer.Option(min=0, metavar="N", help="Maximum number of concurrent runs; further runs stay queued."),
 ]
 MaxBytes = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Maximum size of its uploaded data sets, in bytes.")
+    int | None, typer.Option(min=0, metavar="N", help="Maximum size of its uploads, in bytes.")
 ]
 MaxSeconds = Annotated[
     float | None,
