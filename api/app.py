@@ -45,6 +45,7 @@ from api.web.rendering import Assets, install_error_pages
 from api.webhooks import pages as webhooks_pages
 from api.webhooks import routes as webhooks_routes
 from api.webhooks.service import UrlValidator
+from api.weights import routes as weights_routes
 from fedcore.platform import tracing, watchdog
 from fedcore.platform.logging import configure
 from fedcore.platform.storage import open_storage
@@ -65,6 +66,7 @@ KEYED = (
     events_routes.router,
     datasets_routes.router,
     bundles_routes.router,
+    weights_routes.router,
     experiments_routes.imports_router,
     presets_routes.router,
     queue_routes.router,

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 COMMANDS = {
-    "peers": ("bench.compare", "W1 to W5 against the plain PyTorch loop and other simulators"),
+    "peers": ("bench.compare", "W1 to W7 against the plain PyTorch loop and other simulators"),
     "environments": ("bench.environments", "makes the other simulators' environments"),
     "limits": ("bench.limits", "what the machine can do"),
     "population": ("bench.population", "a round by the number of clients"),

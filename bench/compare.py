@@ -1,4 +1,4 @@
-"""Compare FedQ with the plain PyTorch loop and other simulators, on W1 to W5, in turn.
+"""Compare FedQ with the plain PyTorch loop and other simulators, on W1 to W7, in turn.
 
 python -m bench peers [--workloads W1,W2] [--contenders loop,flower] [--engine auto]
     [--pairs 9] [--minutes 12] [--json FILE] [--write PAGE]
@@ -17,6 +17,8 @@ from bench.workloads import WORKLOADS
 
 PEERS = ("flower", "fedlab", "pfl", "fedjax")
 """Those with an environment of their own."""
+CONTENDERS = ("loop", "flower", "fedlab", "pfl", "pfl2", "fedjax")
+"""`pfl2` is pfl-research in two processes."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -28,10 +30,11 @@ def main(arguments: Sequence[str]) -> None:
     command = " ".join(["python -m bench peers", *arguments])
     print(report.machine(machine, command), flush=True)
     sections, kept = {}, []
-    contenders = [["fedq", options.engine], *([name] for name in options.contenders)]
     share = options.minutes * 60 / sum(WORKLOADS[name].budget_s for name in options.workloads)
     for name in options.workloads:
         workload = WORKLOADS[name]
+        able = [peer for peer in options.contenders if peer not in workload.without]
+        contenders = [["fedq", options.engine], *([peer] for peer in able)]
         result = race(workload, options.home, contenders, options.pairs, workload.budget_s * share)
         sections[name] = report.section(result, machine)
         kept.append(asdict(result))
@@ -48,8 +51,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workloads", type=among(WORKLOADS), default=list(WORKLOADS), help="W1,W2,...")
     parser.add_argument(
         "--contenders",
-        type=among(("loop", *PEERS)),
-        default=["loop", *PEERS],
+        type=among(CONTENDERS),
+        default=list(CONTENDERS),
         help="loop,flower,...; FedQ is always one",
     )
     parser.add_argument("--engine", default="auto", help="FedQ's")

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from fedcore.data.leaf import ALPHABET, LENGTH, TEXT
 from fedcore.data.user_datasets import Clients, UserSamples, local_dataset_storage
 
-CLASSES = 10
 NOISE = 0.5
 """Its deviation; that of the patterns is 1."""
 _ROWS = 1_000
@@ -29,6 +28,7 @@ def images(
     *,
     samples: int = 0,
     sizes: NDArray[np.int64] | None = None,
+    classes: int = 10,
 ) -> dict[str, Any]:
     """Return the block `problem.dataset` of `samples` images in one piece, or of `sizes` [N] per
     client.
@@ -38,16 +38,18 @@ def images(
     described = folder / f"{name}-in-blocks.json"
     if not described.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        block = _keep(_drawn(shape, samples if sizes is None else int(sizes.sum()), sizes), folder)
+        block = _keep(_drawn(shape, samples if sizes is None else int(sizes.sum()), sizes, classes), folder)
         described.write_text(json.dumps(block))
     return dict(json.loads(described.read_text()))
 
 
-def _drawn(shape: tuple[int, ...], samples: int, sizes: NDArray[np.int64] | None) -> UserSamples:
+def _drawn(
+    shape: tuple[int, ...], samples: int, sizes: NDArray[np.int64] | None, classes: int
+) -> UserSamples:
     lot = np.random.default_rng(0)
-    patterns = _patterns(shape, lot)
-    labels = lot.integers(CLASSES, size=samples)
-    labels[:CLASSES] = np.arange(CLASSES)
+    patterns = _patterns(shape, classes, lot)
+    labels = lot.integers(classes, size=samples)
+    labels[:classes] = np.arange(classes)
     features = np.empty((samples, *shape), np.float32)
     for start in range(0, samples, _ROWS):
         part = features[start : start + _ROWS]
@@ -58,10 +60,10 @@ def _drawn(shape: tuple[int, ...], samples: int, sizes: NDArray[np.int64] | None
     return UserSamples(features, labels, held, np.zeros(samples, np.bool_))
 
 
-def _patterns(shape: tuple[int, ...], lot: np.random.Generator) -> NDArray[np.float32]:
+def _patterns(shape: tuple[int, ...], classes: int, lot: np.random.Generator) -> NDArray[np.float32]:
     """[classes, *shape]."""
     channels, height, width = shape
-    blocks = lot.standard_normal((CLASSES, channels, -(-height // 4), -(-width // 4)), np.float32)
+    blocks = lot.standard_normal((classes, channels, -(-height // 4), -(-width // 4)), np.float32)
     return np.repeat(np.repeat(blocks, 4, axis=2), 4, axis=3)[:, :, :height, :width]
 
 

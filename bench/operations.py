@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-TAPS = 25
-"""Of a 5 x 5 convolution."""
+STAGES = (64, 64, 128, 256, 512)
+"""Channels that the four stages of ResNet-18 read and write."""
 
 
 class Layer(NamedTuple):
@@ -83,6 +83,10 @@ def _layers(model: dict[str, Any], shape: Sequence[int], classes: int) -> list[L
             return _dense([prod(shape), *model["hidden"], classes], first=True)
         case "cnn":
             return _cnn(model, shape, classes)
+        case "dropout_cnn":
+            return _dropout_cnn(shape, classes)
+        case "resnet18":
+            return _resnet18(shape, classes)
         case "char_lstm":
             return _lstm(model, shape[0], classes)
         case kind:
@@ -96,15 +100,42 @@ def _dense(widths: Sequence[int], *, first: bool) -> list[Layer]:
     ]
 
 
+def _convolution(pixels: int, side: int, fan_in: int, fan_out: int, *, first: bool = False) -> Layer:
+    """A convolution of `side` x `side` weights with this many pixels of outputs."""
+    return Layer(pixels * side * side * fan_in * fan_out, first)
+
+
 def _cnn(model: dict[str, Any], shape: Sequence[int], classes: int) -> list[Layer]:
     channels, height, width = shape
     one, two = model["channels"]
     # The second works on maps of half the side, the dense layers on those of a quarter.
     maps = [
-        Layer(height * width * TAPS * channels * one, first=True),
-        Layer((height // 2) * (width // 2) * TAPS * one * two),
+        _convolution(height * width, 5, channels, one, first=True),
+        _convolution((height // 2) * (width // 2), 5, one, two),
     ]
     return [*maps, *_dense([two * (height // 4) * (width // 4), *model["hidden"], classes], first=False)]
+
+
+def _dropout_cnn(shape: Sequence[int], classes: int) -> list[Layer]:
+    channels, height, width = shape
+    maps = [
+        _convolution((height - 2) * (width - 2), 3, channels, 32, first=True),
+        _convolution((height - 4) * (width - 4), 3, 32, 64),
+    ]
+    flat = 64 * ((height - 4) // 2) * ((width - 4) // 2)
+    return [*maps, *_dense([flat, 128, classes], first=False)]
+
+
+def _resnet18(shape: Sequence[int], classes: int) -> list[Layer]:
+    channels, height, width = shape
+    layers = [_convolution(height * width, 3, channels, STAGES[0], first=True)]
+    for fan_in, fan_out in pairwise(STAGES):
+        if fan_in != fan_out:
+            height, width = -(-height // 2), -(-width // 2)
+            layers.append(_convolution(height * width, 1, fan_in, fan_out))
+        layers.append(_convolution(height * width, 3, fan_in, fan_out))
+        layers += 3 * [_convolution(height * width, 3, fan_out, fan_out)]
+    return [*layers, *_dense([STAGES[-1], classes], first=False)]
 
 
 def _lstm(model: dict[str, Any], length: int, classes: int) -> list[Layer]:

@@ -19,12 +19,10 @@ from bench.workloads import Workload
 
 OWN = ("fedq", "loop")
 """Those that run in the main environment."""
+SHARED = {"pfl2": "pfl"}
+"""Those that run in the environment of another."""
 INSTALLED = "installed.txt"
 """The requirements an environment was made from, written when it is complete."""
-TOLERANCE = 1e-2
-"""How far a model may be from FedQ's after a round, over how far FedQ's has moved: other orders of
-summation, grown in training.
-"""
 
 
 @dataclass
@@ -75,6 +73,7 @@ def race(
             [contender.model(folder / f"{contender.name}-model.npz") for contender in running],
             entries,
             folder,
+            workload.tolerance,
         )
         _turns(
             running,
@@ -108,6 +107,7 @@ def python_of(name: str, home: Path) -> Path:
     """
     if name in OWN:
         return Path(sys.executable)
+    name = SHARED.get(name, name)
     folder = home / "environments" / name
     if not (folder / INSTALLED).exists():
         raise FileNotFoundError(
@@ -117,14 +117,14 @@ def python_of(name: str, home: Path) -> Path:
     return folder / "bin" / "python"
 
 
-def _compare(models: list[NDArray[np.float64]], entries: list[Entry], folder: Path) -> None:
+def _compare(models: list[NDArray[np.float64]], entries: list[Entry], folder: Path, tolerance: float) -> None:
     """Fail if a model differs from the first contender's."""
     with np.load(folder / "initial.npz") as arrays:
         start = np.concatenate([arrays[name].astype(np.float64).ravel() for name in sorted(arrays)])
     moved = np.linalg.norm(models[0] - start)
     for model, entry in zip(models, entries, strict=True):
         entry.difference = float(np.linalg.norm(model - models[0]) / moved)
-        if not entry.difference <= TOLERANCE:
+        if not entry.difference <= tolerance:
             raise RuntimeError(
                 f"{entry.name} does other work: after a round its model is off by {entry.difference:.2g} of"
                 " the way"

@@ -17,6 +17,7 @@ TITLES = {
     "flower": "Flower (Ray)",
     "fedlab": "FedLab",
     "pfl": "pfl-research",
+    "pfl2": "pfl-research",
     "fedjax": "FedJAX",
 }
 HEADINGS = (

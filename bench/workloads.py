@@ -1,4 +1,4 @@
-"""The workloads: five experiments of the field, as specifications."""
+"""The workloads: experiments of the field, as specifications."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +29,12 @@ class Workload:
     together: int = 1
     """How many rounds a contender plays in a turn: several where one lasts but milliseconds, so
     that caches are as in any run.
+    """
+    without: tuple[str, ...] = ()
+    """Contenders that have no such model."""
+    tolerance: float = 1e-2
+    """Greatest distance of a model from FedQ's after a round, over how far FedQ's has moved: other
+    orders of summation, grown in training, and other masks of dropout.
     """
 
     def spec(self, folder: Path) -> ExperimentSpec:
@@ -67,6 +73,22 @@ def _cifar10(folder: Path) -> Document:
         "dataset": images("cifar10", (3, 32, 32), folder, samples=50_000),
         "partition": {"kind": "iid", "clients": 100},
         "model": {"kind": "cnn", "channels": [64, 64], "hidden": [384, 192]},
+    }
+
+
+def _small_clients(folder: Path) -> Document:
+    return {
+        "dataset": images("cifar10", (3, 32, 32), folder, samples=50_000),
+        "partition": {"kind": "iid", "clients": 1_000},
+        "model": {"kind": "dropout_cnn"},
+    }
+
+
+def _cifar100(folder: Path) -> Document:
+    return {
+        "dataset": images("cifar100", (3, 32, 32), folder, samples=50_000, classes=100),
+        "partition": {"kind": "iid", "clients": 500},
+        "model": {"kind": "resnet18"},
     }
 
 
@@ -134,6 +156,26 @@ WORKLOADS: Mapping[str, Workload] = {
             {"lr": 0.5, "epochs": 1, "batch_size": 10},
             10,
             100.0,
+        ),
+        Workload(
+            "W6",
+            "CIFAR-10's shape, CNN with dropout of pfl-research: 1,000 clients of 50 samples, 50 a round, E ="
+            " 1, batch 10",
+            _small_clients,
+            {"lr": 0.1, "epochs": 1, "batch_size": 10},
+            50,
+            120.0,
+            tolerance=0.5,
+        ),
+        Workload(
+            "W7",
+            "CIFAR-100's shape, ResNet-18 with group norm: 500 clients of 100 samples, 10 a round, E = 1,"
+            " batch 20",
+            _cifar100,
+            {"lr": 0.05, "epochs": 1, "batch_size": 20},
+            10,
+            600.0,
+            without=("fedjax",),
         ),
     )
 }

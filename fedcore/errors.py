@@ -31,7 +31,7 @@ class UserCodeError(FedcoreError):
 
 
 class UploadError(FedcoreError):
-    """An uploaded data set that cannot be used.
+    """An uploaded file that cannot be used.
 
     `name` is the array or column at fault, empty for the file as a whole.
     """

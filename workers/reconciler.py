@@ -29,6 +29,7 @@ from fedcore.platform.store import (
     open_database,
     recovery,
     removals,
+    weights,
     workers,
 )
 from fedcore.platform.wakeups import WakeupNotifier
@@ -104,7 +105,8 @@ def reconcile_once(database: Database, configured: Settings) -> tuple[Sequence[s
         served = sorted(workers.memory_limits(session, configured.seen_seconds))
         queues = [queue for queue in served if recovery.runs_to_wake(session, queue, WAKE_AGAIN_S)]
         workers.forget(session, FORGET_WORKER_S)
-        bundles.prune(session)
+        bundles.BUNDLES.prune(session)
+        weights.WEIGHTS.prune(session)
     return lost, queues
 
 

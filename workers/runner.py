@@ -40,6 +40,7 @@ from workers.liveness import Heartbeat, WorkerIdentity
 from workers.memory import HeldRuns, memory_limit
 from workers.session import WorkSession
 from workers.simulations import SimulationCache
+from workers.weights import UploadedWeights
 
 IDLE_S = 2.0
 """Idle time before the warm-up; a worker that starts because there is work has it by then."""
@@ -73,11 +74,13 @@ def build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bo
         tuple(map(str, packages)),
     )
     storage = open_storage(configured.storage)
+    weights = UploadedWeights(database, storage)
     simulations = SimulationCache(
         device,
         configured.data_dir.expanduser(),
         SharedDatasetStorage(storage),
-        ConfinedRuns(configured, device, storage),
+        weights,
+        ConfinedRuns(configured, device, storage, weights),
     )
     resources = Resources(configured, database, storage, simulations, device, stopping)
     held_runs = HeldRuns(configured.home, worker_id)

@@ -20,6 +20,7 @@ from fedcore.simulation.simulation import Simulation, batch_key
 from fedcore.spec.experiment import Arm
 from workers.confined.runs import ConfinedRuns, bundle_of
 from workers.confined.simulation import ConfinedSimulation
+from workers.weights import UploadedWeights
 
 AnySimulation = Simulation | ConfinedSimulation
 """A run in this process, or in the computing process of a bundle."""
@@ -112,12 +113,20 @@ def _round_and_fence(key: str) -> tuple[int, int]:
 class SimulationCache:
     """Simulations of the latest runs, all of one experiment, and its arms."""
 
-    def __init__(self, device: str, data_dir: Path, shelf: DatasetStorage, confined: ConfinedRuns) -> None:
+    def __init__(
+        self,
+        device: str,
+        data_dir: Path,
+        shelf: DatasetStorage,
+        weights: UploadedWeights,
+        confined: ConfinedRuns,
+    ) -> None:
         """Compute on `device`; published data sets are in `data_dir`, uploaded ones in `shelf`.
 
         Runs with a code bundle are computed by `confined`.
         """
         self._device, self._data_dir, self._shelf, self._confined = device, data_dir, shelf, confined
+        self._weights = weights
         self._document: Document = {}
         self._arms: list[Arm] = []
         self._kinds: list[Hashable] = []
@@ -172,6 +181,7 @@ class SimulationCache:
         """End all processes of bundles."""
         self.end_session()
         self._confined.close()
+        self._weights.close()
 
     def _start_confined(self, claim: Claim, checkpoints: Checkpoints) -> ConfinedSimulation:
         self.end_session()
@@ -187,6 +197,7 @@ class SimulationCache:
             device=self._device,
             data_dir=self._data_dir,
             shelf=self._shelf,
+            weights_dir=self._weights.folder_for(claim),
             recorded=EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
             memory_divisor=MEMORY_DIVISOR**claim.shortages,
         )

@@ -5,7 +5,8 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Response
 
-from api.bundles.service import BODY, MEDIA_TYPE, archive_of, bundle_answer, keep, receive
+from api.bundles.service import MEDIA_TYPE, archive_of, bundle_answer, keep, receive
+from api.datasets.service import upload_body
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Sender, Submitter
 from api.http.dependencies import AppStateDep, Cursor, DatabaseDep
@@ -34,7 +35,7 @@ Digest = Annotated[
         201: {"headers": {"Location": {"description": "URL of the bundle.", "schema": {"type": "string"}}}},
         **responses(413, 422),
     },
-    openapi_extra=BODY,
+    openapi_extra=upload_body("A bundle as `fedcore.bundles.pack` writes it."),
     summary="Send a code bundle",
 )
 async def send(
@@ -69,7 +70,7 @@ def read_bundles(
 ) -> BundlePage:
     """Return code bundles, newest first; administrators see those of all owners."""
     with database.reading() as session:
-        page = bundles.page(session, owner=principal.sees, limit=limit, cursor=cursor)
+        page = bundles.BUNDLES.page(session, owner=principal.sees, limit=limit, cursor=cursor)
     return BundlePage(items=[bundle_answer(record) for record in page.items], next=page.next)
 
 
@@ -77,7 +78,7 @@ def read_bundles(
 def read_bundle(principal: Reader, bundle_digest: Digest, database: DatabaseDep) -> Bundle:
     """Return a code bundle with its files and components."""
     with database.reading() as session:
-        return bundle_answer(bundles.find(session, bundle_digest, principal.sees))
+        return bundle_answer(bundles.BUNDLES.find(session, bundle_digest, principal.sees))
 
 
 @router.get(
@@ -92,7 +93,7 @@ def read_bundle(principal: Reader, bundle_digest: Digest, database: DatabaseDep)
 def download(principal: Reader, bundle_digest: Digest, state: AppStateDep) -> Response:
     """Return the archive, a tar file."""
     with state.database.reading() as session:
-        record = bundles.find(session, bundle_digest, principal.sees)
+        record = bundles.BUNDLES.find(session, bundle_digest, principal.sees)
     name = f"{bundle_digest.removeprefix('sha256:')[:12]}.tar"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(archive_of(record, state), media_type=MEDIA_TYPE, headers=headers)
@@ -104,5 +105,5 @@ def download(principal: Reader, bundle_digest: Digest, state: AppStateDep) -> Re
 def delete(principal: Submitter, bundle_digest: Digest, database: DatabaseDep, facts: Audit) -> None:
     """Remove a code bundle, and its file soon after; 409 while an experiment uses it."""
     with database.transaction() as session:
-        bundles.delete(session, bundle_digest, principal.sees)
+        bundles.BUNDLES.delete(session, bundle_digest, principal.sees)
         audit.record(session, facts, bundle_digest)

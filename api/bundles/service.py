@@ -13,11 +13,12 @@ from api.http.authentication import Sender
 from api.http.dependencies import AppState
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
+from api.stored_uploads import create_row
 from fedcore import bundles
 from fedcore.errors import ExtensionError, ForbiddenError, UserCodeError
 from fedcore.platform import storage
 from fedcore.platform.access import Principal
-from fedcore.platform.store import audit
+from fedcore.platform.store import Session, audit
 from fedcore.platform.store import bundles as stored
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.quotas import check_stored
@@ -33,13 +34,6 @@ log = structlog.stdlib.get_logger("fedq.api")
 CHECK_S = 30.0
 """Most time for the checks of a bundle, of which none is started after a few seconds."""
 MEDIA_TYPE = "application/octet-stream"
-_BINARY = {
-    "type": "string",
-    "format": "binary",
-    "description": "A bundle as `fedcore.bundles.pack` writes it.",
-}
-BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": _BINARY}}}}
-"""OpenAPI description of the body."""
 
 
 class Prepared(NamedTuple):
@@ -78,31 +72,27 @@ def keep(
         raise InvalidDocumentError([Flaw.model_validate(flaw) for flaw in checked["flaws"]])
     digest = bundles.digest(archive)
     with state.database.reading() as session:
-        bundle_id = stored.new_id(session)
+        bundle_id = stored.BUNDLES.new_id(session)
     key = bundles.storage_key(bundle_id, digest)
     state.storage.put(key, archive)
-    kept_id = None
-    try:
-        with state.database.transaction() as session:
-            record = stored.create(
-                session,
-                bundle_id,
-                digest,
-                files=[file._asdict() for file in files],
-                components=checked["components"],
-                size_bytes=len(archive),
-                owner=principal.owner,
-                key_id=principal.key_id,
-            )
-            if record.id == bundle_id:
-                check_stored(session, principal.key_id)
-            audit.record(session, facts, record.digest)
-            # Before the commit: if the connection breaks then, it may have gone through.
-            kept_id = record.id
-    finally:
-        if kept_id != bundle_id:
-            state.storage.delete(key)
-    return record, kept_id == bundle_id
+
+    def create(session: Session) -> BundleRecord:
+        record = stored.BUNDLES.create(
+            session,
+            bundle_id,
+            digest,
+            files=[file._asdict() for file in files],
+            components=checked["components"],
+            size_bytes=len(archive),
+            owner=principal.owner,
+            key_id=principal.key_id,
+        )
+        if record.id == bundle_id:
+            check_stored(session, principal.key_id)
+        audit.record(session, facts, record.digest)
+        return record
+
+    return create_row(state.database, state.storage, bundle_id, key, create)
 
 
 def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) -> Prepared:
@@ -117,7 +107,7 @@ def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) 
         )
     code = validate(CodeBundle, document["code"], "/code")
     with state.database.reading() as session:
-        record = stored.find(session, code.digest, principal.sees)
+        record = stored.BUNDLES.find(session, code.digest, principal.sees)
     document = {**document, "code": code_of(record)}
     try:
         answer = _confined(archive_of(record, state), "prepare", document, state, check.CHECK_S)

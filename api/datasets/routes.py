@@ -5,7 +5,7 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
-from api.datasets.service import BODY, Labelled, Received, dataset_answer, keep
+from api.datasets.service import Labelled, Received, dataset_answer, keep, upload_body
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, DatasetId
@@ -26,7 +26,7 @@ Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of data s
         201: {"headers": {"Location": {"description": "URL of the data set.", "schema": {"type": "string"}}}},
         **responses(413, 415, 422),
     },
-    openapi_extra=BODY,
+    openapi_extra=upload_body("An NPZ or Parquet file."),
     summary="Upload a data set",
 )
 async def upload(

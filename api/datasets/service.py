@@ -12,9 +12,10 @@ from starlette.concurrency import run_in_threadpool
 
 from api.http.authentication import Submitter
 from api.http.dependencies import NO_NUL, AppStateDep, IdempotencyKey
+from api.stored_uploads import create_row
 from fedcore.data.uploaded import UploadedContent
 from fedcore.platform.storage import Storage
-from fedcore.platform.store import Database, audit, datasets, quotas
+from fedcore.platform.store import Database, Session, audit, datasets, quotas
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import DatasetRecord
 from fedcore.platform.uploads import dataset_storage
@@ -34,11 +35,11 @@ AT_ONCE = 2
 """Uploads of one key that a process receives or checks at a time; others wait, their bodies unread.
 """
 
-_BINARY = {"type": "string", "format": "binary", "description": "An NPZ or Parquet file."}
-BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BINARY}}}
-}
-"""OpenAPI description of the body."""
+
+def upload_body(description: str) -> dict[str, Any]:
+    """OpenAPI description of a body that is a file."""
+    binary = {"type": "string", "format": "binary", "description": description}
+    return {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": binary}}}}
 
 
 class Label(NamedTuple):
@@ -82,7 +83,7 @@ async def receive(request: Request, principal: Submitter, state: AppStateDep) ->
     if size > limit:
         raise _too_large(limit)
     async with state.upload_slots.of(principal.key_id):
-        with tempfile.TemporaryFile(dir=_folder(state.settings)) as file:
+        with tempfile.TemporaryFile(dir=upload_folder(state.settings)) as file:
             size = 0
             async for piece in request.stream():
                 size += len(piece)
@@ -107,7 +108,7 @@ def keep(
 
     Raises UploadError, IdempotencyError and QuotaError.
     """
-    with tempfile.TemporaryDirectory(dir=_folder(settings)) as folder:
+    with tempfile.TemporaryDirectory(dir=upload_folder(settings)) as folder:
         kept = Path(folder) / "kept.npz"
         content, client_sizes = read_in_subprocess(file, kept, UploadLimits.of(settings))
         size_bytes = kept.stat().st_size
@@ -115,33 +116,28 @@ def keep(
             dataset_id = datasets.new_id(session)
         key = dataset_storage.storage_key(dataset_id, content.digest)
         storage.put_file(key, kept)
-    kept_id = None
-    try:
-        with database.transaction() as session:
-            record = datasets.create(
-                session,
-                dataset_id,
-                content,
-                name=label.name,
-                client_sizes=client_sizes or {},
-                size_bytes=size_bytes,
-                owner=label.owner,
-                idempotency_key=label.idempotency_key,
-            )
-            if record.id == dataset_id:
-                quotas.charge(session, dataset_id, label.key_id)
-            audit.record(session, facts, record.id)
-            # Before the commit: if the connection breaks then, it may have gone through, and the
-            # row needs its file.
-            kept_id = record.id
-    finally:
-        if kept_id != dataset_id:
-            storage.delete(key)
-    return record, kept_id == dataset_id
+
+    def create(session: Session) -> DatasetRecord:
+        record = datasets.create(
+            session,
+            dataset_id,
+            content,
+            name=label.name,
+            client_sizes=client_sizes or {},
+            size_bytes=size_bytes,
+            owner=label.owner,
+            idempotency_key=label.idempotency_key,
+        )
+        if record.id == dataset_id:
+            quotas.charge(session, dataset_id, label.key_id)
+        audit.record(session, facts, record.id)
+        return record
+
+    return create_row(database, storage, dataset_id, key, create)
 
 
-def _folder(settings: Settings) -> Path | None:
-    """Return the folder of temporary files; None: the default of the system."""
+def upload_folder(settings: Settings) -> Path | None:
+    """Return the folder of uploads while they are checked; None: the default of the system."""
     if settings.upload_dir is not None:
         settings.upload_dir.mkdir(parents=True, exist_ok=True)
     return settings.upload_dir

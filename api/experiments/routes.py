@@ -26,7 +26,7 @@ from api.http.dependencies import (
     IdempotencyKey,
     Moment,
     SettingsDep,
-    Wake,
+    WakeupsDep,
     context_of,
 )
 from api.http.documents import Document, body_of, validate
@@ -132,7 +132,7 @@ def submit(
     document: Document,
     state: AppStateDep,
     response: Response,
-    wake: Wake,
+    wakeups: WakeupsDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Experiment | Plan:
     """Validate a specification, or a preset with overrides, and queue its runs: each arm of the
@@ -147,7 +147,7 @@ def submit(
         new = new_submission(principal, submission, idempotency_key, request_hash)
         answer, _ = create_experiment(state.database, new, facts)
     response.headers["Location"] = f"{router.prefix}/{answer.id}"
-    wake(submission.spec.execution.queue)
+    wakeups.notify([submission.spec.execution.queue])
     return answer
 
 
@@ -220,27 +220,35 @@ def pause(
 
 @router.post("/{experiment_id}/resume", responses=responses(404, 409, 422), summary="Resume")
 def resume(
-    principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit, wake: Wake
+    principal: Submitter,
+    experiment_id: ExperimentId,
+    database: DatabaseDep,
+    facts: Audit,
+    wakeups: WakeupsDep,
 ) -> Experiment:
     """Queue paused runs again; each continues exactly where it stopped.
 
     Idempotent; 409 if all runs are finished or stopping.
     """
     answer = _change(database, principal, facts, experiment_id, experiments.resume)
-    wake(answer.specification["execution"]["queue"])
+    wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
 
 @router.post("/{experiment_id}/retry", responses=responses(404, 409, 422), summary="Retry")
 def retry(
-    principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit, wake: Wake
+    principal: Submitter,
+    experiment_id: ExperimentId,
+    database: DatabaseDep,
+    facts: Audit,
+    wakeups: WakeupsDep,
 ) -> Experiment:
     """Queue failed and cancelled runs again, from their last checkpoints.
 
     Idempotent; 409 if there is nothing to retry.
     """
     answer = _change(database, principal, facts, experiment_id, experiments.retry)
-    wake(answer.specification["execution"]["queue"])
+    wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
 
@@ -257,7 +265,7 @@ def extend(
     database: DatabaseDep,
     settings: SettingsDep,
     facts: Audit,
-    wake: Wake,
+    wakeups: WakeupsDep,
 ) -> Experiment:
     """Add rounds or seeds to an experiment.
 
@@ -287,7 +295,7 @@ def extend(
         )
 
     answer = _change(database, principal, facts, experiment_id, change)
-    wake(answer.specification["execution"]["queue"])
+    wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
 

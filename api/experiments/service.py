@@ -98,6 +98,13 @@ class Submission(NamedTuple):
     prepared: Plan | None = None
     """The plan, for a specification that uses a code bundle."""
 
+    def with_estimates(self) -> "Submission":
+        """The submission with `ExperimentSpec.with_estimates`."""
+        spec, prepared = self.spec.with_estimates(), self.prepared
+        if prepared is not None:
+            prepared = prepared.model_copy(update={"specification": spec.model_dump(mode="json")})
+        return self._replace(spec=spec, prepared=prepared)
+
     @property
     def plan(self) -> Plan:
         """Arms, runs, and their cost."""
@@ -145,7 +152,7 @@ def new_reproduction(
         raise StateConflictError(
             f"{original.id} is {original.status}; only succeeded experiments can be reproduced"
         )
-    submission = specification(original.spec, state, principal)
+    submission = _validated(original.spec, state, principal)
     inherited = dict(original.provenance)
     if IMPORTED in inherited:
         origin = experiments.origin(inherited)
@@ -161,15 +168,16 @@ def new_reproduction(
 
 
 def specification(document: Any, state: AppState, principal: Principal) -> Submission:
-    """Return the specification in `document`, with uploaded data sets and code bundles resolved, and
-    its provenance. It may name what the principal sees.
+    """Return the specification of a new experiment in `document`, with uploaded data sets and code
+    bundles resolved, and its provenance. It may name what the principal sees. Training losses are
+    estimated unless it says otherwise; presets are evaluated in full.
 
     Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model
     by an import path that no pattern in `settings` allows (it would run on a worker, and is not
     imported here), and for specifications beyond the limits.
     """
     if not (isinstance(document, dict) and "preset" in document):
-        return _validated(document, state, principal)
+        return _validated(document, state, principal).with_estimates()
     submission = validate(PresetSubmission, document)
     try:
         preset = presets.load(submission.preset)

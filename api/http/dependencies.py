@@ -7,7 +7,7 @@ query.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,9 +105,8 @@ async def _settings(request: Request) -> Settings:
     return state_of(request).settings
 
 
-async def _wake(request: Request) -> Callable[[str], None]:
-    wakeups = state_of(request).wakeups
-    return lambda queue: wakeups.notify([queue])
+async def _wakeups(request: Request) -> WakeupNotifier:
+    return state_of(request).wakeups
 
 
 def printable(identifier: str) -> str:
@@ -127,8 +126,8 @@ AppStateDep = Annotated[AppState, Depends(app_state)]
 DatabaseDep = Annotated[Database, Depends(_database)]
 StorageDep = Annotated[Storage, Depends(_storage)]
 SettingsDep = Annotated[Settings, Depends(_settings)]
-Wake = Annotated[Callable[[str], None], Depends(_wake)]
-"""Wakes a worker of a queue; call it after the commit."""
+WakeupsDep = Annotated[WakeupNotifier, Depends(_wakeups)]
+"""Wakes a worker of a queue; to be called after the commit."""
 
 ExperimentId = Annotated[
     str,

@@ -49,7 +49,7 @@ class ProblemType(NamedTuple):
 
 ANSWERS: dict[type[FedcoreError], ProblemType] = {
     SpecificationError: ProblemType(422, "specification", "Invalid specification"),
-    UploadError: ProblemType(422, "upload", "Invalid data set"),
+    UploadError: ProblemType(422, "upload", "Invalid upload"),
     DataUnavailableError: ProblemType(422, "data-unavailable", "Data set not available"),
     IdempotencyError: ProblemType(422, "idempotency", "Idempotency key reused"),
     PresetNotFoundError: ProblemType(404, "not-found", "Preset not found"),

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, HTTPException, Path, Query, Request, Resp
 from api.experiments.service import REPRODUCES, create_experiment, new_reproduction
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import NO_NUL, AppStateDep, DatabaseDep, ExperimentId, IdempotencyKey, Wake
+from api.http.dependencies import NO_NUL, AppStateDep, DatabaseDep, ExperimentId, IdempotencyKey, WakeupsDep
 from api.http.problems import responses
 from api.results import queries, report
 from api.results.compared_arms import MOST_ARMS, compare
@@ -281,7 +281,7 @@ def reproduce(
     experiment_id: ExperimentId,
     state: AppStateDep,
     response: Response,
-    wake: Wake,
+    wakeups: WakeupsDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Experiment:
     """Submit an experiment again; each run uses the engine of the original run.
@@ -292,7 +292,7 @@ def reproduce(
     new = new_reproduction(state, principal, experiment_id, idempotency_key)
     answer, _ = create_experiment(state.database, new, facts)
     response.headers["Location"] = f"/v1/experiments/{answer.id}"
-    wake(new.spec.execution.queue)
+    wakeups.notify([new.spec.execution.queue])
     return answer
 
 

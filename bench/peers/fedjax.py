@@ -31,12 +31,17 @@ class FedJax:
         self._task = Task(folder)
         self._parameters = {name: jnp.asarray(value) for name, value in self._task.initial.items()}
         self._train = _for_each_client(self._task)
+        self._draws = self._task.model["kind"] == "dropout_cnn"
 
     def play(self, round: int) -> int:
         """Every client of the cohort, then their weighted mean."""
         cohort = self._task.cohort(round)
         weights = {assigned.client: assigned.weight for assigned in cohort}
-        clients = [(assigned.client, self._batches(assigned), ()) for assigned in cohort]
+        keys = jax.random.split(jax.random.key(round), len(cohort)) if self._draws else [None] * len(cohort)
+        clients = [
+            (assigned.client, self._batches(assigned), key)
+            for assigned, key in zip(cohort, keys, strict=True)
+        ]
         deltas = ((delta, weights[client]) for client, delta in self._train(self._parameters, clients))
         mean = fedjax.tree_util.tree_mean(deltas)
         self._parameters = jax.block_until_ready(jax.tree_util.tree_map(jnp.subtract, self._parameters, mean))
@@ -65,19 +70,21 @@ class FedJax:
 def _for_each_client(task: Task) -> Any:
     optimiser, scores = fedjax.optimizers.sgd(task.lr), _scores(task)
 
-    def loss(parameters: Any, batch: Any) -> Any:
+    def loss(parameters: Any, batch: Any, key: Any) -> Any:
+        drawn = () if key is None else (key,)
         chosen = jnp.take_along_axis(
-            jax.nn.log_softmax(scores(parameters, batch["x"])), batch["y"][:, None], axis=1
+            jax.nn.log_softmax(scores(parameters, batch["x"], *drawn)), batch["y"][:, None], axis=1
         )[:, 0]
         return -jnp.sum(chosen * batch[MASK]) / jnp.sum(batch[MASK])
 
-    def init(parameters: Any, _: Any) -> Any:
-        return {"parameters": parameters, "optimiser": optimiser.init(parameters)}
+    def init(parameters: Any, key: Any) -> Any:
+        return {"parameters": parameters, "optimiser": optimiser.init(parameters), "key": key}
 
     def step(state: Any, batch: Any) -> Any:
-        gradient = jax.grad(loss)(state["parameters"], batch)
+        key, drawn = (None, None) if state["key"] is None else jax.random.split(state["key"])
+        gradient = jax.grad(loss)(state["parameters"], batch, drawn)
         kept, parameters = optimiser.apply(gradient, state["optimiser"], state["parameters"])
-        return {"parameters": parameters, "optimiser": kept}
+        return {"parameters": parameters, "optimiser": kept, "key": key}
 
     def final(parameters: Any, state: Any) -> Any:
         return jax.tree_util.tree_map(jnp.subtract, parameters, state["parameters"])
@@ -91,6 +98,8 @@ def _scores(task: Task) -> Any:
             return lambda named, x: _dense(named, x.reshape(len(x), -1), 1)
         case "cnn":
             return _cnn
+        case "dropout_cnn":
+            return _dropout_cnn
         case "char_lstm":
             return lambda named, x: _lstm(named, x, task.model["layers"])
         case kind:
@@ -109,13 +118,33 @@ def _cnn(named: Any, x: Any) -> Any:
     """Channels last, as XLA has them on a CPU."""
     x = x.transpose(0, 2, 3, 1)
     for place in (0, 3):
-        kernel = named[f"{place}.weight"].transpose(2, 3, 1, 0)
-        x = jax.lax.conv_general_dilated(
-            x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
-        x = jax.nn.relu(x + named[f"{place}.bias"])
-        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        x = _pooled(_convolved(named, x, place, "SAME"))
     return _dense(named, x.transpose(0, 3, 1, 2).reshape(len(x), -1), 7)
+
+
+def _dropout_cnn(named: Any, x: Any, key: Any) -> Any:
+    """The masks are those of `key`."""
+    x = x.transpose(0, 2, 3, 1)
+    for place in (0, 2):
+        x = _convolved(named, x, place, "VALID")
+    early, late = jax.random.split(key)
+    x = _dropped(_pooled(x), 0.25, early)
+    x = jax.nn.relu(x.transpose(0, 3, 1, 2).reshape(len(x), -1) @ named["7.weight"].T + named["7.bias"])
+    return _dropped(x, 0.5, late) @ named["10.weight"].T + named["10.bias"]
+
+
+def _convolved(named: Any, x: Any, place: int, padding: str) -> Any:
+    kernel = named[f"{place}.weight"].transpose(2, 3, 1, 0)
+    x = jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return jax.nn.relu(x + named[f"{place}.bias"])
+
+
+def _pooled(x: Any) -> Any:
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+def _dropped(x: Any, rate: float, key: Any) -> Any:
+    return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0)
 
 
 def _lstm(named: Any, symbols: Any, layers: int) -> Any:

@@ -38,6 +38,10 @@ def module(model: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Mo
             return _dense(prod(shape), *model["hidden"], classes)
         case "cnn":
             return _cnn(model, shape, classes)
+        case "dropout_cnn":
+            return _dropout_cnn(shape, classes)
+        case "resnet18":
+            return _resnet18(model["groups"], shape, classes)
         case "char_lstm":
             return CharacterLstm(model, classes)
         case kind:
@@ -58,6 +62,53 @@ def _cnn(model: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Sequ
         layers += [nn.Conv2d(fan_in, fan_out, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
     flat = model["channels"][-1] * (height // 4) * (width // 4)
     return nn.Sequential(*layers, *_dense(flat, *model["hidden"], classes))
+
+
+def _dropout_cnn(shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(64 * ((height - 4) // 2) * ((width - 4) // 2), 128),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(128, classes),
+    )
+
+
+def _resnet18(groups: int, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    layers = [nn.Conv2d(shape[0], 64, 3, padding=1, bias=False), nn.GroupNorm(groups, 64), nn.ReLU()]
+    for fan_in, fan_out in pairwise((64, 64, 128, 256, 512)):
+        stride = 1 if fan_in == fan_out else 2
+        layers += [ResidualBlock(fan_in, fan_out, stride, groups), ResidualBlock(fan_out, fan_out, 1, groups)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), *_dense(512, classes))
+
+
+class ResidualBlock(nn.Module):
+    """Two 3 x 3 convolutions beside a shortcut, with group norm."""
+
+    def __init__(self, fan_in: int, fan_out: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(fan_in, fan_out, 3, stride, padding=1, bias=False),
+            nn.GroupNorm(groups, fan_out),
+            nn.ReLU(),
+            nn.Conv2d(fan_out, fan_out, 3, padding=1, bias=False),
+            nn.GroupNorm(groups, fan_out),
+        )
+        self.shortcut = nn.Sequential()
+        if fan_in != fan_out:
+            self.shortcut.append(nn.Conv2d(fan_in, fan_out, 1, stride, bias=False))
+            self.shortcut.append(nn.GroupNorm(groups, fan_out))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Maps [B, C, H, W] to as many of the outputs' channels."""
+        return nn.functional.relu(self.body(maps) + self.shortcut(maps))
 
 
 class CharacterLstm(nn.Module):

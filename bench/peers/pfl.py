@@ -1,5 +1,5 @@
 """pfl-research: FederatedAveraging over a SimulatedBackend and a PyTorchModel, weighted by
-datapoints, one process.
+datapoints, one process; `bench.peers.pfl2` has two.
 
 As its benchmarks have it: tensors resident, user data sets by `FederatedDataset`. A user's batches
 are the task's, all epochs in one. Evaluation is asked for in the first round only, which pfl
@@ -116,11 +116,11 @@ class Rounds(TrainingProcessCallback):
         return threads()
 
 
-def main(channel: Channel, folder: Path) -> None:
+def main(channel: Channel, folder: Path, callback: type[Rounds] = Rounds) -> None:
     """Run pfl's own loop."""
     task = Task(folder)
     module = modules.build(task)
-    rounds = Rounds(channel, task, module)
+    rounds = callback(channel, task, module)
     np.random.seed(0)  # noqa: NPY002 - pfl draws from the global one
     data = FederatedDataset(rounds.user, rounds.sample)
     backend = SimulatedBackend(training_data=data, val_data=data, postprocessors=[WeightByDatapoints()])

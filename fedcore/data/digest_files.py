@@ -1,6 +1,7 @@
 """Files that specifications name by their digest: weights, configurations and tokenizers."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,17 +13,23 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 """SHA-256 of a file."""
 
 
-def file_of_digest(digest: str, folder: Path, suffix: str) -> Path:
-    """The file `folder`/<digest>.`suffix`, whose content has the `digest`.
+def file_name(digest: str, suffix: str) -> str:
+    """Name of the file with this digest in its folder."""
+    return f"{digest.removeprefix('sha256:')}.{suffix}"
 
-    Raises DataUnavailableError.
+
+def file_of_digest(digest: str, folders: Sequence[Path], suffix: str, before: str = "") -> Path:
+    """The file with the `digest` from the first of `folders` that has it, as <digest>.`suffix`.
+
+    Raises DataUnavailableError; `before` says what else its reader can do than put the file there.
     """
     wanted = digest.removeprefix("sha256:")
-    path = folder / f"{wanted}.{suffix}"
-    if not path.is_file():
+    places = [folder / file_name(digest, suffix) for folder in folders]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
         raise DataUnavailableError(
-            f"{folder.name} {digest} are not on this machine: put the {suffix} file with this SHA-256 at"
-            f" {path}"
+            f"{folders[-1].name} {digest} are not on this machine: {before}put the {suffix} file with this"
+            f" SHA-256 at {places[-1]}"
         )
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()

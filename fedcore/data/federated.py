@@ -211,6 +211,15 @@ class FederatedData:
             else replace(samples, features=augmentation.see(samples.features, views))
         )
 
+    def sampled(self, size: int, rng: np.random.Generator) -> FederatedData:
+        """A simple random sample of `size` training samples, drawn without replacement; clients may be
+        left without any. Divisions of the same samples get the same ones.
+        """
+        sorted_places = self.order.sort(stable=True).indices.numpy(force=True)
+        places = np.sort(sorted_places[rng.choice(len(sorted_places), size, replace=False)])
+        order = self.order[torch.from_numpy(places).to(self.order.device)]
+        return replace(self, order=order, offsets=np.searchsorted(places, self.offsets))
+
     def held(self, length: int) -> Iterator[Samples]:
         """The samples of all clients, in any order, at most `length` at a time."""
         train = self.dataset.train

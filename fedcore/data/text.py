@@ -118,7 +118,7 @@ class Text(DatasetSpec):
     def _encoded(self, text: str, folder: Path) -> Tokens:
         if self.tokenizer is None:
             return character_codes(text)
-        path = file_of_digest(self.tokenizer, folder / "tokenizers", "json")
+        path = file_of_digest(self.tokenizer, [folder / "tokenizers"], "json")
         try:
             tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except ImportError as error:

@@ -30,6 +30,12 @@ class EngineInfo:
     made_for: str = "any problem"
     contends: bool = True
     """True if `auto` may choose it."""
+    specialised: bool = False
+    """True if it is made for few problems, and for those presumed to be the fastest."""
+
+
+def _stackable(_algorithm: Algorithm, problem: TrainingProblem) -> bool:
+    return problem.stackable
 
 
 def _accelerated() -> dict[EngineName, EngineInfo]:
@@ -41,13 +47,15 @@ def _accelerated() -> dict[EngineName, EngineInfo]:
             raise
         return {}
     made_for = "dense networks (`linear`, `logistic`, `mlp`) on a CPU and small `logistic` models on a GPU"
-    return {"compiled": EngineInfo(compiled, suits, made_for)}
+    return {"compiled": EngineInfo(compiled, suits, made_for, specialised=True)}
 
 
 ENGINE_INFO: Mapping[EngineName, EngineInfo] = {
     "reference": EngineInfo(reference, contends=False),
     "parallel": EngineInfo(parallel),
-    "vectorised": EngineInfo(vectorised),
+    "vectorised": EngineInfo(
+        vectorised, _stackable, "networks without layer norm where `autocast` is `bf16` on a CPU"
+    ),
     **_accelerated(),
 }
 ENGINES: Mapping[EngineName, Engine] = {name: declared.train for name, declared in ENGINE_INFO.items()}
@@ -69,7 +77,7 @@ def candidates(algorithm: Algorithm, problem: TrainingProblem) -> list[EngineNam
         for name, declared in ENGINE_INFO.items()
         if declared.contends and supports(name, algorithm, problem)
     ]
-    return sorted(able, key=lambda name: (ENGINE_INFO[name].suits is _anything, name != problem.engine))
+    return sorted(able, key=lambda name: (not ENGINE_INFO[name].specialised, name != problem.engine))
 
 
 def resolve_engine(

@@ -14,6 +14,7 @@ from fedcore.lazy import LazyModule
 from fedcore.models.losses import CrossEntropy, Loss, SquaredError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from torch import Tensor, nn
@@ -88,8 +89,9 @@ class NetworkSpec(ModelSpec):
     stay with the client (FedBN). `frozen`: both are constants. `group`: group norm in its place.
     """
     weights: Digest | None = Field(default=None, exclude_if=lambda weights: weights is None)
-    """Pretrained weights by the digest of a safetensors file, which workers read from the folder
-    `weights` of `FEDQ_DATA_DIR` (default: the network's own initial parameters).
+    """Pretrained weights by the digest of a safetensors file that was uploaded (`fedq weights add`),
+    or that workers have in the folder `weights` of `FEDQ_DATA_DIR` (default: the network's own
+    initial parameters).
     """
     train: (
         Literal["all", "head"]
@@ -102,14 +104,13 @@ class NetworkSpec(ModelSpec):
     one of the patterns, such as `layer4.*`. The others are constants and part of no traffic.
     """
 
-    def load(self, module: nn.Module, data_dir: Path) -> None:
-        """Load the pretrained `weights`, if any, from a folder of `data_dir`, in place.
+    def load(self, module: nn.Module, folders: Sequence[Path]) -> None:
+        """Load the pretrained `weights`, if any, from the first of `folders` that has them, in place.
 
-        Raises DataUnavailableError if they are not there, SpecificationError if they are of another
-        network.
+        Raises DataUnavailableError if none has, SpecificationError if they are of another network.
         """
         if self.weights is not None:
-            pretrained.load_weights(module, self.weights, data_dir)
+            pretrained.load_weights(module, self.weights, folders)
 
     def adapt(self, module: nn.Module) -> nn.Module:
         """The network with what is trained beside its own parameters, drawn from PyTorch's stream."""

@@ -48,6 +48,10 @@ class Layout:
             for name, view in zip(block.names, block.split(part), strict=True)
         }
 
+    def of_vector(self, theta: Tensor) -> dict[str, Tensor]:
+        """Those of `named` that are views of `theta`: here all."""
+        return self.named(theta)
+
     def flat(self, module: nn.Module) -> Tensor:
         """A copy of the parameters of `module` as one vector [D]."""
         theta = next(module.parameters()).new_empty(self.dim)

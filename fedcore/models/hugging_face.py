@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -120,7 +120,7 @@ class _Transformer(NetworkSpec):
     def with_files(self, data_dir: Path) -> Self:
         if self.configuration is None:
             return self
-        path = file_of_digest(self.configuration, data_dir / "weights", "json")
+        path = file_of_digest(self.configuration, [data_dir / "weights"], "json")
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             architecture = values.pop("model_type")
@@ -152,12 +152,12 @@ class _Transformer(NetworkSpec):
                 )
         return transformers.AutoConfig.for_model(self.architecture, **values, use_cache=False)
 
-    def load(self, module: nn.Module, data_dir: Path) -> None:
+    def load(self, module: nn.Module, folders: Sequence[Path]) -> None:
         """Load the `weights` as transformers does, names of older files included."""
         if self.weights is None:
             return
         network: Any = module
-        tensors = dict(pretrained.read_weights(self.weights, data_dir))
+        tensors = dict(pretrained.read_weights(self.weights, folders))
         transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         with torch.random.fork_rng(devices=[]):
             loaded, told = type(network).from_pretrained(

@@ -62,13 +62,15 @@ def build_module(
     seed: int,
     vectors: Tensor | None = None,
     data_dir: Path | None = None,
+    uploads: Path | None = None,
 ) -> nn.Module:
     """The module with its initial parameters, drawn from the run's seed: PyTorch's own, unless the
     model's source has others.
 
     Convex models too: from zero, a client of one class has exactly equal gradients for all others,
     and which of them top-k keeps would be left to rounding. `vectors` [V, E] stand for the symbols
-    of a data set that has such. Pretrained weights are in a folder of `data_dir`.
+    of a data set that has such. Pretrained weights are in the folder `uploads`, or in one of
+    `data_dir`.
 
     Raises SpecificationError if it has batch norm and no policy for it, DataUnavailableError if
     weights are not on this machine.
@@ -78,7 +80,7 @@ def build_module(
     with seeded(generator(seed, "init")):
         module = spec.build(features, classes, vectors)
     if isinstance(spec, NetworkSpec):
-        spec.load(module, folder)
+        spec.load(module, [*([] if uploads is None else [uploads]), folder / "weights"])
         with seeded(generator(seed, "adapter")):
             module = spec.adapt(module)
     module = prepared(module, spec)

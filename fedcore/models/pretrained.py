@@ -16,17 +16,18 @@ from fedcore.data.digest_files import file_of_digest
 from fedcore.errors import DataUnavailableError, SpecificationError
 
 POINTER = "/problem/model"
+UPLOAD = "upload the file with this SHA-256 by `fedq weights add` before the submission, or "
 _LISTED = 5
 
 
-def load_weights(module: nn.Module, weights: str, data_dir: Path) -> None:
-    """Load the file with the digest `weights` into `module`. The last layer keeps its own parameters
-    if those of the file are for other classes.
+def load_weights(module: nn.Module, weights: str, folders: Sequence[Path]) -> None:
+    """Load the file with the digest `weights` from the first of `folders` that has it into `module`.
+    The last layer keeps its own parameters if those of the file are for other classes.
 
-    Raises DataUnavailableError if the file is not under `data_dir`, and SpecificationError if it is
-    not of this network.
+    Raises DataUnavailableError if the file is in none of them, and SpecificationError if it is not
+    of this network.
     """
-    tensors = dict(read_weights(weights, data_dir))
+    tensors = dict(read_weights(weights, folders))
     wanted = module.state_dict()
     for name in head_parameters(module):
         if name in tensors and tensors[name].shape != wanted[name].shape:
@@ -82,12 +83,13 @@ def head_parameters(module: nn.Module) -> list[str]:
     return [f"{name}.{own}".lstrip(".") for own, _ in layer.named_parameters()]
 
 
-def read_weights(weights: str, data_dir: Path) -> Mapping[str, Tensor]:
-    """The tensors by name of the safetensors file with the digest `weights`.
+def read_weights(weights: str, folders: Sequence[Path]) -> Mapping[str, Tensor]:
+    """The tensors by name of the safetensors file with the digest `weights`, from the first of
+    `folders` that has it.
 
     Raises DataUnavailableError.
     """
-    path = file_of_digest(weights, data_dir / "weights", "safetensors")
+    path = file_of_digest(weights, folders, "safetensors", UPLOAD)
     try:
         tensors: Mapping[str, Tensor] = load_file(path)
     except SafetensorError as error:

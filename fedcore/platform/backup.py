@@ -18,7 +18,7 @@ from fedcore.platform.store import Database, open_database, runs
 from fedcore.platform.store.dump import dump, load
 
 FILES = "storage"
-_UPLOADS = ("datasets", "bundles")
+_UPLOADS = ("datasets", "bundles", "weights")
 
 
 def back_up(database_url: str, storage_url: str, folder: Path) -> None:

@@ -31,11 +31,13 @@ def load_problem(
     autocast: bool = False,
     data_dir: Path,
     shelf: DatasetStorage | None = None,
+    weights_dir: Path | None = None,
 ) -> TrainingProblem:
     """Load the problem of a run, its data on `device` in `dtype`, its gradients in bfloat16 with
     `autocast`.
 
-    Users' own data come from `shelf`, the others from a folder of `data_dir`.
+    Users' own data come from `shelf` and uploaded weights from `weights_dir`, the others from folders
+    of `data_dir`.
 
     Raises DataUnavailableError if the data set is not under `data_dir`, SpecificationError if it
     cannot be divided as requested.
@@ -48,7 +50,9 @@ def load_problem(
     shape = spec.dataset.shape()
     data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir))
     vectors = data.dataset.vectors
-    module = build_module(spec.model, shape.features, shape.outputs, seed, vectors, data_dir).to(dtype)
+    module = build_module(spec.model, shape.features, shape.outputs, seed, vectors, data_dir, weights_dir).to(
+        dtype
+    )
     model: Hashable = spec.model.model_dump_json(), shape.features, shape.outputs
     if spec.model.is_examined:
         share_constants(module.to(device))

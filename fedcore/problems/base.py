@@ -70,6 +70,8 @@ class TrainingProblem(Stackable, Protocol):
     """
     engine: EngineName
     """The faster of these engines for it."""
+    stackable: bool
+    """True if `torch.func.vmap` can differentiate it."""
     kind: Hashable
     """Shared by problems whose clients can be stacked beside its own; None where
     it can have none.

@@ -164,6 +164,26 @@ def _with_ones(inputs: Tensor) -> Tensor:
     return nn.functional.pad(inputs, (0, 1), value=1.0)
 
 
+class Leaves:
+    """The parameters in a flat vector, each differentiated by for itself.
+
+    As views of one differentiable vector their gradients would be concatenated, which takes a tenth
+    of a step of ResNet-18. The bits are the same.
+    """
+
+    def __init__(self, layout: Layout, theta: Tensor) -> None:
+        self._layout, self.theta = layout, theta
+        self.named = {name: view.detach().requires_grad_() for name, view in layout.of_vector(theta).items()}
+
+    def gradient(self, value: Tensor) -> Tensor:
+        """The gradient of `value` with respect to the vector, [D]."""
+        gradient = torch.empty_like(self.theta)
+        parts = torch.autograd.grad(value, list(self.named.values()), materialize_grads=True)
+        for view, part in zip(self._layout.of_vector(gradient).values(), parts, strict=True):
+            view.copy_(part)
+        return gradient
+
+
 class Automatic:
     """A module with its loss, as functions of the flat vector theta [D]."""
 
@@ -197,18 +217,23 @@ class Automatic:
         """The same module with its parameters found by another layout."""
         return Automatic(self._module, layout, self._loss, last=self._last, autocast=self._autocast)
 
-    def scores(self, theta: Tensor, features: Tensor) -> Tensor:
+    def scores(self, theta: Tensor | Leaves, features: Tensor) -> Tensor:
         """[B, C] for features [B, ...]."""
+        theta, leaves = (theta.theta, theta.named) if isinstance(theta, Leaves) else (theta, {})
         laid = channels_last(features) if self._last else features
         with torch.autocast(theta.device.type, torch.bfloat16) if self._autocast else nullcontext():
-            scores: Tensor = functional_call(self._module, self._layout.named(theta), (laid,))
+            scores: Tensor = functional_call(self._module, {**self._layout.named(theta), **leaves}, (laid,))
         return scores.to(theta.dtype)
 
-    def loss(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    def loss(self, theta: Tensor | Leaves, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """The sum of the losses of features [B, ...] with labels [B], times weights [B]."""
         return self._loss.per_sample(self.scores(theta, features), labels) @ weights
 
+    def leaves(self, theta: Tensor) -> Leaves:
+        """The parameters in `theta` [D], to be differentiated by."""
+        return Leaves(self._layout, theta)
+
     def __call__(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """The gradient of `loss`, [D]."""
-        theta = theta.detach().requires_grad_()
-        return torch.autograd.grad(self.loss(theta, features, labels, weights), theta)[0]
+        leaves = self.leaves(theta)
+        return leaves.gradient(self.loss(leaves, features, labels, weights))

@@ -33,6 +33,7 @@ from fedcore.problems.layers import (
     Named,
     PooledRelu,
     Relu,
+    array_of,
     pixels_of,
     pool,
 )
@@ -57,19 +58,25 @@ class FusedStem:
             from fedcore.problems import pooling
 
             errors, (down, across) = pixels_of(error), self.convolution.padding
-            planes = nn.functional.pad(inputs.contiguous(), (across, across, down, down)).numpy()
+            planes = array_of(nn.functional.pad(inputs.contiguous(), (across, across, down, down)))
             weight = gradients[self.convolution.prefix + "weight"]
             seen = weight[0].numel()
             together = max(1, self.cached_bytes // (error.element_size() * prod(size) * (seen + channels)))
             spread = error.new_empty(together, *size, channels)
             # The last row is what the bias sees.
             patches = error.new_ones(seen + 1, together, *size)
-            laid = spread.numpy(), patches[:-1].view(*weight.shape[1:], together, *size).numpy()
+            laid = (
+                array_of(spread),
+                array_of(patches[:-1].view(*weight.shape[1:], together, *size)),
+            )
             left, right = patches.flatten(1), spread.flatten(0, 2)
-            gradient = error.new_zeros(seen + 1, channels)
+            gradient = weight.new_zeros(seen + 1, channels)
             for start in range(0, len(errors), together):
                 pooling.lay_out(errors, places, planes, start, *laid)
-                gradient.addmm_(left, right)
+                if gradient.dtype == error.dtype:
+                    gradient.addmm_(left, right)
+                else:
+                    gradient.add_(left @ right)
             weight.copy_(gradient[:-1].mT.reshape(weight.shape))
             if self.convolution.biased:
                 gradients[self.convolution.prefix + "bias"].copy_(gradient[-1])
@@ -88,9 +95,20 @@ KNOWN = {nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.ReLU, nn.Flatten}
 class Chain:
     """The gradient of a weighted mean loss of a module that `supported_layers` can take apart."""
 
-    def __init__(self, layers: Sequence[Layer], layout: Layout, loss: Loss, *, last: bool = False) -> None:
-        """With `last`, images are laid out with channels last."""
-        self._layers, self._layout, self._loss, self._last = layers, layout, loss, last
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        layout: Layout,
+        loss: Loss,
+        *,
+        last: bool = False,
+        autocast: bool = False,
+    ) -> None:
+        """With `last`, images are laid out with channels last; with `autocast` the layers compute in
+        bfloat16, and the loss in the type of theta, as of the gradient.
+        """
+        self._layers, self._layout, self._loss = layers, layout, loss
+        self._last, self._autocast = last, autocast
         self._first = next(
             k for k, layer in enumerate(layers) if isinstance(layer, Convolution | FusedStem | LinearLayer)
         )
@@ -98,13 +116,16 @@ class Chain:
     def __call__(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """The gradient [D] at `theta` [D] over features [B, ...], labels [B] and weights [B]."""
         gradient = torch.empty_like(theta)
-        parameters, gradients = self._layout.named(theta), self._layout.named(gradient)
-        signal, ways = channels_last(features) if self._last else features, []
+        computed = torch.bfloat16 if self._autocast else theta.dtype
+        parameters, gradients = self._layout.named(theta.to(computed)), self._layout.named(gradient)
+        images = features.to(computed)
+        signal, ways = channels_last(images) if self._last else images, []
         for layer in self._layers:
             signal, back = layer(signal, parameters, gradients)
             ways.append(back)
-        targets = self._loss.targets(labels, signal.shape[1], signal.dtype)
-        error = self._loss.predict(signal.mT).mT.sub(targets).mul_(weights[:, None])
+        scores = signal.to(theta.dtype)
+        targets = self._loss.targets(labels, scores.shape[1], scores.dtype)
+        error = self._loss.predict(scores.mT).mT.sub(targets).mul_(weights[:, None]).to(computed)
         # No further than the first that has parameters.
         for back in reversed(ways[self._first :]):
             error = back(error)

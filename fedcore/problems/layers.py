@@ -71,9 +71,13 @@ class LinearLayer:
         weight = parameters[self.prefix + "weight"]
 
         def back(error: Tensor) -> Tensor:
-            torch.mm(error.mT, inputs, out=gradients[self.prefix + "weight"])
+            gradient = gradients[self.prefix + "weight"]
+            if gradient.dtype == error.dtype:
+                torch.mm(error.mT, inputs, out=gradient)
+            else:
+                gradient.copy_(error.mT @ inputs)
             if self.biased:
-                torch.sum(error, 0, out=gradients[self.prefix + "bias"])
+                torch.sum(error, 0, dtype=gradient.dtype, out=gradients[self.prefix + "bias"])
             return error if self.first else error @ weight
 
         return nn.functional.linear(inputs, weight, parameters.get(self.prefix + "bias")), back
@@ -148,7 +152,7 @@ def pool(images: Tensor) -> tuple[Tensor, NDArray[np.uint8]]:
     count, channels, height, width = images.shape
     pooled = images.new_empty(count, height // 2, width // 2, channels)
     places = np.empty(pooled.shape, np.uint8)
-    pooling.pool(pixels_of(images), pooled.numpy(), places)
+    pooling.pool(pixels_of(images), array_of(pooled), places)
     return pooled.permute(0, 3, 1, 2), places
 
 
@@ -156,4 +160,12 @@ def pixels_of(images: Tensor) -> NDArray[Any]:
     """Return images [B, C, H, W] as an array [B, H, W, C], contiguous; without a copy if they are
     laid out so.
     """
-    return images.permute(0, 2, 3, 1).contiguous().numpy()
+    return array_of(images.permute(0, 2, 3, 1).contiguous())
+
+
+def array_of(numbers: Tensor) -> NDArray[Any]:
+    """Return the numbers without a copy; bfloat16, which NumPy lacks, as integers of the same bits.
+
+    Positive numbers have the order of their bits, which is enough to pool, rectify and move them.
+    """
+    return (numbers.view(torch.int16) if numbers.dtype == torch.bfloat16 else numbers).numpy()

@@ -73,6 +73,7 @@ class LeastSquaresProblem:
         self.dim, self.share = given.rows[0].shape[1], given.share
         self.views, self.capacity, self.gradient_noise = 1, capacity(x0.nbytes, x0.device), noise
         self.data_source, self.engine, self.dense = "least squares", VECTORISED, None
+        self.stackable = True
         self.data_sha256: str | None = None
         held, wanted = (
             torch.from_numpy(np.concatenate(parts)).to(x0) for parts in (given.rows, given.targets)

@@ -30,7 +30,7 @@ from fedcore.models.forward import BatchStatistics, Site, TrainingForward
 from fedcore.models.losses import Loss
 from fedcore.models.recurrent import step_by_step
 from fedcore.problems.base import Gradient, Ids, Stacked, Values, capacity
-from fedcore.problems.gradients import Automatic, Gathered
+from fedcore.problems.gradients import Automatic, Gathered, Leaves
 from fedcore.problems.passes import Step
 from fedcore.problems.supervised import SupervisedProblem, sample_bytes
 
@@ -46,6 +46,8 @@ class Named(Protocol):
 
     def named(self, theta: Tensor) -> Mapping[str, Tensor]: ...
 
+    def of_vector(self, theta: Tensor) -> Mapping[str, Tensor]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class WithConstants:
@@ -56,6 +58,9 @@ class WithConstants:
 
     def named(self, theta: Tensor) -> Mapping[str, Tensor]:
         return {**self.layout.named(theta), **self.constants}
+
+    def of_vector(self, theta: Tensor) -> Mapping[str, Tensor]:
+        return self.layout.of_vector(theta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,9 @@ class WithPrivate:
             **self.shared.named(theta[..., : self.shared.dim]),
             **self.private.named(theta[..., self.shared.dim :]),
         }
+
+    def of_vector(self, theta: Tensor) -> Mapping[str, Tensor]:
+        return self.named(theta)
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ class TrainingPass:
 
     def loss(
         self,
-        z: Tensor,
+        z: Tensor | Leaves,
         features: Tensor,
         labels: Tensor,
         weights: Tensor,
@@ -138,14 +146,14 @@ class TrainingPass:
                 torch.split(weights, length),
                 strict=True,
             ):
-                at = z.detach().requires_grad_()
+                leaves = self.module.leaves(z)
                 value, new = self.loss(
-                    at, batch.features, batch.labels, weight, own, statistics[0], padded=False
+                    leaves, batch.features, batch.labels, weight, own, statistics[0], padded=False
                 )
-                parts.append(torch.autograd.grad(value, at)[0])
+                parts.append(leaves.gradient(value))
         if not step.at_x:
             statistics[0] = new
-        return self.complete(reduce(torch.add, parts), z, step)
+        return self.complete(reduce(Tensor.add_, parts), z, step)
 
     def complete(self, gradient: Tensor, z: Tensor, step: Step) -> Tensor:
         """The gradient [..., D + A] with the part of l2. A rule that subtracts the gradient at x
@@ -344,8 +352,10 @@ class NetworkProblem(SupervisedProblem):
         averaged = self._averaged()
         values = averaged.evaluate(theta, set(measures) - {"train_loss"})
         if "train_loss" in measures:
-            losses = [self._mean_loss(theta, client) for client in range(len(self.sizes))]
-            values["train_loss"] = float(self.share @ losses)
+            sizes = self.scored.sizes
+            clients = np.flatnonzero(sizes)
+            losses = [self._mean_loss(theta, client) for client in clients.tolist()]
+            values["train_loss"] = float((sizes / sizes.sum())[clients] @ losses)
         owners = self.data.owners
         if owners is not None and (owners >= 0).any():
             tested = [name for name in values if name.startswith("test_")]
@@ -353,9 +363,10 @@ class NetworkProblem(SupervisedProblem):
         return values
 
     def _mean_loss(self, theta: Tensor, client: int) -> float:
-        """F_i, with what the client has of its own."""
+        """F_i, over the samples that are scored, with what the client has of its own."""
         assert self._own is not None
-        held, private = self.samples(client).batches(self.capacity), self._own(np.array([client]))[PRIVATE]
+        samples = self.data.dataset.train.take(self.scored.rows(client))
+        held, private = samples.batches(self.capacity), self._own(np.array([client]))[PRIVATE]
         penalty = 0.5 * self._l2 * float(theta.square().sum() + private.square().sum())
         return penalty + self._means(theta, held, scorer=self._of_client(self._fast, client))[0]
 

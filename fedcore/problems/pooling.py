@@ -1,14 +1,15 @@
 """Max-pooling of 2 x 2 pixels fused with ReLU, forward and backward, in machine code.
 
-Images [B, H, W, C] with channels last. The library takes two passes each way, and writes eight
-bytes beside each output to remember where it came from.
+Images [B, H, W, C] with channels last, those in bfloat16 as integers of the same bits. The library
+takes two passes each way, and writes eight bytes beside each output to remember where it came from.
 """
 
 from math import isnan
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 from numpy.typing import NDArray
 
 Images = NDArray[Any]
@@ -45,14 +46,31 @@ def _choose(pixels: tuple[Images, Images, Images, Images], pooled: Images, place
             largest, place = third[channel], np.uint8(2)
         if _beats(fourth[channel], largest):
             largest, place = fourth[channel], np.uint8(3)
-        if largest <= 0:
+        if largest <= 0 and not _is_nan(largest):
             largest, place = pooled.dtype.type(0), np.uint8(NOWHERE)
         pooled[channel], places[channel] = largest, place
 
 
 @njit(nogil=True)
 def _beats(number: float, largest: float) -> bool:
-    return (number > largest) | isnan(number)
+    return (number > largest) | _is_nan(number)
+
+
+def _is_nan(number: Any) -> bool:
+    return isnan(number)
+
+
+@overload(_is_nan)
+def _is_nan_of(number: Any) -> Any:
+    """Machine code of `_is_nan`; integers are the bits of numbers in bfloat16."""
+
+    def of_bits(number: Any) -> bool:
+        return (number & 0x7FFF) > 0x7F80  # type: ignore[no-any-return]
+
+    def of_number(number: Any) -> bool:
+        return isnan(number)
+
+    return of_bits if isinstance(number, types.Integer) else of_number
 
 
 @njit(nogil=True, error_model="numpy")

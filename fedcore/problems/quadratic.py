@@ -51,6 +51,7 @@ class QuadraticProblem:
         self.share, self.sizes = given.share, np.ones(len(given.share), np.int64)
         self.views, self.capacity, self.gradient_noise = 1, capacity(linear[0].nbytes, x0.device), noise
         self.data_source, self.engine, self.dense = "quadratic", VECTORISED, None
+        self.stackable = True
         self.data_sha256: str | None = None
         self.kind: Hashable = ("quadratic", self.dim, x0.dtype, x0.device)
         self.clients, self._constants, self._x0 = _Clients(hessians, linear), constants, x0

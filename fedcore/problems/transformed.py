@@ -54,6 +54,7 @@ class Transformed:
         self._factors = torch.from_numpy(self.factors).to(problem.initial())
         self.dim, self.sizes, self.share = problem.dim, problem.sizes, np.full(population, 1 / population)
         self.views, self.capacity, self.engine = problem.views, problem.capacity, problem.engine
+        self.stackable = problem.stackable
         self.gradient_noise, self.data_source, self.data_sha256 = (
             problem.gradient_noise,
             problem.data_source,

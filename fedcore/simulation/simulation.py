@@ -38,6 +38,7 @@ from fedcore.engine.round import (
 from fedcore.errors import CheckpointError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.problems import TrainingProblem, load_problem, trained_on
+from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
 from fedcore.settings import settings
 from fedcore.simulation import checkpoint
@@ -54,7 +55,7 @@ class Simulation:
     Holds the run's state; `advance` plays a round.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where data and weights come from differs between processes
         self,
         spec: ExperimentSpec,
         seed: int,
@@ -63,11 +64,12 @@ class Simulation:
         device: str = "cpu",
         data_dir: Path | None = None,
         shelf: DatasetStorage | None = None,
+        weights_dir: Path | None = None,
         recorded: EngineChoice | None = None,
         memory_divisor: int = 1,
     ) -> None:
-        """Load the problem and stop before the first round; users' own data come from `shelf`, other
-        data from a folder of `data_dir`.
+        """Load the problem and stop before the first round; users' own data come from `shelf` and
+        uploaded weights from `weights_dir`, others from folders of `data_dir`.
 
         `recorded` is the engine of earlier rounds, which continues if it can. `memory_divisor`
         divides the number of clients trained at once, after an out-of-memory error: the result has
@@ -89,8 +91,13 @@ class Simulation:
             autocast=spec.execution.autocast is not None,
             data_dir=folder,
             shelf=shelf,
+            weights_dir=weights_dir,
         )
-        self._problem = problem
+        self._problem, self._loss_samples = problem, None
+        if spec.evaluation.training_loss == "sample" and isinstance(problem, SupervisedProblem):
+            # Training knows nothing of the sample: adaptive parameters follow the whole training loss.
+            self._problem = problem.estimating(seed)
+            self._loss_samples = self._problem.sample_size
         algorithm, trained = spec.build(), trained_on(problem, spec.participation)
         self._setting = RunContext(spec, seed, algorithm, trained, ENGINES["reference"], memory_divisor)
         self._server = initial_state(self._setting)
@@ -295,6 +302,8 @@ class Simulation:
         measured: dict[str, float | list[float]] = {}
         if evaluation.due(self.round, self.spec.rounds):
             measured |= model_measures(problem, x, evaluation.measures)
+            if "train_loss" in measured and self._loss_samples is not None:
+                measured["train_loss_samples"] = self._loss_samples
             if observed is not None:
                 trained = self._bound(self._setting.problem)
                 measured |= round_measures(trained, x, observed, evaluation.measures)

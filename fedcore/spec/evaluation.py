@@ -68,6 +68,13 @@ class Evaluation(Block):
     null. min_norm_weights is a list over at most 1,000 clients, reported per round but not
     summarised.
     """
+    training_loss: Annotated[Literal["sample", "full"] | None, Field(exclude_if=is_none)] = None
+    """Where train_loss is evaluated: on a `sample` of 5,000 training samples, drawn without
+    replacement and keyed by the seed, the same ones for all arms and rounds, or on the `full`
+    training data (default of new experiments: `sample`; of presets, and of experiments that were
+    stored without this field: `full`). Estimates are unbiased; their rows contain
+    `train_loss_samples`. Exact problems and smaller data sets are always evaluated in full.
+    """
     record_parameters: bool = False
     """Record the global iterate x in every round (at most 1,000 parameters)."""
 
@@ -100,6 +107,7 @@ class Execution(Block):
     autocast: Annotated[Literal["bf16"] | None, Field(exclude_if=is_none)] = None
     """`bf16`: compute gradients under `torch.autocast`, forward and backward passes in bfloat16
     where PyTorch deems it safe. Parameters, the loss, local steps, aggregation and evaluation stay
-    in float32. Engines then agree only to the rounding of bfloat16, 2^-8, and `compiled` is not
-    available.
+    in float32. It pays on processors with avx512_bf16 or AMX and on GPUs. Engines then agree only to
+    the rounding of bfloat16, 2^-8; `compiled` is not available, nor on a CPU `vectorised` for
+    networks with layer norm.
     """

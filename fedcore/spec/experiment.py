@@ -14,8 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedcore.algorithms import AnyAlgorithm
-from fedcore.algorithms.aggregators import AnyAggregator
+from fedcore.algorithms import AnyAggregator, AnyAlgorithm
 from fedcore.algorithms.server import AnyServer, OwnServer
 from fedcore.block import MAX_ROUNDS, Block, Seed, is_none
 from fedcore.compression import Compression
@@ -164,6 +163,16 @@ class ExperimentSpec(Block):
     def _swept(self) -> set[str]:
         """The fields that differ between arms."""
         return {path.partition(".")[0] for path in sweep.paths(self.sweep)}
+
+    def with_estimates(self) -> Self:
+        """The specification with train_loss estimated on a sample, unless `evaluation` says otherwise
+        or the problem is exact.
+        """
+        exact = isinstance(self.problem.dataset, ExactProblem)
+        if exact or self.evaluation.training_loss is not None:
+            return self
+        evaluation = self.evaluation.model_copy(update={"training_loss": "sample"})
+        return self.model_copy(update={"evaluation": evaluation})
 
     def build(self) -> Algorithm:
         """The algorithm of this specification, with its solver, server optimiser and

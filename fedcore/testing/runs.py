@@ -24,12 +24,13 @@ TOLERANCE = 1e-9
 
 def engines_agree(make: Make, seed: int = 3) -> None:
     """All engines that support the experiment, in float64, end with the model of `reference`."""
-    models = {}
-    for engine in ENGINE_INFO:
-        spec = make(execution={"engine": "reference", "precision": "float64"})
-        if not supports(engine, spec.build(), Simulation(spec, seed).begin().setting.problem):
-            continue
-        models[engine] = _flat(finished(make(execution={"engine": engine, "precision": "float64"}), seed))
+    spec = make(execution={"engine": "reference", "precision": "float64"})
+    algorithm, problem = spec.build(), Simulation(spec, seed).begin().setting.problem
+    models = {
+        engine: _flat(finished(make(execution={"engine": engine, "precision": "float64"}), seed))
+        for engine in ENGINE_INFO
+        if supports(engine, algorithm, problem)
+    }
     expected = models.pop("reference")
     for engine, found in models.items():
         off = float((found - expected).abs().max())
@@ -96,7 +97,6 @@ def keeps_no_growing_state(make: Make, rounds: int = 12) -> None:
     """With everyone taking part, neither checkpoints nor the tensors alive grow over rounds."""
     simulation = Simulation(make(rounds=rounds), 0)
     sizes, tensors = [], []
-    gc.collect()
     gc.freeze()  # what is there already need not be looked at again
     try:
         while not simulation.finished:

@@ -108,6 +108,7 @@ def application() -> typer.Typer:
             app.command(rich_help_panel=panel)(command)
     app.command("import", rich_help_panel="Results")(data.import_)
     app.add_typer(data.dataset_app(), name="dataset", rich_help_panel="Discovery")
+    app.add_typer(data.weights_app(), name="weights", rich_help_panel="Discovery")
     app.add_typer(data.bundle_app(), name="bundle", rich_help_panel="Discovery")
     app.add_typer(local_data.app(), name="data", rich_help_panel="Discovery")
     app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")

@@ -1,5 +1,5 @@
-"""`fedq export`, `import`, `dataset add`, `list`, `show`, `delete`, and `bundle list`, `show`, `get`,
-`delete`.
+"""`fedq export`, `import`, `dataset add`, `list`, `show`, `delete`, `weights add`, `list`, `show`,
+`delete`, and `bundle list`, `show`, `get`, `delete`.
 """
 
 from itertools import islice
@@ -123,7 +123,51 @@ def dataset_app() -> typer.Typer:
     return made
 
 
-Digest = Annotated[str, typer.Argument(metavar="DIGEST", help="Digest of the bundle, sha256:...")]
+WeightsFile = Annotated[Path, typer.Argument(metavar="FILE", help="Safetensors file.")]
+Digest = Annotated[str, typer.Argument(metavar="DIGEST", help="SHA-256 of the file, sha256:...")]
+
+
+def add_weights(file: WeightsFile, as_json: AsJson = False) -> None:
+    """Upload pretrained weights and print their digest for problem.model.weights."""
+    with connect() as client:
+        uploaded = client.upload_weights(file)
+    print_json(uploaded) if as_json else typer.echo(uploaded.digest)
+
+
+def list_weights(limit: Limit = 20, as_json: AsJson = False) -> None:
+    """List uploaded weights, newest first."""
+    with connect() as client:
+        show(list(islice(client.all_weights(), limit)), views.weights, as_json=as_json)
+
+
+def show_weights(digest: Digest, as_json: AsJson = False) -> None:
+    """Show the size of uploaded weights."""
+    with connect() as client:
+        found = client.weights(digest)
+    show(found, lambda item: views.weights([item]), as_json=as_json)
+
+
+def delete_weights(digest: Digest, as_json: AsJson = False) -> None:
+    """Delete uploaded weights. Refused while an experiment uses them."""
+    with connect() as client:
+        client.delete_weights(digest)
+    tell(None, as_json=as_json, deleted=digest)
+
+
+def weights_app() -> typer.Typer:
+    """The commands."""
+    made = typer.Typer(help="Upload, list, show and delete pretrained weights.", no_args_is_help=True)
+    commands = (
+        ("add", add_weights),
+        ("list", list_weights),
+        ("show", show_weights),
+        ("delete", delete_weights),
+    )
+    for name, command in commands:
+        made.command(name)(command)
+    return made
+
+
 BundleFile = Annotated[
     Path | None,
     typer.Option("--output", metavar="FILE", help="Tar file to write (default: ./DIGEST.tar, shortened)."),

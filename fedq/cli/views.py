@@ -27,6 +27,7 @@ from fedq.schemas import (
     Run,
     SearchPlan,
     Webhook,
+    Weights,
     Worker,
 )
 
@@ -188,6 +189,15 @@ def bundle(item: Bundle) -> RenderableType:
     """Description of a code bundle."""
     rows = ((file.name, f"{file.size:,}", file.sha256) for file in item.files)
     return Group(Text(f"{item.digest}: {_kinds(item)}"), table(("file", "bytes", "SHA-256"), rows))
+
+
+def weights(items: Sequence[Weights]) -> Table:
+    """Table of pretrained weights."""
+    rows = (
+        (item.digest, f"{item.tensors:,}", f"{item.size_bytes:,}", f"{item.created_at:{TIME}}")
+        for item in items
+    )
+    return table(("weights", "tensors", "bytes", "uploaded (UTC)"), rows)
 
 
 def _kinds(item: Bundle) -> str:

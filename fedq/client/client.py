@@ -198,6 +198,10 @@ class Client:
     download_bundle = _now(AllCalls.download_bundle)
     bundles = _each(AllCalls.bundles)
     delete_bundle = _now(AllCalls.delete_bundle)
+    upload_weights = _now(AllCalls.upload_weights)
+    weights = _now(AllCalls.weights)
+    all_weights = _each(AllCalls.all_weights)
+    delete_weights = _now(AllCalls.delete_weights)
     delete_dataset = _now(AllCalls.delete_dataset)
 
     presets = _now(AllCalls.presets)

@@ -87,6 +87,8 @@ from fedq.schemas.service import (
     QueueDepth,
     Queues,
     Readiness,
+    Weights,
+    WeightsPage,
     Worker,
     Workers,
 )
@@ -188,6 +190,8 @@ __all__ = [
     "WebhookEdit",
     "WebhookPage",
     "WebhookRequest",
+    "Weights",
+    "WeightsPage",
     "Worker",
     "Workers",
 ]

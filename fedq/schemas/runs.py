@@ -100,7 +100,9 @@ class RoundRow(Schema):
     round: int
     """Number of the round, from 1."""
     train_loss: float | None
-    """f(w) over the training data of all clients."""
+    """f(w) over the training data of all clients, or its estimate: `extra` then contains
+    `train_loss_samples`, the number of training samples behind it.
+    """
     test_loss: float | None
     """Mean loss over the test data."""
     test_accuracy: float | None

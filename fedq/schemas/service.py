@@ -250,6 +250,30 @@ class BundlePage(Schema):
     """The `cursor` of the next page; null on the last one."""
 
 
+class Weights(Schema):
+    """Pretrained weights, used as `problem.model.weights: sha256:...` of a specification."""
+
+    digest: str
+    """`sha256:` and the SHA-256 of the file."""
+    owner: str
+    """Owner of the weights."""
+    tensors: int
+    """Number of tensors."""
+    size_bytes: int
+    """Size of the file."""
+    created_at: datetime
+    """Time of the upload (UTC)."""
+
+
+class WeightsPage(Schema):
+    """A page of pretrained weights, newest first."""
+
+    items: list[Weights]
+    """The weights."""
+    next: str | None
+    """The `cursor` of the next page; null on the last one."""
+
+
 class DatasetPage(Schema):
     """A page of data sets, newest first."""
 

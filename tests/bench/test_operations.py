@@ -32,6 +32,13 @@ def test_products_of_convolutions_are_those_pytorch_counts() -> None:
     assert per_sample(model, (3, 8, 12), 10) == _counted(model, torch.randn(2, 3, 8, 12), 10)
 
 
+def test_products_of_the_larger_networks_are_those_pytorch_counts() -> None:
+    small: dict[str, Any] = {"kind": "dropout_cnn"}
+    residual: dict[str, Any] = {"kind": "resnet18", "groups": 2}
+    assert per_sample(small, (3, 8, 12), 10) == _counted(small, torch.randn(2, 3, 8, 12), 10)
+    assert per_sample(residual, (3, 9, 8), 7) == _counted(residual, torch.randn(1, 3, 9, 8), 7)
+
+
 def test_products_of_an_lstm_are_those_pytorch_counts() -> None:
     model: dict[str, Any] = {"kind": "char_lstm", "embedding": 3, "hidden": 5, "layers": 2}
     symbols = torch.randint(11, (2, 6), generator=torch.Generator().manual_seed(0))

@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 
 _PARTS = re.compile(
-    r"(?P<any>\.\.\.)|(?P<id>(?<=_)[0-9a-z]{26})|(?P<secret>whsec_\S+)|(?P<number>[-+]?\d[\d.,]*)|(?P<rule>─+)|(?P<space>\s+)|(?P<text>.)"
+    r"(?P<any>\.\.\.)|(?P<id>(?<=_)[0-9a-z]{26})|(?P<secret>whsec_\S+)|(?P<number>[-+]?\d[\d.,]*)"
+    r"|(?P<rule>─+)|(?P<space>\s+)|(?P<text>.)"
 )
 _PATTERNS = {
     "any": r"[\s\S]*?",

@@ -367,6 +367,22 @@ def test_a_network_in_bfloat16_resumes_to_the_bit(case: str, engine: str) -> Non
     runs.resumes_at_every_round(lambda: specification(network(CASES[case], **SOLVER), execution=execution))
 
 
+def test_layer_norm_in_bfloat16_is_left_to_the_engines_that_can_train_it() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.LayerNorm(4), nn.Linear(4, 10))
+
+    def simulation(engine: str) -> Simulation:
+        execution = {"precision": "float32", "autocast": "bf16", "engine": engine}
+        spec = specification(DIGITS_CNN, execution=execution).model_dump()
+        spec["problem"]["model"] = ModuleObject.of(module)
+        return Simulation(ExperimentSpec.model_validate(spec), 0)
+
+    chosen = simulation("auto")
+    assert chosen.advance().local_steps > 0
+    assert chosen.engine == "parallel"
+    with pytest.raises(SpecificationError, match=r"without layer norm .* use `auto`"):
+        simulation("vectorised")
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_module_of_this_process_trains_like_the_one_of_its_factory(policy: str) -> None:
     imported = whole_batches(own("batch_normalised", batch_norm=policy))

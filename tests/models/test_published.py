@@ -211,6 +211,8 @@ def test_weights_are_loaded_but_for_a_head_of_other_classes(tmp_path: Path) -> N
     model = {**SMALL, "weights": weights_file(tmp_path, tensors)}
     spec = parse(counted(model, (3, 16, 16), tmp_path))
     loaded = build_module(spec, (3, 16, 16), 10, 0, data_dir=tmp_path).state_dict()
+    uploaded = build_module(spec, (3, 16, 16), 10, 0, None, tmp_path / "none", tmp_path / "weights")
+    assert all(torch.equal(value, loaded[name]) for name, value in uploaded.state_dict().items())
     for name, value in tensors.items():
         if name.startswith("classifier"):
             assert loaded[name].shape[0] == 10
@@ -224,7 +226,7 @@ def test_files_that_are_missing_or_of_another_network_are_named(tmp_path: Path) 
         (
             f"sha256:{'0' * 64}",
             DataUnavailableError,
-            rf"put the safetensors file .* at {tmp_path}/weights/0{{64}}",
+            rf"`fedq weights add` .* or put .* at {tmp_path}/weights/0{{64}}",
         ),
         (digest, SpecificationError, r"missing: features\.17\.conv\.0\.0\.weight, .* and \d+ more"),
         (

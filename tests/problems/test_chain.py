@@ -106,6 +106,25 @@ def test_nan_goes_through_as_it_does_through_the_library(last: bool) -> None:
     torch.testing.assert_close(by_hand, expected, rtol=0, atol=1e-13, equal_nan=True)
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_the_gradient_in_bfloat16_is_that_of_autocast_to_rounding(last: bool) -> None:
+    """A negative NaN, which a processor makes of infinity - infinity, is not below zero."""
+    make, shape = ROWS["as the published CNN"]
+    torch.manual_seed(0)
+    module = make()
+    layout, row = Layout(module), supported_layers(module, last=last)
+    assert row is not None
+    theta, features = layout.flat(module), torch.randn(BATCH, *shape)
+    labels, weights = torch.arange(BATCH) % CLASSES, torch.rand(BATCH)
+    by_hand = Chain(row, layout, CrossEntropy(), last=last, autocast=True)
+    exact = Automatic(module, layout, CrossEntropy())(theta, features, labels, weights)
+    found = by_hand(theta, features, labels, weights)
+    assert found.dtype == torch.float32
+    assert 0 < float((found - exact).norm() / exact.norm()) < 4 * 2.0**-8
+    features[0, 0, 3, 3] = -torch.nan
+    assert by_hand(theta, features, labels, weights).isnan().any()
+
+
 shared = nn.Linear(4, 4)
 activation = nn.ReLU()
 

@@ -1,5 +1,8 @@
 """Built-in components pass the checks that extensions pass."""
 
+import subprocess
+import sys
+
 import pytest
 
 from fedcore.block import Block
@@ -10,6 +13,7 @@ from fedcore.models.published import TimmNetwork
 from fedcore.spec.components import FAMILIES
 from fedcore.testing import checks_of
 from fedcore.testing.checks import CHECKS, ComponentCheck
+from fedcore.testing.specifications import importing_it_loads_no_tensor_library
 
 NEEDS_MORE: set[type[Block]] = {Imported, TimmNetwork, CausalLm, SequenceClassifier}
 """Need a setting, or the number of parameters for the data: tests/models/test_imported.py,
@@ -21,7 +25,20 @@ COMPONENTS: list[tuple[str, type[Block]]] = [
     for member in (GROUPS if family is EXTENSIONS else family)
     if member not in NEEDS_MORE
 ]
-CASES = [check for name, member in COMPONENTS for check in checks_of(member, name)]
+CASES = [
+    check
+    for name, member in COMPONENTS
+    for check in checks_of(member, name)
+    if check.function is not importing_it_loads_no_tensor_library
+]
+WITHOUT_TENSORS = """
+import sys
+from importlib import import_module
+
+sys.modules.update(torch=None, numpy=None)
+for module in sys.argv[1:]:
+    import_module(module)
+"""
 
 
 def name_of(check: ComponentCheck) -> str:
@@ -31,6 +48,11 @@ def name_of(check: ComponentCheck) -> str:
 @pytest.mark.parametrize("check", CASES, ids=name_of)
 def test_a_built_in_component_passes(check: ComponentCheck) -> None:
     check()
+
+
+def test_importing_built_in_components_loads_no_tensor_library() -> None:
+    modules = {member.__module__ for _, member in COMPONENTS}
+    subprocess.run([sys.executable, "-c", WITHOUT_TENSORS, *modules], check=True)
 
 
 def test_every_family_has_checks_of_what_it_computes() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fedcore.testing import check_component, checks_of
-from tests.testing import wrong
+from tests.testing import wrong_algorithms, wrong_components
 
 _NUMBERS = count()
-CASES = wrong.ALGORITHMS | wrong.OTHERS
+CASES = wrong_algorithms.ALGORITHMS | wrong_components.COMPONENTS
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_mistake_is_found_at_its_line(case: str, write: Any) -> None:
     assert all((finding.expected, finding.found, finding.cause))
 
 
-RIGHT = wrong.rule("    def direction(self, grad, y, context):\n        return grad.sign()\n")
+RIGHT = wrong_algorithms.rule("    def direction(self, grad, y, context):\n        return grad.sign()\n")
 
 
 def test_a_rule_of_signs_passes(write: Any) -> None:

@@ -141,6 +141,7 @@ class Computing:
             device=run["device"],
             data_dir=settings().data_dir,
             shelf=LocalDatasetStorage(self._folder / UPLOADS),
+            weights_dir=self._folder / UPLOADS,
             recorded=EngineChoice.of(run["recorded"]),
             memory_divisor=run["memory_divisor"],
         )

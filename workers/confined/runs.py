@@ -18,6 +18,7 @@ from fedcore.settings import Settings
 from fedcore.spec.code import CodeBundle
 from workers.confined.sandbox import Sandbox
 from workers.confined.simulation import ConfinedRun, ConfinedSimulation
+from workers.weights import UploadedWeights
 
 
 def bundle_of(claim: Claim) -> CodeBundle | None:
@@ -29,8 +30,9 @@ def bundle_of(claim: Claim) -> CodeBundle | None:
 class ConfinedRuns:
     """The sandbox of the latest experiment that needed one."""
 
-    def __init__(self, settings: Settings, device: str, storage: Storage) -> None:
+    def __init__(self, settings: Settings, device: str, storage: Storage, weights: UploadedWeights) -> None:
         """Bundles and uploaded data sets come from `storage`."""
+        self._weights = weights
         self._settings, self._device, self._storage = settings, device, storage
         self._shelf = SharedDatasetStorage(storage)
         self._sandbox: Sandbox | None = None
@@ -102,7 +104,8 @@ class ConfinedRuns:
         return archive
 
     def _provide(self, sandbox: Sandbox, claim: Claim) -> None:
-        """Copy the uploaded data sets that the specification names to where the sandbox reads them."""
+        """Copy the uploads that the specification names to where the sandbox reads them."""
+        self._weights.copy_to(sandbox.uploads, claim)
         for dataset in _uploads(claim.spec):
             path = sandbox.uploads / f"{dataset.known.digest}.npz"
             if not path.exists():

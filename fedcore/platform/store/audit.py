@@ -10,8 +10,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from fedcore.platform.store.clock import database_time
-from fedcore.platform.store.paging import RecordPage, floor, identifiers, newest
-from fedcore.platform.store.prepared import insert_into
+from fedcore.platform.store.records import RecordPage, floor, identifiers, insert_into, newest
 from fedcore.platform.store.tables import AuditRecord
 
 

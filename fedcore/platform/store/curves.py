@@ -19,7 +19,7 @@ from sqlalchemy import JSON, ColumnElement, Integer, Text, bindparam, case, cast
 from sqlalchemy.orm import Session
 
 from fedcore.platform.store.clock import database_time
-from fedcore.platform.store.prepared import insert_into
+from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import BlockRecord, Document, RoundRecord, RunRecord
 from fedcore.simulation.report import RoundReport
 

@@ -12,10 +12,10 @@ from fedcore.data.uploaded import Uploaded, UploadedContent
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import ENDED
-from fedcore.platform.store import prepared, removals
+from fedcore.platform.store import removals
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import claim_key, dialect_of
-from fedcore.platform.store.paging import RecordPage, identifiers, newest
+from fedcore.platform.store.records import RecordPage, get_by_id, identifiers, newest
 from fedcore.platform.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
 from fedcore.platform.uploads import dataset_storage
 from fedcore.spec import Arm
@@ -73,7 +73,7 @@ def create(
 
 def find(session: Session, dataset_id: str, owner: str | None = None) -> DatasetRecord:
     """The data set with this id, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
-    record = prepared.get_by_id(session, DatasetRecord, dataset_id)
+    record = get_by_id(session, DatasetRecord, dataset_id)
     if record is None or owner not in (None, record.owner):
         raise ResourceNotFoundError(f"there is no data set {dataset_id!r}")
     return record

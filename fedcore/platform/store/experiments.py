@@ -24,18 +24,17 @@ from fedcore.platform.store import (
     curves,
     datasets,
     lifecycle,
-    prepared,
     quotas,
     removals,
     search,
     webhook_outbox,
+    weights,
 )
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.curves import COLUMNS
 from fedcore.platform.store.idempotency import claim_key
 from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lock_runs, pause
-from fedcore.platform.store.paging import RecordPage, floor, identifiers, newest
-from fedcore.platform.store.prepared import insert_into
+from fedcore.platform.store.records import RecordPage, floor, get_by_id, identifiers, insert_into, newest
 from fedcore.platform.store.tables import (
     Document,
     ExperimentRecord,
@@ -156,9 +155,12 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     _add_tags(session, id, new.spec.tags)
     session.execute(insert_into(RunRecord), runs)
     if new.outcomes is None:
-        search.begin(session, id, new.spec)
+        if new.spec.search is not None:
+            search.begin(session, id, new.spec.search, new.spec)
         datasets.use(session, id, arms)
-        bundles.use(session, id, new.spec.code)
+        if new.spec.code is not None:
+            bundles.use(session, id, new.spec.code)
+        weights.use(session, id, arms, new.owner)
         webhook_outbox.of_runs(session, [run["id"] for run in runs])
         webhook_outbox.of_experiments(session, [id])
     else:
@@ -226,7 +228,7 @@ class Filter:
 
 def find(session: Session, experiment_id: str, owner: str | None = None) -> ExperimentRecord:
     """The experiment with this id, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
-    record = prepared.get_by_id(session, ExperimentRecord, experiment_id)
+    record = get_by_id(session, ExperimentRecord, experiment_id)
     if record is None or owner not in (None, record.owner):
         raise ResourceNotFoundError(f"there is no experiment {experiment_id!r}")
     return record
@@ -319,7 +321,8 @@ def delete(session: Session, experiment_id: str) -> None:
     lock_runs(session, experiment_id)
     quotas.archive_usage(session, experiment_id)
     removals.note_runs(session, experiment_id)
-    bundles.release(session, experiment_id)
+    bundles.BUNDLES.release(session, experiment_id)
+    weights.WEIGHTS.release(session, experiment_id)
     gone = session.execute(
         delete_from(ExperimentRecord)
         .where(ExperimentRecord.id == experiment_id)

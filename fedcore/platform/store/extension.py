@@ -12,7 +12,7 @@ from fedcore.platform.store import datasets, quotas, webhook_outbox
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.experiments import runs_of
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, lock_runs, refresh_status, refuse_imported
-from fedcore.platform.store.prepared import insert_into
+from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import ExperimentSpec, stored_spec
 from fedcore.spec.extension import check_history_unchanged, extended

@@ -9,10 +9,9 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import AuthenticationError, ResourceNotFoundError, StateConflictError
 from fedcore.platform.access import Principal, Scope, Token, prefix_of
-from fedcore.platform.store import prepared
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.paging import RecordPage, identifiers, newest
 from fedcore.platform.store.quotas import Quota
+from fedcore.platform.store.records import RecordPage, get_by_id, identifiers, newest
 from fedcore.platform.store.tables import KeyRecord
 
 UNLIMITED = Quota()
@@ -57,7 +56,7 @@ def create(
 
 def find(session: Session, key_id: str) -> KeyRecord:
     """The key with this id; raises ResourceNotFoundError."""
-    record = prepared.get_by_id(session, KeyRecord, key_id)
+    record = get_by_id(session, KeyRecord, key_id)
     if record is None:
         raise ResourceNotFoundError(f"there is no key {key_id!r}")
     return record

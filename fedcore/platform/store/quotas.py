@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from fedcore.errors import QuotaError
 from fedcore.platform.status import Status
 from fedcore.platform.store.lifecycle import UNSTARTED
-from fedcore.platform.store.tables import BundleRecord, DatasetRecord, KeyRecord, RunRecord
+from fedcore.platform.store.tables import BundleRecord, DatasetRecord, KeyRecord, RunRecord, WeightsRecord
 
 _LIMITS = (
     KeyRecord.max_waiting_runs,
@@ -50,14 +50,15 @@ class Usage:
 
 def usage(session: Session, key: KeyRecord) -> Usage:
     """Use of the quotas of a key."""
-    runs, data = RunRecord.key_id == key.id, DatasetRecord.key_id == key.id
+    runs = RunRecord.key_id == key.id
     waiting = session.scalars(
         select(func.count()).select_from(RunRecord).where(runs, RunRecord.status.in_(UNSTARTED))
     ).one()
     running = _running(session, key.id)
-    stored = session.scalars(select(func.coalesce(func.sum(DatasetRecord.size_bytes), 0)).where(data)).one()
-    code = BundleRecord.key_id == key.id
-    stored += session.scalars(select(func.coalesce(func.sum(BundleRecord.size_bytes), 0)).where(code)).one()
+    stored = 0
+    for record in (DatasetRecord, BundleRecord, WeightsRecord):
+        made = func.coalesce(func.sum(record.size_bytes), 0)
+        stored += session.scalars(select(made).where(record.key_id == key.id)).one()
     seconds = session.scalars(select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(runs)).one()
     return Usage(waiting, running, int(stored), key.spent_seconds + seconds)
 
@@ -159,12 +160,12 @@ def charge(session: Session, dataset_id: str, key_id: str) -> None:
 
 
 def check_stored(session: Session, key_id: str) -> None:
-    """Raise QuotaError if data sets and code bundles made with a key are larger than allowed."""
+    """Raise QuotaError if data sets, code bundles and weights made with a key are larger than allowed."""
     quota, used = _held(session, key_id)
     if quota.stored_bytes is not None and used.stored_bytes > quota.stored_bytes:
         raise QuotaError(
-            f"quota max_stored_bytes exceeded: {used.stored_bytes:,} bytes of data sets and code, limit"
-            f" {quota.stored_bytes:,}; delete some"
+            f"quota max_stored_bytes exceeded: {used.stored_bytes:,} bytes of data sets, code and weights,"
+            f" limit {quota.stored_bytes:,}; delete some"
         )
 
 

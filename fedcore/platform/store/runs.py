@@ -19,7 +19,6 @@ from fedcore.platform.store import (
     backoff,
     counters,
     fair_share,
-    prepared,
     quotas,
     scheduler,
     search,
@@ -31,6 +30,7 @@ from fedcore.platform.store.curves import append_rounds
 from fedcore.platform.store.fair_share import OwnerQueue
 from fedcore.platform.store.leases import ANY_MEMORY, RUNS, Claim
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, refresh_status
+from fedcore.platform.store.records import get_by_id
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import RoundReport, StopReason
 
@@ -39,7 +39,7 @@ _CONTROL = {RunRequest.PAUSE: WorkerDirective.PAUSE, RunRequest.CANCEL: WorkerDi
 
 def find(session: Session, run_id: str, owner: str | None = None) -> RunRecord:
     """The run with this id, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
-    record = prepared.get_by_id(session, RunRecord, run_id)
+    record = get_by_id(session, RunRecord, run_id)
     if record is None or owner not in (None, record.owner):
         raise ResourceNotFoundError(f"there is no run {run_id!r}")
     return record

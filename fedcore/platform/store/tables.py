@@ -403,6 +403,43 @@ class DatasetKeyRecord(Base):
     __table_args__ = (Index("dataset_key_by_dataset", "dataset_id"),)
 
 
+class WeightsRecord(Base):
+    """Pretrained weights that a user has uploaded; the file is in the storage."""
+
+    __tablename__ = "weights"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """Sorts by age: its first characters are `created_at`."""
+    owner: Mapped[str]
+    digest: Mapped[str] = mapped_column(String(71))
+    """`sha256:` and the SHA-256 of the file."""
+    tensors: Mapped[int]
+    """Number of tensors."""
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
+    key_id: Mapped[str] = mapped_column(String(40), default="")
+    """The API key it was uploaded with."""
+
+    __table_args__ = (
+        UniqueConstraint("owner", "digest", name="weights_by_content"),
+        Index("weights_by_owner", "owner", "id"),
+        Index("weights_by_key", "key_id"),
+    )
+
+
+class WeightsUseRecord(Base):
+    """An experiment that starts from uploaded weights."""
+
+    __tablename__ = "weights_use"
+
+    weights_id: Mapped[str] = mapped_column(ForeignKey("weights.id", ondelete="CASCADE"), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(
+        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
+    )
+
+    __table_args__ = (Index("weights_use_by_experiment", "experiment_id"),)
+
+
 class BundleRecord(Base):
     """A bundle of user code; its archive is in the storage."""
 

@@ -17,7 +17,7 @@ from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import audit, counters, webhook_outbox, webhooks
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.leases import DELIVERIES, Lease
-from fedcore.platform.store.paging import RecordPage, floor, newest
+from fedcore.platform.store.records import RecordPage, floor, newest
 from fedcore.platform.store.tables import DeliveryRecord, Document, WebhookRecord
 from fedcore.platform.webhooks.protocol import DISABLED_AFTER_S, GONE, ReceiverResponse, pause_s
 

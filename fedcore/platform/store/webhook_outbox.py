@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.paging import identifiers
+from fedcore.platform.store.records import identifiers
 from fedcore.platform.store.tables import DeliveryRecord as Delivery
 from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord, WebhookRecord
 from fedcore.platform.webhooks.events import PING, EventKind

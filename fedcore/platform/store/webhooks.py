@@ -15,7 +15,7 @@ from fedcore.errors import QuotaError, ResourceNotFoundError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import counters
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.paging import RecordPage, identifiers, newest
+from fedcore.platform.store.records import RecordPage, identifiers, newest
 from fedcore.platform.store.tables import DeliveryRecord, KeyRecord, WebhookRecord
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.platform.webhooks.protocol import new_secret

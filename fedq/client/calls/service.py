@@ -3,6 +3,7 @@ together.
 """
 
 from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedcore.platform.status import DeliveryStatus
@@ -32,11 +33,14 @@ from fedq.schemas import (
     Queues,
     Webhook,
     WebhookPage,
+    Weights,
+    WeightsPage,
     Worker,
     Workers,
 )
 
 DATASETS = "/v1/datasets"
+WEIGHTS = "/v1/weights"
 
 
 class DatasetCalls(Calls):
@@ -76,6 +80,39 @@ class DatasetCalls(Calls):
     async def delete_dataset(self, id: str) -> None:
         """Delete a data set; ConflictError while an unfinished experiment uses it."""
         await self._transport.remove(f"{DATASETS}/{id}")
+
+
+class WeightsCalls(Calls):
+    """Upload, read and delete pretrained weights."""
+
+    async def upload_weights(self, file: Path | str) -> Weights:
+        """Upload a safetensors file, for use as `problem.model.weights: sha256:...`.
+
+        Uploading the same content again returns the existing weights. Raises UnreadableDataError if
+        there is no such file.
+        """
+        with file_of(file) as found:
+            return await self._transport.send(
+                Weights,
+                "POST",
+                WEIGHTS,
+                content=Pieces(found),
+                headers={"Content-Length": str(found.stat().st_size)},
+                timeout=UPLOAD_TIMEOUT_S,
+                repeatable=True,
+            )
+
+    async def weights(self, digest: str) -> Weights:
+        """Return the facts of uploaded weights."""
+        return await self._transport.read(Weights, f"{WEIGHTS}/{digest}")
+
+    def all_weights(self) -> AsyncGenerator[Weights, None]:
+        """Iterate over the uploaded weights, newest first."""
+        return walk(lambda cursor: self._transport.read(WeightsPage, WEIGHTS, cursor=cursor))
+
+    async def delete_weights(self, digest: str) -> None:
+        """Delete uploaded weights; ConflictError while an experiment uses them."""
+        await self._transport.remove(f"{WEIGHTS}/{digest}")
 
 
 class OfferCalls(Calls):
@@ -214,5 +251,5 @@ class WebhookCalls(Calls):
         )
 
 
-class AllCalls(ExportCalls, DatasetCalls, OfferCalls, KeyCalls):
+class AllCalls(ExportCalls, DatasetCalls, WeightsCalls, OfferCalls, KeyCalls):
     """Everything but webhooks, which have names of their own."""

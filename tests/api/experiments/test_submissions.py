@@ -273,3 +273,18 @@ def test_a_key_that_is_none_is_refused(http: httpx.Client, key: str) -> None:
     answer = http.post("/v1/experiments", json=TINY, headers=[(b"Idempotency-Key", key.encode("latin-1"))])
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "Idempotency-Key"
+
+
+def test_new_experiments_estimate_the_training_loss_and_presets_evaluate_it_in_full(
+    http: httpx.Client,
+) -> None:
+    wanted = merged(IMAGES, {"problem": {"dataset": {"kind": "digits"}}})
+    made = submit(http, wanted)
+    assert made["specification"]["evaluation"]["training_loss"] == "sample"
+    assert (
+        http.post("/v1/experiments", params={"dry_run": True}, json=wanted).json()["specification"]
+        == (made["specification"])
+    )
+    full = submit(http, merged(wanted, {"evaluation": {"training_loss": "full"}}))
+    assert full["specification"]["evaluation"]["training_loss"] == "full"
+    assert "training_loss" not in submit(http, {"preset": "demo"})["specification"]["evaluation"]

@@ -5,18 +5,18 @@ from collections.abc import Iterator
 
 import jsonschema
 import pytest
-from fastapi import FastAPI
 
 from api.openapi.document import documents
 from fedcore.block import kind_of
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.kinds import kinds
 from tests.documents import Document
+from tests.support.described import described
 
 
-@pytest.fixture
-def document(app: FastAPI) -> Document:
-    return app.openapi()
+@pytest.fixture(scope="module")
+def document() -> Document:
+    return described()
 
 
 def _operations(document: Document) -> Iterator[tuple[str, Document]]:
@@ -27,8 +27,8 @@ def _operations(document: Document) -> Iterator[tuple[str, Document]]:
 
 def _fields(document: Document) -> Iterator[tuple[str, Document]]:
     for name, schema in document["components"]["schemas"].items():
-        for field, described in schema.get("properties", {}).items():
-            yield f"{name}.{field}", described
+        for field, about in schema.get("properties", {}).items():
+            yield f"{name}.{field}", about
 
 
 def test_every_field_has_a_description(document: Document) -> None:

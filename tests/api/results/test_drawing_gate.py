@@ -36,7 +36,6 @@ def id(http: httpx.Client, rows: Database) -> str:
 
 @pytest.fixture
 def collector_off() -> Iterator[None]:
-    gc.collect()
     gc.disable()
     yield
     gc.enable()

@@ -12,7 +12,7 @@ import pytest
 
 from fedq.cli import main
 from fedq.scaffolding import FAMILIES
-from tests.testing import wrong
+from tests.testing import wrong_algorithms
 
 ROOT = Path(__file__).parents[3]
 
@@ -93,7 +93,7 @@ def test_an_unknown_family_is_refused_with_those_there_are(capsys: pytest.Captur
 
 @pytest.mark.slow
 def test_findings_name_the_line_and_end_with_1(tmp_path: Path) -> None:
-    source = wrong.ALGORITHMS["draws from PyTorch's generator"][1]
+    source = wrong_algorithms.ALGORITHMS["draws from PyTorch's generator"][1]
     (tmp_path / "wrong_rule.py").write_text(source + 'print("hello")\n')
     line = next(i for i, text in enumerate(source.splitlines(), 1) if text.endswith("# wrong"))
     checked = executed(tmp_path, "fedq.cli", "check-extension", str(tmp_path))

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from fedq.client import Client, NotFoundError, ServiceError, ServiceUnreachableError
-from fedq.client.transport import LONGEST_PAUSE_S, BlockingWire, Transport, finish
+from fedq.client.transport import FIRST_PAUSE_S, LONGEST_PAUSE_S, BlockingWire, Transport, finish
 from tests.api.histories import TINY
 from tests.support.proxy import Fault, proxied
 from tests.support.service import Service
@@ -34,7 +34,7 @@ def test_a_service_that_is_away_for_a_moment_is_asked_again() -> None:
 
 
 def test_a_client_that_asks_too_often_waits_as_long_as_it_is_asked_to() -> None:
-    with _answering(away=1, refusal=429) as (url, asked), Client(url) as client:
+    with _answering(away=1, refusal=429, wait="1") as (url, asked), Client(url) as client:
         began = time.monotonic()
         assert client.presets() == []
         assert (len(asked), time.monotonic() - began >= 1) == (2, True)
@@ -77,17 +77,23 @@ def test_an_unsafe_request_is_not_repeated_when_its_outcome_is_unknown(
     assert len(asked.requests) == 1
 
 
-def test_a_service_that_asks_to_be_left_in_peace_is_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
-    _Asked(
+def test_a_service_that_asks_to_be_left_in_peace_is_for_so_long() -> None:
+    asked = _Asked(
         [
             httpx.Response(503, headers={"Retry-After": "7"}),
             httpx.Response(429, headers={"Retry-After": "9999"}),
             httpx.Response(200),
         ]
-    ).request("GET")
-    assert slept == [7.0, LONGEST_PAUSE_S]
+    )
+    asked.request("GET")
+    assert asked.pauses == [7.0, LONGEST_PAUSE_S]
+
+
+def test_pauses_grow_while_nothing_answers() -> None:
+    asked = _Asked([httpx.ConnectError("refused")] * 3 + [httpx.Response(200)])
+    asked.request("GET")
+    first, second, third = asked.pauses
+    assert 0 < first < second < third <= FIRST_PAUSE_S * 4 * 1.25
 
 
 def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
@@ -141,13 +147,25 @@ def test_the_key_is_sent_as_a_bearer_token() -> None:
     assert asked == ["Bearer fq_1_secret"]
 
 
+class _Timeless(BlockingWire):
+    """Notes pauses instead of making them."""
+
+    def __init__(self, pauses: list[float], **options: Any) -> None:
+        super().__init__(**options)
+        self._pauses = pauses
+
+    async def sleep(self, seconds: float) -> None:
+        self._pauses.append(seconds)
+
+
 class _Asked:
-    """A service that answers, or fails to, as told; and what it was asked."""
+    """A service that answers, or fails to, as told; what it was asked, and the pauses between."""
 
     def __init__(self, answers: list[httpx.Response | httpx.TransportError]) -> None:
         self.requests: list[httpx.Request] = []
         self._answers = iter(answers)
-        wire = partial(BlockingWire, transport=httpx.MockTransport(self._answer))
+        self.pauses: list[float] = []
+        wire = partial(_Timeless, self.pauses, transport=httpx.MockTransport(self._answer))
         self._transport = Transport(wire, "http://fedq", None, retries=3)
 
     def request(self, method: str, **options: Any) -> httpx.Response:
@@ -171,9 +189,9 @@ class _Broken(httpx.SyncByteStream):
 
 @contextmanager
 def _answering(
-    body: bytes = b'{"items": []}', *, status: int = 200, away: int = 0, refusal: int = 503
+    body: bytes = b'{"items": []}', *, status: int = 200, away: int = 0, refusal: int = 503, wait: str = "0"
 ) -> Iterator[tuple[str, list[str | None]]]:
-    """A server that answers with `refusal` the first `away` times, then as given.
+    """A server that answers with `refusal` the first `away` times, and asks to `wait`, then as given.
 
     Its address, and the keys it was asked with.
     """
@@ -185,7 +203,7 @@ def _answering(
             answer = (refusal, b"") if len(asked) <= away else (status, body)
             self.send_response(answer[0])
             self.send_header("Content-Length", str(len(answer[1])))
-            self.send_header("Retry-After", "1")
+            self.send_header("Retry-After", wait)
             self.end_headers()
             self.wfile.write(answer[1])
 

@@ -17,9 +17,9 @@ DIGEST = "sha256:" + "1" * 64
 def bundle(database: Database, owner: str = "ann", digest: str = DIGEST) -> BundleRecord:
     """Store a bundle."""
     with database.transaction() as session:
-        return bundles.create(
+        return bundles.BUNDLES.create(
             session,
-            bundles.new_id(session),
+            bundles.BUNDLES.new_id(session),
             digest,
             files=[{"name": "rules.py", "size": 3, "sha256": "0" * 64}],
             components={"algorithms": ["slow"]},
@@ -41,23 +41,23 @@ def test_the_same_content_is_stored_once_for_each_owner(database: Database) -> N
     first, again, others = bundle(database), bundle(database), bundle(database, "bob")
     assert first.id == again.id != others.id
     with database.reading() as session:
-        assert bundles.find(session, DIGEST, "bob").id == others.id
+        assert bundles.BUNDLES.find(session, DIGEST, "bob").id == others.id
         with pytest.raises(ResourceNotFoundError):
-            bundles.find(session, DIGEST, "eve")
+            bundles.BUNDLES.find(session, DIGEST, "eve")
 
 
 def test_a_bundle_is_deleted_with_the_last_experiment_that_uses_it(database: Database) -> None:
     record = bundle(database)
     first, last = used_by(database, record), used_by(database, record)
     with pytest.raises(StateConflictError, match=first):
-        write(database, bundles.delete, DIGEST)
+        write(database, bundles.BUNDLES.delete, DIGEST)
     write(database, experiments.delete, first)
     with database.reading() as session:
-        assert bundles.find(session, DIGEST).id == record.id
+        assert bundles.BUNDLES.find(session, DIGEST).id == record.id
     write(database, experiments.delete, last)
     with database.transaction() as session:
         with pytest.raises(ResourceNotFoundError):
-            bundles.find(session, DIGEST)
+            bundles.BUNDLES.find(session, DIGEST)
         assert [path for path, _ in removals.take(session, 10, 1.0)] == [storage_key(record.id, DIGEST)]
 
 
@@ -65,15 +65,15 @@ def test_bundles_in_use_are_never_pruned(database: Database) -> None:
     record = bundle(database)
     used_by(database, record)
     unused = bundle(database, digest="sha256:" + "2" * 64)
-    assert write(database, bundles.prune, -60.0) == 1
+    assert write(database, bundles.BUNDLES.prune, -60.0) == 1
     with database.reading() as session:
-        assert bundles.find(session, record.digest).id == record.id
+        assert bundles.BUNDLES.find(session, record.digest).id == record.id
         with pytest.raises(ResourceNotFoundError):
-            bundles.find(session, unused.digest)
+            bundles.BUNDLES.find(session, unused.digest)
 
 
 def test_an_experiment_cannot_use_a_bundle_that_is_gone(database: Database) -> None:
     record = bundle(database)
-    write(database, bundles.delete, DIGEST)
+    write(database, bundles.BUNDLES.delete, DIGEST)
     with pytest.raises(SpecificationError, match="no code bundle"):
         used_by(database, record)

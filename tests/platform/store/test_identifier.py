@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis.strategies import datetimes, timedeltas, timezones
 
-from fedcore.platform.store.paging import floor, identifiers
+from fedcore.platform.store.records import floor, identifiers
 
 moments = datetimes(datetime(1970, 1, 1), datetime(9000, 1, 1), timezones=timezones())  # noqa: DTZ001 - hypothesis adds the zone
 

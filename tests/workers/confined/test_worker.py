@@ -36,9 +36,9 @@ def bundled(site: Site, source: str = MINE, **fields: Any) -> Document:
     archive = packed(site.folder / "mylab", source)
     digest, components = bundles.digest(archive), {"algorithms": ["mine"]}
     with site.database.transaction() as session:
-        record = stored.create(
+        record = stored.BUNDLES.create(
             session,
-            stored.new_id(session),
+            stored.BUNDLES.new_id(session),
             digest,
             files=[],
             components=components,

@@ -1,17 +1,43 @@
-"""Identifiers that begin with the time of their creation, and keyset pagination by them, newest
-first.
+"""Records of any table: read by id, inserted, and listed in pages.
+
+Identifiers begin with the time of their creation; keyset pagination by them lists the newest first.
 """
 
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Generic, NamedTuple, TypeVar
+from functools import cache
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from sqlalchemy import Select
+from sqlalchemy import Insert, Select, Table, bindparam, insert, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from ulid import ULID
 
+from fedcore.platform.store.tables import Base
+
 Record = TypeVar("Record")
+Row = TypeVar("Row", bound=Base)
+
+
+def get_by_id(session: Session, kind: type[Row], id: str) -> Row | None:
+    """The row of `kind` with this id, if there is one."""
+    record: Row | None = session.scalars(_by_id(kind), {"wanted": id}).first()
+    return record
+
+
+# To make a statement takes as long as to execute it.
+@cache
+def _by_id(kind: Any) -> Select[Any]:
+    return select(kind).where(kind.id == bindparam("wanted"))
+
+
+@cache
+def insert_into(kind: type[Base]) -> Insert:
+    """To be executed with a row, or several, as maps from columns to values.
+
+    Past the ORM, which would take longer than the database.
+    """
+    return insert(cast("Table", kind.__table__))
 
 
 class RecordPage(NamedTuple, Generic[Record]):

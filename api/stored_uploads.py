@@ -1,0 +1,35 @@
+"""Files that come with their rows: stored first, and removed again if the row is not made."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from fedcore.platform.storage import Storage
+from fedcore.platform.store import Database, Session
+
+
+class _HasId(Protocol):
+    id: str
+
+
+R = TypeVar("R", bound=_HasId)
+
+
+def create_row(
+    database: Database, storage: Storage, file_id: str, key: str, create: Callable[[Session], R]
+) -> tuple[R, bool]:
+    """Create the row of a file that was just stored under `key`; also returns whether it is new.
+
+    `create` returns the row `file_id`, or an older one of the same content. The file is deleted
+    unless the row is new.
+    """
+    kept_id = None
+    try:
+        with database.transaction() as session:
+            record = create(session)
+            # Before the commit: if the connection breaks then, it may have gone through, and the
+            # row needs its file.
+            kept_id = record.id
+    finally:
+        if kept_id != file_id:
+            storage.delete(key)
+    return record, kept_id == file_id

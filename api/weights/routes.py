@@ -1,0 +1,144 @@
+"""`/v1/weights`: upload, list, read and delete pretrained weights."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Response
+from fastapi import Path as PathParameter
+
+from api.datasets.service import Received, upload_body, upload_folder
+from api.http.audit_trail import Audit
+from api.http.authentication import Reader, Submitter
+from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep
+from api.http.problems import responses
+from api.stored_uploads import create_row
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Session, audit, quotas
+from fedcore.platform.store.audit import AuditFacts
+from fedcore.platform.store.tables import WeightsRecord
+from fedcore.platform.store.weights import WEIGHTS
+from fedcore.platform.uploads.weights import inspect, storage_key
+from fedq.schemas import Weights, WeightsPage
+
+router = APIRouter(prefix="/v1/weights", tags=["weights"])
+
+Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of weights per page.")]
+Digest = Annotated[
+    str,
+    PathParameter(
+        description="SHA-256 of the file.",
+        pattern=r"^sha256:[0-9a-f]{64}$",
+        examples=["sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"],
+    ),
+]
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses={
+        200: {"model": Weights, "description": "The weights already exist."},
+        201: {"headers": {"Location": {"description": "URL of the weights.", "schema": {"type": "string"}}}},
+        **responses(413, 415, 422),
+    },
+    openapi_extra=upload_body("A safetensors file."),
+    summary="Upload pretrained weights",
+)
+async def upload(
+    principal: Submitter, facts: Audit, file: Received, state: AppStateDep, response: Response
+) -> Weights:
+    """Check and store a safetensors file, to be used as `problem.model.weights: sha256:...`.
+
+    The body is the file itself. Names and shapes of the tensors are compared with the network when
+    a run starts. Weights are deleted with the last experiment that uses them, or after a day if
+    none does. Uploading the same content again returns 200.
+    """
+
+    def work() -> tuple[Weights, bool]:
+        record, made = _keep(file, principal, facts, state)
+        return _answer(record), made
+
+    answer, made = await to_thread.run_sync(work, limiter=state.upload_gate)
+    response.status_code = 201 if made else 200
+    response.headers["Location"] = f"{router.prefix}/{answer.digest}"
+    return answer
+
+
+@router.get("", responses=responses(422), summary="List pretrained weights")
+def read_weights_page(
+    principal: Reader, database: DatabaseDep, limit: Limit = 50, cursor: Cursor = None
+) -> WeightsPage:
+    """Return uploaded weights, newest first; administrators see those of all owners."""
+    with database.reading() as session:
+        page = WEIGHTS.page(session, owner=principal.sees, limit=limit, cursor=cursor)
+    return WeightsPage(items=[_answer(record) for record in page.items], next=page.next)
+
+
+@router.get("/{weights_digest}", responses=responses(404, 422), summary="Read pretrained weights")
+def read_weights(principal: Reader, weights_digest: Digest, database: DatabaseDep) -> Weights:
+    """Return the facts of uploaded weights."""
+    with database.reading() as session:
+        return _answer(WEIGHTS.find(session, weights_digest, principal.sees))
+
+
+@router.delete(
+    "/{weights_digest}",
+    status_code=204,
+    responses=responses(404, 409, 422),
+    summary="Delete pretrained weights",
+)
+def delete(principal: Submitter, weights_digest: Digest, database: DatabaseDep, facts: Audit) -> None:
+    """Remove uploaded weights, and their file soon after; 409 while an experiment uses them."""
+    with database.transaction() as session:
+        WEIGHTS.delete(session, weights_digest, principal.sees)
+        audit.record(session, facts, weights_digest)
+
+
+def _keep(
+    file: BinaryIO, principal: Principal, facts: AuditFacts, state: AppState
+) -> tuple[WeightsRecord, bool]:
+    """Check the upload in `file` and store it; also returns whether it is new.
+
+    Raises UploadError and QuotaError.
+    """
+    with tempfile.TemporaryDirectory(dir=upload_folder(state.settings)) as folder:
+        kept = Path(folder) / "kept.safetensors"
+        file.seek(0)
+        with kept.open("wb") as target:
+            shutil.copyfileobj(file, target)
+        content = inspect(kept)
+        size_bytes = kept.stat().st_size
+        with state.database.reading() as session:
+            weights_id = WEIGHTS.new_id(session)
+        key = storage_key(weights_id, content.digest)
+        state.storage.put_file(key, kept)
+
+    def create(session: Session) -> WeightsRecord:
+        record = WEIGHTS.create(
+            session,
+            weights_id,
+            content.digest,
+            owner=principal.owner,
+            key_id=principal.key_id,
+            tensors=content.tensors,
+            size_bytes=size_bytes,
+        )
+        if record.id == weights_id:
+            quotas.check_stored(session, principal.key_id)
+        audit.record(session, facts, record.digest)
+        return record
+
+    return create_row(state.database, state.storage, weights_id, key, create)
+
+
+def _answer(record: WeightsRecord) -> Weights:
+    return Weights(
+        digest=record.digest,
+        owner=record.owner,
+        tensors=record.tensors,
+        size_bytes=record.size_bytes,
+        created_at=record.created_at,
+    )
