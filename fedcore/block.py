@@ -1,7 +1,7 @@
 """Base class and number types of all blocks of a specification, below all families of components."""
 
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, floor
 from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,6 +23,11 @@ def is_none(value: object) -> bool:
     is absent, so that digests and fingerprints of earlier documents stay the same.
     """
     return value is None
+
+
+def floor_share(share: float, count: int) -> int:
+    """floor(share count) of the decimal `share`; see `ceil_share`."""
+    return floor(share * count * (1 + 1e-12))
 
 
 def ceil_share(share: float, count: int) -> int:

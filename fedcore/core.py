@@ -105,6 +105,10 @@ class Cohort:
     """[M] tau_i."""
     normaliser: Tensor
     """[M] ||a_i||_1."""
+    order: Tensor | None = None
+    """[M] 0 to M - 1 in an order drawn from the round's keyed stream, for aggregators that ask for
+    it.
+    """
 
     def mean(self, values: Tensor) -> Tensor:
         """sum_i w_i v_i / sum_i w_i [...] of `values` v [M, ...]; zero if all weights are zero.
@@ -321,6 +325,10 @@ class Aggregator:
 
     def needs_normaliser(self) -> bool:
         """As `ClientRule.needs_normaliser`, of `Cohort.normaliser`."""
+        return False
+
+    def needs_order(self) -> bool:
+        """True if it reads `Cohort.order`."""
         return False
 
     def coefficients(self, cohort: Cohort) -> Tensor:

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from fedcore.algorithms.aggregators import AggregatorSpec, MeanAggregator
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.fedavg import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
 from fedcore.algorithms.fedaware import FedAware
@@ -13,6 +14,15 @@ from fedcore.algorithms.fednova import FedNova
 from fedcore.algorithms.fedprox import FedProx
 from fedcore.algorithms.fedsplit import FedSplit
 from fedcore.algorithms.fedsvrg import FedSvrg
+from fedcore.algorithms.robust import (
+    BulyanAggregator,
+    CentredClippingAggregator,
+    GeometricMedianAggregator,
+    KrumAggregator,
+    MedianAggregator,
+    NormBoundingAggregator,
+    TrimmedMeanAggregator,
+)
 from fedcore.algorithms.scaffold import Scaffold
 from fedcore.algorithms.vrlsgd import VrlSgd
 from fedcore.families import Family
@@ -41,3 +51,20 @@ ALGORITHMS = Family(
 )
 
 AnyAlgorithm = Annotated[AlgorithmSpec, ALGORITHMS]
+
+AGGREGATORS = Family(
+    "aggregators",
+    AggregatorSpec,
+    (
+        MeanAggregator,
+        MedianAggregator,
+        TrimmedMeanAggregator,
+        KrumAggregator,
+        BulyanAggregator,
+        GeometricMedianAggregator,
+        CentredClippingAggregator,
+        NormBoundingAggregator,
+    ),
+)
+
+AnyAggregator = Annotated[AggregatorSpec, AGGREGATORS]

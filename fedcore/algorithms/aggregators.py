@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedcore.block import Block
 from fedcore.core import Aggregator
-from fedcore.families import Family
 
 
 class AggregatorSpec(Block):
@@ -32,7 +31,3 @@ class MeanAggregator(AggregatorSpec):
 
     def build(self) -> Aggregator:
         return Aggregator()
-
-
-AGGREGATORS = Family("aggregators", AggregatorSpec, (MeanAggregator,))
-AnyAggregator = Annotated[AggregatorSpec, AGGREGATORS]

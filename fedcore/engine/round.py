@@ -25,6 +25,7 @@ from fedcore.engine.network_state import (
 )
 from fedcore.engine.server import RunContext, ServerState, adapted, client_vectors, initial_state
 from fedcore.problems.network import STATISTICS
+from fedcore.random import generator
 from fedcore.systems.cohorts import iterate_factor, objective_weights, weights
 
 Floats = NDArray[np.float64]
@@ -134,7 +135,7 @@ def open_round(
     weight = _weights(setting, selected)
     memory, links = table.gather(clients), Links(setting, clients, number)
     assignment = assign_work(setting, server, selected, memory, number)
-    cohort = _cohort(setting, assignment, weight)
+    cohort = _cohort(setting, assignment, weight, number)
     kept: Vectors = {}
     if rule.exchanges_gradients():
         assert assignment.local.full_gradient is not None
@@ -259,10 +260,14 @@ def _weights(setting: RunContext, selected: SelectedCohort) -> Floats:
     )
 
 
-def _cohort(setting: RunContext, assignment: CohortWork, weight: Floats) -> Cohort:
+def _cohort(setting: RunContext, assignment: CohortWork, weight: Floats, number: int) -> Cohort:
     x, clients, share = assignment.local.x, assignment.clients, setting.problem.share
     spec = setting.spec
     objective = objective_weights(spec.participation, share, spec.algorithm.weighting)
+    order = None
+    if setting.algorithm.aggregator.needs_order():
+        drawn = generator(setting.seed, "order of the cohort", number).permutation(len(clients))
+        order = torch.from_numpy(drawn).to(x.device)
     return Cohort(
         clients=torch.from_numpy(clients).to(x.device),
         weights=torch.from_numpy(weight).to(x),
@@ -271,6 +276,7 @@ def _cohort(setting: RunContext, assignment: CohortWork, weight: Floats) -> Coho
         population=len(share),
         steps=assignment.local.steps[:, 0],
         normaliser=assignment.local.normaliser[:, 0],
+        order=order,
     )
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from fedcore.algorithms import ALGORITHMS
-from fedcore.algorithms.aggregators import AGGREGATORS
+from fedcore.algorithms import AGGREGATORS, ALGORITHMS
 from fedcore.algorithms.server import SERVERS
 from fedcore.block import Block, kind_of
 from fedcore.compression import COMPRESSORS

@@ -14,8 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedcore.algorithms import AnyAlgorithm
-from fedcore.algorithms.aggregators import AnyAggregator
+from fedcore.algorithms import AnyAggregator, AnyAlgorithm
 from fedcore.algorithms.server import AnyServer, OwnServer
 from fedcore.block import MAX_ROUNDS, Block, Seed, is_none
 from fedcore.compression import Compression

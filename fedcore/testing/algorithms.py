@@ -73,6 +73,7 @@ def parts_with(spec: AlgorithmSpec, rule: ClientRule) -> Parts:
         population=POPULATION,
         steps=steps,
         normaliser=1.5 * steps,
+        order=torch.tensor([2, 0, 1]),
     )
     return Parts(
         spec,

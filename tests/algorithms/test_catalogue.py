@@ -73,7 +73,7 @@ CASES: dict[str, tuple[Document, str]] = {
 
 def test_every_module_of_the_package_is_in_the_catalogue() -> None:
     listed = {member.__module__ for member in fedcore.algorithms.ALGORITHMS}
-    shared = {"aggregators", "base", "min_norm", "server"}
+    shared = {"aggregators", "base", "min_norm", "robust", "server"}
     modules = {
         f"fedcore.algorithms.{module.name}"
         for module in pkgutil.iter_modules(fedcore.algorithms.__path__)

@@ -226,7 +226,7 @@ def test_files_that_are_missing_or_of_another_network_are_named(tmp_path: Path) 
         (
             f"sha256:{'0' * 64}",
             DataUnavailableError,
-            rf"`fedq weights add` .* or put it at {tmp_path}/weights/0{{64}}",
+            rf"`fedq weights add` .* or put .* at {tmp_path}/weights/0{{64}}",
         ),
         (digest, SpecificationError, r"missing: features\.17\.conv\.0\.0\.weight, .* and \d+ more"),
         (

@@ -9,7 +9,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import ORMExecuteState, Session
 
 BUSY_TIMEOUT_MS = 10_000
 LOCK_TIMEOUT_MS = 10_000
@@ -24,6 +24,16 @@ UNAVAILABLE = (InterfaceError, InternalError, OperationalError, PoolTimeoutError
 """Errors while the database is away, keeps a lock for too long, or has given up a frozen process:
 the same transaction may work later.
 """
+
+
+class _Session(Session):
+    """Queries read what is, not what the session remembers; updates go to the database alone."""
+
+
+@event.listens_for(_Session, "do_orm_execute")
+def _forget(statement: ORMExecuteState) -> None:
+    # `Session(execution_options=...)` says the same, from SQLAlchemy 2.1 on.
+    statement.update_execution_options(populate_existing=True, synchronize_session=False)
 
 
 class Database:
@@ -52,9 +62,7 @@ class Database:
         self._engine.dispose()
 
     def _session(self, engine: Engine) -> Session:
-        # Queries read what is, not what the session remembers; updates go to the database alone.
-        options = {"populate_existing": True, "synchronize_session": False}
-        return Session(engine, expire_on_commit=False, autoflush=False, execution_options=options)
+        return _Session(engine, expire_on_commit=False, autoflush=False)
 
     @cached_property
     def _engine(self) -> Engine:
