@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 COMMANDS = {
-    "peers": ("bench.compare", "W1 to W7 against the plain PyTorch loop and other simulators"),
+    "peers": ("bench.compare", "W1 to W8 against the plain PyTorch loop and other simulators"),
     "environments": ("bench.environments", "makes the other simulators' environments"),
     "bf16": ("bench.bf16", "gradients in bfloat16 beside float32: time and accuracy"),
     "flute": ("bench.flute", "FLUTE's four tasks beside its published times"),
