@@ -4,17 +4,23 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
-from fedcore.presets import override
+from fedcore.lazy import LazyModule
 from fedcore.spec import yaml_documents
-from fedcore.spec.components import local_components
 from fedq.client.errors import UnreadableDataError, UnreadableSpecificationError
+
+if TYPE_CHECKING:
+    from fedcore import presets
+    from fedcore.spec import components
+else:
+    presets = LazyModule("fedcore.presets")
+    components = LazyModule("fedcore.spec.components")
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
@@ -31,7 +37,7 @@ def body_of(specification: Specification, overrides: Mapping[str, Any], code: st
     changes = dict(overrides) if code is None else {**overrides, "code": code}
     if isinstance(specification, str) and Path(specification).suffix.lower() not in SUFFIXES:
         return _encode({"preset": specification, "overrides": changes})
-    return _encode(override(_document(specification, has_code=code is not None), changes))
+    return _encode(presets.override(_document(specification, has_code=code is not None), changes))
 
 
 def parse(text: str, origin: str) -> dict[str, Any]:
@@ -51,7 +57,7 @@ def parse(text: str, origin: str) -> dict[str, Any]:
 def _document(specification: Specification, *, has_code: bool) -> dict[str, Any]:
     match specification:
         case BaseModel():
-            for component in () if has_code else local_components(specification):
+            for component in () if has_code else components.local_components(specification):
                 raise UnreadableSpecificationError(
                     f"{type(component).__name__} is a class of this process, which the service does not have:"
                     " give the folder with its code (`code=`), or run it here with fedq.run"
