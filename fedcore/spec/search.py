@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.block import MAX_ROUNDS, Block, Finite, kind_of
+from fedcore.block import MAX_ROUNDS, Block, Finite, Mode, kind_of
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.families import Names
@@ -34,7 +34,6 @@ Cost = Literal["local_steps", "bytes_up", "bytes_down", "simulated_seconds"]
 """Reproducible costs of every round; wall-clock seconds are not reproducible."""
 Metric = Annotated[str, Names(lambda: (*scalar_measures(), *get_args(ExactFigure), *get_args(Cost)))]
 """Metrics by which an arm or a run may be judged."""
-Mode = Literal["min", "max"]
 RoundCount = Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
 
 
