@@ -284,11 +284,15 @@ TWO = {
     "problem": {"dataset": {"kind": "least_squares", "generate": {"clients": 2, "dim": 3, "seed": 1}}},
 }
 TWO |= {"systems": {}, "rounds": 2}
+MANY_IMAGES = {
+    **IMAGES,
+    "problem": {**IMAGES["problem"], "partition": {"kind": "iid", "clients": 10}},
+}
 RUNS: dict[str, Callable[[Subject], runs.Make]] = {
     "partitions": _at(IMAGES, "problem.partition"),
     "participations": _participating,
     "availabilities": _at(TWO, "systems.availability"),
-    "attacks": _at(IMAGES, "systems.attack"),
+    "attacks": _at(MANY_IMAGES, "systems.attack"),
     "work": _at({**TWO, "local": {"lr": 0.05}}, "systems.steps"),
     "batch_sizes": _at(TWO, "systems.batch_size"),
     "device_rates": _at(TWO, "systems.devices.steps_per_second"),
