@@ -125,12 +125,12 @@ def open_round(
 
     `each` asks for the delta of each client; it changes no bit of the round's result.
     """
+    setting = replace(setting, problem=bind_state(setting.problem, server.statistics, table))
     selected = select_cohort(setting, server.broadcast, traffic, number)
     if not len(selected.arrived.clients):
         return PendingRound(setting, number, server, selected, None, each)
     rule = setting.algorithm.rule.with_parameters(server.adaptive_parameters)
     setting = replace(setting, algorithm=replace(setting.algorithm, rule=rule))
-    setting = replace(setting, problem=bind_state(setting.problem, server.statistics, table))
     clients = selected.arrived.clients
     weight = _weights(setting, selected)
     memory, links = table.gather(clients), Links(setting, clients, number)

@@ -370,8 +370,9 @@ class NetworkProblem(SupervisedProblem):
         values = averaged.evaluate(theta, set(measures) - {"train_loss"})
         if "train_loss" in measures:
             sizes = self.scored.sizes
-            clients = np.flatnonzero(sizes)
-            losses = [self._mean_loss(theta, client) for client in clients.tolist()]
+            clients = np.flatnonzero(sizes).tolist()
+            take = self.data.dataset.train.take
+            losses = [self._mean_loss(theta, client, take(self.scored.rows(client))) for client in clients]
             values["train_loss"] = float((sizes / sizes.sum())[clients] @ losses)
         owners = self.data.owners
         if owners is not None and (owners >= 0).any():
@@ -379,10 +380,17 @@ class NetworkProblem(SupervisedProblem):
             values |= self._tested(theta, owners, tested, averaged)
         return values
 
-    def _mean_loss(self, theta: Tensor, client: int) -> float:
-        """F_i, over the samples that are scored, with what the client has of its own."""
+    @torch.inference_mode()
+    def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
+        if self._own is None:
+            return super().client_losses(theta, clients)
+        return np.array(
+            [self._mean_loss(theta, client, self.samples(client)) for client in clients], np.float64
+        )
+
+    def _mean_loss(self, theta: Tensor, client: int, samples: Samples) -> float:
+        """F_i over these of its samples, with what the client has of its own."""
         assert self._own is not None
-        samples = self.data.dataset.train.take(self.scored.rows(client))
         held, private = samples.batches(self.capacity), self._own(np.array([client]))[PRIVATE]
         penalty = 0.5 * self._l2 * float(theta.square().sum() + private.square().sum())
         return penalty + self._means(theta, held, scorer=self._of_client(self._fast, client))[0]

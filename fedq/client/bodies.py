@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from fedcore.presets import override
-from fedcore.spec import yaml_documents
-from fedcore.spec.components import local_components
+from fedcore.spec import ExperimentSpec, yaml_documents
+from fedcore.spec.components import code_of_objects
 from fedq.client.errors import UnreadableDataError, UnreadableSpecificationError
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
@@ -51,11 +51,13 @@ def parse(text: str, origin: str) -> dict[str, Any]:
 def _document(specification: Specification, *, has_code: bool) -> dict[str, Any]:
     match specification:
         case BaseModel():
-            for component in () if has_code else local_components(specification):
-                raise UnreadableSpecificationError(
-                    f"{type(component).__name__} is a class of this process, which the service does not have:"
-                    " give the folder with its code (`code=`), or run it here with fedq.run"
-                )
+            if isinstance(specification, ExperimentSpec) and not has_code:
+                for family, name, module, _ in code_of_objects(specification):
+                    raise UnreadableSpecificationError(
+                        f"{name} of {module}, one of the {family}, is a class of this process, which the"
+                        " service does not have: give the folder with its code (`code=`), install it as a"
+                        " package on the service and its workers, or run it here with fedq.run"
+                    )
             return specification.model_dump(mode="json")
         case str() | Path():
             return parse(_read(Path(specification)), str(specification))
