@@ -113,7 +113,7 @@ def components_of(spec: BaseModel) -> Iterator[Block]:
                 yield from components_of(item)
 
 
-def local_components(spec: ExperimentSpec) -> Iterator[Block]:
+def local_components(spec: BaseModel) -> Iterator[Block]:
     """The components of a specification, in any of its arms, that other processes do not know."""
     found: list[Block] = []
     for part in (arm.spec for arm in spec.arms()) if spec.sweep else (spec,):
