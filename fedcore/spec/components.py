@@ -113,7 +113,7 @@ def components_of(spec: BaseModel) -> Iterator[Block]:
                 yield from components_of(item)
 
 
-def local_components(spec: BaseModel) -> Iterator[Block]:
+def local_components(spec: ExperimentSpec) -> Iterator[Block]:
     """The components of a specification, in any of its arms, that other processes do not know."""
     found: list[Block] = []
     for part in (arm.spec for arm in spec.arms()) if spec.sweep else (spec,):
@@ -139,7 +139,7 @@ class ObjectCode(NamedTuple):
     """
 
 
-def code_of_objects(spec: BaseModel) -> list[ObjectCode]:
+def code_of_objects(spec: ExperimentSpec) -> list[ObjectCode]:
     """The classes of the objects that a specification uses and that only this process knows: those of
     components, and those of `nn.Module` objects.
     """
