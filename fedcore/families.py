@@ -180,9 +180,13 @@ def _stand_in(base: type[Any], kind: str) -> type[Any]:
     return with_kind(type(base.__name__, (base, StandIn), namespace), kind)
 
 
-AS_THE_OBJECT = core_schema.wrap_serializer_function_ser_schema(
-    lambda value, dump: dump(value), schema=core_schema.any_schema()
-)
+def _dumped(value: Any, dump: Callable[[Any], Any]) -> Any:
+    if isinstance(value, BaseModel):
+        type(value).model_rebuild()  # Before 2.14, Pydantic does not complete a deferred class here.
+    return dump(value)
+
+
+AS_THE_OBJECT = core_schema.wrap_serializer_function_ser_schema(_dumped, schema=core_schema.any_schema())
 """Serialises a field by the class of its value."""
 
 
