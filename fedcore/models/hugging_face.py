@@ -76,6 +76,7 @@ class Lora(Block):
 
 class _Transformer(NetworkSpec):
     reads_symbols = True
+    tries_stacking = True
     auto_class: ClassVar[str]
     outputs: ClassVar[str]
 

@@ -12,7 +12,7 @@ from fedcore.data.user_datasets import local_dataset_storage as local_shelf
 from fedcore.models.layers import build_module, constants_digest, share_constants
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.least_squares import load_least_squares
-from fedcore.problems.network import supervised_problem
+from fedcore.problems.network import can_be_stacked, supervised_problem
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
@@ -58,9 +58,12 @@ def load_problem(
         share_constants(module.to(device))
         policy = getattr(spec.model, "batch_norm", None)
         model = model, constants_digest(module)
-        return supervised_problem(
+        problem = supervised_problem(
             data, module, spec.objective(), spec.model.l2, model, policy, autocast=autocast
         )
+        if spec.model.tries_stacking and problem.stackable:
+            problem.stackable = can_be_stacked(problem)
+        return problem
     return SupervisedProblem(data, module, spec.objective(), spec.model.l2, model, autocast=autocast)
 
 

@@ -31,7 +31,7 @@ from fedcore.models.losses import Loss
 from fedcore.models.recurrent import step_by_step
 from fedcore.problems.base import Gradient, Ids, Stacked, Values, capacity
 from fedcore.problems.gradients import Automatic, Gathered, Leaves
-from fedcore.problems.passes import Step
+from fedcore.problems.passes import ForwardPasses, PassKey, Step
 from fedcore.problems.supervised import SupervisedProblem, sample_bytes
 
 STATISTICS = "batch-norm statistics"
@@ -226,6 +226,23 @@ def supervised_problem(
             data, module, training, loss, l2, model, policy, sites, statistics, autocast=autocast
         )
     return SupervisedProblem(data, module, loss, l2, model, autocast=autocast)
+
+
+def can_be_stacked(problem: SupervisedProblem) -> bool:
+    """True if `torch.func.vmap` can differentiate the network, which is tried on one sample: not if it
+    reads values of tensors or has gradients of its own.
+    """
+    step: tuple[Step, ...] = ()
+    theta = problem.initial()[None]
+    if isinstance(problem, NetworkProblem):
+        theta = torch.cat([theta, problem.private[None]], 1)
+        step = (Step(ForwardPasses([PassKey(0, 0, 0)], problem.statistics[None].clone()), 0),)
+    try:
+        stacked = problem.stack(np.zeros(1, np.int64), torch.zeros(1, 1, 1, dtype=torch.int64), *step)
+        stacked.gradient(theta, 0)
+    except RuntimeError:
+        return False
+    return True
 
 
 class NetworkProblem(SupervisedProblem):

@@ -155,26 +155,14 @@ def app() -> typer.Typer:
 def _create_direct(wanted: KeyRequest) -> str:
     """Create a key in the database, without a service."""
     from fedcore.platform.store import UNAVAILABLE, audit, keys, open_database, upgrade
-    from fedcore.platform.store.quotas import Quota
 
     configured = settings()
-    quota = Quota(
-        wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds
-    )
     if configured.database_url is None:
         make_private_folder(configured.home)
     try:
         upgrade(configured.database)
         with open_database(configured.database).transaction() as session:
-            record, token = keys.create(
-                session,
-                owner=wanted.owner,
-                scope=wanted.scope,
-                code=wanted.code,
-                name=wanted.name,
-                expires_at=wanted.expires_at,
-                quota=quota,
-            )
+            record, token = keys.create(session, **wanted.model_dump())
             audit.record(
                 session,
                 audit.AuditFacts("fedq key create --direct", 201, getuser(), "", gethostname()),
