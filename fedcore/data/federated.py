@@ -317,7 +317,7 @@ def _whole(labels: NDArray[Any]) -> NDArray[Any]:
     return labels if labels.dtype.kind == "f" else labels.astype(np.int64)
 
 
-CHUNK_ELEMENTS = 1 << 24
+CHUNK_ELEMENTS = 1 << 20
 """Numbers checked at a time."""
 _CONVERTED = 1 << 18
 """Bytes converted at a time, which then fit into the cache of a core."""
