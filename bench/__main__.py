@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 COMMANDS = {
-    "peers": ("bench.compare", "W1 to W7 against the plain PyTorch loop and other simulators"),
+    "peers": ("bench.compare", "W1 to W8 against the plain PyTorch loop and other simulators"),
     "environments": ("bench.environments", "makes the other simulators' environments"),
+    "bf16": ("bench.bf16", "gradients in bfloat16 beside float32: time and accuracy"),
+    "flute": ("bench.flute", "FLUTE's four tasks beside its published times"),
     "limits": ("bench.limits", "what the machine can do"),
     "population": ("bench.population", "a round by the number of clients"),
     "seeds": ("bench.seeds", "five seeds in a batch against one by one"),

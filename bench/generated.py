@@ -87,15 +87,29 @@ def _keep(samples: UserSamples, folder: Path) -> dict[str, Any]:
 
 def plays(folder: Path, roles: int, windows: int) -> dict[str, Any]:
     """Return the same for a text with this many speaking roles of about this many training windows
-    each.
+    each, of which each follows the one before by a character.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     lot = np.random.default_rng(0)
-    letters = np.array(list(ALPHABET[-27:-1]))
     # Four of five windows are for training; of one role's there are enough for some to test on.
     lengths = LENGTH + (lot.uniform(0.5, 1.5, roles) * windows * 1.25).astype(int)
     lengths[0] = LENGTH + 5 * LENGTH + 25
-    speeches = ("".join(lot.choice(letters, length)) for length in lengths)
-    text = "\n\n".join(f"R{role}:\n{speech}" for role, speech in enumerate(speeches))
-    (folder / TEXT).write_text(text, encoding="utf-8")
+    _speak(folder / TEXT, lengths, lot)
     return {"kind": "shakespeare", "form": "text"}
+
+
+def speeches(folder: Path, roles: int, windows: int) -> dict[str, Any]:
+    """Return the same with windows that do not overlap and have a label for each character, none of
+    them padded.
+    """
+    lot, name = np.random.default_rng(0), "speeches.txt"
+    # The line's end is the last label.
+    lengths = LENGTH * (lot.uniform(0.5, 1.5, roles) * windows * 1.25).astype(int)
+    _speak(folder / name, lengths, lot)
+    return {"kind": "text", "file": name, "length": LENGTH, "owners": "speakers"}
+
+
+def _speak(path: Path, lengths: NDArray[np.int64], lot: np.random.Generator) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    letters = np.array(list(ALPHABET[-27:-1]))
+    said = ("".join(lot.choice(letters, length)) for length in lengths)
+    path.write_text("\n\n".join(f"R{role}:\n{speech}" for role, speech in enumerate(said)), encoding="utf-8")

@@ -65,7 +65,7 @@ QUADRATIC: Document = {
 SYNTHETIC: Document = {
     "name": "synthetic",
     "problem": {
-        "dataset": {"kind": "synthetic", "alpha": 1.0, "beta": 1.0, "clients": 8},
+        "dataset": {"kind": "synthetic", "alpha": 1.0, "beta": 1.0, "clients": 8, "seed": 4},
         "model": {"kind": "logistic"},
     },
     "algorithm": {"kind": "fedavg"},
@@ -75,7 +75,11 @@ SYNTHETIC: Document = {
     "rounds": 4,
     "execution": {"precision": "float64"},
 }
-"""Softmax regression on eight unequal clients, half of them stragglers, with short last batches."""
+"""Softmax regression on eight unequal clients, half of them stragglers, with short last batches.
+
+They have 52 to 374 samples, of all ten classes; under other seeds one has thousands, and takes most
+of the time.
+"""
 
 DIGITS: Document = {
     "name": "digits",

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Request, Response
 
 from api.http.authentication import Administrator, Reader
 from api.http.dependencies import Cursor, DatabaseDep, OwnerFilter, TargetFilter
-from api.keys.routes import key_answer
 from api.web import rendering
 from api.web.rendering import page
 from fedcore.platform.access import Scope
@@ -64,10 +63,10 @@ def read(request: Request, principal: Reader, database: DatabaseDep, cursor: Cur
         if principal.scope.covers(Scope.ADMIN):
             found = keys.page(session, limit=PAGE, cursor=cursor)
             listed = {
-                "rows": [_row(key_answer(record), database_time(session)) for record in found.items],
+                "rows": [_row(Key.model_validate(record), database_time(session)) for record in found.items],
                 "next": found.next,
             }
-    answer = key_answer(own)
+    answer = Key.model_validate(own)
     return page(request, "keys.html", own=answer, allowances=_allowances(answer, usage), **listed)
 
 

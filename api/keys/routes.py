@@ -12,10 +12,7 @@ from api.http.authentication import Administrator, Reader
 from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, printable
 from api.http.documents import Document, body_of, validate
 from api.http.problems import responses
-from fedcore.platform.access import prefix_of
 from fedcore.platform.store import audit, keys, quotas
-from fedcore.platform.store.quotas import Quota
-from fedcore.platform.store.tables import KeyRecord
 from fedq.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 
 router = APIRouter(prefix="/v1", tags=["access"])
@@ -39,21 +36,10 @@ def create(_principal: Administrator, document: Document, database: DatabaseDep,
     The response contains the key itself, which is not stored or shown again.
     """
     wanted = validate(KeyRequest, document.value)
-    quota = Quota(
-        wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds
-    )
     with database.transaction() as session:
-        record, token = keys.create(
-            session,
-            owner=wanted.owner,
-            scope=wanted.scope,
-            code=wanted.code,
-            name=wanted.name,
-            expires_at=wanted.expires_at,
-            quota=quota,
-        )
+        record, token = keys.create(session, **wanted.model_dump())
         audit.record(session, facts, record.id)
-    return NewKey(**key_answer(record).model_dump(), key=token.text)
+    return NewKey(**Key.model_validate(record).model_dump(), key=token.text)
 
 
 @router.get("/keys", responses=responses(422), summary="List keys")
@@ -63,7 +49,7 @@ def read_keys(
     """Return keys, including revoked ones, newest first."""
     with database.reading() as session:
         page = keys.page(session, limit=limit, cursor=cursor)
-    return KeyPage(items=[key_answer(record) for record in page.items], next=page.next)
+    return KeyPage(items=[Key.model_validate(record) for record in page.items], next=page.next)
 
 
 @router.get("/keys/{key_id}", responses=responses(404, 422), summary="Read a key")
@@ -72,7 +58,7 @@ def read_key(_principal: Administrator, key_id: KeyId, database: DatabaseDep) ->
     with database.reading() as session:
         record = keys.find(session, key_id)
         return KeyStanding(
-            key=key_answer(record), usage=KeyUsage.model_validate(quotas.usage(session, record))
+            key=Key.model_validate(record), usage=KeyUsage.model_validate(quotas.usage(session, record))
         )
 
 
@@ -100,7 +86,7 @@ def edit(
         )
         audit.record(session, facts, key_id)
     state.authenticator.forget()
-    return key_answer(record)
+    return Key.model_validate(record)
 
 
 @router.post("/keys/{key_id}/revoke", responses=responses(404, 422), summary="Revoke a key")
@@ -112,7 +98,7 @@ def revoke(_principal: Administrator, key_id: KeyId, state: AppStateDep, facts: 
         record = keys.revoke(session, key_id)
         audit.record(session, facts, key_id)
     state.authenticator.forget()
-    return key_answer(record)
+    return Key.model_validate(record)
 
 
 @router.get("/me", summary="Read the caller's key")
@@ -120,24 +106,6 @@ def read_me(principal: Reader, database: DatabaseDep) -> Me:
     """Return the key of the request with its scope and its use of quotas."""
     with database.reading() as session:
         record = keys.find(session, principal.key_id)
-        return Me(key=key_answer(record), usage=KeyUsage.model_validate(quotas.usage(session, record)))
-
-
-def key_answer(record: KeyRecord) -> Key:
-    """Return a key as answered: without the secret."""
-    return Key(
-        id=record.id,
-        prefix=prefix_of(record.id),
-        name=record.name,
-        owner=record.owner,
-        scope=record.scope,
-        code=record.code,
-        created_at=record.created_at,
-        expires_at=record.expires_at,
-        revoked_at=record.revoked_at,
-        last_used_at=record.last_used_at,
-        max_waiting_runs=record.max_waiting_runs,
-        max_running_runs=record.max_running_runs,
-        max_stored_bytes=record.max_stored_bytes,
-        max_compute_seconds=record.max_compute_seconds,
-    )
+        return Me(
+            key=Key.model_validate(record), usage=KeyUsage.model_validate(quotas.usage(session, record))
+        )

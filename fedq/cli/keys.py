@@ -55,7 +55,7 @@ MaxRunning = Annotated[
     typer.Option(min=0, metavar="N", help="Maximum number of concurrent runs; further runs stay queued."),
 ]
 MaxBytes = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Maximum size of its uploaded data sets, in bytes.")
+    int | None, typer.Option(min=0, metavar="N", help="Maximum size of its uploads, in bytes.")
 ]
 MaxSeconds = Annotated[
     float | None,
@@ -170,26 +170,14 @@ def app() -> typer.Typer:
 def _create_direct(wanted: KeyRequest) -> str:
     """Create a key in the database, without a service."""
     from fedcore.platform.store import UNAVAILABLE, audit, keys, open_database, upgrade
-    from fedcore.platform.store.quotas import Quota
 
     configured = configuration.settings()
-    quota = Quota(
-        wanted.max_waiting_runs, wanted.max_running_runs, wanted.max_stored_bytes, wanted.max_compute_seconds
-    )
     if configured.database_url is None:
         make_private_folder(configured.home)
     try:
         upgrade(configured.database)
         with open_database(configured.database).transaction() as session:
-            record, token = keys.create(
-                session,
-                owner=wanted.owner,
-                scope=wanted.scope,
-                code=wanted.code,
-                name=wanted.name,
-                expires_at=wanted.expires_at,
-                quota=quota,
-            )
+            record, token = keys.create(session, **wanted.model_dump())
             audit.record(
                 session,
                 audit.AuditFacts("fedq key create --direct", 201, getuser(), "", gethostname()),

@@ -57,10 +57,12 @@ def parse(text: str, origin: str) -> dict[str, Any]:
 def _document(specification: Specification, *, has_code: bool) -> dict[str, Any]:
     match specification:
         case BaseModel():
-            for component in () if has_code else components.local_components(specification):
+            objects = () if has_code else components.code_of_objects(specification)
+            for family, name, module, _ in objects:
                 raise UnreadableSpecificationError(
-                    f"{type(component).__name__} is a class of this process, which the service does not have:"
-                    " give the folder with its code (`code=`), or run it here with fedq.run"
+                    f"{name} of {module}, one of the {family}, is a class of this process, which the"
+                    " service does not have: give the folder with its code (`code=`), install it as a"
+                    " package on the service and its workers, or run it here with fedq.run"
                 )
             return specification.model_dump(mode="json")
         case str() | Path():

@@ -3,15 +3,13 @@
 import re
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
-from typing import Any
+from threading import Event, Semaphore
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
-from fedcore.platform.store import experiments as stored
 from fedcore.platform.store.database import POOLED
 
 WEIGH = """
@@ -47,24 +45,19 @@ def test_the_pages_of_documentation_load_only_what_the_service_itself_serves(
     assert all(place.startswith("/") and http.get(place).status_code == 200 for place in loaded)
 
 
-def test_no_more_threads_answer_than_have_connections(
-    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_work, most, asked = 0, 0, stored.page
+def test_no_more_threads_answer_than_have_connections(app: FastAPI, http: httpx.Client) -> None:
+    at_work, go_on = Semaphore(0), Event()
 
-    def page(*given: Any, **named: Any) -> Any:
-        nonlocal at_work, most
-        with lock:
-            at_work += 1
-            most = max(most, at_work)
-        time.sleep(0.02)
-        with lock:
-            at_work -= 1
-        return asked(*given, **named)
+    @app.get("/busy")
+    def busy() -> None:
+        at_work.release()
+        go_on.wait()
 
-    lock = Lock()
-    monkeypatch.setattr(stored, "page", page)
     with ThreadPoolExecutor(3 * POOLED) as clients:
-        answers = list(clients.map(lambda _: http.get("/v1/experiments"), range(5 * POOLED)))
-    assert {answer.status_code for answer in answers} == {200}
-    assert 1 < most <= POOLED
+        try:
+            asked = [clients.submit(http.get, "/busy") for _ in range(3 * POOLED)]
+            assert all(at_work.acquire(timeout=60) for _ in range(POOLED))
+            assert not at_work.acquire(timeout=0.05)
+        finally:
+            go_on.set()
+        assert {answer.result().status_code for answer in asked} == {200}

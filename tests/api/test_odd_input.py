@@ -100,7 +100,7 @@ NAMES = (
 )
 
 
-@examples(max_examples=300, **FUZZ)
+@examples(max_examples=150, **FUZZ)
 @given(mutated(DOCUMENTS))
 def test_a_mutated_specification_is_checked_and_never_breaks_the_check(document: Document) -> None:
     """As `fedq validate` does; each error points somewhere, or says what is wrong with the
@@ -159,8 +159,8 @@ def test_an_odd_header_is_answered(http: httpx.Client, name: str) -> None:
         ("GET", "/nope"),
         ("POST", "/v1/experiments?dry_run=true"),
     ]
-    for value in ODD_HEADERS:
-        for method, path in requests:
+    for number, value in enumerate(ODD_HEADERS):
+        for method, path in requests[number % 2 :: 2]:
             headers = [
                 (b"accept", b"text/html"),
                 (b"hx-request", b"true"),

@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 from xml.etree import ElementTree as ET
 
 import httpx
@@ -131,22 +132,11 @@ def test_an_experiment_that_has_not_begun_has_a_report_too(http: httpx.Client) -
     assert "0 of 3" in text
 
 
-def test_all_of_it_is_of_one_moment(
-    http: httpx.Client, rows: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_of_it_is_of_one_moment(http: httpx.Client, rows: Database) -> None:
     """A round is committed whenever something has been read."""
     id = str(submit(http, TINY)["id"])
-    held, reading = commit(rows, claim(rows), [report(1, test_accuracy=0.1)]), rows.reading
-
-    @contextmanager
-    def followed_by_a_round() -> Iterator[Session]:
-        nonlocal held
-        with reading() as session:
-            yield session
-        held = commit(rows, held, [report(held.done + 1, test_accuracy=0.1 * (held.done + 1))])
-
-    monkeypatch.setattr(rows, "reading", followed_by_a_round)
-    told = content(Principal("key_1", "local", Scope.ADMIN), id, rows)
+    held = commit(rows, claim(rows), [report(1, test_accuracy=0.1)])
+    told = content(Principal("key_1", "local", Scope.ADMIN), id, cast("Database", _Restless(rows, held)))
     finals = [
         section.rows[0][section.columns.index("final")].text
         for section in told.sections
@@ -157,6 +147,20 @@ def test_all_of_it_is_of_one_moment(
         1,
         ["10.00"],
     )
+
+
+class _Restless:
+    """A database in which a round is committed after each transaction that reads."""
+
+    def __init__(self, rows: Database, held: Claim) -> None:
+        self._rows, self._held = rows, held
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        with self._rows.reading() as session:
+            yield session
+        done = self._held.done + 1
+        self._held = commit(self._rows, self._held, [report(done, test_accuracy=0.1 * done)])
 
 
 @pytest.mark.parametrize("form", ["html", "md"])

@@ -14,7 +14,6 @@ from fedcore.data.digest_files import file_name
 from fedcore.platform.access import Scope
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database, keys, removals
-from fedcore.platform.store.quotas import Quota
 from fedcore.platform.uploads.weights import MAX_HEADER_BYTES
 from fedcore.settings import Settings
 from tests.platform.store.acts import claim
@@ -92,8 +91,7 @@ def test_bytes_that_are_no_weights_are_refused(ann: httpx.Client, content: bytes
 
 def test_the_quota_of_a_key_counts_weights(app: FastAPI, settings: Settings, rows: Database) -> None:
     with rows.transaction() as session:
-        quota = Quota(stored_bytes=len(CONTENT) - 1)
-        _, token = keys.create(session, owner="eve", scope=Scope.SUBMIT, quota=quota)
+        _, token = keys.create(session, owner="eve", scope=Scope.SUBMIT, max_stored_bytes=len(CONTENT) - 1)
     with calling(app, token.text) as eve:
         refused = send(eve)
         assert refused.status_code == 403

@@ -164,6 +164,7 @@ def test_a_distribution_that_is_on_the_path_twice_is_one_package(tmp_path: Path)
     assert python(CHECK, tmp_path / "a", tmp_path / "b").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "start",
     [
@@ -274,6 +275,7 @@ def test_a_kind_of_a_package_that_is_not_installed_is_said_to_be_one() -> None:
         assert detail_of(error).endswith("'; no installed package defines it")
 
 
+@pytest.mark.slow
 def test_the_documentation_site_describes_the_kinds_of_packages(tmp_path: Path) -> None:
     install(tmp_path, "ourlab-rules")
     done = python(

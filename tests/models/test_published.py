@@ -132,7 +132,11 @@ def counted(model: Document, features: tuple[int, ...] = (1, 8, 8), folder: Path
     return {**model, "parameters": int(told.value.detail.split(" has ")[1].split()[0])}
 
 
-@pytest.mark.parametrize("policy", ["average", "local", "frozen", "group"])
+# Every policy in every engine on small networks: tests/engine/test_networks.py.
+@pytest.mark.parametrize(
+    "policy",
+    ["average", *(pytest.param(name, marks=pytest.mark.slow) for name in ("local", "frozen", "group"))],
+)
 def test_mobilenet_with_dropout_trains_under_each_policy_in_every_engine(policy: str) -> None:
     assert_trains_alike_and_resumes(digits(counted({**SMALL, "batch_norm": policy})))
 

@@ -33,6 +33,8 @@ EXPERIMENT = merged(
     SYNTHETIC,
     {
         "name": "rounds to be disturbed in",
+        # Thousands of samples to evaluate.
+        "problem": {"dataset": {"seed": 0}},
         "rounds": 120,
         "algorithm": {"kind": "scaffold"},
         "local": {"epochs": None, "steps": 2},

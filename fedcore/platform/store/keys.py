@@ -1,7 +1,6 @@
 """API keys: made, verified, listed, changed, revoked."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, exists, or_, select, update
@@ -10,26 +9,26 @@ from sqlalchemy.orm import Session
 from fedcore.errors import AuthenticationError, ResourceNotFoundError, StateConflictError
 from fedcore.platform.access import Principal, Scope, Token, prefix_of
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.quotas import Quota
 from fedcore.platform.store.records import RecordPage, get_by_id, identifiers, newest
 from fedcore.platform.store.tables import KeyRecord
 
-UNLIMITED = Quota()
 USE_NOTED_S = 60.0
 """The last use of a key is written at most this often: reading must not cost a write each time."""
 
 
 def create(
     session: Session,
+    /,
     *,
     owner: str,
     scope: Scope,
     name: str = "",
-    expires_at: datetime | None = None,
-    quota: Quota = UNLIMITED,
-    code: bool = False,
+    **terms: Any,
 ) -> tuple[KeyRecord, Token]:
-    """Create a key; its text, returned with it, cannot be read again."""
+    """Create a key; its text, returned with it, cannot be read again.
+
+    `terms` are further columns: expiry, quotas, and the scope `code`.
+    """
     moment = session.scalars(select(sql_now())).one()
     (key_id,) = identifiers("key", moment, 1)
     token = Token.of(key_id)
@@ -38,17 +37,10 @@ def create(
         name=name,
         owner=owner,
         scope=scope,
-        code=code,
         digest=token.digest,
         created_at=moment,
-        expires_at=expires_at,
+        **terms,
     )
-    record.max_waiting_runs, record.max_running_runs, record.max_stored_bytes = (
-        quota.waiting_runs,
-        quota.running_runs,
-        quota.stored_bytes,
-    )
-    record.max_compute_seconds, record.spent_seconds = quota.compute_seconds, 0.0
     session.add(record)
     session.flush()
     return record, token
@@ -73,11 +65,11 @@ def verify(session: Session, token: Token) -> tuple[KeyRecord, bool]:
     record, expired, to_note = row
     if record.revoked_at is not None:
         raise AuthenticationError(
-            f"the API key {prefix_of(record.id)}... was revoked at {record.revoked_at.isoformat()}"
+            f"the API key {record.prefix}... was revoked at {record.revoked_at.isoformat()}"
         )
     if expired and record.expires_at is not None:
         raise AuthenticationError(
-            f"the API key {prefix_of(record.id)}... expired at {record.expires_at.isoformat()}"
+            f"the API key {record.prefix}... expired at {record.expires_at.isoformat()}"
         )
     return record, bool(to_note)
 

@@ -7,10 +7,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import JSON, BigInteger, Double, Enum, ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from fedcore.platform.access import Scope
+from fedcore.platform.access import Scope, prefix_of
 from fedcore.platform.status import DeliveryStatus, RunRequest, Status
 from fedcore.platform.store.clock import Timestamp
 from fedcore.simulation.halving import Verdict
@@ -33,6 +33,7 @@ class Base(DeclarativeBase):
 
     type_annotation_map: ClassVar[dict[Any, Any]] = {
         str: String(200),
+        float: Double(),  # as SQLAlchemy has it from 2.1 on
         datetime: Timestamp(),
         # JSON, not JSONB: the order of a sweep's paths is the order of its arms.
         Document: JSON(),
@@ -508,6 +509,11 @@ class KeyRecord(Base):
     max_compute_seconds: Mapped[float | None]
     spent_seconds: Mapped[float] = mapped_column(default=0.0)
     """That rounds of its deleted runs took."""
+
+    @property
+    def prefix(self) -> str:
+        """The part of the key that may be shown."""
+        return prefix_of(self.id)
 
 
 class AuditRecord(Base):

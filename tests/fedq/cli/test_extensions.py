@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedq.cli import main
-from fedq.scaffolding import FAMILIES
+from fedq.scaffolding import FAMILIES, create
 from tests.testing import wrong_algorithms
 
 ROOT = Path(__file__).parents[3]
@@ -31,27 +31,44 @@ def executed(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.fixture(scope="module")
+def created(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a package of each family."""
+    folder = tmp_path_factory.mktemp("created")
+    for family in FAMILIES:
+        name = name_of(family)
+        made = create(family, name, folder / name)
+        assert {file.name for file in made} == {
+            "pyproject.toml",
+            "README.md",
+            f"{name}.py",
+            f"test_{name}.py",
+        }
+        assert len((folder / name / f"{name}.py").read_text().splitlines()) < 40
+    return folder
+
+
+def name_of(family: str) -> str:
+    return f"my_{family.replace('-', '_')}"
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_created_package_passes_its_own_test_and_check(family: str, tmp_path: Path) -> None:
-    name = f"my_{family.replace('-', '_')}"
-    made = executed(tmp_path, "fedq.cli", "new", family, name)
-    assert made.returncode == 0, made.stderr
-    assert {file.name for file in (tmp_path / name).iterdir()} == {
-        "pyproject.toml",
-        "README.md",
-        f"{name}.py",
-        f"test_{name}.py",
-    }
-    assert len((tmp_path / name / f"{name}.py").read_text().splitlines()) < 40
-    tested = executed(tmp_path / name, "pytest", "-q", "-p", "no:cacheprovider")
+def test_created_packages_pass_their_own_tests(created: Path) -> None:
+    # In one process: to start one takes as long as the checks.
+    tested = executed(created, "pytest", "-q", "-p", "no:cacheprovider", *map(name_of, FAMILIES))
     assert tested.returncode == 0, tested.stdout
-    checked = executed(tmp_path, "fedq.cli", "check-extension", name, "--json")
-    assert checked.returncode == 0, checked.stdout
-    report = json.loads(checked.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_created_package_passes_its_check(
+    family: str, created: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = called(capsys, "check-extension", str(created / name_of(family)), "--json")
+    assert code == 0, out
+    report = json.loads(out)
     assert report["passed"]
-    assert {component["kind"] for component in report["components"]} == {name}
+    assert {component["kind"] for component in report["components"]} == {name_of(family)}
 
 
 def test_a_package_with_the_kind_of_a_built_in_component_can_be_created(

@@ -90,7 +90,7 @@ def test_a_service_that_asks_to_be_left_in_peace_is_for_so_long() -> None:
 
 
 def test_pauses_grow_while_nothing_answers() -> None:
-    asked = _Asked([httpx.ConnectError("refused")] * 3 + [httpx.Response(200)])
+    asked = _Asked([*[httpx.ConnectError("refused")] * 3, httpx.Response(200)])
     asked.request("GET")
     first, second, third = asked.pauses
     assert 0 < first < second < third <= FIRST_PAUSE_S * 4 * 1.25

@@ -6,7 +6,6 @@ from fedcore.errors import IdempotencyError, QuotaError
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, experiments, keys
 from fedcore.platform.store.experiments import NewExperiment
-from fedcore.platform.store.quotas import Quota
 from tests.documents import specification
 from tests.platform.store.acts import ONE_RUN, read, the_runs, write
 
@@ -36,8 +35,7 @@ def test_another_request_under_a_used_key_is_refused_but_owners_share_no_keys(da
 
 
 def test_a_refusal_by_a_quota_leaves_the_idempotency_key_free(database: Database) -> None:
-    quota = Quota(waiting_runs=1)
-    key_id = write(database, keys.create, owner="ann", scope=Scope.SUBMIT, quota=quota)[0].id
+    key_id = write(database, keys.create, owner="ann", scope=Scope.SUBMIT, max_waiting_runs=1)[0].id
     write(database, experiments.create, new("first", owner="ann", key_id=key_id))
     with pytest.raises(QuotaError, match="2 queued or paused runs, limit 1"):
         write(database, experiments.create, new("second", owner="ann", key_id=key_id, idempotency_key="k"))

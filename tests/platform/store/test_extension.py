@@ -17,7 +17,6 @@ from fedcore.errors import (
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, Status, experiments, extension, keys, runs
 from fedcore.platform.store.experiments import NewExperiment
-from fedcore.platform.store.quotas import Quota
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import StopReason
 from tests.documents import specification
@@ -184,7 +183,7 @@ def test_nothing_goes_on_where_all_runs_ended_badly_or_there_is_none(database: D
 
 def test_more_runs_than_the_key_may_have_are_refused(database: Database) -> None:
     with database.transaction() as session:
-        record, _ = keys.create(session, owner="ann", scope=Scope.SUBMIT, quota=Quota(waiting_runs=2))
+        record, _ = keys.create(session, owner="ann", scope=Scope.SUBMIT, max_waiting_runs=2)
         made = experiments.create(
             session, NewExperiment(specification(ONE_RUN, **TEN), owner="ann", key_id=record.id)
         ).record

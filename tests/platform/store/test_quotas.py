@@ -24,7 +24,7 @@ from fedcore.platform.store import (
     workers,
 )
 from fedcore.platform.store.experiments import NewExperiment
-from fedcore.platform.store.quotas import Quota, Usage
+from fedcore.platform.store.quotas import Usage
 from fedcore.platform.store.tables import RunRecord
 from tests.documents import specification
 from tests.platform.store.acts import (
@@ -48,7 +48,9 @@ BYTES = 3_000
 
 def made(database: Database, **quota: Any) -> str:
     """A key with this quota; its id."""
-    return write(database, keys.create, owner="ann", scope=Scope.SUBMIT, quota=Quota(**quota))[0].id
+    terms = {f"max_{name}": most for name, most in quota.items()}
+    with database.transaction() as session:
+        return keys.create(session, owner="ann", scope=Scope.SUBMIT, **terms)[0].id
 
 
 def submit(database: Database, key_id: str, runs: int = 1) -> str:
