@@ -97,6 +97,7 @@ def accuracy(rounds: int, seeds: Sequence[int]) -> str:
 
 def _accuracy(spec: ExperimentSpec, seed: int) -> float:
     simulation = Simulation(spec, seed, data_dir=settings().data_dir.expanduser())
+    last = simulation.advance()
     while not simulation.finished:
         last = simulation.advance()
     assert last.test_accuracy is not None

@@ -139,7 +139,7 @@ class ObjectCode(NamedTuple):
     """
 
 
-def code_of_objects(spec: BaseModel) -> list[ObjectCode]:
+def code_of_objects(spec: ExperimentSpec) -> list[ObjectCode]:
     """The classes of the objects that a specification uses and that only this process knows: those of
     components, and those of `nn.Module` objects.
     """

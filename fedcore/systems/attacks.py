@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 from pydantic import Field, model_validator
 
 from fedcore.block import Block, PositiveRate, ceil_share, floor_share
-from fedcore.data.base import DataShape
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
 from fedcore.lazy import LazyModule
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore import random
+    from fedcore.data.base import DataShape
     from fedcore.data.federated import FederatedData, Samples
 
     Ids = NDArray[np.int64]

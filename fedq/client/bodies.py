@@ -17,10 +17,11 @@ from fedq.client.errors import UnreadableDataError, UnreadableSpecificationError
 
 if TYPE_CHECKING:
     from fedcore import presets
-    from fedcore.spec import components
+    from fedcore.spec import components, experiment
 else:
     presets = LazyModule("fedcore.presets")
     components = LazyModule("fedcore.spec.components")
+    experiment = LazyModule("fedcore.spec.experiment")
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
@@ -57,13 +58,13 @@ def parse(text: str, origin: str) -> dict[str, Any]:
 def _document(specification: Specification, *, has_code: bool) -> dict[str, Any]:
     match specification:
         case BaseModel():
-            objects = () if has_code else components.code_of_objects(specification)
-            for family, name, module, _ in objects:
-                raise UnreadableSpecificationError(
-                    f"{name} of {module}, one of the {family}, is a class of this process, which the"
-                    " service does not have: give the folder with its code (`code=`), install it as a"
-                    " package on the service and its workers, or run it here with fedq.run"
-                )
+            if isinstance(specification, experiment.ExperimentSpec) and not has_code:
+                for family, name, module, _ in components.code_of_objects(specification):
+                    raise UnreadableSpecificationError(
+                        f"{name} of {module}, one of the {family}, is a class of this process, which the"
+                        " service does not have: give the folder with its code (`code=`), install it as a"
+                        " package on the service and its workers, or run it here with fedq.run"
+                    )
             return specification.model_dump(mode="json")
         case str() | Path():
             return parse(_read(Path(specification)), str(specification))
