@@ -87,17 +87,18 @@ def accuracy(rounds: int, seeds: Sequence[int]) -> str:
     assert compared is not None
     difference = compared.difference
     spread = f"95 % interval {difference.low:+.4f} to {difference.high:+.4f}"
+    p = "none" if compared.p is None else f"{compared.p:.2g}"
+    verdict = {"unclear": "no difference is shown"}.get(compared.verdict, compared.verdict)
     return (
         f"CNN on MNIST, 100 clients by Dirichlet(0.5), 10 a round, {rounds} rounds, {len(seeds)} seeds:"
         f" accuracy {statistics.mean(single.values()):.4f} in float32,"
         f" {statistics.mean(half.values()):.4f} in bf16; difference {difference.mean:+.4f}"
-        f" ({spread}; paired t-test p = {compared.p}): {compared.verdict}."
+        f" ({spread}; paired t-test p = {p}): {verdict}."
     )
 
 
 def _accuracy(spec: ExperimentSpec, seed: int) -> float:
     simulation = Simulation(spec, seed, data_dir=settings().data_dir.expanduser())
-    while not simulation.finished:
-        last = simulation.advance()
-    assert last.test_accuracy is not None
-    return last.test_accuracy
+    *_, accuracy = (simulation.advance().test_accuracy for _ in range(spec.rounds))
+    assert accuracy is not None
+    return accuracy

@@ -147,7 +147,7 @@ def _language_model(model: dict[str, Any], symbols: int) -> nn.Module:
     import peft
     import transformers
 
-    without = {"bos_token_id": None, "eos_token_id": None, "use_cache": False}
+    without: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "use_cache": False}
     configuration = transformers.GPT2Config(vocab_size=symbols, **model["arguments"], **without)
     module: nn.Module = transformers.GPT2LMHeadModel(configuration)
     lora = model["lora"]
