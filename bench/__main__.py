@@ -18,6 +18,7 @@ COMMANDS = {
     "load": ("bench.load", "the service under load"),
     "startup": ("bench.startup", "a run in a process that is warm, until its first round"),
     "service": ("bench.service", "what the service adds to a run"),
+    "cost": ("bench.cost", "memory and start-up, beside their targets"),
     "engines": ("bench.engines", "the engines against each other, by model"),
     "layers": ("bench.layers", "where a step of a convolutional network goes, layer by layer"),
     "compressors": ("bench.compressors", "the compressors"),

@@ -99,6 +99,8 @@ def accuracy(rounds: int, seeds: Sequence[int]) -> str:
 
 def _accuracy(spec: ExperimentSpec, seed: int) -> float:
     simulation = Simulation(spec, seed, data_dir=settings().data_dir.expanduser())
-    *_, accuracy = (simulation.advance().test_accuracy for _ in range(spec.rounds))
-    assert accuracy is not None
-    return accuracy
+    last = simulation.advance()
+    while not simulation.finished:
+        last = simulation.advance()
+    assert last.test_accuracy is not None
+    return last.test_accuracy

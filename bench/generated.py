@@ -28,23 +28,30 @@ def images(
     *,
     samples: int = 0,
     sizes: NDArray[np.int64] | None = None,
+    dtype: type[np.generic] = np.float32,
     classes: int = 10,
 ) -> dict[str, Any]:
     """Return the block `problem.dataset` of `samples` images in one piece, or of `sizes` [N] per
-    client.
+    client; as bytes with `dtype` uint8.
 
     Drawn once, then kept in `folder`.
     """
     described = folder / f"{name}-in-blocks.json"
     if not described.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        block = _keep(_drawn(shape, samples if sizes is None else int(sizes.sum()), sizes, classes), folder)
+        block = _keep(
+            _drawn(shape, samples if sizes is None else int(sizes.sum()), sizes, dtype, classes), folder
+        )
         described.write_text(json.dumps(block))
     return dict(json.loads(described.read_text()))
 
 
 def _drawn(
-    shape: tuple[int, ...], samples: int, sizes: NDArray[np.int64] | None, classes: int
+    shape: tuple[int, ...],
+    samples: int,
+    sizes: NDArray[np.int64] | None,
+    dtype: type[np.generic],
+    classes: int,
 ) -> UserSamples:
     lot = np.random.default_rng(0)
     patterns = _patterns(shape, classes, lot)
@@ -56,8 +63,10 @@ def _drawn(
         lot.standard_normal(dtype=np.float32, out=part)
         part *= NOISE
         part += patterns[labels[start : start + _ROWS]]
+    if dtype is np.uint8:
+        features = np.clip(64 * features + 128, 0, 255)
     held = None if sizes is None else Clients.of(np.repeat(np.arange(len(sizes)), sizes))
-    return UserSamples(features, labels, held, np.zeros(samples, np.bool_))
+    return UserSamples(features.astype(dtype, copy=False), labels, held, np.zeros(samples, np.bool_))
 
 
 def _patterns(shape: tuple[int, ...], classes: int, lot: np.random.Generator) -> NDArray[np.float32]:

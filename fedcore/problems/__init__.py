@@ -17,9 +17,10 @@ from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
 from fedcore.spec.problem import Problem as ProblemSpec
+from fedcore.systems.attacks import Attackers
 from fedcore.systems.participation import Participation
 
-__all__ = ["Stacked", "TrainingProblem", "load_problem", "trained_on"]
+__all__ = ["Stacked", "TrainingProblem", "load_problem", "poisoned", "trained_on"]
 
 
 def load_problem(
@@ -65,6 +66,14 @@ def load_problem(
             problem.stackable = can_be_stacked(problem)
         return problem
     return SupervisedProblem(data, module, spec.objective(), spec.model.l2, model, autocast=autocast)
+
+
+def poisoned(problem: TrainingProblem, attackers: Attackers | None) -> TrainingProblem:
+    """Return the problem that is trained where `attackers` poison data; `problem` if they do not."""
+    if attackers is None or not attackers.attack.poisons():
+        return problem
+    assert isinstance(problem, SupervisedProblem)
+    return problem.training_on(attackers.poison(problem.data))
 
 
 def trained_on(problem: TrainingProblem, participation: Participation) -> TrainingProblem:

@@ -29,6 +29,7 @@ from fedcore.models.module_object import ModuleObject, model_of
 from fedcore.packages import PREFIX, Package, installed, requirement
 from fedcore.solvers.optimisers import OPTIMISERS
 from fedcore.solvers.schedules import SCHEDULES
+from fedcore.systems.attacks import ATTACKS
 from fedcore.systems.availability import AVAILABILITIES
 from fedcore.systems.clock import RATES
 from fedcore.systems.participation import PARTICIPATIONS
@@ -53,6 +54,7 @@ FAMILIES: Mapping[str, Family[Any]] = {
         PARTITIONS,
         PARTICIPATIONS,
         AVAILABILITIES,
+        ATTACKS,
         STEP_DISTRIBUTIONS,
         BATCH_DISTRIBUTIONS,
         RATES,
