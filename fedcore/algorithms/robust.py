@@ -224,7 +224,7 @@ def select_by_krum(distances: Tensor, f: int, wanted: int) -> Tensor:
 
 def _clip_factors(vectors: Tensor, radius: float) -> Tensor:
     """min(1, radius / |v_i|) [M] of the vectors v [M, D]."""
-    return (radius / vectors.norm(dim=1).clamp(min=1e-30)).clamp(max=1)
+    return torch.clamp(radius / vectors.norm(dim=1).clamp(min=1e-30), max=1)
 
 
 class RobustAggregatorSpec(AggregatorSpec):

@@ -93,7 +93,7 @@ class Interrupted(Stopwatch):
     """Engines beside other processes, which take the core twice at every size while `compiled` runs."""
 
     def __init__(self, **step: float) -> None:
-        super().__init__(**step)
+        super().__init__(None, **step)
         self.sizes: Counter[tuple[int, int]] = Counter()
 
     def __call__(self, name: EngineName, job: Job) -> float:

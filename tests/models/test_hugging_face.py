@@ -182,7 +182,7 @@ def test_an_adapter_computes_what_the_merged_weights_do() -> None:
             b.copy_(torch.randn(b.shape, generator=generator, dtype=b.dtype))
             a = module.get_parameter(f"{place}lora_A.default.weight")
             # GPT-2 keeps its weights as [in, out].
-            weights[f"{place}weight"] += (ALPHA / RANK * b @ a).T
+            weights[f"{place}weight"].add_((ALPHA / RANK * b @ a).T)
         torch.testing.assert_close(module(inputs), merged(inputs), rtol=0, atol=1e-13)
 
 
@@ -295,7 +295,7 @@ def test_a_network_is_read_from_files_by_digest_and_held_once(tmp_path: Path) ->
 def test_padding_changes_no_score_of_a_classifier(
     architecture: str, size: Document, targets: list[str]
 ) -> None:
-    document = {
+    document: dict[str, Any] = {
         "kind": "sequence_classifier",
         "architecture": architecture,
         "arguments": {**size, "vocab_size": TOKENS, "pad_token_id": 0},

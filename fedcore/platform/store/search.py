@@ -22,7 +22,7 @@ from fedcore.platform.store.tables import ArrivalRecord, RunRecord, SearchRecord
 from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, RungTable, Verdict
 from fedcore.simulation.report import StopReason
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.search import Halving
+from fedcore.spec.search import AnySearch
 
 SETTLED = frozenset({Status.SUCCEEDED, Status.FAILED})
 """Runs that come to no further rung, unless a failed one is retried in time."""
@@ -30,7 +30,7 @@ _ARMS = 500
 """In one statement."""
 
 
-def begin(session: Session, experiment_id: str, search: Halving, spec: ExperimentSpec) -> None:
+def begin(session: Session, experiment_id: str, search: AnySearch, spec: ExperimentSpec) -> None:
     """An experiment with a search was made: its runs may play up to the first rung."""
     ladder = HalvingSchedule.of(search, spec.arm_count, spec.rounds)
     values = {"kind": search.kind, "metric": search.metric, "rounds": spec.rounds, "arrivals": 0}

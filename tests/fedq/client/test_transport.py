@@ -4,7 +4,7 @@ import http.server
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -161,7 +161,7 @@ class _Timeless(BlockingWire):
 class _Asked:
     """A service that answers, or fails to, as told; what it was asked, and the pauses between."""
 
-    def __init__(self, answers: list[httpx.Response | httpx.TransportError]) -> None:
+    def __init__(self, answers: Sequence[httpx.Response | httpx.TransportError]) -> None:
         self.requests: list[httpx.Request] = []
         self._answers = iter(answers)
         self.pauses: list[float] = []

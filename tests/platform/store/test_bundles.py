@@ -6,8 +6,8 @@ import pytest
 
 from fedcore.bundles import storage_key
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
-from fedcore.platform.store import Database, bundles, experiments, removals
-from fedcore.platform.store.tables import BundleRecord
+from fedcore.platform.store import Database, bundles, experiments, removals, weights
+from fedcore.platform.store.tables import BundleRecord, WeightsRecord
 from fedcore.spec.code import CodeBundle
 from tests.platform.store.acts import submit, write
 
@@ -27,6 +27,13 @@ def bundle(database: Database, owner: str = "ann", digest: str = DIGEST) -> Bund
             owner=owner,
             key_id="",
         )
+
+
+def weights_of(database: Database, owner: str = "ann", digest: str = DIGEST) -> WeightsRecord:
+    """Store pretrained weights."""
+    with database.transaction() as session:
+        new_id = weights.WEIGHTS.new_id(session)
+        return weights.WEIGHTS.create(session, new_id, digest, tensors=2, size_bytes=100, owner=owner)
 
 
 def used_by(database: Database, record: BundleRecord, **fields: Any) -> str:
