@@ -6,7 +6,7 @@
 # With --build-arg COMMIT=$(git rev-parse HEAD) the provenance of experiments names the commit.
 #
 # A worker that needs no GPU is several gigabytes smaller with the CPU builds of PyTorch:
-# name their package index by --build-arg PIP_EXTRA_INDEX_URL=...
+# name their package index by --build-arg PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 
 FROM python:3.11-slim-bookworm AS python
 ENV PATH=/opt/fedq/bin:$PATH \

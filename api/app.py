@@ -6,7 +6,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
+from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
@@ -46,6 +46,7 @@ from api.webhooks import pages as webhooks_pages
 from api.webhooks import routes as webhooks_routes
 from api.webhooks.service import UrlValidator
 from api.weights import routes as weights_routes
+from fedcore.lazy import LazyModule
 from fedcore.platform import tracing, watchdog
 from fedcore.platform.logging import configure
 from fedcore.platform.storage import open_storage
@@ -56,7 +57,12 @@ from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
 from fedcore.spec.components import require_usable_packages
-from workers.celery_app import send_wakeup
+
+if TYPE_CHECKING:
+    from workers import celery_app
+else:
+    # Celery takes as long to load as FastAPI.
+    celery_app = LazyModule("workers.celery_app")
 
 KEYED = (
     experiments_routes.router,
@@ -158,7 +164,7 @@ def _build_state(settings: Settings, url_validator: UrlValidator) -> AppState:
         stream_limit=StreamLimit(settings.streams_max),
         feed=Feed(database),
         metrics=metrics.Metrics(),
-        wakeups=WakeupNotifier(partial(send_wakeup, broker=settings.broker)),
+        wakeups=WakeupNotifier(lambda queue: celery_app.send_wakeup(queue, settings.broker)),
         url_validator=url_validator,
         drawing_gate=DrawingGate(),
         upload_slots=UploadSlots(),

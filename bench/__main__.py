@@ -8,14 +8,17 @@ import subprocess
 import sys
 
 COMMANDS = {
-    "peers": ("bench.compare", "W1 to W7 against the plain PyTorch loop and other simulators"),
+    "peers": ("bench.compare", "W1 to W8 against the plain PyTorch loop and other simulators"),
     "environments": ("bench.environments", "makes the other simulators' environments"),
+    "bf16": ("bench.bf16", "gradients in bfloat16 beside float32: time and accuracy"),
+    "flute": ("bench.flute", "FLUTE's four tasks beside its published times"),
     "limits": ("bench.limits", "what the machine can do"),
     "population": ("bench.population", "a round by the number of clients"),
     "seeds": ("bench.seeds", "five seeds in a batch against one by one"),
     "load": ("bench.load", "the service under load"),
     "startup": ("bench.startup", "a run in a process that is warm, until its first round"),
     "service": ("bench.service", "what the service adds to a run"),
+    "cost": ("bench.cost", "memory and start-up, beside their targets"),
     "engines": ("bench.engines", "the engines against each other, by model"),
     "layers": ("bench.layers", "where a step of a convolutional network goes, layer by layer"),
     "compressors": ("bench.compressors", "the compressors"),

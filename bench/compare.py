@@ -1,4 +1,4 @@
-"""Compare FedQ with the plain PyTorch loop and other simulators, on W1 to W7, in turn.
+"""Compare FedQ with the plain PyTorch loop and other simulators, on W1 to W8, in turn.
 
 python -m bench peers [--workloads W1,W2] [--contenders loop,flower] [--engine auto]
     [--pairs 9] [--minutes 12] [--json FILE] [--write PAGE]

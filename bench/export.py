@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bench.workloads import Workload
 from fedcore import ExperimentSpec
 from fedcore.data.plan import PADDING, mini_batches
+from fedcore.models.layers import build_module
 from fedcore.problems import load_problem
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.systems.cohorts import draw, weights
@@ -35,6 +36,7 @@ def export(workload: Workload, home: Path, rounds: int) -> Path:
     np.savez(folder / "plan.npz", allow_pickle=False, **plan)
     initial = {name: value.numpy() for name, value in problem.named(problem.initial()).items()}
     np.savez(folder / "initial.npz", allow_pickle=False, **initial)
+    np.savez(folder / "frozen.npz", allow_pickle=False, **_frozen(spec, shape))
     (folder / "spec.json").write_text(spec.model_dump_json())
     about = {
         "name": workload.name,
@@ -48,6 +50,14 @@ def export(workload: Workload, home: Path, rounds: int) -> Path:
         json.dumps(about, default=lambda block: block.model_dump(mode="json"), indent=1)
     )
     return folder
+
+
+def _frozen(spec: ExperimentSpec, shape: list[int]) -> dict[str, NDArray[Any]]:
+    """The parameters that are not trained."""
+    assert spec.problem.model is not None
+    classes = spec.problem.dataset.shape().outputs
+    module = build_module(spec.problem.model, tuple(shape), classes, SEED)
+    return {name: value.numpy() for name, value in module.named_parameters() if not value.requires_grad}
 
 
 def _write_data(problem: SupervisedProblem, spec: ExperimentSpec, folder: Path) -> list[int]:
@@ -65,7 +75,7 @@ def _write_data(problem: SupervisedProblem, spec: ExperimentSpec, folder: Path) 
         return shape
     total = int(problem.sizes.sum())
     features = _open(folder / "features.npy", first.features.numpy().dtype, (total, *shape))
-    labels = _open(folder / "labels.npy", np.dtype(np.int64), (total,))
+    labels = _open(folder / "labels.npy", np.dtype(np.int64), (total, *first.labels.shape[1:]))
     offsets = np.cumsum([0, *problem.sizes])
     for client, start in enumerate(offsets[:-1]):
         samples = problem.samples(client)

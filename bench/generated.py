@@ -28,23 +28,30 @@ def images(
     *,
     samples: int = 0,
     sizes: NDArray[np.int64] | None = None,
+    dtype: type[np.generic] = np.float32,
     classes: int = 10,
 ) -> dict[str, Any]:
     """Return the block `problem.dataset` of `samples` images in one piece, or of `sizes` [N] per
-    client.
+    client; as bytes with `dtype` uint8.
 
     Drawn once, then kept in `folder`.
     """
     described = folder / f"{name}-in-blocks.json"
     if not described.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        block = _keep(_drawn(shape, samples if sizes is None else int(sizes.sum()), sizes, classes), folder)
+        block = _keep(
+            _drawn(shape, samples if sizes is None else int(sizes.sum()), sizes, dtype, classes), folder
+        )
         described.write_text(json.dumps(block))
     return dict(json.loads(described.read_text()))
 
 
 def _drawn(
-    shape: tuple[int, ...], samples: int, sizes: NDArray[np.int64] | None, classes: int
+    shape: tuple[int, ...],
+    samples: int,
+    sizes: NDArray[np.int64] | None,
+    dtype: type[np.generic],
+    classes: int,
 ) -> UserSamples:
     lot = np.random.default_rng(0)
     patterns = _patterns(shape, classes, lot)
@@ -56,8 +63,10 @@ def _drawn(
         lot.standard_normal(dtype=np.float32, out=part)
         part *= NOISE
         part += patterns[labels[start : start + _ROWS]]
+    if dtype is np.uint8:
+        features = np.clip(64 * features + 128, 0, 255)
     held = None if sizes is None else Clients.of(np.repeat(np.arange(len(sizes)), sizes))
-    return UserSamples(features, labels, held, np.zeros(samples, np.bool_))
+    return UserSamples(features.astype(dtype, copy=False), labels, held, np.zeros(samples, np.bool_))
 
 
 def _patterns(shape: tuple[int, ...], classes: int, lot: np.random.Generator) -> NDArray[np.float32]:
@@ -78,15 +87,29 @@ def _keep(samples: UserSamples, folder: Path) -> dict[str, Any]:
 
 def plays(folder: Path, roles: int, windows: int) -> dict[str, Any]:
     """Return the same for a text with this many speaking roles of about this many training windows
-    each.
+    each, of which each follows the one before by a character.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     lot = np.random.default_rng(0)
-    letters = np.array(list(ALPHABET[-27:-1]))
     # Four of five windows are for training; of one role's there are enough for some to test on.
     lengths = LENGTH + (lot.uniform(0.5, 1.5, roles) * windows * 1.25).astype(int)
     lengths[0] = LENGTH + 5 * LENGTH + 25
-    speeches = ("".join(lot.choice(letters, length)) for length in lengths)
-    text = "\n\n".join(f"R{role}:\n{speech}" for role, speech in enumerate(speeches))
-    (folder / TEXT).write_text(text, encoding="utf-8")
+    _speak(folder / TEXT, lengths, lot)
     return {"kind": "shakespeare", "form": "text"}
+
+
+def speeches(folder: Path, roles: int, windows: int) -> dict[str, Any]:
+    """Return the same with windows that do not overlap and have a label for each character, none of
+    them padded.
+    """
+    lot, name = np.random.default_rng(0), "speeches.txt"
+    # The line's end is the last label.
+    lengths = LENGTH * (lot.uniform(0.5, 1.5, roles) * windows * 1.25).astype(int)
+    _speak(folder / name, lengths, lot)
+    return {"kind": "text", "file": name, "length": LENGTH, "owners": "speakers"}
+
+
+def _speak(path: Path, lengths: NDArray[np.int64], lot: np.random.Generator) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    letters = np.array(list(ALPHABET[-27:-1]))
+    said = ("".join(lot.choice(letters, length)) for length in lengths)
+    path.write_text("\n\n".join(f"R{role}:\n{speech}" for role, speech in enumerate(said)), encoding="utf-8")

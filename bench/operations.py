@@ -26,11 +26,13 @@ class Layer(NamedTuple):
     """m n k of the product with the weights."""
     first: bool = False
     """Its inputs are given, so they need no gradient."""
+    frozen: bool = False
+    """Its weights are not trained."""
 
     @property
     def operations(self) -> int:
         """Forward and backward."""
-        return 2 * self.weights * (2 if self.first else 3)
+        return 2 * self.weights * (3 - self.first - self.frozen)
 
 
 class Work(NamedTuple):
@@ -75,7 +77,7 @@ def rounds_of(folder: Path, rounds: int) -> list[Work]:
     ]
 
 
-def _layers(model: dict[str, Any], shape: Sequence[int], classes: int) -> list[Layer]:
+def _layers(model: dict[str, Any], shape: Sequence[int], classes: int) -> list[Layer]:  # noqa: PLR0911 - one per model
     match model["kind"]:
         case "logistic":
             return _dense([prod(shape), classes], first=True)
@@ -89,6 +91,8 @@ def _layers(model: dict[str, Any], shape: Sequence[int], classes: int) -> list[L
             return _resnet18(shape, classes)
         case "char_lstm":
             return _lstm(model, shape[0], classes)
+        case "causal_lm":
+            return _language_model(model, shape[0], classes)
         case kind:
             raise ValueError(f"the products of the model {kind} are not counted")
 
@@ -151,3 +155,18 @@ def _lstm(model: dict[str, Any], length: int, classes: int) -> list[Layer]:
         "layers"
     ]
     return [*gates, *states, *_dense([hidden, classes], first=False)]
+
+
+def _language_model(model: dict[str, Any], length: int, classes: int) -> list[Layer]:
+    """GPT-2 with adapters beside the layer of queries, keys and values; each pair of places counts."""
+    width, rank = model["arguments"]["n_embd"], model["lora"]["rank"]
+    layers = [Layer(length * width * classes, frozen=True)]
+    for block in range(model["arguments"]["n_layer"]):
+        layers += [
+            Layer(length * 3 * width * width, first=block == 0, frozen=True),
+            Layer(length * width * rank, first=block == 0),
+            Layer(length * 3 * width * rank),
+            *2 * [Layer(length * length * width)],
+            Layer((1 + 4 + 4) * length * width * width, frozen=True),
+        ]
+    return layers

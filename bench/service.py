@@ -5,7 +5,7 @@ process.
   its end can be read, over the same run by `fedcore` alone in one process; in turn (A B A B ...), a
   ratio for each pair.
 - First row: from the answer to a POST until the row of round 1 can be read, on an idle stack.
-- API process: from its start until it answers, and its resident memory then.
+- API process: from its start until it answers, and its memory then.
 
     python -m bench service [--pairs 3] [--rounds 2400] [--posts 20] [--starts 5]
 """
@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import psutil
@@ -47,9 +48,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--starts", type=int, default=5, help="starts of the API process")
     options = parser.parse_args(arguments)
     with embedded_service(workers=1) as (url, key), Client(url, key) as client:
-        _print_first_row([_first_row_s(client) for _ in range(options.posts)])
+        _print_first_row([first_row_s(client) for _ in range(options.posts)])
         _print_overhead([_pair(client, _one_run(options.rounds)) for _ in range(options.pairs)])
-    _print_api([_api_start() for _ in range(options.starts)])
+    _print_api([api_start() for _ in range(options.starts)])
 
 
 def _one_run(rounds: int) -> ExperimentSpec:
@@ -77,7 +78,7 @@ def _alone(spec: ExperimentSpec) -> float:
     return float(done.stdout)
 
 
-def _first_row_s(client: Client) -> float:
+def first_row_s(client: Client) -> float:
     """Seconds from the answer to a POST until the first row can be read."""
     experiment = client.submit(_one_run(rounds=3))
     began = time.perf_counter()
@@ -89,8 +90,17 @@ def _first_row_s(client: Client) -> float:
     return seconds
 
 
-def _api_start() -> tuple[float, float]:
-    """Seconds from the start of an API process until it answers, and its resident memory in MB."""
+class Start(NamedTuple):
+    """Start of an API process, until it answers."""
+
+    seconds: float
+    processor_s: float
+    bytes: int
+    """Memory then, as proportional set size."""
+
+
+def api_start() -> Start:
+    """Start an API process, have it answer once, and end it."""
     with tempfile.TemporaryDirectory() as home, socket.create_server(("127.0.0.1", 0)) as listener:
         database_url = f"sqlite:///{Path(home, 'fedq.db')}"
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -112,7 +122,8 @@ def _api_start() -> tuple[float, float]:
                 {"Authorization": f"Bearer {key.text}"},
             )
             httpx.get(url, headers=headers, timeout=START_S, trust_env=False).raise_for_status()
-            return time.perf_counter() - began, psutil.Process(process.pid).memory_info().rss / 1e6
+            seconds, started = time.perf_counter() - began, psutil.Process(process.pid)
+            return Start(seconds, sum(started.cpu_times()[:2]), started.memory_full_info().pss)
         finally:
             process.terminate()
             process.wait()
@@ -131,10 +142,9 @@ def _print_overhead(pairs: Sequence[tuple[float, float]]) -> None:
     )
 
 
-def _print_api(starts: Sequence[tuple[float, float]]) -> None:
-    seconds, megabytes = zip(*starts, strict=True)
-    print(f"API process answers after, s: {_median(seconds, '.2f')}")
-    print(f"API process, resident MB: {_median(megabytes, '.0f')}")
+def _print_api(starts: Sequence[Start]) -> None:
+    print(f"API process answers after, s: {_median([start.seconds for start in starts], '.2f')}")
+    print(f"API process, MB: {_median([start.bytes / 1e6 for start in starts], '.0f')}")
 
 
 def _median(values: Sequence[float], form: str) -> str:

@@ -9,14 +9,14 @@ for report in run(ExperimentSpec.model_validate(document)):
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedcore.spec import ExperimentSpec
-
 if TYPE_CHECKING:
     from fedcore.simulation.local_run import run
     from fedcore.simulation.report import RoundReport
     from fedcore.simulation.simulation import Simulation
+    from fedcore.spec import ExperimentSpec
 
 _MODULES = {
+    "ExperimentSpec": "fedcore.spec.experiment",
     "RoundReport": "fedcore.simulation.report",
     "Simulation": "fedcore.simulation.simulation",
     "run": "fedcore.simulation.local_run",
@@ -26,7 +26,7 @@ __all__ = ["ExperimentSpec", "RoundReport", "Simulation", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import modules that need torch on first use, so that the API process never loads it."""
+    """Import on first use: `fedcore.errors` needs none of them, and the API process never loads torch."""
     if name not in _MODULES:
         raise AttributeError(f"module 'fedcore' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

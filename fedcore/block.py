@@ -1,8 +1,8 @@
-"""Base class and number types of all blocks of a specification, below all families of components."""
+"""Base class and types of fields of all blocks of a specification, below all families of components."""
 
 from collections.abc import Mapping
 from math import ceil, floor
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,6 +16,10 @@ Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 ClientCount = Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Tag = Annotated[str, Field(pattern=r"^[\w][\w .:/-]{0,63}$")]
+"""Label of an experiment."""
+Mode = Literal["min", "max"]
+"""Which values of a metric are better."""
 
 
 def is_none(value: object) -> bool:
@@ -54,7 +58,12 @@ class Block(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_extra=_describe_kind
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_extra=_describe_kind,
+        # A process uses few of the kinds.
+        defer_build=True,
     )
     example: ClassVar[Mapping[str, Any]] = {}
     """Fields of an example, without the kind, for the OpenAPI document and tests."""

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedcore import run
     from fedcore.spec import ExperimentSpec
+    from fedcore.spec.components import code_of_objects
     from fedq.client import AsyncClient, Client
 
 _MODULES = {
     "AsyncClient": "fedq.client",
     "Client": "fedq.client",
     "ExperimentSpec": "fedcore.spec",
+    "code_of_objects": "fedcore.spec.components",
     "run": "fedcore",
 }
 
-__all__ = ["AsyncClient", "Client", "ExperimentSpec", "run"]
+__all__ = ["AsyncClient", "Client", "ExperimentSpec", "code_of_objects", "run"]
 
 
 def __getattr__(name: str) -> Any:

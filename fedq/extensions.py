@@ -38,6 +38,7 @@ from fedcore.models.losses import Loss
 from fedcore.packages import INTERFACE
 from fedcore.solvers.optimisers import LocalOptimiser
 from fedcore.solvers.schedules import LrSchedule, StepSizes
+from fedcore.systems.attacks import Attack
 from fedcore.systems.availability import Availability, Reachable
 from fedcore.systems.clock import DeviceRate
 from fedcore.systems.participation import Participation
@@ -63,6 +64,7 @@ __all__ = [
     "Aggregator",
     "AggregatorSpec",
     "AlgorithmSpec",
+    "Attack",
     "Availability",
     "Block",
     "ClientContext",

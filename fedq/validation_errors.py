@@ -10,6 +10,14 @@ from fedcore.families import models_of
 from fedq.schemas import Flaw
 
 
+class FileCheck(BaseModel):
+    """Errors of a file."""
+
+    file: str
+    valid: bool
+    errors: list[Flaw]
+
+
 def join_pointer(parts: Iterable[str | int]) -> str:
     """Return the JSON pointer with these `parts`; the empty string is the whole document."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

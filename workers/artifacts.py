@@ -20,7 +20,7 @@ from fedcore.platform.version import commit, release
 from workers.confined.simulation import ConfinedSimulation
 from workers.simulations import AnySimulation
 
-_LIBRARIES = ("fedq", "numba", "numpy", "scikit-learn", "torch")
+_LIBRARIES = ("fedq", "numba", "numpy", "torch")
 _PROCESSORS = Path("/proc/cpuinfo")
 
 

@@ -16,12 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from structlog.contextvars import bound_contextvars
 
 from fedcore import ExperimentSpec, presets
-from fedcore.data.plan import cohort_batches
+from fedcore.data.plan import compile_shuffling
 from fedcore.packages import file_digest, installed_packages
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
@@ -32,18 +31,19 @@ from fedcore.platform.version import commit
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from fedcore.simulation.simulation import Simulation
-from fedcore.systems.work import Work
 from workers.celery_app import MAX_TASK_SECONDS, send_wakeup
 from workers.claimed_run import ClaimedRun, Resources
 from workers.confined.runs import ConfinedRuns
 from workers.liveness import Heartbeat, WorkerIdentity
-from workers.memory import HeldRuns, memory_limit
+from workers.memory import HeldRuns, memory_limit, release_freed_memory
 from workers.session import WorkSession
 from workers.simulations import SimulationCache
 from workers.weights import UploadedWeights
 
 IDLE_S = 2.0
-"""Idle time before the warm-up; a worker that starts because there is work has it by then."""
+"""Idle time before the warm-up, for a worker that starts because there is work has it by then; and
+before freed memory is returned, which the next run would use.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -94,12 +94,14 @@ class Runner:
         self._resources, self._heartbeat = resources, heartbeat
         self._warm_up = WarmUp(resources.device, resources.settings.data_dir.expanduser())
         self._wakeups = WakeupNotifier(partial(send_wakeup, broker=resources.settings.broker))
+        self._rest: threading.Timer | None = None
         heartbeat.start()
         self._warm_up.start()
 
     def close(self) -> None:
         """Remove the worker from the list of workers, and close its connections."""
         self._warm_up.stop()
+        self._stay_awake()
         self._heartbeat.stop()
         self._resources.simulations.close()
         self._wakeups.close()
@@ -107,7 +109,10 @@ class Runner:
         flush()
 
     def work(self) -> None:
-        """Execute runs until none is queued or the task has lasted long enough."""
+        """Execute runs until none is queued or the task has lasted long enough.
+
+        The memory that they have freed is returned once the worker has been idle for a while.
+        """
         identity, began = self._heartbeat.identity, time.monotonic()
         while not self._resources.stopping():
             claiming_ns = time.time_ns()
@@ -115,6 +120,7 @@ class Runner:
             if claim is None:
                 return
             self._warm_up.stop()
+            self._stay_awake()
             # Where one run is queued there are often more, so each worker that finds one wakes the
             # next.
             self._wakeups.notify(identity.queues)
@@ -128,8 +134,15 @@ class Runner:
                 continued(claim.traceparent, "turn", began_ns=claiming_ns, **names),
             ):
                 self._execute(claim)
+            self._rest = threading.Timer(IDLE_S, release_freed_memory)
+            self._rest.daemon = True
+            self._rest.start()
             if time.monotonic() - began > MAX_TASK_SECONDS:
                 return
+
+    def _stay_awake(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
 
     def _claim(self) -> Claim | None:
         identity = self._heartbeat.identity
@@ -229,8 +242,7 @@ class WarmUp(threading.Thread):
     def _steps(self) -> Iterator[None]:
         commit()
         yield
-        many = np.full(30, 300)
-        cohort_batches(0, 1, np.arange(len(many)), many, [Work(30, 10)] * len(many))
+        compile_shuffling()
         yield
         demo = presets.load("demo").spec
         for model in ({"kind": "logistic"}, demo["problem"]["model"]):
@@ -244,3 +256,4 @@ class WarmUp(threading.Thread):
             yield
             simulation.advance()
             yield
+        release_freed_memory()

@@ -1,14 +1,20 @@
 """`/healthz` and `/readyz`: liveness and readiness."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Response
 
 from api.http.dependencies import DatabaseDep, SettingsDep
+from fedcore.lazy import LazyModule
 from fedcore.platform.store import Database, progress
 from fedcore.platform.version import release
 from fedq.schemas import Check, Health, Readiness
-from workers.celery_app import celery_app
+
+if TYPE_CHECKING:
+    from workers import celery_app
+else:
+    celery_app = LazyModule("workers.celery_app")
 
 router = APIRouter(tags=["operations"])
 
@@ -57,6 +63,6 @@ def _ask_database(database: Database) -> str:
 
 
 def _ask_broker(url: str) -> str:
-    with celery_app(url).connection_for_write() as connection:
+    with celery_app.celery_app(url).connection_for_write() as connection:
         connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
         return str(connection.transport.driver_type)

@@ -12,14 +12,18 @@ window has passed (5 s with the defaults), where `FEDQ_RATE_LIMIT` promises a st
 import asyncio
 import math
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from fedcore.errors import RateError
+from fedcore.lazy import LazyModule
 from fedcore.settings import Settings
+
+if TYPE_CHECKING:
+    from redis import asyncio as redis
+else:
+    redis = LazyModule("redis.asyncio")
 
 MAX_BUCKETS = 10_000
 PATIENCE_S, LIMIT_S = 0.25, 0.5
@@ -52,7 +56,9 @@ class RateLimiter:
         self._local = _LocalBuckets(self._rate, self._burst)
         shared = settings.broker.startswith(("redis://", "rediss://"))
         self._redis = (
-            Redis.from_url(settings.broker, socket_timeout=PATIENCE_S, socket_connect_timeout=PATIENCE_S)
+            redis.Redis.from_url(
+                settings.broker, socket_timeout=PATIENCE_S, socket_connect_timeout=PATIENCE_S
+            )
             if shared
             else None
         )
@@ -84,7 +90,7 @@ class RateLimiter:
                             TAKE, 1, f"fedq.rate.{key_id}", str(self._rate), str(self._burst)
                         )
                     )
-            except (RedisError, TimeoutError) as error:
+            except (redis.RedisError, TimeoutError) as error:
                 self._avoided_until = time.monotonic() + AVOIDED_S
                 log.warning(
                     "rate limits apply to each process alone", error=str(error) or "the broker is slow"

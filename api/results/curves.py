@@ -55,9 +55,11 @@ def area(run: Series, metric: str) -> float | None:
     known = values[rounds]
     scale = float(np.abs(known).max()) or 1.0
     heights = known / scale
-    return scale * float(
-        np.trapezoid(heights, rounds) / (rounds[-1] - rounds[0]) if len(rounds) > 1 else heights[0]
-    )
+    if len(rounds) == 1:
+        return scale * float(heights[0])
+    # `np.trapezoid` came with NumPy 2.
+    trapezoids = np.diff(rounds) * (heights[1:] + heights[:-1]) / 2
+    return scale * float(trapezoids.sum() / (rounds[-1] - rounds[0]))
 
 
 def first_reaching(run: Series, metric: str, target: float, better: Callable[..., float]) -> int | None:

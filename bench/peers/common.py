@@ -47,12 +47,14 @@ class Task:
         self.clients = len(self.offsets) - 1
         with np.load(folder / "initial.npz") as initial:
             self.initial: Arrays = dict(initial)
+        with np.load(folder / "frozen.npz") as frozen:
+            self.frozen: Arrays = dict(frozen)
         with np.load(folder / "plan.npz") as plan:
             self._plan: Arrays = dict(plan)
         self._starts = np.cumsum([0, *self._plan["steps"].ravel()])
 
     def data(self, client: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """A client's features [n, ...] and labels [n].
+        """A client's features [n, ...] and labels [n], or [n, T] of sequences.
 
         The features lie in a file that all contenders map.
         """

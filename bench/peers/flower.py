@@ -90,7 +90,9 @@ def main(channel: Channel, folder: Path) -> None:
             time.sleep(0.01)
         channel.ready()
         with suppress(Stopped):
-            Planned(channel, task).start(grid, ArrayRecord(module.state_dict()), num_rounds=task.rounds + 1)
+            Planned(channel, task).start(
+                grid, ArrayRecord(modules.trained(module)), num_rounds=task.rounds + 1
+            )
 
     torch.set_num_threads(1)
     os.environ["BENCH_FOLDER"] = str(folder.absolute())

@@ -25,10 +25,10 @@ def train(message: Message, context: Context) -> Message:
     task, module = _loaded(os.environ["BENCH_FOLDER"])
     config = message.content["config"]
     assigned = task.cohort(config["round"])[config["place"]]
-    module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    modules.load_trained(module, message.content["arrays"].to_torch_state_dict())
     loop.train(module, task, assigned)
     examples = len(task.data(assigned.client)[1])
     content = RecordDict(
-        {"arrays": ArrayRecord(module.state_dict()), "metrics": MetricRecord({"num-examples": examples})}
+        {"arrays": ArrayRecord(modules.trained(module)), "metrics": MetricRecord({"num-examples": examples})}
     )
     return Message(content=content, reply_to=message)

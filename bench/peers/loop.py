@@ -26,14 +26,14 @@ class Loop:
     def play(self, round: int) -> int:
         """Every client of the cohort from the global model, then their weighted mean."""
         cohort = self._task.cohort(round)
-        start = {name: value.clone() for name, value in self._module.state_dict().items()}
+        start = {name: value.clone() for name, value in modules.trained(self._module).items()}
         total = {name: torch.zeros_like(value) for name, value in start.items()}
         for assigned in cohort:
-            self._module.load_state_dict(start)
+            modules.load_trained(self._module, start)
             train(self._module, self._task, assigned)
-            for name, value in self._module.state_dict().items():
+            for name, value in modules.trained(self._module).items():
                 total[name] += assigned.weight * value
-        self._module.load_state_dict(total)
+        modules.load_trained(self._module, total)
         return sum(len(assigned.batches) for assigned in cohort)
 
     def model(self) -> Arrays:

@@ -2,6 +2,7 @@
 parameters.
 """
 
+from collections.abc import Mapping
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -15,21 +16,33 @@ from bench.peers.common import Arrays, Task
 def build(task: Task) -> nn.Module:
     """The module, with the parameters that the task starts from."""
     made = module(task.model, task.shape, task.classes)
-    load(made, task.initial)
+    load(made, task.initial | task.frozen)
     return made
 
 
 def load(module: nn.Module, arrays: Arrays) -> None:
-    """Set its parameters."""
-    module.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
+    """Set these of its parameters."""
+    load_trained(module, {name: torch.from_numpy(value) for name, value in arrays.items()})
+
+
+def load_trained(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Set these of its parameters, all that are trained among them."""
+    missing, unknown = module.load_state_dict(tensors, strict=False)
+    if unknown or trained(module).keys() & set(missing):
+        raise ValueError(f"parameters are missing ({missing}) or unknown ({unknown})")
+
+
+def trained(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters that are trained."""
+    return {name: value.detach() for name, value in module.named_parameters() if value.requires_grad}
 
 
 def arrays(module: nn.Module) -> Arrays:
-    """Its parameters."""
-    return {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
+    """The parameters that are trained."""
+    return {name: value.numpy().copy() for name, value in trained(module).items()}
 
 
-def module(model: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
+def module(model: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:  # noqa: PLR0911 - one per model
     """The module with parameters as PyTorch draws them."""
     match model["kind"]:
         case "logistic":
@@ -44,6 +57,8 @@ def module(model: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Mo
             return _resnet18(model["groups"], shape, classes)
         case "char_lstm":
             return CharacterLstm(model, classes)
+        case "causal_lm":
+            return _language_model(model, classes)
         case kind:
             raise ValueError(f"there is no module for the model {kind}")
 
@@ -125,3 +140,21 @@ class CharacterLstm(nn.Module):
         outputs, _ = self.lstm(self.embedding(symbols.int()))
         scores: Tensor = self.output(outputs[:, -1])
         return scores
+
+
+def _language_model(model: dict[str, Any], symbols: int) -> nn.Module:
+    """A GPT-2 of transformers with adapters of peft: symbols [B, T] to scores [B, classes, T]."""
+    import peft
+    import transformers
+
+    without: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "use_cache": False}
+    configuration = transformers.GPT2Config(vocab_size=symbols, **model["arguments"], **without)
+    module: nn.Module = transformers.GPT2LMHeadModel(configuration)
+    lora = model["lora"]
+    adapters = peft.LoraConfig(
+        r=lora["rank"], lora_alpha=lora["alpha"], target_modules=lora["targets"], fan_in_fan_out=True
+    )
+    peft.inject_adapter_in_model(adapters, module)
+    module.register_forward_pre_hook(lambda _, inputs: (inputs[0].long(),))
+    module.register_forward_hook(lambda _, _inputs, output: output.logits.mT)
+    return module

@@ -48,12 +48,8 @@ class TrimmedMean(RobustAggregator):
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
         count = len(seen)
         trimmed = min(floor_share(self.share, count), (count - 1) // 2)
-
-        def middle(values: Tensor) -> tuple[Tensor, Tensor]:
-            ordered, order = values.sort(dim=0, stable=True)
-            return ordered[trimmed : count - trimmed], order[trimmed : count - trimmed]
-
-        return Aggregate(*_mean_of_chosen(middle, seen), aggregator_state)
+        middle = _by_columns(lambda values: values[trimmed : count - trimmed].mean(dim=0), seen)
+        return Aggregate(middle, undefined(seen), aggregator_state)
 
 
 @dataclass(frozen=True)
@@ -83,19 +79,15 @@ class Bulyan(RobustAggregator):
         chosen = select_by_krum(squared_distances(seen), f, count - 2 * f)
         kept = count - 4 * f
 
-        def closest(values: Tensor) -> tuple[Tensor, Tensor]:
-            ordered, order = values.sort(dim=0, stable=True)
+        def closest(ordered: Tensor) -> Tensor:
             median = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
             # The values closest to the median lie side by side: those whose farther end is nearest.
             windows = len(ordered) - kept + 1
             reach = torch.maximum(median - ordered[:windows], ordered[kept - 1 :] - median)
-            rows = reach.argmin(dim=0) + torch.arange(kept, device=values.device)[:, None]
-            return ordered.gather(0, rows), order.gather(0, rows)
+            rows = reach.argmin(dim=0) + torch.arange(kept, device=ordered.device)[:, None]
+            return ordered.gather(0, rows).mean(dim=0)
 
-        direction, shares = _mean_of_chosen(closest, seen[chosen])
-        coefficients = torch.zeros_like(seen[:, 0])
-        coefficients[chosen] = shares
-        return Aggregate(direction, coefficients, aggregator_state)
+        return Aggregate(_by_columns(closest, seen[chosen]), undefined(seen), aggregator_state)
 
 
 @dataclass(frozen=True)
@@ -179,20 +171,15 @@ class Bucketing(RobustAggregator):
         return replace(combined, coefficients=coefficients)
 
 
-def _mean_of_chosen(
-    choose: Callable[[Tensor], tuple[Tensor, Tensor]], values: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The mean [D] of the chosen entries of each column of `values` [M, D], and the share [M] of
-    all choices that fell on each row; the coefficients of a mean in which they vary.
+def _by_columns(reduce: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+    """`reduce`, which maps sorted columns [M, d] to [d], of all columns of `values` [M, D]."""
+    parts = torch.split(values, CHUNK, dim=1)
+    return torch.cat([reduce(part.sort(dim=0).values) for part in parts])
 
-    `choose` gives the entries [k, d] chosen from columns [M, d], and their rows.
-    """
-    means, counts = [], torch.zeros(len(values), dtype=torch.int64, device=values.device)
-    for columns in torch.split(values, CHUNK, dim=1):
-        entries, rows = choose(columns)
-        means.append(entries.mean(dim=0))
-        counts += torch.bincount(rows.flatten(), minlength=len(values))
-    return torch.cat(means), (counts.double() / counts.sum()).to(values)
+
+def undefined(seen: Tensor) -> Tensor:
+    """Coefficients [M] of an aggregate that is not linear in the changes [M, D]: NaN."""
+    return torch.full_like(seen[:, 0], torch.nan)
 
 
 def squared_distances(values: Tensor) -> Tensor:

@@ -319,8 +319,8 @@ def as_quadratics(given: LeastSquaresArrays, ridge: float) -> QuadraticArrays:
     for size in np.unique(sizes):
         clients = np.flatnonzero(sizes == size)
         a, b = (np.stack([part[int(client)] for client in clients]) for part in (given.rows, given.targets))
-        hessians[clients] = a.mT @ a / size + ridge * np.eye(dim)
-        linear[clients] = (a.mT @ b[:, :, None])[:, :, 0] / size
+        hessians[clients] = a.swapaxes(1, 2) @ a / size + ridge * np.eye(dim)
+        linear[clients] = (a.swapaxes(1, 2) @ b[:, :, None])[:, :, 0] / size
         constants[clients] = (b[:, None] @ b[:, :, None])[:, 0, 0] / (2 * size)
     return QuadraticArrays(hessians, linear, constants, given.share)
 
@@ -368,7 +368,7 @@ def _samples(spec: GeneratedProblem) -> tuple[Floats, Floats]:
         optima[client] = _drawn_optimum(spec, centre, draw)
         targets[client] = draw.normal(scale=spec.noise, size=spec.samples)
     _make_spd(covariances, exponents, spec.condition_number)
-    rows = rows @ np.linalg.cholesky(covariances).mT
+    rows = rows @ np.linalg.cholesky(covariances).swapaxes(1, 2)
     targets += (rows @ optima[:, :, None])[:, :, 0]
     return rows, targets
 
@@ -396,5 +396,7 @@ def _make_spd(matrices: Floats, exponents: Floats, condition_number: float) -> N
     for start in range(0, len(matrices), length):
         some = matrices[start : start + length]
         basis, _ = np.linalg.qr(some)
-        product = (basis * (condition_number ** -exponents[start : start + length])[:, None]) @ basis.mT
-        some[:] = (product + product.mT) / 2
+        product = (
+            basis * (condition_number ** -exponents[start : start + length])[:, None]
+        ) @ basis.swapaxes(1, 2)
+        some[:] = (product + product.swapaxes(1, 2)) / 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -133,6 +134,8 @@ class UndividedDataset:
     """SHA-256 over the data as read or uploaded; None for generated data, which follow from
     specification and seed.
     """
+    mapped: NDArray[Any] | None = None
+    """Array in a mapped file that features are views of, if any."""
 
     def to(self, device: str, dtype: torch.dtype) -> UndividedDataset:
         """A copy on `device`, real numbers in `dtype`."""
@@ -144,6 +147,15 @@ class UndividedDataset:
     def numbers(self) -> UndividedDataset:
         """The same with the numbers that bytes stand for."""
         return self._with_each(Samples.numbers)
+
+    def release_pages(self) -> None:
+        """Give the pages of a mapped file back, all of which a check of the data has read.
+
+        Those that training uses are read again, from the system's cache of files.
+        """
+        pages: Any = None if self.mapped is None else self.mapped.base
+        if isinstance(pages, mmap.mmap):
+            pages.madvise(mmap.MADV_DONTNEED)
 
     def _with_each(self, change: Callable[[Samples], Samples]) -> UndividedDataset:
         """Change training and test samples, as one piece where they lie in one."""

@@ -80,7 +80,9 @@ def _loaded(
         data = data.numbers()
     if isinstance(data, UndividedDataset):
         data = replace(data, checksum=data.checksum or checksum(data))
-    return data.to(device, dtype)
+    data = data.to(device, dtype)
+    (data.dataset if isinstance(data, FederatedData) else data).release_pages()
+    return data
 
 
 # Arms that differ in anything else are divided alike, seed by seed.

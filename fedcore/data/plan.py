@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from fedcore.machine_code import compiled
 from fedcore.random import generator, label
 from fedcore.systems.work import Work, steps_of
 
@@ -79,6 +80,12 @@ def cohort_batches(
     )
 
 
+def compile_shuffling() -> None:
+    """Have the machine code ready that shuffles the samples of large cohorts."""
+    sizes = np.full(30, 300)
+    cohort_batches(0, 1, np.arange(len(sizes)), sizes, [Work(30, 10)] * len(sizes))
+
+
 def augment_indices(batches: Ids, samples: int, views: int, seed: int, round: int, client: int) -> Ids:
     """The batches with each sample i in a random one of `views` views v, drawn for every step:
     i + v `samples`; -1 stays padding.
@@ -118,7 +125,6 @@ def _shuffle(
 
 Words = NDArray[np.uint64]
 
-_OPTIONS: dict[str, Any] = {"nogil": True}
 _FACTORS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _BUMPS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 _ROUNDS = 10
@@ -140,7 +146,7 @@ def _product(_typing: Any, _a: Any, _b: Any) -> Any:
 _high: Any = intrinsic(_product)
 
 
-@njit(**_OPTIONS)  # type: ignore[untyped-decorator]
+@compiled(nogil=True)
 def shuffle_samples(
     flat: Ids, starts: Ids, epochs: Ids, lengths: Ids, sizes: Ids, counters: Words, key: Words
 ) -> None:
@@ -159,7 +165,7 @@ def shuffle_samples(
             block, used = _permute(row, drawn, used, block, counters[i], key)
 
 
-@njit(**_OPTIONS)  # type: ignore[untyped-decorator]
+@compiled(nogil=True)
 def _permute(row: Ids, drawn: Words, used: Any, block: Any, counter: Words, key: Words) -> tuple[Any, Any]:
     """Fisher and Yates, as NumPy does it: 32 bits at a time, masked, and drawn again where they are
     too large.
@@ -189,7 +195,7 @@ def _permute(row: Ids, drawn: Words, used: Any, block: Any, counter: Words, key:
     return block, used
 
 
-@njit(**_OPTIONS)  # type: ignore[untyped-decorator]
+@compiled(nogil=True)
 def _draw(drawn: Words, block: Any, counter: Words, key: Words) -> None:
     """Philox4x64-10 from a block on, two blocks at a time so that one's products are under way
     while the other's are awaited.

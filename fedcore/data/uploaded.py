@@ -88,6 +88,7 @@ class StoredDataset(DatasetSpec):
             _part(features, labels, samples.test),
             self.data_source(),
             checksum=self.known.digest,
+            mapped=samples.features if isinstance(samples.features, np.memmap) else None,
         )
         if samples.clients is None:
             return dataset

@@ -54,7 +54,9 @@ ENGINE_INFO: Mapping[EngineName, EngineInfo] = {
     "reference": EngineInfo(reference, contends=False),
     "parallel": EngineInfo(parallel),
     "vectorised": EngineInfo(
-        vectorised, _stackable, "networks without layer norm where `autocast` is `bf16` on a CPU"
+        vectorised,
+        _stackable,
+        "networks that `torch.func.vmap` can differentiate; on a CPU with `autocast`, not layer norm",
     ),
     **_accelerated(),
 }

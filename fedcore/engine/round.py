@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedcore.core import Aggregate, Algorithm, ClientRule, Cohort, Vectors
+from fedcore.core import Aggregate, ClientRule, Cohort, Vectors
 from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Engine, Job, Observation, Result
 from fedcore.engine.client_selection import SelectedCohort, assign_work, select_cohort
 from fedcore.engine.client_table import ClientTable
@@ -79,7 +79,9 @@ class PendingRound:
         if self.training is None:
             return None
         algorithm, problem, work = self.setting.algorithm, self.setting.problem, self.training.work
-        sums = algorithm.aggregator.weighted_sums(self.training.cohort) if _sends_deltas(algorithm) else None
+        sums = (
+            algorithm.aggregator.weighted_sums(self.training.cohort) if _sends_deltas(self.setting) else None
+        )
         return Job(
             training_algorithm(algorithm, problem),
             problem,
@@ -125,12 +127,12 @@ def open_round(
 
     `each` asks for the delta of each client; it changes no bit of the round's result.
     """
+    setting = replace(setting, problem=bind_state(setting.problem, server.statistics, table))
     selected = select_cohort(setting, server.broadcast, traffic, number)
     if not len(selected.arrived.clients):
         return PendingRound(setting, number, server, selected, None, each)
     rule = setting.algorithm.rule.with_parameters(server.adaptive_parameters)
     setting = replace(setting, algorithm=replace(setting.algorithm, rule=rule))
-    setting = replace(setting, problem=bind_state(setting.problem, server.statistics, table))
     clients = selected.arrived.clients
     weight = _weights(setting, selected)
     memory, links = table.gather(clients), Links(setting, clients, number)
@@ -198,6 +200,9 @@ def _aggregate(
         seen, deltas, upload = result.sums, result.deltas, None
     else:
         result, state = without_state(result)
+        if (attackers := opened.setting.attackers) is not None:
+            forged = attackers.forge(result.delta, assignment.clients, opened.number)
+            result = replace(result, delta=forged)
         seen, deltas, upload = result.delta, result.delta, result
         if server.models_compressed:
             seen, kept = training.links.up(deltas, training.memory)
@@ -227,10 +232,13 @@ def _aggregate(
     return server, Observation(algorithm, assignment, deltas, training.cohort, combined)
 
 
-def _sends_deltas(algorithm: Algorithm) -> bool:
+def _sends_deltas(setting: RunContext) -> bool:
     """Return True if clients send plain deltas, so that weighted sums of them are all the server
     needs.
     """
+    algorithm, attackers = setting.algorithm, setting.attackers
+    if attackers is not None and attackers.attack.forges():
+        return False
     rule = type(algorithm.rule)
     own = (
         rule.finish is not ClientRule.finish

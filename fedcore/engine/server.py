@@ -11,6 +11,7 @@ from fedcore.engine.assignment import Engine
 from fedcore.engine.network_state import initial_statistics
 from fedcore.problems import TrainingProblem
 from fedcore.spec import ExperimentSpec
+from fedcore.systems.attacks import Attackers
 
 RESIDUAL = "uplink residual"
 
@@ -27,6 +28,8 @@ class RunContext:
     engine: Engine
     memory_divisor: int = 1
     """As of `Job`."""
+    attackers: Attackers | None = None
+    """The malicious clients, if there are any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from fedcore.measures.contribution import Contribution, MinNorm, surrogate_weigh
 from fedcore.measures.dissimilarity import Dissimilarity
 from fedcore.measures.fairness import Fairness
 from fedcore.measures.local_work import Drift, Inexactness
+from fedcore.measures.robustness import AttackSuccess, HonestAccuracy, HonestDistance
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fedcore.engine.assignment import Observation
     from fedcore.measures.contribution import Floats
     from fedcore.problems import TrainingProblem
+    from fedcore.systems.attacks import Attackers
 
 
 class Losses(MeasureSpec):
@@ -59,6 +61,9 @@ GROUPS: tuple[type[MeasureSpec], ...] = (
     Drift,
     Inexactness,
     MinNorm,
+    AttackSuccess,
+    HonestAccuracy,
+    HonestDistance,
 )
 MEASURES: Mapping[str, MeasureInfo] = {
     measure.name: measure for group in GROUPS for measure in group.measures()
@@ -114,6 +119,7 @@ def population_measures(
     observed: Observation | None,
     asked: Asked,
     scales: Floats | float = 1.0,
+    attackers: Attackers | None = None,
 ) -> Measured:
     """The measures of `problem` over all clients among those asked for, at x [D].
 
@@ -124,20 +130,30 @@ def population_measures(
     if not groups:
         return {}  # else the weights would be read from the device
     surrogate = None if observed is None else surrogate_weights(observed, len(problem.share)) * scales
-    return _measured(groups, Evaluated(problem, x, observed, surrogate), names_of(asked))
+    return _measured(groups, Evaluated(problem, x, observed, attackers, surrogate), names_of(asked))
 
 
-def round_measures(problem: TrainingProblem, x: Tensor, observed: Observation, asked: Asked) -> Measured:
+def round_measures(
+    problem: TrainingProblem,
+    x: Tensor,
+    observed: Observation,
+    asked: Asked,
+    attackers: Attackers | None = None,
+) -> Measured:
     """The measures of one round, which led to x [D], among those asked for."""
     groups = [group for group in groups_of(asked) if group.of == "round"]
-    return _measured(groups, Evaluated(problem, x, observed), names_of(asked))
+    return _measured(groups, Evaluated(problem, x, observed, attackers), names_of(asked))
 
 
-def model_measures(problem: TrainingProblem, x: Tensor, asked: Asked) -> Measured:
+def model_measures(
+    problem: TrainingProblem, x: Tensor, asked: Asked, attackers: Attackers | None = None
+) -> Measured:
     """The measures of a model x [D] among those asked for, with the figures of an exact problem."""
     own = [group for group in groups_of(asked) if group.of == "model" and not isinstance(group, Losses)]
     losses = {name for name in names_of(asked) if name in Losses.names()}
-    return problem.evaluate(x, losses) | _measured(own, Evaluated(problem, x, None), names_of(asked))
+    return problem.evaluate(x, losses) | _measured(
+        own, Evaluated(problem, x, None, attackers), names_of(asked)
+    )
 
 
 def _measured(groups: Iterable[MeasureSpec], seen: Evaluated, names: Collection[str]) -> Measured:

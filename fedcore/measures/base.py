@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from fedcore.engine.assignment import Observation
     from fedcore.problems import TrainingProblem
+    from fedcore.systems.attacks import Attackers
 
 Measured = dict[str, float | list[float]]
 """Values by name; an undefined value is inf or NaN."""
@@ -32,7 +33,7 @@ class MeasureInfo:
     """Case in which the value is undefined, in Markdown."""
     better: Literal["min", "max"] | None = None
     """Direction; None if neither lower nor higher is better."""
-    needs: Literal["tests", "classes", "sequences"] | None = None
+    needs: Literal["tests", "classes", "sequences", "attack"] | None = None
     """Test samples, those with classes, or those with a label per symbol, which exact problems do not
     have.
     """
@@ -50,6 +51,8 @@ class Evaluated(NamedTuple):
     """[D] the server's model after the round."""
     round: Observation | None
     """The round that led to x; None if no client's work reached the server."""
+    attackers: Attackers | None = None
+    """The malicious clients, if there are any."""
     surrogate: NDArray[np.float64] | None = None
     """[N] the weight of each client's gradient in that round, for measures of the population."""
 

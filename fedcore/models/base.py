@@ -42,6 +42,11 @@ class ModelSpec(Block):
     predicts_symbols: ClassVar[bool] = False
     """True for models that score what follows each symbol of a sequence: [B, T, classes]."""
 
+    tries_stacking: ClassVar[bool] = False
+    """True if there are modules that `torch.func.vmap` cannot differentiate; a run then tries it, and
+    the engine `vectorised` is not used for these.
+    """
+
     if TYPE_CHECKING:
         kind: str
     l2: NonNegative = 0.0

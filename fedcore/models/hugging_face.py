@@ -69,13 +69,14 @@ class Lora(Block):
     """Dropout of the input of A."""
     freeze_a: bool = False
     """FFA-LoRA: A stays at its random initial values, which are the same for all clients, and B alone
-    is trained. The average of B is then that of the clients' changes of W, and theta is about half as
-    long.
+    is trained. The average of B, times A, is then that of the clients' changes of W, and messages are
+    shorter.
     """
 
 
 class _Transformer(NetworkSpec):
     reads_symbols = True
+    tries_stacking = True
     auto_class: ClassVar[str]
     outputs: ClassVar[str]
 

@@ -12,14 +12,15 @@ from fedcore.data.user_datasets import local_dataset_storage as local_shelf
 from fedcore.models.layers import build_module, constants_digest, share_constants
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.least_squares import load_least_squares
-from fedcore.problems.network import supervised_problem
+from fedcore.problems.network import can_be_stacked, supervised_problem
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
 from fedcore.spec.problem import Problem as ProblemSpec
+from fedcore.systems.attacks import Attackers
 from fedcore.systems.participation import Participation
 
-__all__ = ["Stacked", "TrainingProblem", "load_problem", "trained_on"]
+__all__ = ["Stacked", "TrainingProblem", "load_problem", "poisoned", "trained_on"]
 
 
 def load_problem(
@@ -58,10 +59,21 @@ def load_problem(
         share_constants(module.to(device))
         policy = getattr(spec.model, "batch_norm", None)
         model = model, constants_digest(module)
-        return supervised_problem(
+        problem = supervised_problem(
             data, module, spec.objective(), spec.model.l2, model, policy, autocast=autocast
         )
+        if spec.model.tries_stacking and problem.stackable:
+            problem.stackable = can_be_stacked(problem)
+        return problem
     return SupervisedProblem(data, module, spec.objective(), spec.model.l2, model, autocast=autocast)
+
+
+def poisoned(problem: TrainingProblem, attackers: Attackers | None) -> TrainingProblem:
+    """Return the problem that is trained where `attackers` poison data; `problem` if they do not."""
+    if attackers is None or not attackers.attack.poisons():
+        return problem
+    assert isinstance(problem, SupervisedProblem)
+    return problem.training_on(attackers.poison(problem.data))
 
 
 def trained_on(problem: TrainingProblem, participation: Participation) -> TrainingProblem:

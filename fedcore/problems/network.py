@@ -31,7 +31,7 @@ from fedcore.models.losses import Loss
 from fedcore.models.recurrent import step_by_step
 from fedcore.problems.base import Gradient, Ids, Stacked, Values, capacity
 from fedcore.problems.gradients import Automatic, Gathered, Leaves
-from fedcore.problems.passes import Step
+from fedcore.problems.passes import ForwardPasses, PassKey, Step
 from fedcore.problems.supervised import SupervisedProblem, sample_bytes
 
 STATISTICS = "batch-norm statistics"
@@ -228,6 +228,23 @@ def supervised_problem(
     return SupervisedProblem(data, module, loss, l2, model, autocast=autocast)
 
 
+def can_be_stacked(problem: SupervisedProblem) -> bool:
+    """True if `torch.func.vmap` can differentiate the network, which is tried on one sample: not if it
+    reads values of tensors or has gradients of its own.
+    """
+    step: tuple[Step, ...] = ()
+    theta = problem.initial()[None]
+    if isinstance(problem, NetworkProblem):
+        theta = torch.cat([theta, problem.private[None]], 1)
+        step = (Step(ForwardPasses([PassKey(0, 0, 0)], problem.statistics[None].clone()), 0),)
+    try:
+        stacked = problem.stack(np.zeros(1, np.int64), torch.zeros(1, 1, 1, dtype=torch.int64), *step)
+        stacked.gradient(theta, 0)
+    except RuntimeError:
+        return False
+    return True
+
+
 class NetworkProblem(SupervisedProblem):
     """A supervised problem whose clients train with dropout or batch norm."""
 
@@ -353,8 +370,9 @@ class NetworkProblem(SupervisedProblem):
         values = averaged.evaluate(theta, set(measures) - {"train_loss"})
         if "train_loss" in measures:
             sizes = self.scored.sizes
-            clients = np.flatnonzero(sizes)
-            losses = [self._mean_loss(theta, client) for client in clients.tolist()]
+            clients = np.flatnonzero(sizes).tolist()
+            take = self.data.dataset.train.take
+            losses = [self._mean_loss(theta, client, take(self.scored.rows(client))) for client in clients]
             values["train_loss"] = float((sizes / sizes.sum())[clients] @ losses)
         owners = self.data.owners
         if owners is not None and (owners >= 0).any():
@@ -362,10 +380,17 @@ class NetworkProblem(SupervisedProblem):
             values |= self._tested(theta, owners, tested, averaged)
         return values
 
-    def _mean_loss(self, theta: Tensor, client: int) -> float:
-        """F_i, over the samples that are scored, with what the client has of its own."""
+    @torch.inference_mode()
+    def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
+        if self._own is None:
+            return super().client_losses(theta, clients)
+        return np.array(
+            [self._mean_loss(theta, client, self.samples(client)) for client in clients], np.float64
+        )
+
+    def _mean_loss(self, theta: Tensor, client: int, samples: Samples) -> float:
+        """F_i over these of its samples, with what the client has of its own."""
         assert self._own is not None
-        samples = self.data.dataset.train.take(self.scored.rows(client))
         held, private = samples.batches(self.capacity), self._own(np.array([client]))[PRIVATE]
         penalty = 0.5 * self._l2 * float(theta.square().sum() + private.square().sum())
         return penalty + self._means(theta, held, scorer=self._of_client(self._fast, client))[0]

@@ -8,9 +8,11 @@ from math import isnan
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
+
+from fedcore.machine_code import compiled
 
 Images = NDArray[Any]
 """Contiguous."""
@@ -19,7 +21,7 @@ Places = NDArray[np.uint8]
 NOWHERE = 4
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def pool(images: Images, pooled: Images, places: Places) -> None:
     """Fill `pooled` and `places` [B, H // 2, W // 2, C].
 
@@ -34,7 +36,7 @@ def pool(images: Images, pooled: Images, places: Places) -> None:
 
 
 # Called instead of inlined, it would not be vectorised.
-@njit(inline="always")
+@compiled(inline="always")
 def _choose(pixels: tuple[Images, Images, Images, Images], pooled: Images, places: Places) -> None:
     """The largest of four pixels [C] each, if it is above zero."""
     first, second, third, fourth = pixels
@@ -51,7 +53,7 @@ def _choose(pixels: tuple[Images, Images, Images, Images], pooled: Images, place
         pooled[channel], places[channel] = largest, place
 
 
-@njit(nogil=True)
+@compiled(nogil=True)
 def _beats(number: float, largest: float) -> bool:
     return (number > largest) | _is_nan(number)
 
@@ -73,7 +75,7 @@ def _is_nan_of(number: Any) -> Any:
     return of_bits if isinstance(number, types.Integer) else of_number
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def spread(errors: Images, places: Places, images: Images) -> None:
     """Fill `images` with the errors of the outputs, [B, H // 2, W // 2, C], where they came from,
     and with zeros elsewhere.
@@ -82,7 +84,7 @@ def spread(errors: Images, places: Places, images: Images) -> None:
         _spread(errors[image], places[image], images[image])
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _spread(errors: Images, places: Places, pixels: Images) -> None:
     zero = pixels.dtype.type(0)
     height, width = 2 * errors.shape[0], 2 * errors.shape[1]
@@ -97,7 +99,7 @@ def _spread(errors: Images, places: Places, pixels: Images) -> None:
     pixels[height:] = zero
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def lay_out(
     errors: Images, places: Places, planes: Images, start: int, spread: Images, patches: Images
 ) -> None:
@@ -116,7 +118,7 @@ def lay_out(
             spread[place] = spread.dtype.type(0)
 
 
-@njit(nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _unfold(planes: Images, patches: Images, place: int) -> None:
     for channel in range(patches.shape[0]):
         for down in range(patches.shape[1]):

@@ -138,6 +138,18 @@ class SupervisedProblem:
         problem.scored = self.data.sampled(size, generator(seed, EVALUATION))
         return problem
 
+    def training_on(self, data: FederatedData) -> Self:
+        """The problem with other samples of the same clients to train on."""
+        problem = copy(self)
+        problem.data, problem.kind = data, None
+        problem.dense = self.dense and dense_network(data, self._layout, self._loss, self._l2)
+        return problem
+
+    def accuracy(self, theta: Tensor, samples: Samples) -> float:
+        """Share of `samples`, one at least, to which `theta` [D] gives their label."""
+        with torch.inference_mode():
+            return float(self._correct(theta, samples.batches(self.capacity)).mean())
+
     @property
     def sample_size(self) -> int | None:
         """Number of training samples on which train_loss is estimated; None if it is exact."""

@@ -17,14 +17,23 @@ many, so once no more can come to a rung, those that are not promoted stop; wher
 SHA would have sent, for others had no value, as many go on as in SHA. Ties go to the lower arm.
 """
 
+from __future__ import annotations
+
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from fedcore.spec.search import Asha, Halving, rungs
+from fedcore.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from fedcore.spec import search as searches
+    from fedcore.spec.search import Halving
+else:
+    # The schemas of the service's responses use `Verdict`, without specifications.
+    searches = LazyModule("fedcore.spec.search")
 
 
 class Verdict(StrEnum):
@@ -77,10 +86,10 @@ class HalvingSchedule:
         """Return the schedule of this many arms with R = `rounds`."""
         return cls(
             arms,
-            rungs(search.min_rounds, search.eta, rounds),
+            searches.rungs(search.min_rounds, search.eta, rounds),
             search.eta,
             search.maximise,
-            isinstance(search, Asha),
+            isinstance(search, searches.Asha),
         )
 
     def survivors(self, rung: int) -> int:

@@ -37,7 +37,7 @@ from fedcore.engine.round import (
 )
 from fedcore.errors import CheckpointError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
-from fedcore.problems import TrainingProblem, load_problem, trained_on
+from fedcore.problems import TrainingProblem, load_problem, poisoned, trained_on
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
 from fedcore.settings import settings
@@ -45,6 +45,7 @@ from fedcore.simulation import checkpoint
 from fedcore.simulation.early_stopping import EarlyStoppingState
 from fedcore.simulation.report import RoundReport, StopReason
 from fedcore.spec import ExperimentSpec
+from fedcore.systems.attacks import Attackers
 
 COLUMNS = ("train_loss", "test_loss", "test_accuracy")
 
@@ -98,8 +99,14 @@ class Simulation:
             # Training knows nothing of the sample: adaptive parameters follow the whole training loss.
             self._problem = problem.estimating(seed)
             self._loss_samples = self._problem.sample_size
-        algorithm, trained = spec.build(), trained_on(problem, spec.participation)
-        self._setting = RunContext(spec, seed, algorithm, trained, ENGINES["reference"], memory_divisor)
+        attackers = None
+        if (attack := spec.systems.attack) is not None:
+            clients = attack.clients(seed, len(problem.share))
+            attackers = Attackers(attack, clients, spec.problem.dataset.shape().classes, seed)
+        algorithm, trained = spec.build(), trained_on(poisoned(problem, attackers), spec.participation)
+        self._setting = RunContext(
+            spec, seed, algorithm, trained, ENGINES["reference"], memory_divisor, attackers
+        )
         self._server = initial_state(self._setting)
         population = len(problem.share)
         room = MemoryBudget(settings().client_memory_bytes, settings().client_dir)
@@ -300,17 +307,18 @@ class Simulation:
     def _measure(self, observed: Observation | None) -> dict[str, float | list[float]]:
         evaluation, problem, x = self.spec.evaluation, self._bound(self._problem), self._server.x
         measured: dict[str, float | list[float]] = {}
+        attackers = self._setting.attackers
         if evaluation.due(self.round, self.spec.rounds):
-            measured |= model_measures(problem, x, evaluation.measures)
+            measured |= model_measures(problem, x, evaluation.measures, attackers)
             if "train_loss" in measured and self._loss_samples is not None:
                 measured["train_loss_samples"] = self._loss_samples
             if observed is not None:
                 trained = self._bound(self._setting.problem)
-                measured |= round_measures(trained, x, observed, evaluation.measures)
+                measured |= round_measures(trained, x, observed, evaluation.measures, attackers)
         if evaluation.population_due(self.round, self.spec.rounds):
             trained = self._bound(self._setting.problem)
             scales = trained.factors if isinstance(trained, Transformed) else 1.0
-            measured |= population_measures(problem, x, observed, evaluation.measures, scales)
+            measured |= population_measures(problem, x, observed, evaluation.measures, scales, attackers)
         if evaluation.record_parameters:
             measured["x"] = x.tolist()
         return measured

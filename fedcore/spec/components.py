@@ -4,9 +4,12 @@ the objects that only this process knows.
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -22,10 +25,11 @@ from fedcore.families import Family
 from fedcore.measures import EXTENSIONS
 from fedcore.models import MODELS
 from fedcore.models.losses import LOSSES
-from fedcore.models.module_object import model_of
+from fedcore.models.module_object import ModuleObject, model_of
 from fedcore.packages import PREFIX, Package, installed, requirement
 from fedcore.solvers.optimisers import OPTIMISERS
 from fedcore.solvers.schedules import SCHEDULES
+from fedcore.systems.attacks import ATTACKS
 from fedcore.systems.availability import AVAILABILITIES
 from fedcore.systems.clock import RATES
 from fedcore.systems.participation import PARTICIPATIONS
@@ -50,6 +54,7 @@ FAMILIES: Mapping[str, Family[Any]] = {
         PARTITIONS,
         PARTICIPATIONS,
         AVAILABILITIES,
+        ATTACKS,
         STEP_DISTRIBUTIONS,
         BATCH_DISTRIBUTIONS,
         RATES,
@@ -108,12 +113,53 @@ def components_of(spec: BaseModel) -> Iterator[Block]:
                 yield from components_of(item)
 
 
-def local_components(spec: BaseModel) -> Iterator[Block]:
-    """The components of a specification that other processes do not know."""
-    for component in components_of(spec):
+def local_components(spec: ExperimentSpec) -> Iterator[Block]:
+    """The components of a specification, in any of its arms, that other processes do not know."""
+    found: list[Block] = []
+    for part in (arm.spec for arm in spec.arms()) if spec.sweep else (spec,):
+        for component in components_of(part):
+            family = family_of(component)
+            if family is not None and type(component) not in family and component not in found:
+                found.append(component)
+                yield component
+
+
+class ObjectCode(NamedTuple):
+    """The class of an object in a specification, for the provenance of a run in this process."""
+
+    family: str
+    """`algorithms`, `models`, ..."""
+    name: str
+    """Name of the class."""
+    module: str
+    """Name of its module."""
+    sha256: str | None
+    """SHA-256 of the module's file, or of the source of the class where there is no file, as in a
+    notebook; None if the source is not known.
+    """
+
+
+def code_of_objects(spec: ExperimentSpec) -> list[ObjectCode]:
+    """The classes of the objects that a specification uses and that only this process knows: those of
+    components, and those of `nn.Module` objects.
+    """
+    found = []
+    for component in local_components(spec):
+        own = type(component.module if isinstance(component, ModuleObject) else component)
         family = family_of(component)
-        if family is not None and type(component) not in family:
-            yield component
+        assert family is not None
+        found.append(ObjectCode(family.name, own.__qualname__, own.__module__, _source_digest(own)))
+    return list(dict.fromkeys(found))
+
+
+def _source_digest(member: type) -> str | None:
+    try:
+        file = inspect.getsourcefile(member)
+        known = file is not None and Path(file).is_file()
+        source = Path(file or "").read_bytes() if known else inspect.getsource(member).encode()
+    except (OSError, TypeError):
+        return None
+    return hashlib.sha256(source).hexdigest()
 
 
 def packages_of(spec: ExperimentSpec) -> list[Package]:

@@ -16,7 +16,7 @@ from pydantic import (
 
 from fedcore.algorithms import AnyAggregator, AnyAlgorithm
 from fedcore.algorithms.server import AnyServer, OwnServer
-from fedcore.block import MAX_ROUNDS, Block, Seed, is_none
+from fedcore.block import MAX_ROUNDS, Block, Seed, Tag, is_none
 from fedcore.compression import Compression
 from fedcore.core import Algorithm
 from fedcore.data.exact import ExactProblem
@@ -39,7 +39,6 @@ STORED = {"stored": True}
 """Validation context of a specification that was accepted before: combinations that have been
 rejected since can be read, not run.
 """
-Tag = Annotated[str, Field(pattern=r"^[\w][\w .:/-]{0,63}$")]
 
 
 class ExperimentSpec(Block):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.block import MAX_ROUNDS, Block, Finite, kind_of
+from fedcore.block import MAX_ROUNDS, Block, Finite, Mode, kind_of
+from fedcore.data.base import DatasetSpec
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.families import Names
@@ -34,7 +35,6 @@ Cost = Literal["local_steps", "bytes_up", "bytes_down", "simulated_seconds"]
 """Reproducible costs of every round; wall-clock seconds are not reproducible."""
 Metric = Annotated[str, Names(lambda: (*scalar_measures(), *get_args(ExactFigure), *get_args(Cost)))]
 """Metrics by which an arm or a run may be judged."""
-Mode = Literal["min", "max"]
 RoundCount = Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
 
 
@@ -248,17 +248,25 @@ def _unmeasured(metric: str, spec: ExperimentSpec) -> str | None:
 
 def _missing(measure: MeasureInfo, spec: ExperimentSpec) -> str | None:
     """Why no round has this measure."""
-    dataset, metric = spec.problem.dataset, measure.name
-    exact = isinstance(dataset, ExactProblem)
+    metric = measure.name
     if metric not in names_of(spec.evaluation.measures):
         return f"{metric} is not measured; add it to `evaluation.measures`"
-    if exact and measure.needs:
+    if measure.needs == "attack" and spec.systems.attack is None:
+        return f"{metric} requires `systems.attack`"
+    if reason := _missing_samples(measure, spec.problem.dataset):
+        return reason
+    if not measure.offered_by(type(spec.algorithm)):
+        kinds = " or ".join(kind_of(member) for member in ALGORITHMS if measure.offered_by(member))
+        return f"{spec.algorithm.kind} has no {metric}; use another metric, or {kinds}"
+    return None
+
+
+def _missing_samples(measure: MeasureInfo, dataset: DatasetSpec) -> str | None:
+    metric, exact = measure.name, isinstance(dataset, ExactProblem)
+    if exact and measure.needs not in (None, "attack"):
         return f"a {dataset.kind} problem has no {metric}; use train_loss, suboptimality or distance"
     if not exact and measure.needs == "classes" and not dataset.shape().classes:
         return f"real labels have no {metric}; use a loss"
     if not exact and measure.needs == "sequences" and not dataset.shape().sequence:
         return f"{dataset.kind} has one label per sample and no {metric}; use test_loss"
-    if not measure.offered_by(type(spec.algorithm)):
-        kinds = " or ".join(kind_of(member) for member in ALGORITHMS if measure.offered_by(member))
-        return f"{spec.algorithm.kind} has no {metric}; use another metric, or {kinds}"
     return None

@@ -1,11 +1,13 @@
 """`systems`: systems heterogeneity, and what its blocks require of each other."""
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from fedcore.block import Block
+from fedcore.block import Block, is_none
+from fedcore.data.base import DataShape
 from fedcore.errors import SpecificationError
+from fedcore.systems.attacks import AnyAttack
 from fedcore.systems.availability import AnyAvailability
 from fedcore.systems.clock import Deadline, Devices
 from fedcore.systems.participation import Participation
@@ -34,6 +36,8 @@ class Systems(Block):
     """Speed of the clients' devices, for a simulated clock (default: no clock)."""
     deadline: Deadline | None = None
     """Time limit of a round (default: wait for all selected clients)."""
+    attack: Annotated[AnyAttack | None, Field(exclude_if=is_none)] = None
+    """Malicious clients, and what they do (default: none)."""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -42,13 +46,19 @@ class Systems(Block):
         return self
 
 
-def check_systems(systems: Systems, scheme: Participation, clients: int, rounds: int) -> None:
-    """Raise SpecificationError if blocks do not fit N = `clients`, `rounds`, or one another."""
+def check_systems(
+    systems: Systems, scheme: Participation, clients: int, rounds: int, shape: DataShape
+) -> None:
+    """Raise SpecificationError if blocks do not fit N = `clients`, `rounds`, data of `shape`, or one
+    another.
+    """
     for field in ("epochs", "steps", "batch_size"):
         work = getattr(systems, field)
         if work is not None:
             work.check(clients, rounds, f"/systems/{field}")
     _check_unbiased(systems, scheme)
+    if systems.attack is not None:
+        systems.attack.check(shape, clients)
     if systems.availability is not None:
         systems.availability.check(clients)
     if systems.devices is not None:

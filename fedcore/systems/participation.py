@@ -113,9 +113,10 @@ class Participation(Block):
 
     def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
         """Expected number of distinct clients of a round, if `reachable` of N = `clients` can be
-        reached.
+        reached, for estimates. Default: the field `clients_per_round`, if there is one, or else all
+        of them.
         """
-        raise NotImplementedError
+        return min(reachable, getattr(self, "clients_per_round", None) or reachable)
 
     def odds(self, clients: int) -> Iterable[float] | None:
         """Probability of each client to take part in any round; None if it depends on others."""

@@ -14,7 +14,7 @@ from fedcore.testing.messages import COMPRESSOR, SERVER_OPTIMISER
 from fedcore.testing.models import MODEL
 from fedcore.testing.specifications import SPECIFICATION
 from fedcore.testing.subject import Subject, subject_of
-from fedcore.testing.systems import AVAILABILITY, DEVICE_RATE, PARTICIPATION, PARTITION, WORK
+from fedcore.testing.systems import ATTACK, AVAILABILITY, DEVICE_RATE, PARTICIPATION, PARTITION, WORK
 from fedcore.testing.training import DATASET, LOCAL_OPTIMISER, LOSS, LR_SCHEDULE, TRANSFORM
 
 CHECKS: Mapping[str, tuple[Callable[[Subject], None], ...]] = {
@@ -30,6 +30,7 @@ CHECKS: Mapping[str, tuple[Callable[[Subject], None], ...]] = {
     "partitions": PARTITION,
     "participations": PARTICIPATION,
     "availabilities": AVAILABILITY,
+    "attacks": ATTACK,
     "work": WORK,
     "batch_sizes": WORK,
     "device_rates": DEVICE_RATE,

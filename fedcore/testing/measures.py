@@ -20,6 +20,7 @@ PROBLEMS: tuple[Document, ...] = (
         "problem": {**IMAGES["problem"], "partition": {**IMAGES["problem"]["partition"], "hold_out": 0.2}},
     },
     {**EXACT, "algorithm": {"kind": "fedaware"}},
+    {**SAMPLED, "systems": {"attack": {"kind": "label_flipping", "share": 0.5}}},
 )
 """The experiments in which a measure is tried; it need not apply to all of them."""
 

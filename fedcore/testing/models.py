@@ -21,11 +21,12 @@ SHAPES = (
     DataShape((1, 28, 28), 10, 1_000),
     DataShape((3, 32, 32), 10, 1_000),
     DataShape((80,), 80, 1_000, symbols=80),
+    DataShape((80,), 80, 1_000, symbols=80, sequence=True),
     DataShape((25,), 2, 1_000, symbols=100, embedding=300),
     DataShape((60,), 10, 1_000),
 )
-"""Shapes of data on which models are tried: those of digits, MNIST, CIFAR-10, Shakespeare, Sent140 and
-`synthetic`.
+"""Shapes of data on which models are tried: those of digits, MNIST, CIFAR-10, Shakespeare, `text`, Sent140
+and `synthetic`.
 """
 BATCH = 3
 
@@ -49,9 +50,10 @@ def it_has_the_parameters_it_says(subject: Subject) -> None:
     )
     with in_evaluation(module):
         scores = module(_inputs(shape))
+    expected = [BATCH, *(shape.features if shape.sequence else ()), shape.outputs]
     require(
-        list(scores.shape) == [BATCH, shape.outputs],
-        f"scores [{BATCH}, {shape.outputs}] of inputs {list(_inputs(shape).shape)}",
+        list(scores.shape) == expected,
+        f"scores {expected} of inputs {list(_inputs(shape).shape)}",
         f"{list(scores.shape)}",
         "a layer whose width does not depend on `classes`",
         spec.build,
@@ -103,7 +105,7 @@ def a_resumed_run_of_it_is_bit_identical(subject: Subject) -> None:
 def _fitting(subject: Subject) -> DataShape:
     spec, reasons = subject.spec(), []
     for shape in SHAPES:
-        if bool(shape.symbols) == spec.reads_symbols:
+        if bool(shape.symbols) == spec.reads_symbols and shape.sequence == spec.predicts_symbols:
             reason = spec.misfit(shape)
             if reason is None:
                 return shape

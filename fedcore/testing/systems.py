@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedcore.errors import SpecificationError
@@ -122,6 +123,36 @@ def cohorts_are_the_same_for_all_algorithms(subject: Subject) -> None:
         return _participating(subject)(algorithm={"kind": "scaffold"}, **changes)
 
     runs.does_the_same_work(_participating(subject), other)
+
+
+def honest_changes_are_left_alone(subject: Subject) -> None:
+    """Forged changes have the shape and type of the cohort's, depend on the stream alone, and honest
+    clients' are what they were.
+    """
+    spec, count, dim = subject.spec(), 6, 4
+    deltas = torch.from_numpy(generator(SEED, "changes").standard_normal((count, dim)))
+    for malicious in (torch.arange(count) < 2, torch.ones(count, dtype=torch.bool)):
+        with no_global_randomness(subject.component):
+            first, second = (
+                spec.forge(deltas.clone(), malicious, generator(SEED, "attack")) for _ in range(2)
+            )
+        require(
+            first.shape == deltas.shape and first.dtype == deltas.dtype,
+            f"changes {list(deltas.shape)} of {deltas.dtype}",
+            f"{list(first.shape)} of {first.dtype}",
+            "one row for each client of the cohort, in its order",
+            spec.forge,
+        )
+        require(
+            torch.equal(first, second), "the same forgery from the same stream", "another", KEYED, spec.forge
+        )
+        require(
+            torch.equal(first[~malicious], deltas[~malicious]),
+            "the changes of honest clients as they sent them",
+            "others",
+            "only rows where `malicious` is true may change",
+            spec.forge,
+        )
 
 
 def availability_is_keyed(subject: Subject) -> None:
@@ -253,10 +284,15 @@ TWO = {
     "problem": {"dataset": {"kind": "least_squares", "generate": {"clients": 2, "dim": 3, "seed": 1}}},
 }
 TWO |= {"systems": {}, "rounds": 2}
+MANY_IMAGES = {
+    **IMAGES,
+    "problem": {**IMAGES["problem"], "partition": {"kind": "iid", "clients": 10}},
+}
 RUNS: dict[str, Callable[[Subject], runs.Make]] = {
     "partitions": _at(IMAGES, "problem.partition"),
     "participations": _participating,
     "availabilities": _at(TWO, "systems.availability"),
+    "attacks": _at(MANY_IMAGES, "systems.attack"),
     "work": _at({**TWO, "local": {"lr": 0.05}}, "systems.steps"),
     "batch_sizes": _at(TWO, "systems.batch_size"),
     "device_rates": _at(TWO, "systems.devices.steps_per_second"),
@@ -277,5 +313,6 @@ PARTICIPATION = (
     a_resumed_run_with_it_is_bit_identical,
 )
 AVAILABILITY = (availability_is_keyed, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)
+ATTACK = (honest_changes_are_left_alone, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)
 WORK = (work_is_keyed, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)
 DEVICE_RATE = (figures_are_keyed, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)

@@ -1,13 +1,14 @@
 """The `fedq` application; errors become messages on stderr and exit codes."""
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
 from fedcore.errors import ExtensionError, SettingsError
-from fedcore.settings import settings
-from fedcore.spec.components import check_packages
+from fedcore.lazy import LazyModule
 from fedq.cli import (
     connection,
     data,
@@ -22,7 +23,19 @@ from fedq.cli import (
     webhooks,
 )
 from fedq.cli.terminal import MEANINGS, ExitCode, advice, code_of, complain, explain
-from fedq.client import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedcore import packages
+    from fedcore import settings as configuration
+    from fedcore.spec import components
+    from fedq import client as clients
+else:
+    packages = LazyModule("fedcore.packages")
+    configuration = LazyModule("fedcore.settings")
+    components = LazyModule("fedcore.spec.components")
+    clients = LazyModule("fedq.client")
 
 HELP = """Run federated-learning experiments with FedQ.
 
@@ -72,10 +85,11 @@ PANELS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, by default that of the process, and end the process with its exit code."""
-    _check_installation()
     try:
         application()(args=arguments, prog_name="fedq")
-    except ClientError as error:
+    except SystemExit:  # first: to look for errors of the client, its library is imported
+        raise
+    except clients.ClientError as error:
         explain(error)
         sys.exit(code_of(error))
     except ModuleNotFoundError as error:
@@ -89,10 +103,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(ExitCode.REFUSED)
 
 
+def _begin(key: connection.Key = None) -> None:
+    _check_installation()
+    connection.choose(key)
+
+
 def _check_installation() -> None:
     try:
-        settings()
-        check_packages()
+        configuration.settings()
+        if packages.installed():
+            components.check_packages()
     except (SettingsError, ExtensionError) as error:
         for flaw in str(error).splitlines():
             complain(flaw)
@@ -102,7 +122,7 @@ def _check_installation() -> None:
 def application() -> typer.Typer:
     """All commands."""
     app = typer.Typer(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=True)
-    app.callback(help=HELP)(connection.choose)
+    app.callback(help=HELP)(_begin)
     for panel, commands in PANELS.items():
         for command in commands:
             app.command(rich_help_panel=panel)(command)

@@ -3,17 +3,25 @@
 Completion is empty when the service does not answer within a second.
 """
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedcore.errors import SettingsError
-from fedq.client import Client, ClientError
+from fedcore.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from fedq import client as clients
+    from fedq.client import Client
+else:
+    clients = LazyModule("fedq.client")
 
 Key = Annotated[
     str | None,
@@ -29,14 +37,14 @@ Key = Annotated[
 _key: ContextVar[str | None] = ContextVar("key", default=None)
 
 
-def choose(key: Key = None) -> None:
+def choose(key: str | None) -> None:
     """Store the options given before the command."""
     _key.set(key)
 
 
 def connect(**options: Any) -> Client:
     """A client with the key of this command."""
-    return Client(api_key=_key.get(), **options)
+    return clients.Client(api_key=_key.get(), **options)
 
 
 PATIENCE_S = 1.0
@@ -105,5 +113,5 @@ def _asked(ask: Callable[[Client], Choices], incomplete: str) -> Choices:
     try:
         with connect(retries=0, timeout_s=PATIENCE_S) as client:
             return [choice for choice in ask(client) if choice[0].startswith(incomplete)]
-    except (ClientError, SettingsError):
+    except (clients.ClientError, SettingsError):
         return []

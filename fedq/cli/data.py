@@ -2,19 +2,20 @@
 `delete`, and `bundle list`, `show`, `get`, `delete`.
 """
 
+from __future__ import annotations
+
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.terminal import AsJson, ExperimentId, print_json, show, tell
-from fedq.client.exports.sinks import ExportForm
 
 To = Annotated[
-    ExportForm,
+    Literal["fedq", "csv", "parquet", "tensorboard", "mlflow"],
     typer.Option(
         "--to",
         help=(

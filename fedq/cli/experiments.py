@@ -2,29 +2,39 @@
 `delete`.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from math import nan
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
-from fedcore.simulation.halving import HalvingSchedule, RungResult, replay
 from fedcore.spec import yaml_documents
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
 from fedq.cli.results import encode, encoding_of
 from fedq.cli.terminal import AsJson, ExperimentId, conclude, follow, print_json, show, stderr, stdout, tell
 from fedq.cli.views import comparison, table
-from fedq.client import InvalidRequestError
-from fedq.client.bodies import Specification, parse
-from fedq.schemas import Experiment, SearchPage
+
+if TYPE_CHECKING:
+    from fedcore.simulation import halving
+    from fedq import client as clients
+    from fedq.client import bodies
+    from fedq.client.bodies import Specification
+    from fedq.schemas import Experiment, SearchPage
+else:
+    halving = LazyModule("fedcore.simulation.halving")
+    clients = LazyModule("fedq.client")
+    bodies = LazyModule("fedq.client.bodies")
 
 SWEEP = "sweep"
 
@@ -158,7 +168,7 @@ def _placing(file: Path | None) -> Iterator[None]:
     """Add the lines of the file to the errors that the service finds in it."""
     try:
         yield
-    except InvalidRequestError as error:
+    except clients.InvalidRequestError as error:
         if file is not None and file != STDIN:
             places = yaml_documents.locate(
                 file.read_text(encoding="utf-8"), {flaw.pointer for flaw in error.flaws}
@@ -173,7 +183,7 @@ def _specification(spec: Path | None, preset: str | None) -> Specification:
         case None, str():
             return preset
         case Path(), None:
-            return parse(sys.stdin.read(), "standard input") if spec == STDIN else spec
+            return bodies.parse(sys.stdin.read(), "standard input") if spec == STDIN else spec
         case _:
             raise typer.BadParameter("give either a specification file or --preset NAME", param_hint="SPEC")
 
@@ -286,9 +296,17 @@ def search_view(item: SearchPage) -> RenderableType:
 
 def decisions_repeat(item: SearchPage) -> bool:
     """True if replaying the results in their order leads to the recorded decisions."""
-    ladder = HalvingSchedule(item.arms, tuple(item.rungs), item.eta, item.mode == "max", item.kind == "asha")
-    arrivals = [RungResult(one.arm, one.rung, nan if one.value is None else one.value) for one in item.items]
-    told = {(found.arm, found.rung): found for decisions in replay(ladder, arrivals) for found in decisions}
+    ladder = halving.HalvingSchedule(
+        item.arms, tuple(item.rungs), item.eta, item.mode == "max", item.kind == "asha"
+    )
+    arrivals = [
+        halving.RungResult(one.arm, one.rung, nan if one.value is None else one.value) for one in item.items
+    ]
+    told = {
+        (found.arm, found.rung): found
+        for decisions in halving.replay(ladder, arrivals)
+        for found in decisions
+    }
     recorded = {
         (one.arm, one.rung): (one.verdict, one.rank, one.field, one.places)
         for one in item.items

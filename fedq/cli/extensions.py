@@ -6,17 +6,22 @@ import contextlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcore import testing
 from fedcore.errors import ExtensionError
+from fedcore.lazy import LazyModule
 from fedq.cli.terminal import AsJson, ExitCode, complain, show, tell
 from fedq.cli.views import table
 from fedq.scaffolding import FAMILIES, create
+
+if TYPE_CHECKING:
+    from fedcore import testing
+else:
+    testing = LazyModule("fedcore.testing")
 
 Extension = Annotated[
     str, typer.Argument(metavar="EXTENSION", help="Folder, or name of an installed package.")

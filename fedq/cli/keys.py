@@ -1,24 +1,35 @@
 """`fedq key create`, `list`, `show`, `edit` and `revoke`; `fedq me` and `audit`."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime, timedelta
 from getpass import getuser
 from itertools import islice
 from socket import gethostname
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from pydantic import ValidationError
 
+from fedcore.lazy import LazyModule
 from fedcore.platform.access import Scope
 from fedcore.platform.private_files import make_private_folder
-from fedcore.settings import settings
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.experiments import overrides
 from fedq.cli.terminal import AsJson, ExitCode, complain, show, stderr, tell
-from fedq.schemas import Key, KeyEdit, KeyRequest
 
-Checked = TypeVar("Checked", KeyRequest, KeyEdit)
+if TYPE_CHECKING:
+    import pydantic
+
+    from fedcore import settings as configuration
+    from fedq import schemas
+    from fedq.schemas import Key, KeyEdit, KeyRequest
+else:
+    pydantic = LazyModule("pydantic")
+    configuration = LazyModule("fedcore.settings")
+    schemas = LazyModule("fedq.schemas")
+
+Checked = TypeVar("Checked", "KeyRequest", "KeyEdit")
 
 Owner = Annotated[
     str,
@@ -44,7 +55,7 @@ MaxRunning = Annotated[
     typer.Option(min=0, metavar="N", help="Maximum number of concurrent runs; further runs stay queued."),
 ]
 MaxBytes = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Maximum size of its uploaded data sets, in bytes.")
+    int | None, typer.Option(min=0, metavar="N", help="Maximum size of its uploads, in bytes.")
 ]
 MaxSeconds = Annotated[
     float | None,
@@ -92,7 +103,7 @@ def create(  # noqa: PLR0913, PLR0917 - an option each
         "max_compute_seconds": max_compute_seconds,
     }
     wanted = _checked(
-        KeyRequest, owner=owner, scope=scope, code=code, name=name, expires_at=_end(days), **quota
+        schemas.KeyRequest, owner=owner, scope=scope, code=code, name=name, expires_at=_end(days), **quota
     )
     if direct:
         key = _create_direct(wanted)
@@ -123,7 +134,11 @@ def edit(key: KeyId, assignments: Assignments, as_json: AsJson = False) -> None:
     Set a field to null to remove an expiry date or a limit.
     """
     with connect() as client:
-        show(client.edit_key(key, _checked(KeyEdit, **overrides(assignments))), views.key, as_json=as_json)
+        show(
+            client.edit_key(key, _checked(schemas.KeyEdit, **overrides(assignments))),
+            views.key,
+            as_json=as_json,
+        )
 
 
 def revoke(key: KeyId, as_json: AsJson = False) -> None:
@@ -156,7 +171,7 @@ def _create_direct(wanted: KeyRequest) -> str:
     """Create a key in the database, without a service."""
     from fedcore.platform.store import UNAVAILABLE, audit, keys, open_database, upgrade
 
-    configured = settings()
+    configured = configuration.settings()
     if configured.database_url is None:
         make_private_folder(configured.home)
     try:
@@ -181,7 +196,7 @@ def _end(days: int | None) -> datetime | None:
 def _checked(model: type[Checked], **fields: Any) -> Checked:
     try:
         return model(**fields)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         for flaw in error.errors():
             complain(f"{flaw['loc'][0]}: {flaw['msg']}, not {flaw['input']!r}")
         raise typer.Exit(ExitCode.REFUSED) from error

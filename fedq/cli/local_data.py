@@ -1,17 +1,15 @@
 """`fedq data`: built-in data sets, where their files go and how to get them; `fedq data keep`."""
 
+import json
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
-from pydantic import BaseModel
 from rich.table import Table
 
-from fedcore.block import kind_of
-from fedcore.data.datasets import DATASETS
 from fedcore.errors import UploadError
 from fedq.cli import views
-from fedq.cli.terminal import AsJson, ExitCode, complain, print_json, show, tell
+from fedq.cli.terminal import AsJson, ExitCode, complain, stdout, tell
 
 Source = Annotated[
     str,
@@ -34,7 +32,7 @@ ImageShape = Annotated[
 Folder = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Folder (default: FEDQ_DATA_DIR).")]
 
 
-class DatasetFiles(BaseModel):
+class DatasetFiles(NamedTuple):
     """A built-in data set and its files."""
 
     kind: str
@@ -47,11 +45,18 @@ def listing(context: typer.Context, as_json: AsJson = False) -> None:
     """List the built-in data sets, where their files go in FEDQ_DATA_DIR, and how to get them."""
     if context.invoked_subcommand is not None:
         return
+    # Imported here, as is what `keep` needs: they take long to load.
+    from fedcore.block import kind_of
+    from fedcore.data.datasets import DATASETS
+
     known = [
         DatasetFiles(kind=kind_of(member), files=member.files, obtain=member.obtain, source=member.source)
         for member in DATASETS
     ]
-    print_json(known) if as_json else show(known, _table, as_json=False)
+    if as_json:
+        typer.echo(json.dumps([item._asdict() for item in known], indent=2, ensure_ascii=False))
+    else:
+        stdout().print(_table(known))
 
 
 def _table(known: list[DatasetFiles]) -> Table:
@@ -72,7 +77,6 @@ def keep(
 
     Every worker that runs it needs the printed file in its own FEDQ_DATA_DIR.
     """
-    # Imported here: NumPy and pyarrow take long to load.
     from fedcore.data.user_datasets import local_dataset_storage
     from fedcore.platform.uploads.local import keep as keep_local
 

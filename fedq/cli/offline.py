@@ -1,22 +1,38 @@
 """`fedq validate` and `plan`: check and estimate specifications without a service."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import BaseModel, ValidationError
 from rich.text import Text
 
-from fedcore import presets
 from fedcore.errors import PresetNotFoundError, SpecificationError
-from fedcore.spec import ExperimentSpec, yaml_documents
+from fedcore.lazy import LazyModule
+from fedcore.spec import yaml_documents
 from fedq.cli import connection, views
 from fedq.cli.experiments import STDIN, Assignments, SpecificationFile, overrides
 from fedq.cli.terminal import AsJson, ExitCode, print_json, show, stderr, stdout
-from fedq.planning.estimates import plan as estimate
-from fedq.schemas import Flaw
-from fedq.validation_errors import errors_of
+
+if TYPE_CHECKING:
+    import pydantic
+
+    from fedcore import presets
+    from fedcore import spec as specs
+    from fedcore.spec import ExperimentSpec
+    from fedq import schemas, validation_errors
+    from fedq.planning import estimates
+    from fedq.schemas import Flaw
+    from fedq.validation_errors import FileCheck
+else:
+    pydantic = LazyModule("pydantic")
+    presets = LazyModule("fedcore.presets")
+    specs = LazyModule("fedcore.spec")
+    schemas = LazyModule("fedq.schemas")
+    validation_errors = LazyModule("fedq.validation_errors")
+    estimates = LazyModule("fedq.planning.estimates")
 
 Files = Annotated[
     list[Path],
@@ -28,14 +44,6 @@ PresetName = Annotated[
         "--preset", metavar="NAME", help="Plan a preset.", autocompletion=connection.complete_presets
     ),
 ]
-
-
-class FileCheck(BaseModel):
-    """Errors of a file."""
-
-    file: str
-    valid: bool
-    errors: list[Flaw]
 
 
 def validate(files: Files, assignments: Assignments = None, as_json: AsJson = False) -> None:
@@ -74,7 +82,7 @@ def plan(
     if found is None:
         _tell(check)
         raise typer.Exit(ExitCode.REFUSED)
-    show(estimate(found), views.plan, as_json=as_json)
+    show(estimates.plan(found), views.plan, as_json=as_json)
 
 
 def _check(file: Path, changes: dict[str, Any]) -> tuple[FileCheck, ExperimentSpec | None]:
@@ -83,23 +91,26 @@ def _check(file: Path, changes: dict[str, Any]) -> tuple[FileCheck, ExperimentSp
         document = yaml_documents.load(text)
     except yaml_documents.YamlError as error:
         place = {} if error.place is None else error.place._asdict()
-        return _refused(str(file), [Flaw(pointer="", detail=error.detail, **place)])
+        return _refused(str(file), [schemas.Flaw(pointer="", detail=error.detail, **place)])
     except (OSError, UnicodeDecodeError) as error:
-        return _refused(str(file), [Flaw(pointer="", detail=f"cannot read the file: {error}")])
+        return _refused(str(file), [schemas.Flaw(pointer="", detail=f"cannot read the file: {error}")])
     if not isinstance(document, dict):
         return _refused(
-            str(file), [Flaw(pointer="", detail=f"must be a mapping, not {type(document).__name__}")]
+            str(file),
+            [schemas.Flaw(pointer="", detail=f"must be a mapping, not {type(document).__name__}")],
         )
     return _checked(str(file), presets.override(document, changes), text)
 
 
 def _checked(file: str, document: dict[str, Any], text: str) -> tuple[FileCheck, ExperimentSpec | None]:
     try:
-        return FileCheck(file=file, valid=True, errors=[]), ExperimentSpec.model_validate(document)
-    except ValidationError as error:
-        flaws = errors_of(error.errors(), ExperimentSpec, document)
+        return validation_errors.FileCheck(
+            file=file, valid=True, errors=[]
+        ), specs.ExperimentSpec.model_validate(document)
+    except pydantic.ValidationError as error:
+        flaws = validation_errors.errors_of(error.errors(), specs.ExperimentSpec, document)
     except SpecificationError as error:
-        flaws = [Flaw(pointer=error.pointer, detail=error.detail)]
+        flaws = [schemas.Flaw(pointer=error.pointer, detail=error.detail)]
     places = yaml_documents.locate(text, {flaw.pointer for flaw in flaws})
     return _refused(
         file, [flaw.model_copy(update=places[flaw.pointer]._asdict()) if places else flaw for flaw in flaws]
@@ -107,7 +118,7 @@ def _checked(file: str, document: dict[str, Any], text: str) -> tuple[FileCheck,
 
 
 def _refused(file: str, flaws: list[Flaw]) -> tuple[FileCheck, None]:
-    return FileCheck(file=file, valid=False, errors=flaws), None
+    return validation_errors.FileCheck(file=file, valid=False, errors=flaws), None
 
 
 def _tell(check: FileCheck) -> None:

@@ -1,28 +1,41 @@
 """`fedq reproduce` and `reproduce-paper`."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcore import presets
 from fedcore.errors import PresetNotFoundError
+from fedcore.lazy import LazyModule
 from fedq.cli.connection import connect
 from fedq.cli.terminal import AsJson, ExitCode, ExperimentId, conclude_all, follow, follow_all, show, stderr
 from fedq.cli.views import ABSENT, table
-from fedq.figures.drawing import Format
-from fedq.reproductions.report import report
-from fedq.reproductions.sheets import Part, SheetReproduction, reproduce_sheet
-from fedq.results.presentation import grounds, measured, published, subject, verdict
-from fedq.schemas import Claims, PresetSummary, Reproduction, ReproductionOutcome, RunDifference
+
+if TYPE_CHECKING:
+    from fedcore import presets
+    from fedq import schemas
+    from fedq.figures.drawing import Format
+    from fedq.reproductions import report as reports
+    from fedq.reproductions import sheets as panels_of
+    from fedq.reproductions.sheets import Part, SheetReproduction
+    from fedq.results import presentation
+    from fedq.schemas import Claims, PresetSummary, Reproduction, RunDifference
+else:
+    presets = LazyModule("fedcore.presets")
+    schemas = LazyModule("fedq.schemas")
+    reports = LazyModule("fedq.reproductions.report")
+    panels_of = LazyModule("fedq.reproductions.sheets")
+    presentation = LazyModule("fedq.results.presentation")
 
 CODES = {
-    ReproductionOutcome.IDENTICAL: ExitCode.DONE,
-    ReproductionOutcome.DIFFERENT: ExitCode.UNSUCCESSFUL,
-    ReproductionOutcome.PENDING: ExitCode.IMPOSSIBLE,
+    "identical": ExitCode.DONE,
+    "different": ExitCode.UNSUCCESSFUL,
+    "pending": ExitCode.IMPOSSIBLE,
 }
 SHOWN = 10
 """Number of runs whose differences are printed."""
@@ -76,7 +89,7 @@ def _comparison(found: Reproduction) -> RenderableType:
         others = ((one.what, one.original, one.here, one.runs) for one in found.made_otherwise)
         title = (
             "changed since"
-            if found.outcome is ReproductionOutcome.IDENTICAL
+            if found.outcome is schemas.ReproductionOutcome.IDENTICAL
             else "changed since, and so a likely cause"
         )
         items.append(table(("property", "original", "here", "runs"), others, title=title))
@@ -126,7 +139,7 @@ def reproduce_paper(
     except PresetNotFoundError as error:
         raise typer.BadParameter(str(error), param_hint="NAME") from error
     with connect() as client:
-        reproduction = reproduce_sheet(client, panels, follow_all)
+        reproduction = panels_of.reproduce_sheet(client, panels, follow_all)
     written = _write(reproduction, output)
     show([part.claims for part in reproduction.parts], lambda _: _verdicts(reproduction), as_json=as_json)
     stderr().print(f"Written: {', '.join(map(str, written))}", markup=False)
@@ -163,7 +176,7 @@ def _write(reproduction: SheetReproduction, folder: Path) -> list[Path]:
             written[-1].write_bytes(draw(reproduction, form))
     written += [folder / f"{stem}.md", folder / f"{stem}.json"]
     written[-2].write_text(
-        report(reproduction, f"{stem}.svg" if reproduction.sheet.figure else None), encoding="utf-8"
+        reports.report(reproduction, f"{stem}.svg" if reproduction.sheet.figure else None), encoding="utf-8"
     )
     written[-1].write_text(_json([part.claims for part in reproduction.parts]), encoding="utf-8")
     return written
@@ -179,16 +192,20 @@ def _verdicts(reproduction: SheetReproduction) -> RenderableType:
 
 def _part(part: Part) -> list[RenderableType]:
     rows = [
-        (verdict(claim), f"{claim.says} ({claim.source})", "\n".join(grounds(claim)))
+        (
+            presentation.verdict(claim),
+            f"{claim.says} ({claim.source})",
+            "\n".join(presentation.grounds(claim)),
+        )
         for claim in part.claims.claims
     ]
     items: list[RenderableType] = [table(("verdict", "claim", "result"), rows, title=part.preset.title)]
     for printed in part.claims.published:
         items += [
-            Text(subject(printed)),
+            Text(presentation.subject(printed)),
             table(
                 ("arm", "published", "here"),
-                [(row.arm, published(row), measured(row)) for row in printed.rows],
+                [(row.arm, presentation.published(row), presentation.measured(row)) for row in printed.rows],
             ),
         ]
     return items

@@ -1,21 +1,28 @@
 """`fedq results`, `compare`, `figure`, `report` and `model`."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from fedcore.lazy import LazyModule
 from fedq.cli import connection
 from fedq.cli.connection import connect
 from fedq.cli.terminal import AsJson, ExperimentId, stdout, tell
 from fedq.cli.views import comparison
 from fedq.figures.style import FigureOptions, Horizontal
-from fedq.results import tables
-from fedq.schemas import Comparison, Results
+
+if TYPE_CHECKING:
+    from fedq.results import tables
+    from fedq.schemas import Comparison, Results
+else:
+    tables = LazyModule("fedq.results.tables")
 
 
 class Encoding(StrEnum):
@@ -95,8 +102,9 @@ def look_of(  # noqa: PLR0913, PLR0917 - one parameter per option
 
 def drawing(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of `look_of` to a command, in place of its last parameter, `look`."""
-    options = inspect.signature(look_of).parameters
-    own = [parameter for name, parameter in inspect.signature(command).parameters.items() if name != "look"]
+    options = inspect.signature(look_of, eval_str=True).parameters
+    signature = inspect.signature(command, eval_str=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "look"]
     shown = [*own, *options.values()]
 
     @wraps(command)

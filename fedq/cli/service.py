@@ -1,18 +1,20 @@
 """`fedq up`, `demo`, `migrate`, `backup`, `restore`, `queue`, `workers`, `presets` and `catalogue`."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
 
 from fedcore.errors import BackupError
+from fedcore.lazy import LazyModule
 from fedcore.platform.private_files import make_private_folder
-from fedcore.settings import settings
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
 from fedq.cli.experiments import Assignments, overrides
@@ -28,8 +30,14 @@ from fedq.cli.terminal import (
     tell,
 )
 from fedq.cli.views import comparison
-from fedq.client import Client
-from fedq.schemas import Catalog, CatalogBlock
+
+if TYPE_CHECKING:
+    from fedcore import settings as configuration
+    from fedq import client as clients
+    from fedq.schemas import Catalog, CatalogBlock
+else:
+    configuration = LazyModule("fedcore.settings")
+    clients = LazyModule("fedq.client")
 
 Home = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Folder for all state (default: FEDQ_HOME or .fedq).")
@@ -90,7 +98,7 @@ def demo(
     stderr().print("Starting a service in a temporary folder ...")
     with (
         embedded_service(workers=min(os.cpu_count() or 1, MOST_WORKERS)) as (url, key),
-        Client(url, key) as client,
+        clients.Client(url, key) as client,
     ):
         experiment = client.submit(PRESET, changes)
         stderr().print(experiment.description, markup=False)
@@ -111,7 +119,7 @@ def migrate(as_json: AsJson = False) -> None:
     from fedcore.platform.store import UNAVAILABLE, upgrade
 
     try:
-        upgrade(settings().database)
+        upgrade(configuration.settings().database)
     except UNAVAILABLE as error:
         complain(f"the database is unavailable: {error}")
         raise typer.Exit(ExitCode.UNREACHABLE) from error
@@ -133,7 +141,11 @@ def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> Non
     from fedcore.platform.backup import back_up, back_up_files
 
     folder.mkdir(parents=True, exist_ok=True)
-    _do(lambda: (back_up_files if files else back_up)(settings().database, settings().storage, folder))
+    _do(
+        lambda: (back_up_files if files else back_up)(
+            configuration.settings().database, configuration.settings().storage, folder
+        )
+    )
     tell(None, as_json=as_json, folder=folder)
 
 
@@ -143,7 +155,7 @@ def restore(folder: Folder, files: Files = False, as_json: AsJson = False) -> No
     """
     from fedcore.platform import backup
 
-    configured = settings()
+    configured = configuration.settings()
     if configured.database_url is None and not files:
         make_private_folder(configured.home)
     _do(

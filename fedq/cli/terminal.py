@@ -2,34 +2,31 @@
 stderr; exit codes.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from importlib.util import find_spec
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from pydantic import BaseModel
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
 from fedq.cli import connection
-from fedq.client import (
-    Client,
-    ClientError,
-    ConflictError,
-    ExportError,
-    InvalidRequestError,
-    MissingPackageError,
-    NotAllowedError,
-    NotFoundError,
-    ServiceError,
-    UnreadableDataError,
-    UnreadableSpecificationError,
-)
-from fedq.schemas import Experiment
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from fedq import client as clients
+    from fedq.client import Client, ClientError
+    from fedq.schemas import Experiment
+else:
+    clients = LazyModule("fedq.client")
 
 FILE_WIDTH = 200
 """Width of tables in files and pipes, wide enough for all columns."""
@@ -41,7 +38,7 @@ ExperimentId = Annotated[
         metavar="EXPERIMENT", help="Experiment id.", autocompletion=connection.complete_experiments
     ),
 ]
-Answer = TypeVar("Answer", bound=BaseModel | Sequence[BaseModel])
+Answer = TypeVar("Answer", bound="BaseModel | Sequence[BaseModel]")
 
 
 def stdout() -> Console:
@@ -73,9 +70,9 @@ def tell(text: object, *, as_json: bool, **facts: object) -> None:
 def print_json(answer: BaseModel | Sequence[BaseModel]) -> None:
     """Print one JSON document."""
     document = (
-        answer.model_dump(mode="json")
-        if isinstance(answer, BaseModel)
-        else [item.model_dump(mode="json") for item in answer]
+        [item.model_dump(mode="json") for item in answer]
+        if isinstance(answer, Sequence)
+        else answer.model_dump(mode="json")
     )
     typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
@@ -101,26 +98,27 @@ MEANINGS = {
     ExitCode.IMPOSSIBLE: "not found, in conflict with the current state, or not permitted",
     ExitCode.INTERRUPTED: "interrupted",
 }
-CODES: dict[type[ClientError], ExitCode] = {
-    UnreadableSpecificationError: ExitCode.REFUSED,
-    UnreadableDataError: ExitCode.REFUSED,
-    MissingPackageError: ExitCode.REFUSED,
-    ExportError: ExitCode.REFUSED,
-    InvalidRequestError: ExitCode.REFUSED,
-    NotFoundError: ExitCode.IMPOSSIBLE,
-    ConflictError: ExitCode.IMPOSSIBLE,
-    NotAllowedError: ExitCode.IMPOSSIBLE,
-}
 
 
 def code_of(error: ClientError) -> ExitCode:
     """The exit code for `error`."""
-    return CODES.get(type(error), ExitCode.UNREACHABLE)
+    match error:
+        case (
+            clients.UnreadableSpecificationError()
+            | clients.UnreadableDataError()
+            | clients.MissingPackageError()
+            | clients.ExportError()
+            | clients.InvalidRequestError()
+        ):
+            return ExitCode.REFUSED
+        case clients.NotFoundError() | clients.ConflictError() | clients.NotAllowedError():
+            return ExitCode.IMPOSSIBLE
+    return ExitCode.UNREACHABLE
 
 
 def explain(error: ClientError) -> None:
     """Print an error on stderr, with the position of each invalid field."""
-    if isinstance(error, ServiceError) and error.flaws:
+    if isinstance(error, clients.ServiceError) and error.flaws:
         complain(error.problem.title)
         for flaw in error.flaws:
             place = "" if flaw.line is None else f" (line {flaw.line})"
@@ -178,7 +176,7 @@ def conclude_all(experiments: Sequence[Experiment]) -> None:
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "frames": ("pandas", "polars", "pyarrow"),
-    "library": ("llvmlite", "numba", "safetensors", "scipy", "sklearn", "torch", "torchvision"),
+    "library": ("llvmlite", "numba", "safetensors", "scipy", "torch", "torchvision"),
     "service": (
         *(
             "alembic",

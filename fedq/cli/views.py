@@ -1,35 +1,43 @@
 """Tables of the service's responses."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
-from fedq.results.presentation import comparison_cells as compared
-from fedq.schemas import (
-    ArmResults,
-    AuditEntry,
-    Bundle,
-    CatalogBlock,
-    Dataset,
-    Delivery,
-    Experiment,
-    ExperimentSummary,
-    Key,
-    KeyStanding,
-    Plan,
-    PresetSummary,
-    QueueDepth,
-    Run,
-    SearchPlan,
-    Webhook,
-    Weights,
-    Worker,
-)
+
+if TYPE_CHECKING:
+    from fedq.results import presentation
+    from fedq.schemas import (
+        ArmResults,
+        AuditEntry,
+        Bundle,
+        CatalogBlock,
+        Dataset,
+        Delivery,
+        Experiment,
+        ExperimentSummary,
+        Key,
+        KeyStanding,
+        Plan,
+        PresetSummary,
+        QueueDepth,
+        Run,
+        SearchPlan,
+        Webhook,
+        Weights,
+        Worker,
+    )
+else:
+    presentation = LazyModule("fedq.results.presentation")
 
 STYLES = {
     Status.SUCCEEDED: "green",
@@ -399,4 +407,4 @@ def _last(delivery: Delivery) -> str | None:
 
 def comparison(results: ArmResults, metric: str | None = None) -> Table:
     """Table of the arms in one metric, by default the main metric of the experiment."""
-    return table(*compared(results, metric))
+    return table(*presentation.comparison_cells(results, metric))

@@ -2,9 +2,11 @@
 `redeliver`.
 """
 
+from __future__ import annotations
+
 import time
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +15,10 @@ from fedcore.platform.webhooks.events import EventKind
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.terminal import AsJson, ExitCode, print_json, show, stderr, tell
-from fedq.client import Client
-from fedq.schemas import Delivery
+
+if TYPE_CHECKING:
+    from fedq.client import Client
+    from fedq.schemas import Delivery
 
 LOOK_S = 0.2
 PING_S = 30.0

@@ -4,17 +4,24 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
-from fedcore.presets import override
+from fedcore.lazy import LazyModule
 from fedcore.spec import yaml_documents
-from fedcore.spec.components import local_components
 from fedq.client.errors import UnreadableDataError, UnreadableSpecificationError
+
+if TYPE_CHECKING:
+    from fedcore import presets
+    from fedcore.spec import components, experiment
+else:
+    presets = LazyModule("fedcore.presets")
+    components = LazyModule("fedcore.spec.components")
+    experiment = LazyModule("fedcore.spec.experiment")
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
@@ -31,7 +38,7 @@ def body_of(specification: Specification, overrides: Mapping[str, Any], code: st
     changes = dict(overrides) if code is None else {**overrides, "code": code}
     if isinstance(specification, str) and Path(specification).suffix.lower() not in SUFFIXES:
         return _encode({"preset": specification, "overrides": changes})
-    return _encode(override(_document(specification, has_code=code is not None), changes))
+    return _encode(presets.override(_document(specification, has_code=code is not None), changes))
 
 
 def parse(text: str, origin: str) -> dict[str, Any]:
@@ -51,11 +58,13 @@ def parse(text: str, origin: str) -> dict[str, Any]:
 def _document(specification: Specification, *, has_code: bool) -> dict[str, Any]:
     match specification:
         case BaseModel():
-            for component in () if has_code else local_components(specification):
-                raise UnreadableSpecificationError(
-                    f"{type(component).__name__} is a class of this process, which the service does not have:"
-                    " give the folder with its code (`code=`), or run it here with fedq.run"
-                )
+            if isinstance(specification, experiment.ExperimentSpec) and not has_code:
+                for family, name, module, _ in components.code_of_objects(specification):
+                    raise UnreadableSpecificationError(
+                        f"{name} of {module}, one of the {family}, is a class of this process, which the"
+                        " service does not have: give the folder with its code (`code=`), install it as a"
+                        " package on the service and its workers, or run it here with fedq.run"
+                    )
             return specification.model_dump(mode="json")
         case str() | Path():
             return parse(_read(Path(specification)), str(specification))

@@ -22,7 +22,10 @@ StoredMoment = Annotated[AwareDatetime, AfterValidator(_storable)]
 class Schema(BaseModel):
     """Base of all responses: read-only, with a description of every field."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, from_attributes=True)
+    # Built when first used: a client or a command receives few of them.
+    model_config = ConfigDict(
+        frozen=True, use_attribute_docstrings=True, from_attributes=True, defer_build=True
+    )
 
 
 class Flaw(Schema):

@@ -5,11 +5,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedcore.block import MAX_ROUNDS, Seed
+from fedcore.block import MAX_ROUNDS, Mode, Seed, Tag
 from fedcore.platform.status import Status
 from fedcore.simulation.halving import Verdict
-from fedcore.spec.experiment import Tag
-from fedcore.spec.search import Mode
 from fedq.schemas.base import Schema
 
 

@@ -52,7 +52,7 @@ class _Terms(BaseModel):
     max_running_runs: MaxRuns = None
     """Maximum number of concurrent runs, further runs stay queued; null: no limit."""
     max_stored_bytes: MaxBytes = None
-    """Maximum size of uploaded data sets in bytes; null: no limit."""
+    """Maximum size of uploaded data sets, code bundles and weights in bytes; null: no limit."""
     max_compute_seconds: MaxSeconds = None
     """Maximum total compute time of its runs in seconds, after which no further round starts; null:
     no limit.
@@ -100,7 +100,7 @@ class Key(Schema):
     max_running_runs: int | None
     """Maximum number of concurrent runs, further runs stay queued; null: no limit."""
     max_stored_bytes: int | None
-    """Maximum size of uploaded data sets in bytes; null: no limit."""
+    """Maximum size of uploaded data sets, code bundles and weights in bytes; null: no limit."""
     max_compute_seconds: float | None
     """Maximum total compute time of its runs in seconds; null: no limit."""
 
@@ -129,7 +129,7 @@ class KeyUsage(Schema):
     running_runs: int
     """Number of running runs."""
     stored_bytes: int
-    """Size of uploaded data sets in bytes."""
+    """Size of uploaded data sets, code bundles and weights in bytes."""
     compute_seconds: float
     """Compute time of all rounds in seconds, including deleted runs."""
 

@@ -201,21 +201,14 @@ def test_an_aggregate_does_not_depend_on_the_order_of_clients(kind: str, fields:
     )
 
 
-@pytest.mark.parametrize(("kind", "fields"), [case for case in ROBUST if case[0] != "median"])
-def test_coefficients_of_whole_changes_give_the_aggregate(kind: str, fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("kind", "fields"), ROBUST)
+def test_coefficients_give_the_aggregate_or_are_undefined(kind: str, fields: dict[str, Any]) -> None:
     seen = deltas()
     result = combined(seen, kind, **fields)
-    if kind in ("trimmed_mean", "bulyan"):
-        assert float(result.coefficients.sum()) == pytest.approx(1, abs=1e-12)
+    if kind in {"median", "trimmed_mean", "bulyan"}:
+        assert bool(result.coefficients.isnan().all())
     else:
         torch.testing.assert_close(result.coefficients @ seen, result.direction, rtol=1e-12, atol=1e-13)
-
-
-def test_coefficients_of_the_median_are_the_share_of_coordinates_that_a_client_decides() -> None:
-    seen = deltas(5)
-    middle = np.argsort(seen.numpy(), axis=0)[2]
-    expected = np.bincount(middle, minlength=5) / DIM
-    assert combined(seen, "median").coefficients.tolist() == pytest.approx(expected.tolist(), abs=1e-15)
 
 
 def test_buckets_are_averaged_before_they_are_aggregated() -> None:

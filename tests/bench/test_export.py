@@ -128,5 +128,6 @@ def test_the_workloads_are_those_of_their_titles(tmp_path: Path, monkeypatch: py
         "W5": (1, 10),
         "W6": (1, 10),
         "W7": (1, 20),
+        "W8": (1, 10),
     }
     assert json.loads(specs["W3"].model_dump_json())["problem"]["partition"]["clients"] == 100

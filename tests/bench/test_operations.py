@@ -1,5 +1,6 @@
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -13,9 +14,9 @@ def _counted(model: dict[str, Any], features: torch.Tensor, classes: int) -> flo
     """Operations a sample, by PyTorch's own count of a step's products."""
     module = modules.module(model, tuple(features.shape[1:]), classes)
     with step_by_step(), FlopCounterMode(display=False) as counter:
-        torch.autograd.backward(
-            nn.functional.cross_entropy(module(features), torch.zeros(len(features), dtype=torch.long))
-        )
+        scores = module(features)
+        labels = torch.zeros(scores[:, 0].shape, dtype=torch.long)
+        torch.autograd.backward(nn.functional.cross_entropy(scores, labels))
     return counter.get_total_flops() / len(features)
 
 
@@ -41,5 +42,23 @@ def test_products_of_the_larger_networks_are_those_pytorch_counts() -> None:
 
 def test_products_of_an_lstm_are_those_pytorch_counts() -> None:
     model: dict[str, Any] = {"kind": "char_lstm", "embedding": 3, "hidden": 5, "layers": 2}
+    symbols = torch.randint(11, (2, 6), generator=torch.Generator().manual_seed(0))
+    assert per_sample(model, (6,), 11) == _counted(model, symbols, 11)
+
+
+@pytest.mark.slow
+def test_products_of_a_language_model_with_adapters_are_those_pytorch_counts() -> None:
+    pytest.importorskip("peft")
+    model: dict[str, Any] = {
+        "kind": "causal_lm",
+        "arguments": {
+            "n_layer": 2,
+            "n_embd": 8,
+            "n_head": 2,
+            "n_positions": 8,
+            "attn_implementation": "eager",
+        },
+        "lora": {"rank": 2, "alpha": 4, "targets": ["c_attn"]},
+    }
     symbols = torch.randint(11, (2, 6), generator=torch.Generator().manual_seed(0))
     assert per_sample(model, (6,), 11) == _counted(model, symbols, 11)

@@ -7,6 +7,7 @@ from bench.contender import Played
 from bench.limits import Limits
 from bench.operations import Work
 from bench.race import Entry, Race
+from bench.workloads import WORKLOADS
 
 
 def test_a_row_has_medians_and_ratios_round_by_round() -> None:
@@ -72,7 +73,8 @@ def test_a_page_without_the_markers_is_refused(tmp_path: Path) -> None:
 def test_the_page_on_performance_has_all_markers(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text(Path("docs/performance.md").read_text())
-    for name in ("machine", "W1", "W2", "W3", "W4", "W5", "startup", "seeds", "population"):
+    others = ("machine", "startup", "seeds", "population", "bf16", "flute")
+    for name in (*WORKLOADS, *others):
         report.put(page, name, "text")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from hypothesis import given, settings
@@ -143,6 +144,17 @@ def test_training_on_a_mapped_file_copies_no_features(tmp_path: Path) -> None:
     assert run.train.features.data_ptr() == data.train.features.data_ptr()
     assert merge_splits(run).train.features.data_ptr() == data.train.features.data_ptr()
     assert np.array_equal(run.test.features.numpy(), samples.features[80:])
+    read = resident_bytes(target)
+    run.release_pages()
+    assert read > LARGE // 2
+    assert resident_bytes(target) < read // 10
+    assert np.array_equal(run.test.features.numpy(), samples.features[80:])
+
+
+def resident_bytes(path: Path) -> int:
+    """Pages of a mapped file that this process has read."""
+    maps = psutil.Process().memory_maps(grouped=False)
+    return sum(int(one.rss) for one in maps if one.path == str(path))
 
 
 def test_a_mapped_file_that_was_damaged_is_refused(tmp_path: Path) -> None:

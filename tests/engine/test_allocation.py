@@ -1,4 +1,4 @@
-"""The process keeps freed memory for the next round."""
+"""The process keeps freed memory for the next round, until it is idle."""
 
 import subprocess
 import sys
@@ -6,8 +6,9 @@ import sys
 import pytest
 
 CODE = """
-import resource, torch
+import psutil, resource, torch
 from fedcore.engine.process_tuning import retain_freed_memory
+from workers.memory import release_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones(12_000_000)
@@ -15,6 +16,9 @@ def faults():
 torch.set_num_threads(1)
 retain_freed_memory()
 print([faults() for _ in range(30)][-1])
+held = psutil.Process().memory_info().rss
+release_freed_memory()
+print(held - psutil.Process().memory_info().rss)
 """
 PAGES = 12_000_000 * 4 // 4096
 
@@ -24,10 +28,12 @@ PAGES = 12_000_000 * 4 // 4096
 @pytest.mark.parametrize(
     ("environment", "cleared"), [({}, False), ({"MALLOC_MMAP_THRESHOLD_": "1000000"}, True)]
 )
-def test_a_large_block_is_cleared_once_unless_the_user_has_set_the_allocator(
+def test_a_large_block_is_cleared_once_and_kept_until_idle_unless_the_user_has_set_the_allocator(
     environment: dict[str, str], cleared: bool
 ) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True
     )
-    assert (int(ended.stdout) > PAGES // 2) == cleared
+    faults, released = map(int, ended.stdout.split())
+    assert (faults > PAGES // 2) == cleared
+    assert (released > PAGES * 4096 // 2) != cleared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,8 +13,10 @@ import torch
 
 from fedcore import Simulation, run
 from fedcore.core import Cohort
+from fedcore.models.module_object import ModuleObject
 from fedcore.testing import check_component
-from tests.documents import QUADRATIC, SYNTHETIC, specification
+from fedq.planning.traffic import drawn_clients
+from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, specification
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "extensions"
 NAMES = {
@@ -183,3 +185,36 @@ def test_the_agreement_is_the_mean_cosine_with_the_direction() -> None:
         float(delta @ direction / np.sqrt((delta @ delta) * (direction @ direction))) for delta in deltas
     ]
     assert simulation.advance().extra["agreement"] == pytest.approx(np.mean(cosines), rel=1e-12)
+
+
+@pytest.mark.parametrize("policy", ["average", "local"])
+def test_candidates_are_compared_by_the_losses_of_the_current_network(policy: str) -> None:
+    """The p-weighted mean of the losses at the start of a round is the training loss after the last."""
+    seen: list[np.ndarray] = []
+
+    class Watched(component("power_of_choice")):  # type: ignore[misc]
+        kind: Literal["watched"] = "watched"
+
+        def choose(self, candidates: np.ndarray, losses: np.ndarray) -> np.ndarray:
+            seen.append(losses[np.argsort(candidates)])
+            return super().choose(candidates, losses)
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(64, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 10)
+    )
+    problem = {**DIGITS["problem"], "model": ModuleObject.of(module, batch_norm=policy, l2=0.1)}
+    execution = {"precision": "float64", "engine": "reference"}
+    spec = specification(
+        {**DIGITS, "problem": problem},
+        participation=Watched(clients_per_round=2, candidates=5),
+        execution=execution,
+    )
+    simulation = Simulation(spec, seed=0)
+    losses = [simulation.advance().train_loss for _ in range(spec.rounds)]
+    share = simulation._problem.share
+    assert [share @ losses for losses in seen[1:]] == pytest.approx(losses[:-1], rel=1e-12)
+
+
+def test_a_scheme_with_clients_per_round_is_planned_with_that_many() -> None:
+    assert drawn_clients(specification(SYNTHETIC, participation=choosing(6))) == 2

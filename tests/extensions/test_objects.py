@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -15,7 +18,9 @@ from fedcore.core import ClientContext, ClientRule
 from fedcore.simulation.local_run import run
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.components import local_components
+from fedcore.spec.components import code_of_objects, local_components
+from fedq.client.bodies import body_of
+from fedq.client.errors import UnreadableSpecificationError
 
 LEAST_SQUARES = {"dataset": {"kind": "least_squares", "generate": {"clients": 4, "dim": 3, "seed": 1}}}
 DIGITS = {"dataset": {"kind": "digits"}, "partition": {"kind": "iid", "clients": 3}}
@@ -95,6 +100,31 @@ def test_a_kind_that_is_taken_is_refused() -> None:
 def test_components_that_only_this_process_knows_are_found() -> None:
     assert list(local_components(experiment(HalfSpeed()))) == [HalfSpeed()]
     assert list(local_components(experiment({"kind": "fedprox", "mu": 0.1}))) == []
+
+
+def test_the_code_of_objects_is_named_by_class_module_and_digest_of_the_source() -> None:
+    here = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    own = ("algorithms", "HalfSpeed", __name__, here)
+    sweep = {"algorithm": [FedAvg(), HalfSpeed(), HalfSpeed(factor=0.1)]}
+    assert code_of_objects(experiment({"kind": "fedavg"}, sweep=sweep)) == [own]
+    source = Path(inspect.getfile(nn.Linear)).read_bytes()
+    model = ("models", "Linear", "torch.nn.modules.linear", hashlib.sha256(source).hexdigest())
+    problem = {**DIGITS, "dataset": {"kind": "synthetic", "clients": 3}, "model": nn.Linear(60, 10)}
+    del problem["partition"]
+    assert code_of_objects(experiment(HalfSpeed(), problem)) == [model, own]
+    namespace: dict[str, Any] = {"AlgorithmSpec": AlgorithmSpec, "Literal": Literal, "__name__": "typed"}
+    source_code = "class Typed(AlgorithmSpec):\n    kind: Literal['typed'] = 'typed'"
+    exec(compile(source_code, "<prompt>", "exec", dont_inherit=True), namespace)
+    assert code_of_objects(experiment(namespace["Typed"]())) == [("algorithms", "Typed", "typed", None)]
+
+
+def test_a_submission_with_an_object_names_it_and_the_other_ways() -> None:
+    swept = experiment({"kind": "fedavg"}, sweep={"algorithm": [FedAvg(), HalfSpeed()]})
+    for spec in (experiment(HalfSpeed()), swept):
+        with pytest.raises(
+            UnreadableSpecificationError, match=r"HalfSpeed of .*`code=`.* package .*fedq\.run"
+        ):
+            body_of(spec, {})
 
 
 def test_an_own_module_trains_as_the_built_in_model_of_the_same_layers() -> None:

@@ -21,6 +21,7 @@ from torch.func import functional_call, grad, vmap
 from fedcore import ExperimentSpec, Simulation
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.federated import IGNORED, FederatedData, dataset_of, divide
+from fedcore.engine.engines import candidates, supports
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.models import AnyModel
@@ -295,7 +296,7 @@ def test_a_network_is_read_from_files_by_digest_and_held_once(tmp_path: Path) ->
 def test_padding_changes_no_score_of_a_classifier(
     architecture: str, size: Document, targets: list[str]
 ) -> None:
-    document: dict[str, Any] = {
+    document: Document = {
         "kind": "sequence_classifier",
         "architecture": architecture,
         "arguments": {**size, "vocab_size": TOKENS, "pad_token_id": 0},
@@ -323,6 +324,17 @@ def test_padding_changes_no_score_of_a_classifier(
     for client, inputs in enumerate(several):
         for name, value in grad(loss)(trained, inputs).items():
             torch.testing.assert_close(together[name][client], value, rtol=0, atol=1e-12)
+
+
+def test_a_network_that_vmap_cannot_differentiate_is_trained_client_by_client() -> None:
+    """Bloom has gradients of its own, which `torch.func` cannot call."""
+    size = {"hidden_size": WIDTH, "n_layer": 1, "n_head": 2}
+    bloom = {**GPT2, "architecture": "bloom", "arguments": size, "lora": {**LORA, "targets": ["dense"]}}
+    spec = experiment({**bloom, "parameters": 2 * RANK * WIDTH}, rounds=1)
+    problem = problem_of(Simulation(spec, 0))
+    assert candidates(spec.build(), problem) == ["parallel"]
+    assert not supports("vectorised", spec.build(), problem)
+    runs.finished(spec, 0)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 
 from fedcore.block import Block
 from fedcore.measures import EXTENSIONS, GROUPS
-from fedcore.models.hugging_face import CausalLm, SequenceClassifier
 from fedcore.models.imported import Imported
 from fedcore.models.published import TimmNetwork
 from fedcore.spec.components import FAMILIES
@@ -15,9 +14,9 @@ from fedcore.testing import checks_of
 from fedcore.testing.checks import CHECKS, ComponentCheck
 from fedcore.testing.specifications import importing_it_loads_no_tensor_library
 
-NEEDS_MORE: set[type[Block]] = {Imported, TimmNetwork, CausalLm, SequenceClassifier}
+NEEDS_MORE: set[type[Block]] = {Imported, TimmNetwork}
 """Need a setting, or the number of parameters for the data: tests/models/test_imported.py,
-test_published.py, test_hugging_face.py.
+test_published.py.
 """
 COMPONENTS: list[tuple[str, type[Block]]] = [
     (name, member)

@@ -11,8 +11,9 @@ from tests.support.commands import log_of, started, url_of
 
 PROCESSES = {
     "api": "uvicorn",
-    "reconciler": "workers.reconciler",
-    "worker-1": "workers.worker",
+    "reconciler": "reconciler",
+    "worker-1": "worker-1",
+    "forkserver": "workers.embedded.forkserver",
     "broker": "valkey-server",
 }
 """Process ids of a stack with one worker, by the names that its supervisor gives them."""
@@ -49,8 +50,11 @@ def running_stack(place: Path, module: str = "workers.embedded.supervisor") -> I
 
 
 def children(supervisor: Popen[bytes]) -> dict[str, int]:
-    """The process ids of a stack's own children, by what they run."""
-    lines = {child.pid: _command_line(child) for child in psutil.Process(supervisor.pid).children()}
+    """The process ids of a stack's own children and those of its fork server, by what they run."""
+    own = psutil.Process(supervisor.pid).children()
+    lines = {child.pid: _command_line(child) for child in own}
+    for server in (child for child in own if PROCESSES["forkserver"] in lines[child.pid]):
+        lines |= {child.pid: child.name() for child in server.children()}
     return {name: pid for name in PROCESSES.values() for pid, line in lines.items() if name in line}
 
 

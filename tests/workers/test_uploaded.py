@@ -1,6 +1,7 @@
 """A user's own data, from the upload to the result, and the same without a service."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load
+from safetensors.torch import load, save
 from torch import Tensor
 
 from api.app import create_app
@@ -17,9 +18,10 @@ from fedcore.platform.store import Status
 from fedcore.platform.store.tables import RunRecord
 from fedcore.platform.uploads.local import keep
 from fedcore.settings import Settings
+from fedcore.settings import settings as global_settings
 from fedcore.simulation.simulation import Simulation
 from fedq.client import Client
-from tests.documents import Document
+from tests.documents import SYNTHETIC, Document
 from tests.platform.uploads.files import Arrays, arrays, npz, parquet
 from tests.support.access import key_for
 from tests.support.asgi import calling
@@ -38,16 +40,24 @@ OWN: Document = {
 }
 
 
-@pytest.fixture
-def http(site: Site) -> Iterator[httpx.Client]:
-    """A client of the service of the site."""
+@contextmanager
+def calling_site(site: Site, **settings: Any) -> Iterator[httpx.Client]:
+    """A client of the service of a site."""
     prefix = "FEDQ_"
     given: dict[str, Any] = {
         name.removeprefix(prefix).lower(): value
         for name, value in site.environment.items()
         if name.startswith(prefix)
     }
-    with calling(create_app(Settings(_env_file=None, **given)), key_for(given["database_url"])) as client:
+    app = create_app(Settings(_env_file=None, **given, **settings))
+    with calling(app, key_for(given["database_url"])) as client:
+        yield client
+
+
+@pytest.fixture
+def http(site: Site) -> Iterator[httpx.Client]:
+    """A client of the service of the site."""
+    with calling_site(site) as client:
         yield client
 
 
@@ -116,6 +126,32 @@ def test_a_worker_computes_what_the_library_does_alone(
     assert all(torch.equal(stored[name], model[name]) for name in model)
     assert run.provenance["data_sha256"] == made["digest"]
     assert run.provenance["data_source"] == f"uploaded {made['dataset']} (sha256 {made['digest']})"
+
+
+def test_a_worker_starts_from_uploaded_weights(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDQ_MODELS_ALLOWED", "tests.models.*")
+    global_settings.cache_clear()
+    weights = {
+        "1.weight": torch.randn(10, 60, generator=torch.Generator().manual_seed(0)),
+        "1.bias": torch.ones(10),
+    }
+    model = {"kind": "import", "path": "tests.models.factories:plain", "parameters": 610}
+    with calling_site(embedded, models_allowed=("tests.models.*",)) as http:
+        digest = http.post("/v1/weights", content=save(weights)).json()["digest"]
+        problem = {**SYNTHETIC["problem"], "model": {**model, "weights": digest}}
+        local = {"lr": 1e-30, "steps": 1}
+        answer = http.post(
+            "/v1/experiments", json=SYNTHETIC | {"problem": problem, "local": local, "rounds": 1}
+        )
+        assert answer.status_code == 201, answer.text
+    run = _work(embedded, answer.json()["id"])
+    global_settings.cache_clear()
+    assert (run.status, run.error) == (Status.SUCCEEDED, None)
+    assert run.model is not None
+    with embedded.storage.open(run.model) as file:
+        stored = load(file.read())
+    for name, value in weights.items():
+        torch.testing.assert_close(stored[name].float(), value, rtol=1e-7, atol=0)
 
 
 def test_what_the_python_client_uploads_is_trained_on(service: Service, tmp_path: Path) -> None:

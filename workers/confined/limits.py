@@ -24,9 +24,9 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _STATUS = Path("/proc/self/status")
 
 
-def end_with_parent() -> None:
-    """Have the system kill this process when its parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+def end_with_parent(signum: signal.Signals = signal.SIGKILL) -> None:
+    """Have the system send this process a signal when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signum))
 
 
 def inherit_orphans() -> None:

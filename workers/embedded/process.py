@@ -5,16 +5,18 @@ is.
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-
-from celery.platforms import set_pdeathsig
+from typing import IO
 
 from fedcore.platform.watchdog import DESCRIPTOR, Watchdog
+from workers.confined.limits import end_with_parent
+from workers.embedded.forkserver import ForkedProcess
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 STEADY_S = 20.0
@@ -43,7 +45,7 @@ class ManagedProcess:
             {**environment, DESCRIPTOR: str(writer)},
             (*keep, writer),
         )
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._began = self._start_at = 0.0
         self.ended_early = 0
         """How often in a row it has ended soon after its start."""
@@ -52,16 +54,7 @@ class ManagedProcess:
         """Run the command, in a session of its own: Ctrl-C is the supervisor's to pass on."""
         self.watchdog.begin()
         with self.log_file.open("ab") as output:
-            self._process = subprocess.Popen(  # noqa: S603 - our own commands
-                self._command,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=self._keep,
-                start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - it makes one system call
-            )
+            self._process = self._run(output)
         self._began = time.monotonic()
 
     def keep_alive(self) -> None:
@@ -70,9 +63,10 @@ class ManagedProcess:
 
         Kill it first if it hangs.
         """
-        if self._process is not None and self._process.poll() is not None:
-            self._note_end(self._process.returncode)
-        elif self._process is not None and self.watchdog.expired():
+        code = None if self._process is None else self._process.poll()
+        if code is not None:
+            self._note_end(code)
+        elif self._process is not None and self._process.pid and self.watchdog.expired():
             self._kill_hanging(self._process.pid)
         if self._process is None and time.monotonic() >= self._start_at:
             self.start()
@@ -97,6 +91,18 @@ class ManagedProcess:
         """Watch it no more."""
         self.watchdog.close()
 
+    def _run(self, output: IO[bytes]) -> subprocess.Popen[bytes] | ForkedProcess:
+        return subprocess.Popen(  # noqa: S603 - our own commands
+            self._command,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=self._keep,
+            start_new_session=True,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - it makes one system call
+        )
+
     def _kill_hanging(self, pid: int) -> None:
         log.error("%s hangs and is killed; see %s", self.name, self.log_file)
         # Its whole group: what a worker's child has locked, or an upload's reader, must not outlive
@@ -119,5 +125,17 @@ class ManagedProcess:
         self._process, self._start_at = None, time.monotonic() + pause
 
 
+class ManagedFork(ManagedProcess):
+    """A module of the stack, run by the fork server."""
+
+    def __init__(self, name: str, module: str, server: socket.socket, log_file: Path) -> None:
+        """`server` is the connection to the fork server."""
+        super().__init__(name, (module,), {}, log_file)
+        self._module, self._server = module, server
+
+    def _run(self, output: IO[bytes]) -> ForkedProcess:
+        return ForkedProcess(self._server, self.name, self._module, (output.fileno(), self.watchdog.writer))
+
+
 def _die_with_parent() -> None:
-    set_pdeathsig(signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)

@@ -31,7 +31,8 @@ from fedcore.platform.private_files import make_private_folder
 from fedcore.platform.store import audit, keys, open_database, upgrade
 from fedcore.platform.watchdog import PERIOD_S, Watchdog
 from fedcore.settings import Settings
-from workers.embedded.process import ManagedProcess
+from workers.embedded.process import ManagedFork, ManagedProcess
+from workers.memory import release_freed_memory
 
 START_S = 60.0
 """The API answers within this time, or the start has failed."""
@@ -78,9 +79,14 @@ class Stack:
             )
             self.url = f"http://{_url_host(self._host)}:{listener.getsockname()[1]}"
             opening.enter_context(local_credentials.advertised(self.url, self._settings.home))
+            # Of whole messages: those that wait while the fork server is started again stay apart.
+            forks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            for end in forks:
+                opening.enter_context(end)
             opening.callback(self._end)
-            self._start(listener)
+            self._start(listener, forks)
             self._open = opening.pop_all()
+        release_freed_memory()
         return self
 
     def __exit__(
@@ -106,14 +112,28 @@ class Stack:
                     f"the API did not answer within {START_S:.0f} s; see {self._logs / 'api.log'}"
                 )
 
-    def _start(self, listener: socket.socket) -> None:
+    def _start(self, listener: socket.socket, forks: tuple[socket.socket, socket.socket]) -> None:
         self._start_broker()
         python = (sys.executable, "-m")
         descriptor = listener.fileno()
         self._launch("api", *API, f"--fd={descriptor}", "--timeout-graceful-shutdown=3", keep=descriptor)
-        for number in range(1, self._workers + 1):
-            self._launch(f"worker-{number}", *python, "workers.worker")
-        self._launch("reconciler", *python, "workers.reconciler")
+        names = {f"worker-{number}": "workers.worker" for number in range(1, self._workers + 1)}
+        names["reconciler"] = "workers.reconciler"
+        if sys.platform != "linux":
+            # Where system libraries start threads of their own, a fork may not go on.
+            for name, module in names.items():
+                self._launch(name, *python, module)
+            return
+        ours, theirs = forks
+        self._launch(
+            "forkserver",
+            *python,
+            "workers.embedded.forkserver",
+            str(theirs.fileno()),
+            keep=theirs.fileno(),
+        )
+        for name, module in names.items():
+            self._manage(ManagedFork(name, module, ours, self._logs / f"{name}.log"))
 
     def _start_broker(self) -> None:
         own = {"FEDQ_HOME": str(self._settings.home), "OMP_NUM_THREADS": str(self._settings.torch_threads)}
@@ -150,9 +170,12 @@ class Stack:
     def _launch(self, name: str, *command: str, keep: int | None = None) -> ManagedProcess:
         kept = () if keep is None else (keep,)
         child = ManagedProcess(name, command, self._environment, self._logs / f"{name}.log", kept)
+        self._manage(child)
+        return child
+
+    def _manage(self, child: ManagedProcess) -> None:
         child.start()
         self._children.append(child)
-        return child
 
     def _wait(self, child: ManagedProcess, answers: Callable[[], bool], not_yet: type[Exception]) -> None:
         deadline = time.monotonic() + START_S
@@ -180,10 +203,10 @@ class Stack:
             )
 
     def _end(self) -> None:
-        """Ask all to end at once, except the broker, which outlives those that talk to it."""
+        """Ask all to end at once, except those on which others depend."""
         self._ending.set()
         deadline = time.monotonic() + self._settings.grace_seconds + BEYOND_GRACE_S
-        others = [child for child in self._children if child.name != "broker"]
+        others = [child for child in self._children if child.name not in {"broker", "forkserver"}]
         for child in others:
             child.ask_to_end()
         for child in others:

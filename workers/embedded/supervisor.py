@@ -18,13 +18,20 @@ import time
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedcore.errors import ExtensionError, SettingsError
+from fedcore.lazy import LazyModule
+from fedcore.packages import installed
 from fedcore.platform import local_credentials
 from fedcore.platform.logging import configure
 from fedcore.settings import Settings, settings
-from fedcore.spec.components import check_packages
 from workers.embedded.stack import ListenError, Stack, StackError
+
+if TYPE_CHECKING:
+    from fedcore.spec import components
+else:
+    components = LazyModule("fedcore.spec.components")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signum, lambda *_: ended.set())
     try:
         configure(settings(), "supervisor")
-        check_packages()
+        if installed():  # else their families, all of specifications, would be loaded for nothing
+            components.check_packages()
         options = _parser(settings()).parse_args(arguments)
         configured = settings().model_copy(update={"home": options.home.absolute()})
         with Stack(configured, options.host, options.port, options.workers) as stack:

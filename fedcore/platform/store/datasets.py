@@ -1,8 +1,10 @@
 """Users' own data sets: kept once for each owner, found, listed, used and deleted."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete as delete_from
 from sqlalchemy import select
@@ -18,7 +20,9 @@ from fedcore.platform.store.idempotency import claim_key, dialect_of
 from fedcore.platform.store.records import RecordPage, get_by_id, identifiers, newest
 from fedcore.platform.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
 from fedcore.platform.uploads import dataset_storage
-from fedcore.spec import Arm
+
+if TYPE_CHECKING:
+    from fedcore.spec import Arm
 
 
 def new_id(session: Session) -> str:

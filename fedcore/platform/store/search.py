@@ -5,11 +5,13 @@ have an order, and each brings what `fedcore.simulation.halving` finds to follow
 transaction that changed the last of the runs, under the lock of the search.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, nan
 from statistics import fmean
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import ColumnElement, func, insert, select, update
 from sqlalchemy.orm import Session
@@ -21,8 +23,10 @@ from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import ArrivalRecord, RunRecord, SearchRecord
 from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, RungTable, Verdict
 from fedcore.simulation.report import StopReason
-from fedcore.spec import ExperimentSpec
-from fedcore.spec.search import AnySearch
+
+if TYPE_CHECKING:
+    from fedcore.spec import ExperimentSpec
+    from fedcore.spec.search import AnySearch
 
 SETTLED = frozenset({Status.SUCCEEDED, Status.FAILED})
 """Runs that come to no further rung, unless a failed one is retried in time."""

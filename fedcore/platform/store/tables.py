@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, BigInteger, Enum, ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import JSON, BigInteger, Double, Enum, ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from fedcore.platform.access import Scope, prefix_of
@@ -33,6 +33,7 @@ class Base(DeclarativeBase):
 
     type_annotation_map: ClassVar[dict[Any, Any]] = {
         str: String(200),
+        float: Double(),  # as SQLAlchemy has it from 2.1 on
         datetime: Timestamp(),
         # JSON, not JSONB: the order of a sweep's paths is the order of its arms.
         Document: JSON(),

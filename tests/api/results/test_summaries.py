@@ -6,6 +6,7 @@ import httpx
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.integrate import trapezoid
 
 from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
@@ -318,7 +319,7 @@ def test_the_area_is_the_mean_height_of_the_curve(http: httpx.Client, rows: Data
     area = _results(http, rows, {**TINY, "rounds": 5}, lambda _: history)["arms"][0]["metrics"]["train_loss"][
         "area"
     ]
-    assert area["mean"] == pytest.approx(np.trapezoid([4.0, 2.0, 1.0], [2, 3, 5]) / 3)
+    assert area["mean"] == pytest.approx(trapezoid([4.0, 2.0, 1.0], [2, 3, 5]) / 3)
 
 
 def test_the_area_of_one_value_is_that_value_and_of_a_run_that_diverged_there_is_none(
@@ -337,7 +338,7 @@ def test_areas_are_compared_as_other_figures_are(
 ) -> None:
     areas = [
         [
-            float(np.trapezoid([_accuracy(runs[arm, seed], round) for round in (1, 2, 3)])) / 2
+            float(trapezoid([_accuracy(runs[arm, seed], round) for round in (1, 2, 3)])) / 2
             for seed in range(SEEDS)
         ]
         for arm in (0, 1)

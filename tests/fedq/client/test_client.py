@@ -183,9 +183,19 @@ def test_address_and_key_come_from_the_settings(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("module", ["fedq.client", "fedq.cli"])
 def test_importing_client_and_command_line_loads_nothing_of_the_service_and_no_arrays(module: str) -> None:
-    code = f"import sys, {module}; print(sorted(set({FOREIGN!r}) & set(sys.modules)))"
+    assert _loaded_by(f"import {module}", {*FOREIGN, "fedcore.spec.experiment"}) == "[]"
+
+
+def test_help_loads_neither_schemas_nor_the_client() -> None:
+    code = "import contextlib, fedq.cli\nwith contextlib.suppress(SystemExit):\n    fedq.cli.main(['--help'])"
+    assert _loaded_by(code, {*FOREIGN, "fedcore.block", "fedq.client", "httpx", "pydantic"}) == "[]"
+
+
+def _loaded_by(code: str, modules: set[str]) -> str:
+    """Those of `modules` that a new process has loaded after `code`."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    script = f"import sys\n{code}\nprint(sorted({modules!r} & set(sys.modules)))"
     answer = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
     )
-    assert answer.stdout.strip() == "[]"
+    return answer.stdout.splitlines()[-1]

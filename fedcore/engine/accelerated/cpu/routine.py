@@ -1,7 +1,13 @@
-"""Vector-code functions, compiled for this machine at their first call for a data type and kept."""
+"""Vector-code functions, compiled for this machine at their first call for a data type, and kept in the
+process and on disk, beside the benchmarks of the engines.
+"""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, wraps
+from hashlib import sha256
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from threading import RLock
 from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
@@ -9,9 +15,16 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from fedcore.engine.accelerated.cpu.simd import WORD, Emitter, Matrix, Value
+from fedcore.settings import settings
 
 Word = Annotated[Value, "a whole number, or an address"]
 Number = Annotated[Value, "a number of the type that the code works on"]
+
+
+FOLDER = "machine-code"
+"""Beside the file FEDQ_ENGINE_CACHE."""
+DIGEST_BYTES = 32
+"""Of SHA-256, before the object code in a file."""
 
 
 class Code(NamedTuple):
@@ -56,10 +69,11 @@ def routine(write: Callable[..., None]) -> Callable[..., None]:
 
     def call(emit: Emitter, *given: Value | Matrix) -> None:
         flat = [part.ir for value in given for part in (value if isinstance(value, Matrix) else [value])]
-        code = emit.b.inttoptr(
-            ir.Constant(WORD, _translated(write, kinds, emit.bytes).address),
-            _signature(kinds, emit.bytes).as_pointer(),
-        )
+        # By name: with an address, the code would be another one in each process.
+        name = f"{write.__module__}.{write.__qualname__}.{emit.bytes}"
+        llvm.add_symbol(name, _translated(write, kinds, emit.bytes).address)
+        module = emit.b.module
+        code = module.globals.get(name) or ir.Function(module, _signature(kinds, emit.bytes), name)
         emit.b.call(code, flat)
 
     return call
@@ -106,9 +120,35 @@ def _optimised(code: str) -> Any:
     host = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=features, opt=2
     )
+    made_from = (llvm.llvm_version_info, host.triple, llvm.get_host_cpu_name(), features, code)
+    kept = (
+        settings().engine_cache.expanduser().with_name(FOLDER) / sha256(repr(made_from).encode()).hexdigest()
+    )
+    compiled = _read(kept)
     module = llvm.parse_assembly(code)
-    passes = llvm.create_pass_builder(host, llvm.create_pipeline_tuning_options(speed_level=2))
-    passes.getModulePassManager().run(module, passes)
+    if compiled is None:
+        passes = llvm.create_pass_builder(host, llvm.create_pipeline_tuning_options(speed_level=2))
+        passes.getModulePassManager().run(module, passes)
     engine = llvm.create_mcjit_compiler(module, host)
+    engine.set_object_cache(lambda _, made: _write(kept, made), lambda _: compiled)
     engine.finalize_object()
     return engine
+
+
+def _read(path: Path) -> bytes | None:
+    """Object code kept in a file; None if there is none, or it is damaged: LLVM would end the process."""
+    with suppress(OSError):
+        content = path.read_bytes()
+        digest, compiled = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+        if sha256(compiled).digest() == digest:
+            return compiled
+    return None
+
+
+def _write(path: Path, compiled: bytes) -> None:
+    """Keep object code, where the folder can be written."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(sha256(compiled).digest() + compiled)
+        Path(file.name).replace(path)

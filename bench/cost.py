@@ -1,0 +1,270 @@
+"""What FedQ costs beside the rounds themselves: memory, and time to start, each beside its target.
+
+Memory is proportional set size: pages that processes share are divided among them. Times are wall
+clock and, in brackets, processor time of the same process, which other work on the machine changes
+less.
+
+    python -m bench cost [--figures help,idle] [--write docs/performance.md]
+"""
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf
+from pathlib import Path
+from threading import Event, Thread
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+
+from bench import report
+from bench.generated import images
+from bench.options import HOME, among, command
+from bench.race import race
+from bench.service import api_start, first_row_s
+from bench.workloads import WORKLOADS
+from fedcore import ExperimentSpec
+from fedcore.platform import local_credentials
+from fedq.client import Client
+from fedq.embedded import embedded_service
+
+TIMES = 5
+WARM_S, REST_S = 30.0, 10.0
+"""Until idle workers have warmed up, and from the end of their runs until they are measured."""
+LOOK_S = 0.05
+
+
+class Figure(NamedTuple):
+    """A row of the table."""
+
+    title: str
+    target: float
+    """At most."""
+    unit: str
+    measure: Callable[[Path], tuple[float, str]]
+    """Value and remark, given the folder of the benchmarks."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print a row for each figure, and write the table where requested."""
+    parser = command("cost", __doc__)
+    parser.add_argument("--figures", type=among(FIGURES), default=list(FIGURES), help=",".join(FIGURES))
+    parser.add_argument("--home", type=Path, default=HOME, help="where data lie")
+    parser.add_argument("--write", type=Path, help="put the table into this page, between its markers")
+    options = parser.parse_args(arguments)
+    rows = []
+    for name in options.figures:
+        title, target, unit, measure = FIGURES[name]
+        value, remark = measure(options.home)
+        met = "yes" if value <= target else "no"
+        rows.append([title, f"{report.significant(value)} {unit}", f"{target:g} {unit}", met, remark])
+        print(*rows[-1], sep=" | ", flush=True)
+    text = report.table(("what", "measured", "at most", "met", "remark"), rows)
+    if options.write is not None:
+        report.put(options.write, "cost", text)
+
+
+def _command(*arguments: str) -> Callable[[Path], tuple[float, str]]:
+    """Median time of `fedq` with these arguments."""
+
+    def measure(_: Path) -> tuple[float, str]:
+        walls, cores = [], []
+        for _turn in range(TIMES):
+            began, used = time.perf_counter(), _children_s()
+            subprocess.run(  # noqa: S603 - our own
+                [sys.executable, "-m", "fedq.cli", *arguments], stdout=subprocess.DEVNULL, check=True
+            )
+            walls.append(time.perf_counter() - began)
+            cores.append(_children_s() - used)
+        return statistics.median(walls), f"{statistics.median(cores):.2f} s of processor time"
+
+    return measure
+
+
+def _status(folder: Path) -> tuple[float, str]:
+    with embedded_service(workers=1) as (url, key):
+        os.environ |= {"FEDQ_URL": url, "FEDQ_API_KEY": key}
+        try:
+            time.sleep(WARM_S)
+            return _command("status")(folder)
+        finally:
+            del os.environ["FEDQ_URL"], os.environ["FEDQ_API_KEY"]
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _api_answers(_: Path) -> tuple[float, str]:
+    starts = [api_start() for _ in range(TIMES)]
+    return (
+        statistics.median(start.seconds for start in starts),
+        f"{statistics.median(start.processor_s for start in starts):.2f} s of processor time",
+    )
+
+
+def _api_memory(_: Path) -> tuple[float, str]:
+    return api_start().bytes / 1e6, "after its first answer"
+
+
+def _first_row(_: Path) -> tuple[float, str]:
+    with embedded_service(workers=1) as (url, key), Client(url, key) as client:
+        return first_row_s(client), "submitted as soon as the API answers; libraries are loaded meanwhile"
+
+
+def _later_row(_: Path) -> tuple[float, str]:
+    with embedded_service(workers=1) as (url, key), Client(url, key) as client:
+        seconds = [first_row_s(client) for _ in range(2 * TIMES)]
+        return statistics.median(seconds[1:]), f"{2 * TIMES - 1} times"
+
+
+def _idle(_: Path) -> tuple[float, str]:
+    with embedded_service(workers=2):
+        time.sleep(WARM_S)
+        parts = {process.pid: process for process in psutil.Process().children(recursive=True)}
+        sizes = {pid: _pss(process) for pid, process in parts.items()}
+        return sum(
+            sizes.values()
+        ) / 1e6, f"{len(sizes)} processes, of which the largest {max(sizes.values()) / 1e6:.0f}"
+
+
+class _Spent(NamedTuple):
+    """Memory of a worker in MB."""
+
+    peak: float
+    rested: float
+
+
+def _spent(spec: ExperimentSpec, home: Path) -> _Spent:
+    """Run an experiment on a stack with one worker; memory of the process that computes it."""
+    with _stack(home / "data") as client:
+        # The one that computes: the others share nearly all of their pages.
+        parts = psutil.Process().children(recursive=True)
+        worker = max(parts, key=lambda process: process.memory_full_info().uss)
+        ended, peak = Event(), [0]
+
+        def watch() -> None:
+            while not ended.wait(LOOK_S):
+                peak[0] = max(peak[0], _pss(worker))
+
+        watcher = Thread(target=watch)
+        watcher.start()
+        try:
+            finished = client.wait(client.submit(spec).id)
+        finally:
+            ended.set()
+            watcher.join()
+        assert finished.status == "succeeded", finished
+        time.sleep(REST_S)
+        return _Spent(peak[0] / 1e6, _pss(worker) / 1e6)
+
+
+@contextmanager
+def _stack(data: Path) -> Iterator[Client]:
+    """A stack with one worker that has warmed up and reads `data`."""
+    with tempfile.TemporaryDirectory(prefix="fedq-") as folder:
+        home, ready = Path(folder), Path(folder, "ready")
+        options = (f"--home={home}", "--port=0", "--workers=1", f"--ready-file={ready}")
+        supervisor = subprocess.Popen(  # noqa: S603 - our own
+            [sys.executable, "-m", "workers.embedded.supervisor", *options],
+            env=os.environ | {"FEDQ_DATA_DIR": str(data.absolute())},
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            while not ready.exists():
+                time.sleep(LOOK_S)
+            time.sleep(WARM_S)
+            with Client(ready.read_text(), local_credentials.load(home)) as client:
+                yield client
+        finally:
+            supervisor.terminate()
+            supervisor.wait()
+
+
+def _pss(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.Error:
+        return 0
+
+
+def _logistic(home: Path) -> ExperimentSpec:
+    """MNIST's shape, in bytes."""
+    return _spec(home, "mnist-bytes", (1, 28, 28), {"kind": "logistic"}, seeds=4, rounds=20)
+
+
+def _cifar(home: Path, seeds: int) -> ExperimentSpec:
+    model = {"kind": "cnn", "channels": [16, 16], "hidden": [64]}
+    return _spec(home, "cifar-bytes", (3, 32, 32), model, seeds=seeds, rounds=3)
+
+
+def _spec(
+    home: Path, name: str, shape: tuple[int, ...], model: Mapping[str, object], *, seeds: int, rounds: int
+) -> ExperimentSpec:
+    return ExperimentSpec.model_validate(
+        {
+            "name": name,
+            "problem": {
+                "dataset": images(name, shape, home / "data", samples=60_000, dtype=np.uint8)
+                | {"kind": "local"},
+                "partition": {"kind": "iid", "clients": 100},
+                "model": model,
+            },
+            "algorithm": {"kind": "fedavg"},
+            "local": {"lr": 1e-6, "epochs": 1, "batch_size": 32},
+            "participation": {"kind": "uniform", "clients_per_round": 10},
+            "rounds": rounds,
+            "seeds": list(range(seeds)),
+        }
+    )
+
+
+def _peak(home: Path) -> tuple[float, str]:
+    return _spent(_logistic(home), home).peak, "of the process that computes the rounds"
+
+
+def _rested(home: Path) -> tuple[float, str]:
+    return _spent(_logistic(home), home).rested, "the same, ten seconds after the last round"
+
+
+def _eight(home: Path) -> tuple[float, str]:
+    one, eight = (_spent(_cifar(home, seeds), home).peak for seeds in (1, 8))
+    return eight / one, f"{eight:.0f} MB and {one:.0f} MB"
+
+
+def _first_round(name: str) -> Callable[[Path], tuple[float, str]]:
+    """Peak of FedQ until the end of its first round, over that of the plain loop."""
+
+    def measure(home: Path) -> tuple[float, str]:
+        entries = race(WORKLOADS[name], home, [["fedq", "auto"], ["loop"]], 0, inf).entries
+        ours, theirs = (entry.peak_bytes / 1e6 for entry in entries)
+        return ours / theirs, f"{ours:.0f} MB and {theirs:.0f} MB"
+
+    return measure
+
+
+FIGURES = {
+    "help": Figure("`fedq --help`", 0.3, "s", _command("--help")),
+    "status": Figure("`fedq status`", 0.6, "s", _status),
+    "api": Figure("the API answers after its start", 1.0, "s", _api_answers),
+    "api-memory": Figure("memory of the API", 110, "MB", _api_memory),
+    "first-row": Figure("first row of the first run of a stack", 2.0, "s", _first_row),
+    "later-row": Figure("first row of later runs", 0.1, "s", _later_row),
+    "idle": Figure("idle stack with two warm workers", 900, "MB", _idle),
+    "peak": Figure("four runs on MNIST's shape: peak of a worker", 900, "MB", _peak),
+    "rest": Figure("four runs on MNIST's shape: ten seconds later", 600, "MB", _rested),
+    "eight": Figure("eight runs on CIFAR-10's shape, over one: peak", 1.3, "times", _eight),
+    **{
+        name: Figure(f"{name}, over the plain PyTorch loop: peak", 1.2, "times", _first_round(name))
+        for name in ("W1", "W2", "W3", "W4", "W5")
+    },
+}
+"""Figures by name; one more is one more line."""

@@ -1,0 +1,98 @@
+"""Success of an attack, and of the defence against it (`systems.attack`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fedcore.lazy import LazyModule
+from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from fedcore.problems.supervised import SupervisedProblem
+else:
+    np = LazyModule("numpy")
+    torch = LazyModule("torch")
+
+
+class AttackSuccess(MeasureSpec):
+    """Success of an attack that wants other labels."""
+
+    of = "model"
+    infos = (
+        MeasureInfo(
+            "attack_success_rate",
+            "share of the test samples aimed at by a data poisoning attack that get the label it wants",
+            better="max",
+            needs="attack",
+        ),
+    )
+
+    kind: Literal["attack_success"] = "attack_success"
+
+    def compute(self, seen: Evaluated) -> Measured:
+        """Nothing for an attack that wants no labels, or without test samples that it aims at."""
+        if seen.attackers is None or not seen.attackers.attack.poisons():
+            return {}
+        problem: SupervisedProblem = seen.problem  # type: ignore[assignment]
+        aimed = seen.attackers.wanted(problem.data.dataset.test)
+        if aimed is None or not len(aimed):
+            return {}
+        return {"attack_success_rate": problem.accuracy(seen.x, aimed)}
+
+
+class HonestAccuracy(MeasureSpec):
+    """Accuracy of the clients that are not malicious."""
+
+    of = "population"
+    infos = (
+        MeasureInfo(
+            "honest_client_accuracy",
+            "mean accuracy over the clients that are not malicious",
+            better="max",
+            needs="attack",
+        ),
+    )
+
+    kind: Literal["honest_accuracy"] = "honest_accuracy"
+
+    def compute(self, seen: Evaluated) -> Measured:
+        """Nothing without classes, or if no honest client has samples to be tested on."""
+        accuracies = seen.problem.client_accuracies(seen.x)
+        if seen.attackers is None or accuracies is None:
+            return {}
+        honest = np.delete(accuracies, seen.attackers.clients)
+        known = honest[~np.isnan(honest)]
+        return {"honest_client_accuracy": float(known.mean())} if len(known) else {}
+
+
+class HonestDistance(MeasureSpec):
+    """Distance of the server's direction from the mean of the honest clients' changes."""
+
+    of = "round"
+    needs_deltas = True
+    infos = (
+        MeasureInfo(
+            "distance_to_honest_mean",
+            "Euclidean distance of the server's direction from the weighted mean change of the honest"
+            " clients of the round",
+            null_if="no client of the round is honest",
+            better="min",
+            needs="attack",
+        ),
+    )
+
+    kind: Literal["honest_distance"] = "honest_distance"
+
+    def compute(self, seen: Evaluated) -> Measured:
+        """NaN if all clients of the round are malicious."""
+        if seen.attackers is None or seen.round is None:
+            return {}
+        assert seen.round.deltas is not None
+        cohort = seen.round.cohort
+        malicious = torch.isin(cohort.clients, torch.from_numpy(seen.attackers.clients).to(cohort.clients))
+        weights = torch.where(malicious, 0.0, cohort.weights)
+        honest = (weights / weights.sum()) @ seen.round.deltas
+        return {"distance_to_honest_mean": float((seen.round.combined.direction - honest).norm())}
