@@ -2,7 +2,7 @@
 their last use.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -16,7 +16,7 @@ WEIGHTS = KeptFiles(
 )
 
 
-def use(session: Session, experiment_id: str, digests: Iterable[str | None], owner: str) -> None:
+def use(session: Session, experiment_id: str, digests: Collection[str | None], owner: str) -> None:
     """Record which uploads of `owner` an experiment uses, which keeps them as long as the experiment.
 
     Weights that were never uploaded may be in a folder of the workers.
