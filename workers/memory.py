@@ -9,12 +9,9 @@ finds it unlocked, even where the system killed all processes of a container at 
 PyTorch is imported only where a GPU is asked for: the parent process never loads it.
 """
 
-import ctypes
 import fcntl
-import gc
 import json
 import logging
-import os
 import resource
 import time
 from collections.abc import Iterable, Sequence
@@ -76,17 +73,6 @@ FOLDER = "workers"
 FORGET_S = 86_400.0
 """A file of another boot that has not changed for this long is removed."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-
-
-def release_freed_memory() -> None:
-    """Return all freed memory to the system: for a process that has nothing to do for now.
-
-    Does nothing without the GNU C library.
-    """
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
 
 
 class HeldRuns:

@@ -6,6 +6,7 @@ would have executed: to the bit, or where a library sums a larger stack in anoth
 rounding. An idle worker warms up (`WarmUp`).
 """
 
+import gc
 import logging
 import os
 import socket
@@ -21,6 +22,7 @@ from structlog.contextvars import bound_contextvars
 
 from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import compile_shuffling
+from fedcore.engine.process_tuning import release_freed_memory
 from fedcore.packages import file_digest, installed_packages
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, open_database, runs
@@ -35,7 +37,7 @@ from workers.celery_app import MAX_TASK_SECONDS, send_wakeup
 from workers.claimed_run import ClaimedRun, Resources
 from workers.confined.runs import ConfinedRuns
 from workers.liveness import Heartbeat, WorkerIdentity
-from workers.memory import HeldRuns, memory_limit, release_freed_memory
+from workers.memory import HeldRuns, memory_limit
 from workers.session import WorkSession
 from workers.simulations import SimulationCache
 from workers.weights import UploadedWeights
@@ -134,7 +136,7 @@ class Runner:
                 continued(claim.traceparent, "turn", began_ns=claiming_ns, **names),
             ):
                 self._execute(claim)
-            self._rest = threading.Timer(IDLE_S, release_freed_memory)
+            self._rest = threading.Timer(IDLE_S, _rest)
             self._rest.daemon = True
             self._rest.start()
             if time.monotonic() - began > MAX_TASK_SECONDS:
@@ -201,6 +203,11 @@ class Runner:
             return []
 
 
+def _rest() -> None:
+    gc.collect()
+    release_freed_memory()
+
+
 class WarmUp(threading.Thread):
     """Thread that loads the libraries and compiles the machine code that most runs need, by
     executing a round of the demonstration; it would take a run some two seconds.
@@ -256,4 +263,4 @@ class WarmUp(threading.Thread):
             yield
             simulation.advance()
             yield
-        release_freed_memory()
+        _rest()

@@ -100,8 +100,11 @@ class Samples:
 
     def batches(self, length: int) -> Iterator[Samples]:
         """All samples in order, at most `length` at a time: views, where they are no bytes."""
-        pairs = zip(torch.split(self.features, length), torch.split(self.labels, length), strict=True)
-        return (Samples(features, labels, self.scale).numbers() for features, labels in pairs)
+        # One by one: half a million views of single samples, of which only the first is used, would
+        # be as many megabytes. Of no samples there is one batch.
+        for start in range(0, max(1, len(self)), length):
+            rows = slice(start, start + length)
+            yield Samples(self.features[rows], self.labels[rows], self.scale).numbers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +317,7 @@ def _whole(labels: NDArray[Any]) -> NDArray[Any]:
     return labels if labels.dtype.kind == "f" else labels.astype(np.int64)
 
 
-CHUNK_ELEMENTS = 1 << 24
+CHUNK_ELEMENTS = 1 << 20
 """Numbers checked at a time."""
 _CONVERTED = 1 << 18
 """Bytes converted at a time, which then fit into the cache of a core."""

@@ -23,6 +23,7 @@ from fedcore.engine.benchmark import (
     time_engine,
 )
 from fedcore.engine.engines import EngineName, candidates, resolve_engine, supports
+from fedcore.engine.process_tuning import release_freed_memory
 from fedcore.problems import TrainingProblem
 
 WORTH_S = 1.0
@@ -107,6 +108,8 @@ def _fastest(context: SelectionContext, cache: BenchmarkCache, play: EngineTimer
     if context.rounds * round_s < WORTH_S:
         return EngineChoice(names[0], "presumed")
     seconds = benchmark_engines(names, job, round_s, play, context.held_bytes)
+    # The engines that were not chosen may have taken gigabytes.
+    release_freed_memory()
     kept = cache.put(what, fastest(names, seconds), seconds)
     return EngineChoice(kept.engine, "measured", kept.seconds)
 

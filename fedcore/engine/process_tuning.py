@@ -2,12 +2,19 @@
 compute the same bits every time in the requested precision.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+from fedcore.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Numbers of options in malloc.h of the GNU C library."""
@@ -33,6 +40,16 @@ def retain_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _ALONE)
         mallopt(_TRIM_THRESHOLD, _KEPT - 1)
+
+
+def release_freed_memory() -> None:
+    """Return all freed memory to the system, once; does nothing without the GNU C library.
+
+    For a process that has nothing to do for now, or has done what takes more than its rounds will.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def make_gpu_deterministic(device: torch.device) -> None:

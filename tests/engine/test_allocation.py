@@ -7,8 +7,7 @@ import pytest
 
 CODE = """
 import psutil, resource, torch
-from fedcore.engine.process_tuning import retain_freed_memory
-from workers.memory import release_freed_memory
+from fedcore.engine.process_tuning import release_freed_memory, retain_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones(12_000_000)

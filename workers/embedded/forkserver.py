@@ -22,9 +22,9 @@ from math import inf
 from pathlib import Path
 from select import select
 
+from fedcore.engine.process_tuning import release_freed_memory
 from fedcore.platform.watchdog import DESCRIPTOR, resetter
 from workers.confined.limits import end_with_parent
-from workers.memory import release_freed_memory
 
 LOADED = (
     "workers.reconciler",
@@ -113,6 +113,7 @@ def main(descriptor: str) -> None:
     from fedcore.data.plan import compile_shuffling
 
     compile_shuffling()
+    gc.collect()
     release_freed_memory()
     gc.freeze()  # Else the collector would write to all pages of all processes.
     with socket.socket(fileno=int(descriptor)) as server:

@@ -32,7 +32,6 @@ from fedcore.platform.store import audit, keys, open_database, upgrade
 from fedcore.platform.watchdog import PERIOD_S, Watchdog
 from fedcore.settings import Settings
 from workers.embedded.process import ManagedFork, ManagedProcess
-from workers.memory import release_freed_memory
 
 START_S = 60.0
 """The API answers within this time, or the start has failed."""
@@ -86,7 +85,6 @@ class Stack:
             opening.callback(self._end)
             self._start(listener, forks)
             self._open = opening.pop_all()
-        release_freed_memory()
         return self
 
     def __exit__(

@@ -160,9 +160,8 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
         datasets.use(session, id, arms)
         if new.spec.code is not None:
             bundles.use(session, id, new.spec.code)
-        named = (getattr(arm.spec.problem.model, "weights", None) for arm in arms)
-        if digests := {digest for digest in named if digest is not None}:
-            weights.use(session, id, digests, new.owner)
+        if pretrained := {arm.spec.weights for arm in arms} - {None}:
+            weights.use(session, id, pretrained, new.owner)
         webhook_outbox.of_runs(session, [run["id"] for run in runs])
         webhook_outbox.of_experiments(session, [id])
     else:

@@ -16,9 +16,8 @@ WEIGHTS = KeptFiles(
 )
 
 
-def use(session: Session, experiment_id: str, digests: Collection[str], owner: str) -> None:
-    """Record which uploads of `owner` with these digests an experiment uses, which keeps them as long
-    as the experiment.
+def use(session: Session, experiment_id: str, digests: Collection[str | None], owner: str) -> None:
+    """Record which uploads of `owner` an experiment uses, which keeps them as long as the experiment.
 
     Weights that were never uploaded may be in a folder of the workers.
     """

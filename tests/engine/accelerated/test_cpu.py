@@ -2,17 +2,23 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import CFUNCTYPE, c_double, c_int64
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from llvmlite import ir
 from torch import Tensor, nn
 
 from fedcore.engine.accelerated import cpu
-from fedcore.engine.accelerated.cpu.routine import once
+from fedcore.engine.accelerated.cpu.dense import fill
+from fedcore.engine.accelerated.cpu.routine import once, translate
+from fedcore.engine.accelerated.cpu.simd import DOUBLE, WORD
 from fedcore.problems.dense import LossName
+from fedcore.settings import settings
 
 
 @dataclass(frozen=True)
@@ -177,6 +183,37 @@ def test_threads_that_need_the_same_code_at_once_get_the_same() -> None:
     with ThreadPoolExecutor(4) as pool:
         codes = [done.result() for done in [pool.submit(made) for _ in range(4)]]
     assert len(set(map(id, codes))) == 1
+
+
+def test_code_is_read_from_disk_and_compiled_again_where_its_file_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDQ_ENGINE_CACHE", str(tmp_path / "engines.json"))
+    settings.cache_clear()
+
+    def filled() -> list[float]:
+        kind = ir.FunctionType(ir.VoidType(), [DOUBLE, WORD, WORD])
+        code = translate(fill, kind, 8)
+        target = np.zeros(24)
+        CFUNCTYPE(None, c_double, c_int64, c_int64)(code.address)(3.0, target.ctypes.data, 5)
+        return list(target[:6])
+
+    try:
+        results = [filled()]
+        files = [path for path in (tmp_path / "machine-code").iterdir() if path.is_file()]
+        contents = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
+        results.append(filled())
+        assert contents == [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
+        for path in files:
+            path.write_bytes(b"damaged" * 20)
+        results.append(filled())
+        # The routine that it calls is held by the process.
+        assert (
+            sum(path.read_bytes() == content for path, (content, _) in zip(files, contents, strict=True)) == 1
+        )
+    finally:
+        settings.cache_clear()
+    assert results == [[3.0] * 5 + [0.0]] * 3
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -6,8 +6,9 @@ import pytest
 
 from fedcore.bundles import storage_key
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
-from fedcore.platform.store import Database, bundles, experiments, removals, weights
+from fedcore.platform.store import Database, bundles, experiments, removals
 from fedcore.platform.store.tables import BundleRecord, WeightsRecord
+from fedcore.platform.store.weights import WEIGHTS
 from fedcore.spec.code import CodeBundle
 from tests.platform.store.acts import submit, write
 
@@ -29,11 +30,11 @@ def bundle(database: Database, owner: str = "ann", digest: str = DIGEST) -> Bund
         )
 
 
-def weights_of(database: Database, owner: str = "ann", digest: str = DIGEST) -> WeightsRecord:
-    """Store pretrained weights."""
+def weights(database: Database, owner: str = "ann", digest: str = DIGEST) -> WeightsRecord:
+    """Store pretrained weights, which are kept as bundles are."""
     with database.transaction() as session:
-        new_id = weights.WEIGHTS.new_id(session)
-        return weights.WEIGHTS.create(session, new_id, digest, tensors=2, size_bytes=100, owner=owner)
+        made = WEIGHTS.new_id(session)
+        return WEIGHTS.create(session, made, digest, tensors=2, size_bytes=80, owner=owner, key_id="")
 
 
 def used_by(database: Database, record: BundleRecord, **fields: Any) -> str:
