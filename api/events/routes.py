@@ -34,12 +34,13 @@ LOOK_S = 5.0
 class KeyCheck:
     """Checks from time to time that the key of a stream is still valid. Changes in place."""
 
-    def __init__(self, database: Database, principal: Principal) -> None:
-        self._database, self._principal, self._looked_at = database, principal, monotonic()
+    def __init__(self, database: Database, principal: Principal, every_s: float) -> None:
+        self._database, self._principal, self._every_s = database, principal, every_s
+        self._looked_at = monotonic()
 
     async def holds(self) -> bool:
         """Return whether the key still allows listening. Call this before sending."""
-        if monotonic() - self._looked_at < LOOK_S:
+        if monotonic() - self._looked_at < self._every_s:
             return True
         self._looked_at = monotonic()
         return await asyncio.to_thread(self._look)
@@ -56,10 +57,13 @@ WAIT_S = 5
 
 
 class StreamLimit:
-    """Limit of open event streams per key. Belongs to one event loop."""
+    """Limits of open event streams: their number per key, and the time until a key is checked again.
+    Belongs to one event loop.
+    """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, key_check_s: float = LOOK_S) -> None:
         """`most` is the number of streams per key; 0: no limit."""
+        self.key_check_s = key_check_s
         self._most = most
         self._taken: Counter[str] = Counter()
 
@@ -187,9 +191,8 @@ async def listen(
     a run are in order. The stream ends after the final status of the experiment, or when the key is
     revoked, expires or changes its scope.
     """
-    return EventStream(
-        _listen(experiment_id, state.feed, listener, heartbeat, KeyCheck(state.database, principal))
-    )
+    leave = KeyCheck(state.database, principal, state.stream_limit.key_check_s)
+    return EventStream(_listen(experiment_id, state.feed, listener, heartbeat, leave))
 
 
 async def _listen(

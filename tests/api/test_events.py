@@ -5,6 +5,7 @@ when.
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from itertools import islice
 from threading import Thread
 from typing import Any, NamedTuple
@@ -245,13 +246,9 @@ def _without_runs(settings: Settings) -> Iterator[None]:
     ids=["scope", "expiry", "revocation"],
 )
 def test_the_stream_ends_before_it_tells_anything_more_to_a_key_that_has_ended(
-    http: httpx.Client,
-    settings: Settings,
-    rows: Database,
-    change: Document | None,
-    monkeypatch: pytest.MonkeyPatch,
+    app: FastAPI, http: httpx.Client, settings: Settings, rows: Database, change: Document | None
 ) -> None:
-    monkeypatch.setattr("api.events.routes.LOOK_S", 0.0)
+    app.state.fedq = replace(app.state.fedq, stream_limit=StreamLimit(0, key_check_s=0.0))
     made, key = submit(http), key_for(settings.database)
     with (
         httpx.Client(base_url=http.base_url, timeout=TIMEOUT_S, headers=bearer(key)) as other,
