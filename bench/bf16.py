@@ -87,11 +87,13 @@ def accuracy(rounds: int, seeds: Sequence[int]) -> str:
     assert compared is not None
     difference = compared.difference
     spread = f"95 % interval {difference.low:+.4f} to {difference.high:+.4f}"
+    p = "none" if compared.p is None else f"{compared.p:.2g}"
+    verdict = {"unclear": "no difference is shown"}.get(compared.verdict, compared.verdict)
     return (
         f"CNN on MNIST, 100 clients by Dirichlet(0.5), 10 a round, {rounds} rounds, {len(seeds)} seeds:"
         f" accuracy {statistics.mean(single.values()):.4f} in float32,"
         f" {statistics.mean(half.values()):.4f} in bf16; difference {difference.mean:+.4f}"
-        f" ({spread}; paired t-test p = {compared.p}): {compared.verdict}."
+        f" ({spread}; paired t-test p = {p}): {verdict}."
     )
 
 

@@ -204,21 +204,23 @@ def _union(members: tuple[type[Any], ...], default_kind: str | None) -> TypeAdap
     return TypeAdapter(by_tag)
 
 
-def models_of(field: FieldInfo) -> list[type[BaseModel]]:
-    """The classes of the models that the value of a field may be or contain, in order."""
-    return _models_in(field.annotation, field.metadata)
+def models_of(field: FieldInfo, *, registered: bool = False) -> list[type[BaseModel]]:
+    """The classes of the models that the value of a field may be or contain, in order; of components
+    those known in this process, or only the `registered` ones.
+    """
+    return _models_in(field.annotation, field.metadata, registered=registered)
 
 
-def _models_in(annotation: Any, metadata: Sequence[Any] = ()) -> list[type[BaseModel]]:
+def _models_in(annotation: Any, metadata: Sequence[Any] = (), *, registered: bool) -> list[type[BaseModel]]:
     family = next((item for item in metadata if isinstance(item, Family)), None)
     if family is not None:
-        return list(family.known())
+        return list(family if registered else family.known())
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     inner, others = get_args(annotation), ()
     if get_origin(annotation) is Annotated:
         inner, others = inner[:1], inner[1:]
-    return [model for choice in inner for model in _models_in(choice, others)]
+    return [model for choice in inner for model in _models_in(choice, others, registered=registered)]
 
 
 class Names:

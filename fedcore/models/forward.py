@@ -293,7 +293,9 @@ def _attention(  # noqa: PLR0913, PLR0917 - PyTorch's signature
 ) -> Any:
     """Scaled dot-product attention, written out where its weights are dropped."""
     if dropout_p == 0:
-        how = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+        how = {"is_causal": is_causal, "scale": scale}
+        if enable_gqa:  # which PyTorch 2.4 does not know
+            how["enable_gqa"] = True
         return func(query, key, value, attn_mask, dropout_p, **how)
     if enable_gqa:
         key, value = (part.repeat_interleave(query.shape[-3] // part.shape[-3], -3) for part in (key, value))

@@ -190,6 +190,12 @@ class ExperimentSpec(Block):
         )
 
     @property
+    def weights(self) -> str | None:
+        """Digest of the pretrained weights that runs start from; None if they start from scratch."""
+        found = getattr(self.problem.model, "weights", None)
+        return found if isinstance(found, str) else None  # Models of users may call anything so.
+
+    @property
     def precision(self) -> str:
         """`float32` or `float64`, resolved."""
         exact = isinstance(self.problem.dataset, ExactProblem)

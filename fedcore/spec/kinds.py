@@ -20,7 +20,7 @@ def _blocks(
     model: type[BaseModel], prefix: str, *, nested: bool = False
 ) -> Iterator[tuple[str, tuple[type[Block], ...]]]:
     for name, field in model.model_fields.items():
-        path, members = f"{prefix}{name}", models_of(field)
+        path, members = f"{prefix}{name}", models_of(field, registered=True)
         choices = tuple(
             member for member in members if issubclass(member, Block) and "kind" in member.model_fields
         )

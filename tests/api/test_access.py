@@ -22,7 +22,7 @@ from tests.api.histories import TINY, submit
 from tests.documents import Document
 from tests.platform.store.acts import claim, write
 from tests.platform.store.hooks import listen
-from tests.platform.store.test_bundles import bundle
+from tests.platform.store.test_bundles import bundle, weights
 from tests.platform.store.test_datasets import keep
 from tests.support.access import bearer, key_for
 from tests.support.asgi import calling
@@ -40,7 +40,7 @@ ROUTES = [
 OWNED = [
     (method, path)
     for method, path in ROUTES
-    if re.search(r"\{(experiment_id|run_id|dataset_id|webhook_id|bundle_digest)\}", path)
+    if re.search(r"\{(experiment_id|run_id|dataset_id|webhook_id|bundle_digest|weights_digest)\}", path)
 ]
 READ = [
     path
@@ -103,12 +103,14 @@ def house(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> It
             "run_id": run["id"],
             "dataset_id": keep(rows).id,
             "bundle_digest": bundle(rows).digest,
+            "weights_digest": weights(rows).digest,
             "key_id": key,
             **told,
         }
         before = _rows(rows)
         nothing = {name: f"{id[:4]}{'0' * 26}" for name, id in things.items()}
-        yield House(http, keys, things, nothing | {"bundle_digest": f"sha256:{'0' * 64}"})
+        nothing |= dict.fromkeys(("bundle_digest", "weights_digest"), f"sha256:{'0' * 64}")
+        yield House(http, keys, things, nothing)
         assert _rows(rows) == before
 
 

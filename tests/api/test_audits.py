@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 from fastapi import FastAPI
+from safetensors.torch import save
 
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, audit
@@ -19,7 +21,7 @@ from fedcore.settings import Settings
 from tests.api.histories import TINY, submit
 from tests.documents import Document
 from tests.platform.store.acts import claim, finish, read, write
-from tests.platform.store.test_bundles import bundle
+from tests.platform.store.test_bundles import bundle, weights
 from tests.platform.store.test_datasets import keep
 from tests.platform.uploads.files import arrays, npz
 from tests.support.access import bearer, key_for
@@ -70,11 +72,15 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
     dataset = http.post("/v1/datasets", params={"name": "mine"}, content=npz(arrays())).json()["id"]
     key = http.post("/v1/keys", json={"owner": "cleo"}).json()["id"]
     unused = bundle(rows).digest
-    things = {"experiment_id": id, "dataset_id": dataset, "bundle_digest": unused, "key_id": key}
+    content = save({"bias": torch.zeros(3)})
+    digest = http.post("/v1/weights", content=content).json()["digest"]
+    things = {"experiment_id": id, "dataset_id": dataset, "key_id": key}
+    things |= {"bundle_digest": unused, "weights_digest": digest}
     expected = [
         ("POST /v1/experiments", id, 201),
         ("POST /v1/datasets", dataset, 201),
         ("POST /v1/keys", key, 201),
+        ("POST /v1/weights", digest, 201),
     ]
     calls = ["PATCH", "POST pause", "POST resume", "POST cancel", "POST retry", "POST extend", "DELETE"]
     for method, _, act in (call.partition(" ") for call in calls):
@@ -83,10 +89,11 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
     expected += [
         ("DELETE /v1/datasets/{dataset_id}", dataset, 204),
         ("DELETE /v1/bundles/{bundle_digest}", unused, 204),
+        ("DELETE /v1/weights/{weights_digest}", digest, 204),
         ("PATCH /v1/keys/{key_id}", key, 200),
         ("POST /v1/keys/{key_id}/revoke", key, 200),
     ]
-    for action, _, status in expected[3:]:
+    for action, _, status in expected[4:]:
         method, path = action.split(" ")
         assert http.request(method, path.format(**things), json=BODIES.get(action)).status_code == status
     assert _entries(rows) == [(*entry, "local") for entry in expected]
@@ -108,6 +115,7 @@ def test_every_refused_attempt_is_noted(
         "experiment_id": submit(http)["id"],
         "dataset_id": keep(rows).id,
         "bundle_digest": bundle(rows).digest,
+        "weights_digest": weights(rows).digest,
         "key_id": "key_0",
         "webhook_id": "hook_0",
         "delivery_id": "dlv_0",

@@ -45,7 +45,7 @@ EXAMPLES, UPLOADS = 24, 4
 PATIENCE_S = 120.0
 """A busy machine takes its time to start such a process."""
 CHAINS, STEPS = 6, 16
-UNLINKED = ["GET /v1/experiments/{experiment_id}/events", "POST /v1/datasets"]
+UNLINKED = ["GET /v1/experiments/{experiment_id}/events", "POST /v1/datasets", "POST /v1/weights"]
 """Operations in no chain: a stream, which would not end where no worker is, and uploads, of which
 those that are made up make nothing.
 """
@@ -64,7 +64,10 @@ CONFIG = {
     # What a schema cannot say is refused as well: blocks that do not fit together, fewer rounds
     # than there are, an id of another experiment's event, NUL, the twenty-first webhook.
     "operations": [
-        {"include-name": "POST /v1/datasets", "generation": {"max-examples": UPLOADS}},
+        *(
+            {"include-name": name, "generation": {"max-examples": UPLOADS}}
+            for name in ("POST /v1/datasets", "POST /v1/weights")
+        ),
         *(
             {"include-name": name, "checks": {"ensure_resource_availability": {"enabled": False}}}
             for name in NOT_ALWAYS
@@ -78,6 +81,7 @@ CONFIG = {
             }
             for name in (
                 "POST /v1/datasets",
+                "POST /v1/weights",
                 "POST /v1/experiments",
                 "POST /v1/imports",
                 "PATCH /v1/experiments/{experiment_id}",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench import population, seeds
+from bench import flute, population, seeds
 from bench.export import export
 from bench.generated import images, plays
 from bench.operations import rounds_of, turns_of
@@ -109,15 +109,24 @@ def test_generated_plays_have_the_roles_and_windows_asked_for(tmp_path: Path) ->
     assert len(data.test) > 0
 
 
-def test_the_workloads_are_those_of_their_titles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def described(name: str, shape: tuple[int, ...], *_: object, **__: object) -> dict[str, object]:
+    """The block of a data set that is not drawn."""
     content = {"digest": "0" * 64, "classes": 10, "train_samples": 60_000, "test_samples": 0}
+    clients = {"many": 10_000, "fed-emnist": 340}.get(name)
+    return {"kind": "uploaded", "content": {**content, "features": shape, "clients": clients}}
 
-    def described(name: str, shape: tuple[int, ...], *_: object, **__: object) -> dict[str, object]:
-        return {
-            "kind": "uploaded",
-            "content": {**content, "features": shape, "clients": 10_000 if name == "many" else None},
-        }
 
+def test_tasks_of_flute_are_its_presets_on_other_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.flute.images", described)
+    specs = [flute.spec_of(task, tmp_path) for task in flute.TASKS]
+    assert [spec.rounds for spec in specs] == [100, 1_500, 4_000, 1_200]
+    assert [spec.local.batch_size for spec in specs] == [10, 20, 20, 4]
+    assert not [spec.name for spec in specs if spec.evaluation.due(1, spec.rounds)]
+
+
+def test_the_workloads_are_those_of_their_titles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.workloads.images", described)
     specs = {name: workload.spec(tmp_path) for name, workload in WORKLOADS.items()}
     assert {name: (spec.local.epochs, spec.local.batch_size) for name, spec in specs.items()} == {

@@ -21,7 +21,7 @@ from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, specification
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "extensions"
 NAMES = {
     "our_fedexp": "OurFedexp",
-    "centred_clipping": "CentredClipping",
+    "our_clipping": "OurClipping",
     "power_of_choice": "PowerOfChoice",
     "agreement": "Agreement",
 }
@@ -83,7 +83,7 @@ def test_the_example_of_fedexp_is_the_built_in_fedexp() -> None:
 
 
 def test_clipping_is_around_the_last_rounds_aggregate() -> None:
-    aggregator, radius = component("centred_clipping")(radius=0.8).build(), 0.8
+    aggregator, radius = component("our_clipping")(radius=0.8).build(), 0.8
     weights = np.array([0.5, 0.2, 0.3])
     centre, state = np.zeros(4), aggregator.start(torch.zeros(4, dtype=torch.float64))
     for round in range(3):
@@ -98,7 +98,7 @@ def test_clipping_is_around_the_last_rounds_aggregate() -> None:
 
 
 def test_a_client_cannot_move_the_clipped_aggregate_farther_than_its_weight_allows() -> None:
-    aggregator = component("centred_clipping")(radius=0.5).build()
+    aggregator = component("our_clipping")(radius=0.5).build()
     deltas, cohort = torch.from_numpy(normal(5, 3)), cohort_of(np.full(5, 0.2))
     state = aggregator.start(deltas[0])
     honest = aggregator.combine(deltas, cohort, state).direction
@@ -110,7 +110,7 @@ def test_a_client_cannot_move_the_clipped_aggregate_farther_than_its_weight_allo
 def test_an_infinite_radius_is_the_mean() -> None:
     last = [
         next(iter(run(specification(QUADRATIC, aggregator=aggregator)))).extra["x"]
-        for aggregator in ({"kind": "mean"}, component("centred_clipping")(radius=1e6))
+        for aggregator in ({"kind": "mean"}, component("our_clipping")(radius=1e6))
     ]
     np.testing.assert_allclose(last[1], last[0], rtol=1e-13)
 

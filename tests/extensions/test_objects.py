@@ -19,6 +19,7 @@ from fedcore.simulation.local_run import run
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.components import code_of_objects, local_components
+from fedcore.spec.kinds import kinds
 from fedq.client.bodies import body_of
 from fedq.client.errors import UnreadableSpecificationError
 
@@ -100,6 +101,12 @@ def test_a_kind_that_is_taken_is_refused() -> None:
 def test_components_that_only_this_process_knows_are_found() -> None:
     assert list(local_components(experiment(HalfSpeed()))) == [HalfSpeed()]
     assert list(local_components(experiment({"kind": "fedprox", "mu": 0.1}))) == []
+
+
+def test_the_kinds_that_a_service_offers_are_without_those_of_objects() -> None:
+    experiment(HalfSpeed())
+    kinds.cache_clear()
+    assert HalfSpeed not in kinds()["algorithm"]
 
 
 def test_the_code_of_objects_is_named_by_class_module_and_digest_of_the_source() -> None:

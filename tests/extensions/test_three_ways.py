@@ -36,7 +36,7 @@ def experiment(algorithm: Any, aggregator: Any, participation: Any, measure: Any
 
 FIELDS: dict[str, Document] = {
     "our_fedexp": {"epsilon": 0.01},
-    "centred_clipping": {"radius": 0.5},
+    "our_clipping": {"radius": 0.5},
     "power_of_choice": {"clients_per_round": 2, "candidates": 4},
     "agreement": {},
 }

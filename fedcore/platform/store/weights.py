@@ -2,7 +2,7 @@
 their last use.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -10,21 +10,17 @@ from sqlalchemy.orm import Session
 from fedcore.platform.store.kept_files import KeptFiles
 from fedcore.platform.store.tables import WeightsRecord, WeightsUseRecord
 from fedcore.platform.uploads.weights import storage_key
-from fedcore.spec import Arm
 
 WEIGHTS = KeptFiles(
     WeightsRecord, WeightsUseRecord, WeightsUseRecord.weights_id, "wgt", "pretrained weights", storage_key
 )
 
 
-def use(session: Session, experiment_id: str, arms: Iterable[Arm], owner: str) -> None:
+def use(session: Session, experiment_id: str, digests: Collection[str | None], owner: str) -> None:
     """Record which uploads of `owner` an experiment uses, which keeps them as long as the experiment.
 
     Weights that were never uploaded may be in a folder of the workers.
     """
-    digests = {getattr(arm.spec.problem.model, "weights", None) for arm in arms} - {None}
-    if not digests:
-        return
     locked = (
         select(WeightsRecord.id)
         .where(WeightsRecord.owner == owner, WeightsRecord.digest.in_(digests))

@@ -7,7 +7,8 @@ import pytest
 from fedcore.bundles import storage_key
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.store import Database, bundles, experiments, removals
-from fedcore.platform.store.tables import BundleRecord
+from fedcore.platform.store.tables import BundleRecord, WeightsRecord
+from fedcore.platform.store.weights import WEIGHTS
 from fedcore.spec.code import CodeBundle
 from tests.platform.store.acts import submit, write
 
@@ -27,6 +28,13 @@ def bundle(database: Database, owner: str = "ann", digest: str = DIGEST) -> Bund
             owner=owner,
             key_id="",
         )
+
+
+def weights(database: Database, owner: str = "ann", digest: str = DIGEST) -> WeightsRecord:
+    """Store pretrained weights, which are kept as bundles are."""
+    with database.transaction() as session:
+        made = WEIGHTS.new_id(session)
+        return WEIGHTS.create(session, made, digest, tensors=2, size_bytes=80, owner=owner, key_id="")
 
 
 def used_by(database: Database, record: BundleRecord, **fields: Any) -> str:

@@ -218,7 +218,7 @@ def test_data_sets_larger_than_they_may_be_are_refused_until_one_is_deleted(data
     key_id = made(database, stored_bytes=2 * BYTES)
     first = upload(database, key_id, "0")
     upload(database, key_id, "1")
-    with pytest.raises(QuotaError, match="9,000 bytes of data sets and code, limit 6,000"):
+    with pytest.raises(QuotaError, match="9,000 bytes of data sets, code and weights, limit 6,000"):
         upload(database, key_id, "2")
     write(database, datasets.delete, first)
     upload(database, key_id, "2")

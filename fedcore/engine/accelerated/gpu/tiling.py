@@ -97,10 +97,14 @@ def shared_memory(device: torch.device) -> int:
 @lru_cache
 def has_triton() -> bool:
     """Return True if kernels can be compiled and launched here: Triton comes with PyTorch's CUDA
-    builds, and its launcher needs a C compiler.
+    builds, multiplies float64 from 3.5 (PyTorch 2.9) on, and its launcher needs a C compiler.
     """
     try:
+        import triton
         from triton.runtime import driver
+
+        if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 5):
+            return False
 
         driver.active.get_current_target()
     except Exception:

@@ -23,7 +23,8 @@ from fedcore.spec import ExperimentSpec
 from tests.documents import ALGORITHMS, SYNTHETIC, Document, merged, specification
 from tests.support.simulated_device import Resident, SimulatedDevice
 
-tl = pytest.importorskip("triton.language", reason="Triton comes with PyTorch's CUDA builds only")
+pytest.importorskip("triton", "3.5", reason="Triton comes with PyTorch's CUDA builds, float64 with 3.5")
+tl = pytest.importorskip("triton.language")
 interpreter = pytest.importorskip("triton.runtime.interpreter")
 
 SHORT: Document = {
@@ -82,7 +83,8 @@ def _language_restored() -> Iterator[None]:
     """The interpreter leaves its own functions in Triton's language, with which nothing can be
     compiled any more in this process.
     """
-    places = (tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.condition, tl.core.tensor_descriptor_base)
+    later = (getattr(tl.core, name, tl) for name in ("condition", "tensor_descriptor_base"))
+    places = dict.fromkeys((tl, tl.core, tl.math, tl.tensor, tl.dtype, *later))
     before = [dict(vars(place)) for place in places]
     try:
         yield

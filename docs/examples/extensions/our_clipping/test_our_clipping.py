@@ -2,9 +2,9 @@
 
 from fedcore.testing import component_checks
 
-from centred_clipping import CentredClipping
+from our_clipping import OurClipping
 
 
-@component_checks(CentredClipping)
-def test_centred_clipping_passes(check):
+@component_checks(OurClipping)
+def test_our_clipping_passes(check):
     check()

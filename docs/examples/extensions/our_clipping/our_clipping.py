@@ -27,11 +27,11 @@ class Clipping(Aggregator):
         return Aggregate(centre, factors, {"centre": centre})
 
 
-class CentredClipping(AggregatorSpec):
+class OurClipping(AggregatorSpec):
     """v <- v + sum_i w_i (delta_i - v) min(1, radius / |delta_i - v|), from the last round's v."""
 
     source = "Karimireddy et al., Learning from History for Byzantine Robust Optimization, ICML 2021"
-    kind: Literal["centred_clipping"] = "centred_clipping"
+    kind: Literal["our_clipping"] = "our_clipping"
     radius: PositiveRate = 1.0
     """tau of the paper: how far a client can move the aggregate, times its weight."""
 
