@@ -146,9 +146,9 @@ class _Spent(NamedTuple):
 def _spent(spec: ExperimentSpec, home: Path) -> _Spent:
     """Run an experiment on a stack with one worker; memory of the process that computes it."""
     with _stack(home / "data") as client:
-        # The one that computes: the others share nearly all of their pages.
-        parts = psutil.Process().children(recursive=True)
-        worker = max(parts, key=lambda process: process.memory_full_info().uss)
+        # The one that computes is no other's parent, and the largest of these.
+        leaves = [part for part in psutil.Process().children(recursive=True) if not part.children()]
+        worker = max(leaves, key=lambda process: process.memory_info().rss)
         ended, peak = Event(), [0]
 
         def watch() -> None:
