@@ -41,6 +41,7 @@ def test_every_block_with_a_choice_is_there_once(catalog: Document) -> None:
         "systems.devices.download_bytes_per_second",
         "systems.devices.upload_bytes_per_second",
         "systems.devices.latency_seconds",
+        "systems.attack",
         "compression.uplink",
         "compression.downlink",
         "search",
