@@ -120,13 +120,16 @@ async function submit() {
   }
 }
 
+/** A specification as text, without the choice that the service makes for it: presets are evaluated in full, other documents on a sample. */
+const said = (specification) => JSON.stringify(specification, (name, value) => (name === "training_loss" ? undefined : value));
+
 /** The document as its preset with changes, so that the experiment knows where it is from; null where that would not say the same. */
 async function asPreset() {
   if (!preset || draft.value === undefined) return null;
   const body = JSON.stringify({ preset: preset.name, overrides: overrides(preset.specification, draft.value) });
   try {
     const plan = await call("POST", `${EXPERIMENTS}?dry_run=true`, undefined, { body, headers: { "Content-Type": "application/json" } });
-    return JSON.stringify(plan.specification) === JSON.stringify(found.plan.specification) ? { body, type: "application/json" } : null;
+    return said(plan.specification) === said(found.plan.specification) ? { body, type: "application/json" } : null;
   } catch (error) {
     if (error instanceof Problem) return null;
     throw error;
