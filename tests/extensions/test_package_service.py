@@ -127,13 +127,10 @@ def running_site(folder: Path, database_url: str, broker_url: str) -> Iterator[S
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_an_experiment_waits_for_a_worker_with_its_package_and_its_measures_are_shown_everywhere(
-    request: pytest.FixtureRequest, place: Path, kind: str
+    place: Path, postgresql_url: str, valkey_url: str
 ) -> None:
-    database_url: str = request.getfixturevalue(f"{kind}_url")
-    broker_url: str = request.getfixturevalue("valkey_url")
-    with running_site(place, database_url, broker_url) as site:
+    with running_site(place, postgresql_url, valkey_url) as site:
         client = site.client
         site.start_worker(with_package=False)
         check_kinds(site)
