@@ -1,4 +1,4 @@
-"""What FedQ costs beside the rounds themselves: memory, and time to start, each beside its target.
+"""Cost of FedQ beside the rounds themselves: memory, and time to start, each beside its target.
 
 Memory is proportional set size: pages that processes share are divided among them. Times are wall
 clock and, in brackets, processor time of the same process, which other work on the machine changes

@@ -30,7 +30,7 @@ class Task(NamedTuple):
 
     preset: str
     problem: Callable[[Path], Document]
-    """What replaces the data of the preset, generated in a folder."""
+    """Replacement of the data of the preset, generated in a folder."""
     fedml: str
     flute: str
 

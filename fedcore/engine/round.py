@@ -201,7 +201,7 @@ def _aggregate(
     else:
         result, state = without_state(result)
         if (attackers := opened.setting.attackers) is not None:
-            forged = attackers.forge(result.delta, assignment.clients, opened.number)
+            forged = attackers.forge(result.delta, training.cohort.clients, opened.number)
             result = replace(result, delta=forged)
         seen, deltas, upload = result.delta, result.delta, result
         if server.models_compressed:

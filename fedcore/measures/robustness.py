@@ -92,7 +92,6 @@ class HonestDistance(MeasureSpec):
             return {}
         assert seen.round.deltas is not None
         cohort = seen.round.cohort
-        malicious = torch.isin(cohort.clients, torch.from_numpy(seen.attackers.clients).to(cohort.clients))
-        weights = torch.where(malicious, 0.0, cohort.weights)
+        weights = torch.where(seen.attackers.among(cohort.clients), 0.0, cohort.weights)
         honest = (weights / weights.sum()) @ seen.round.deltas
         return {"distance_to_honest_mean": float((seen.round.combined.direction - honest).norm())}

@@ -111,10 +111,13 @@ class Attackers(NamedTuple):
         """As `Attack.wanted`; None without test samples, too."""
         return self.attack.wanted(test, self.classes) if len(test) else None
 
-    def forge(self, deltas: Tensor, clients: Ids, round: int) -> Tensor:
+    def among(self, clients: Tensor) -> Tensor:
+        """[M] true for each of `clients` [M] that is malicious."""
+        return torch.isin(clients, torch.from_numpy(self.clients).to(clients))
+
+    def forge(self, deltas: Tensor, clients: Tensor, round: int) -> Tensor:
         """The changes [M, D] that the server receives from `clients` [M], who computed `deltas`."""
-        malicious = torch.from_numpy(np.isin(clients, self.clients)).to(deltas.device)
-        if not self.attack.forges() or not bool(malicious.any()):
+        if not self.attack.forges() or not bool((malicious := self.among(clients)).any()):
             return deltas
         return self.attack.forge(deltas, malicious, random.generator(self.seed, "attack", round))
 
