@@ -37,6 +37,12 @@ Vectors = Mapping[str, "Tensor"]
 FirstExchange = Literal["compressed", "exact", "zero"]
 
 
+def clip_factors(norms: Tensor, longest: Tensor | float) -> Tensor:
+    """min(1, longest / |v|) [...] of vectors v whose `norms` |v| [...] are given."""
+    factors: Tensor = longest / norms.clamp(min=1e-30)
+    return factors.clamp(max=1)
+
+
 @dataclass(frozen=True, slots=True)
 class ClientContext:
     """Inputs of one client (or, with a leading axis, of each client of a cohort) in a round."""

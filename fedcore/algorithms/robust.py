@@ -17,7 +17,7 @@ from pydantic import Field
 from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.min_norm import CHUNK, inner_products
 from fedcore.block import MAX_CLIENTS, PositiveRate, floor_share
-from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
+from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class CentredClipping(RobustAggregator):
         coefficients = torch.zeros_like(seen[:, 0])
         for _ in range(self.iterations):
             away = seen - centre
-            factors = _clip_factors(away, self.radius) / len(seen)
+            factors = clip_factors(away.norm(dim=1), self.radius) / len(seen)
             centre = centre + factors @ away
             coefficients = coefficients * (1 - factors.sum()) + factors
         return Aggregate(centre, coefficients, {"centre": centre})
@@ -138,7 +138,7 @@ class NormBounding(RobustAggregator):
     radius: float
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        coefficients = cohort.weights * _clip_factors(seen, self.radius)
+        coefficients = cohort.weights * clip_factors(seen.norm(dim=1), self.radius)
         return Aggregate(coefficients @ seen, coefficients, aggregator_state)
 
 
@@ -207,11 +207,6 @@ def select_by_krum(distances: Tensor, f: int, wanted: int) -> Tensor:
         rows = torch.tensor(left, device=distances.device)
         chosen.append(left.pop(int(krum_scores(distances[rows][:, rows], f).argmin())))
     return torch.tensor(sorted(chosen), device=distances.device)
-
-
-def _clip_factors(vectors: Tensor, radius: float) -> Tensor:
-    """min(1, radius / |v_i|) [M] of the vectors v [M, D]."""
-    return torch.clamp(radius / vectors.norm(dim=1).clamp(min=1e-30), max=1)
 
 
 class RobustAggregatorSpec(AggregatorSpec):

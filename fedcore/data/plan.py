@@ -96,6 +96,19 @@ def augment_indices(batches: Ids, samples: int, views: int, seed: int, round: in
     return np.where(batches == PADDING, PADDING, batches + samples * drawn)
 
 
+def augmented_batches(
+    seed: int, round: int, clients: Ids, samples: Ids, work: Sequence[Work], views: int
+) -> tuple[Ids, ...]:
+    """`cohort_batches` of data whose samples have `views` views each, of which random ones are drawn."""
+    batches = cohort_batches(seed, round, clients, samples, work)
+    if views == 1:
+        return batches
+    members = zip(batches, samples.tolist(), clients.tolist(), strict=True)
+    return tuple(
+        augment_indices(batch, count, views, seed, round, client) for batch, count, client in members
+    )
+
+
 def gradient_noise(
     seed: int, round: int, client: int, steps: int, dim: int, deviation: float
 ) -> NDArray[np.float64]:

@@ -14,14 +14,13 @@ from torch import Tensor
 
 from fedcore.core import ClientContext, Vectors
 from fedcore.engine.assignment import CohortWork, Ids, RoundTiming
-from fedcore.engine.client_selection import SelectedCohort, assign_work
+from fedcore.engine.client_selection import SelectedCohort, assign_work, speed_of
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.compressed_links import Links, Traffic
 from fedcore.engine.event_queue import EventQueue, Flight, Planned, await_arrivals
 from fedcore.engine.network_state import bind_state
 from fedcore.engine.round import CohortTraining, PendingRound, StaleStarts, cohort_of
 from fedcore.engine.server import RunContext, ServerState
-from fedcore.systems.clock import device_speed
 from fedcore.systems.cohorts import Drawn, weights
 from fedcore.systems.participation.base import Weighting
 from fedcore.systems.work import plan_work
@@ -96,12 +95,8 @@ def open_step(
 def _plan(setting: RunContext, traffic: Traffic, clients: Ids, received: Ids, number: int) -> Planned:
     """The work of `clients` [M] that start in step `number` with `received` [M] bytes, and its duration."""
     systems = setting.spec.systems
-    assert systems.devices is not None
     work, _ = plan_work(setting.spec.local, systems, setting.problem.sizes, clients, setting.seed, number)
-    messages = 1 + (received > 0)
-    speed = device_speed(
-        systems.devices, clients, received, traffic.up(1), messages, setting.seed, setting.device_trace
-    )
+    speed = speed_of(setting, clients, received, traffic.up(1), 1 + (received > 0))
     return Planned(work, speed.seconds(np.array([item.steps for item in work], np.int64)))
 
 

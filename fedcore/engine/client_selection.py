@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.core import ClientContext, Vectors
-from fedcore.data.plan import augment_indices, cohort_batches, gradient_noise
+from fedcore.data.plan import augmented_batches, gradient_noise
 from fedcore.engine.assignment import CohortWork, Ids, RoundTiming
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.local_solver import normaliser
 from fedcore.engine.server import RunContext, ServerState
 from fedcore.solvers.schedules import StepSizes
-from fedcore.systems.clock import TimedRound, apply_deadline, device_speed
+from fedcore.systems.clock import DeviceSpeed, TimedRound, apply_deadline, device_speed
 from fedcore.systems.cohorts import Drawn, draw, select
 from fedcore.systems.participation.base import Outcome, Question, RoundFacts, SelectionState, Timing
 from fedcore.systems.work import Work, plan_work
@@ -57,11 +57,7 @@ def select_cohort(setting: RunContext, server: ServerState, traffic: Traffic, ro
     `server`; `traffic` changes in place.
     """
     spec, seed, problem, x = setting.spec, setting.seed, setting.problem, server.broadcast
-    scheme, availability, word = (
-        spec.participation,
-        spec.systems.availability,
-        server.broadcast.element_size(),
-    )
+    scheme, availability, word = spec.participation, spec.systems.availability, x.element_size()
     among = None if availability is None else availability.reachable(len(problem.share), seed, round)
     drawn = draw(scheme, problem.share, seed, round, among)
     estimate = partial(_estimate, setting, traffic, round) if spec.systems.devices else None
@@ -139,14 +135,21 @@ def _estimate(setting: RunContext, traffic: Traffic, round: int, clients: Ids) -
     spec = setting.spec
     systems = spec.systems.model_copy(update={"stragglers": None})
     work, _ = plan_work(spec.local, systems, setting.problem.sizes, clients, setting.seed, round)
-    assert systems.devices is not None
     dense, none = np.full(len(clients), traffic.dense()), np.zeros(len(clients), np.int64)
     download, upload = (
-        device_speed(systems.devices, clients, down, up, 1, setting.seed, setting.device_trace)
-        for down, up in ((dense, 0), (none, traffic.up(1)))
+        speed_of(setting, clients, down, up, 1) for down, up in ((dense, 0), (none, traffic.up(1)))
     )
     steps = np.array([item.steps for item in work], np.int64)
     return Timing(download.sending, steps / download.speed, upload.sending)
+
+
+def speed_of(
+    setting: RunContext, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int
+) -> DeviceSpeed:
+    """`device_speed` of `clients` [M] on the simulated clock of the run."""
+    devices = setting.spec.systems.devices
+    assert devices is not None
+    return device_speed(devices, clients, bytes_down, bytes_up, messages, setting.seed, setting.device_trace)
 
 
 def _timed(
@@ -154,19 +157,10 @@ def _timed(
 ) -> tuple[TimedRound, Floats]:
     """Apply the simulated clock's deadline to `planned`; also the seconds [M] that each client takes."""
     systems, (up, down), settling = setting.spec.systems, traffic.exchange(1, round), traffic.settling(1)
-    assert systems.devices is not None
     # The upload; the model, and then the next one, if they are sent; and an exchange of gradients,
     # up and down.
     messages = 1 + (received > 0) + (settling > 0) + 2 * bool(up or down)
-    cohort = device_speed(
-        systems.devices,
-        clients,
-        received + down + settling,
-        traffic.up(1) + up,
-        messages,
-        setting.seed,
-        setting.device_trace,
-    )
+    cohort = speed_of(setting, clients, received + down + settling, traffic.up(1) + up, messages)
     timed = apply_deadline(systems.deadline, cohort, planned.work, planned.arrives)
     return timed, cohort.seconds(np.array([item.steps for item in timed.work], np.int64))
 
@@ -191,7 +185,7 @@ def assign_work(
     return CohortWork(
         clients=clients,
         steps=steps,
-        batches=_batches(setting, selected, round),
+        batches=augmented_batches(seed, round, clients, problem.sizes[clients], selected.work, problem.views),
         noise=tuple(
             gradient_noise(seed, round, *pair, problem.dim, noise)
             for pair in zip(clients.tolist(), steps.tolist(), strict=True)
@@ -200,18 +194,6 @@ def assign_work(
         else None,
         sizes=sizes,
         local=_context(setting, server, clients, memory, sizes, steps),
-    )
-
-
-def _batches(setting: RunContext, selected: SelectedCohort, round: int) -> tuple[Ids, ...]:
-    seed, views, clients = setting.seed, setting.problem.views, selected.arrived.clients
-    samples = setting.problem.sizes[clients]
-    batches = cohort_batches(seed, round, clients, samples, selected.work)
-    if views == 1:
-        return batches
-    members = zip(batches, samples.tolist(), clients.tolist(), strict=True)
-    return tuple(
-        augment_indices(batch, count, views, seed, round, client) for batch, count, client in members
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.core import Adaptation, Algorithm, ClientContext, ClientUpdate, Solver
-from fedcore.data.plan import augment_indices, cohort_batches
+from fedcore.data.plan import augmented_batches
 from fedcore.engine.assignment import CohortWork, Ids, Job
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.engines import ENGINES
@@ -90,13 +90,7 @@ class PersonalModels:
             problem = problem.problem
         problem = bind_state(problem, self.server.statistics, self.table)
         seed, samples = setting.seed, problem.sizes[clients]
-        batches = cohort_batches(seed, BEFORE_TRAINING, clients, samples, work)
-        if problem.views > 1:
-            members = zip(batches, samples.tolist(), clients.tolist(), strict=True)
-            batches = tuple(
-                augment_indices(batch, count, problem.views, seed, BEFORE_TRAINING, client)
-                for batch, count, client in members
-            )
+        batches = augmented_batches(seed, BEFORE_TRAINING, clients, samples, work, problem.views)
         steps = np.array([item.steps for item in work], np.int64)
         counts = torch.from_numpy(steps[:, None]).to(models)
         local = ClientContext(

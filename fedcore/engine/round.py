@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.core import Aggregate, Aggregator, ClientRule, Cohort, Vectors
-from fedcore.engine.assignment import (
-    AggregatedUpdate,
-    CohortWork,
-    Engine,
-    Job,
-    Observation,
-    Result,
-)
+from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Engine, Job, Observation, Result
 from fedcore.engine.client_selection import SelectedCohort, assign_work, select_cohort, selection_state
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.compressed_links import NO_COMPRESSION, Links, Traffic, exchange_gradients

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from fedcore.block import Block, is_none
-from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
+from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.privacy.accounting import GaussianRelease
@@ -48,7 +48,7 @@ def clip(deltas: Tensor, norm: Tensor | float) -> Clipped:
     """`deltas` [M, D], none longer than `norm`, whatever they are."""
     norms = deltas.norm(dim=1)
     finite = norms.isfinite()
-    factors = torch.clamp(norm / norms.clamp(min=1e-30), max=1)
+    factors = clip_factors(norms, norm)
     return Clipped(
         torch.where(finite[:, None], deltas, 0.0), norms, torch.where(finite, factors, 0.0).to(deltas)
     )

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from fedcore.core import clip_factors
 from fedcore.data.federated import FederatedData
 from fedcore.errors import SpecificationError
 from fedcore.models.flat import Layout
@@ -167,7 +168,7 @@ class SampleClipping(NamedTuple):
         """
         norms = gradients.norm(dim=-1)
         counts = norms.isfinite() & (weights > 0)
-        factors = torch.clamp(self.norm / norms.clamp(min=1e-30), max=1) / self.batch
+        factors = clip_factors(norms, self.norm) / self.batch
         kept = torch.where(counts[..., None], gradients, 0.0)
         return (torch.where(counts, factors, 0.0)[..., None, :] @ kept)[..., 0, :]
 

@@ -41,7 +41,9 @@ Fixed = Annotated[float, Field(ge=0, le=1)]
 
 
 class Selecting(Participation):
-    """A scheme that selects K of its candidates; by default all that can be reached are candidates."""
+    """A scheme that selects K of its candidates; by default as many as its field `candidates` says,
+    drawn uniformly, or all that can be reached.
+    """
 
     own_weighting: ClassVar[Weighting] = "uniform"
 
@@ -52,7 +54,10 @@ class Selecting(Participation):
         return True
 
     def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
-        return np.arange(len(share)) if reachable is None else reachable.all()
+        among, candidates = None if reachable is None else reachable.all(), getattr(self, "candidates", None)
+        if candidates is not None:
+            return draw_uniformly(len(share), among, candidates, rng)
+        return np.arange(len(share)) if among is None else among
 
     def unknown_probability(self) -> str | None:
         return f"with {self.kind} a client's probability depends on the training; use `uniform` or `samples`"
@@ -358,12 +363,6 @@ class DivFl(Selecting):
     def asks(self) -> Question | None:
         return "gradient"
 
-    def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
-        if self.candidates is None:
-            return super().draw(share, reachable, rng, round)
-        among = None if reachable is None else reachable.all()
-        return draw_uniformly(len(share), among, self.candidates, rng)
-
     def select(
         self,
         candidates: Ids,
@@ -419,12 +418,6 @@ class FedCs(Selecting):
 
     def needs_devices(self) -> bool:
         return True
-
-    def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
-        if self.candidates is None:
-            return super().draw(share, reachable, rng, round)
-        among = None if reachable is None else reachable.all()
-        return draw_uniformly(len(share), among, self.candidates, rng)
 
     def select(
         self,
