@@ -60,7 +60,7 @@ def select_cohort(setting: RunContext, server: ServerState, traffic: Traffic, ro
     scheme, availability, word = spec.participation, spec.systems.availability, x.element_size()
     among = None if availability is None else availability.reachable(len(problem.share), seed, round)
     drawn = draw(scheme, problem.share, seed, round, among)
-    estimate = partial(_estimate, setting, traffic, round) if spec.systems.devices else None
+    estimate = partial(estimate_timing, setting, traffic, round) if spec.systems.devices else None
     facts = RoundFacts(round, problem.share, problem.sizes, estimate)
     received, bytes_up, bytes_down, evaluations = None, 0, 0, 0
     if scheme.selects():
@@ -130,7 +130,7 @@ def selection_state(
     return scheme.update_state(state, reports, selected.facts)
 
 
-def _estimate(setting: RunContext, traffic: Traffic, round: int, clients: Ids) -> Timing:
+def estimate_timing(setting: RunContext, traffic: Traffic, round: int, clients: Ids) -> Timing:
     """Estimate of `clients` [m] that receive the whole model and are no stragglers."""
     spec = setting.spec
     systems = spec.systems.model_copy(update={"stragglers": None})
