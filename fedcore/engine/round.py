@@ -184,6 +184,9 @@ def close_round(
     A round that no client reaches leaves the server as it is, unless the aggregator moves alone.
     """
     selected, training = pending.selected, pending.training
+    if selected.seconds is not None:
+        later = replace(pending.server, seconds=pending.server.seconds + selected.seconds)
+        pending = replace(pending, server=later)
     if result is None or training is None:
         cost = RoundCost(0, selected.bytes_up, selected.bytes_down, selected.seconds, selected.evaluations)
         return _aggregate_empty(pending), cost

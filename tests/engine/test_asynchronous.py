@@ -235,7 +235,7 @@ def test_a_buffer_for_all_clients_is_the_synchronous_run(engine: str, weighting:
     )
     for name, value in there.model().items():
         assert torch.equal(value, here.model()[name])
-    assert here._simulated_seconds == pytest.approx(there._simulated_seconds, rel=1e-12)
+    assert here._server.seconds == pytest.approx(there._server.seconds, rel=1e-12)
 
 
 @pytest.mark.parametrize("participation", [{"kind": "full"}, {"kind": "uniform", "clients_per_round": 3}])
@@ -258,7 +258,7 @@ def test_one_tier_is_the_synchronous_run(engine: str, participation: Document) -
     )
     for name, value in there.model().items():
         assert torch.equal(value, here.model()[name])
-    assert here._simulated_seconds == pytest.approx(there._simulated_seconds, rel=1e-12)
+    assert here._server.seconds == pytest.approx(there._server.seconds, rel=1e-12)
 
 
 def test_a_tier_draws_its_own_clients_anew_in_every_round() -> None:
