@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Tiers:
     """M tiers, from the fastest, between two steps of the server."""
 
-    members: Ids
+    members: NDArray[np.int16]
     """[N] the tier of each client."""
     rounds: Ids
     """[M] T_m: how many rounds each has ended."""
@@ -37,7 +37,7 @@ class Tiers:
         """`count` tiers of N clients whose work takes `seconds` [N]: of the same number of clients, up to
         one, none in a slower tier faster than one in a faster tier. x [D] is the first model.
         """
-        members = np.empty(len(seconds), np.int64)
+        members = np.empty(len(seconds), np.int16)
         for tier, clients in enumerate(np.array_split(np.argsort(seconds, kind="stable"), count)):
             members[clients] = tier
         models = x.repeat(count, 1)
