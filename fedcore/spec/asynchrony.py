@@ -34,7 +34,7 @@ def _check_systems(spec: ExperimentSpec) -> None:
     for field, reason in (
         ("deadline", "the server waits for no one"),
         ("stragglers", "slow clients arrive late, as `devices` say"),
-        ("availability", "there are no rounds in which clients could be available"),
+        ("availability", "clients are started whether or not they can be reached"),
     ):
         if getattr(systems, field) is not None:
             raise SpecificationError(f"/systems/{field}", f"with `asynchrony`, {reason}: omit this")
