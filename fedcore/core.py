@@ -54,9 +54,9 @@ class ClientContext:
     shared: Vectors
     """[D] each."""
     memory: Vectors
-    """[..., D] each."""
+    """[..., D] each, or of the length that the rule's `start` gives."""
     full_gradient: Tensor | None
-    """[..., D] the client's full gradient at x, if the rule needs it."""
+    """[..., D] the client's full gradient at the rule's `full_gradient_at`, if the rule needs it."""
     mean_gradient: Tensor | None
     """[D] the weighted mean of the cohort's full gradients, as the clients received it, if the rule
     exchanges gradients.
@@ -158,8 +158,8 @@ class ClientRule:
         return ()
 
     def start(self, x: Tensor) -> Vectors:
-        """Initial values [D] of the memory that does not start at zero, given the first model
-        x [D].
+        """Initial values of the memory that does not start at a vector [D] of zeros, given the first
+        model x [D]. They may have another length.
         """
         return {}
 
@@ -196,6 +196,12 @@ class ClientRule:
         """True if each client computes its full gradient at x before it trains."""
         return False
 
+    def full_gradient_at(self, context: ClientContext) -> Tensor:
+        """[D], or [..., D] for models of the clients' own: where full gradients are computed, by
+        default x. `context` has none yet.
+        """
+        return context.x
+
     def exchanges_gradients(self) -> bool:
         """True if each round begins with an exchange: full gradients up, their weighted mean down.
 
@@ -224,6 +230,10 @@ class ClientRule:
         linear: any other is rejected.
         """
         return False
+
+    def gradients_per_step(self) -> int:
+        """How many gradients of its mini-batch a local step computes, for estimates of the work."""
+        return 1 + self.subtracts_gradient_at_x()
 
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
         """The `grad` [..., D'] of a local step at y [..., D'], for rules that evaluate it elsewhere or

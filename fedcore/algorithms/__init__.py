@@ -9,6 +9,7 @@ from fedcore.algorithms.ditto import Ditto
 from fedcore.algorithms.fair import Afl, QFedAvg
 from fedcore.algorithms.fedavg import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
 from fedcore.algorithms.fedaware import FedAware
+from fedcore.algorithms.feddc import FedDc
 from fedcore.algorithms.feddyn import FedDyn
 from fedcore.algorithms.fedexp import FedExp
 from fedcore.algorithms.fedlin import FedLin
@@ -49,6 +50,7 @@ ALGORITHMS = Family(
         FedAdam,
         FedYogi,
         FedDyn,
+        FedDc,
         FedSam,
         MimeLite,
         FedAware,

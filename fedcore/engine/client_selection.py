@@ -1,6 +1,6 @@
 """Select a round's clients: draw them, assign their work, and drop those who miss the deadline."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,7 @@ from fedcore.engine.assignment import CohortWork, Ids, RoundTiming
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.local_solver import normaliser
 from fedcore.engine.server import RunContext, ServerState
+from fedcore.problems import TrainingProblem
 from fedcore.solvers.schedules import StepSizes
 from fedcore.systems.availability import Reachable
 from fedcore.systems.clock import DeviceSpeed, TimedRound, apply_deadline, device_speed
@@ -211,13 +212,24 @@ def _context(
 ) -> ClientContext:
     x, rule, problem = server.broadcast, setting.algorithm.rule, setting.problem
     spent = normaliser(rule, setting.algorithm.solver, sizes, steps)
-    return ClientContext(
+    context = ClientContext(
         x=x,
         shared=server.shared,
         memory={name: memory[name] for name in rule.memory()},
-        full_gradient=problem.client_gradients(x, clients) if rule.needs_full_gradient() else None,
+        full_gradient=None,
         mean_gradient=None,
         steps=torch.from_numpy(steps[:, None]).to(x),
         normaliser=torch.from_numpy(spent[:, None]).to(x),
         lr=sizes.first,
     )
+    if not rule.needs_full_gradient():
+        return context
+    return replace(context, full_gradient=_full_gradients(problem, rule.full_gradient_at(context), clients))
+
+
+def _full_gradients(problem: TrainingProblem, models: Tensor, clients: Ids) -> Tensor:
+    """[M, D] those of `clients` [M] at one model [D], or each at its own in `models` [M, D]."""
+    if models.dim() == 1:
+        return problem.client_gradients(models, clients)
+    rows = range(len(clients))
+    return torch.cat([problem.client_gradients(models[row], clients[row : row + 1]) for row in rows])
