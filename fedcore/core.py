@@ -48,7 +48,7 @@ class ClientContext:
     """Inputs of one client (or, with a leading axis, of each client of a cohort) in a round."""
 
     x: Tensor
-    """[D] the model as broadcast; while clients train, and in `finish`, the rule's `starting_point`
+    """[D] the model as broadcast, or [..., D] the one that each client chose of several; while clients train, and in `finish`, the rule's `starting_point`
     where it has one, [..., D] or longer.
     """
     shared: Vectors
@@ -120,6 +120,8 @@ class Cohort:
     """
     losses: Tensor | None = None
     """[M] F_i(x) of each client before it trains, for aggregators that ask for it."""
+    models: Tensor | None = None
+    """[M] which of the server's models each client trained, from 0; None if there is only one."""
 
     def mean(self, values: Tensor) -> Tensor:
         """sum_i w_i v_i / sum_i w_i [...] of `values` v [M, ...]; zero if all weights are zero.
@@ -182,6 +184,18 @@ class ClientRule:
     def models_trained(self) -> int:
         """How many models a client trains; vectors of its training are that many, one after another."""
         return 1
+
+    def models_kept(self) -> int:
+        """How many models the server keeps, k. They are one vector x [k D], one after another, for the
+        server's optimiser, the downlink and the direction of the aggregator.
+
+        Each client receives all, and uses the one with the lowest loss over its training samples.
+        """
+        return 1
+
+    def initial_spread(self) -> float:
+        """Standard deviation of the noise by which all but the first of several models start elsewhere."""
+        return 0.0
 
     def starting_point(self, context: ClientContext) -> Tensor:
         """[..., D'] what local training begins at, by default x.
@@ -385,7 +399,7 @@ class Aggregate:
     """Result of aggregating a round."""
 
     direction: Tensor
-    """[D] x + direction is where plain averaging would put the server."""
+    """[D] x + direction is where plain averaging would put the server; [k D] of several models."""
     coefficients: Tensor
     """[M] the coefficient of each client's delta in the direction."""
     aggregator_state: Vectors

@@ -19,6 +19,7 @@ from fedcore.algorithms.fedprox import FedProx
 from fedcore.algorithms.fedsam import FedSam
 from fedcore.algorithms.fedsplit import FedSplit
 from fedcore.algorithms.fedsvrg import FedSvrg
+from fedcore.algorithms.ifca import Ifca
 from fedcore.algorithms.mimelite import MimeLite
 from fedcore.algorithms.per_fedavg import PerFedAvg, PFedMe
 from fedcore.algorithms.personal_layers import FedPer, FedRep, LgFedAvg
@@ -67,6 +68,7 @@ ALGORITHMS = Family(
         Apfl,
         PerFedAvg,
         PFedMe,
+        Ifca,
     ),
 )
 
