@@ -194,7 +194,7 @@ class ClientRule:
         return 1
 
     def initial_spread(self) -> float:
-        """Standard deviation of the noise by which all but the first of several models start elsewhere."""
+        """Standard deviation of the noise by which several models are set apart at the start."""
         return 0.0
 
     def starting_point(self, context: ClientContext) -> Tensor:

@@ -81,11 +81,11 @@ class Ifca(AlgorithmSpec):
     use `personal_accuracy`. Down travel k models, up one and its number; a round computes k losses for
     each client beside its local steps.
 
-    The first model is that of other algorithms, and noise sets the others apart: the paper draws each
-    anew, which models that start from files, and exact problems, do not allow. A start can be
-    poor, with clusters that share a model. The paper then restarts and keeps the run with the lowest
-    training loss: give several `seeds` and compare `personal_accuracy` at the end. Departure: layers shared
-    by all clusters (weight sharing) are left out. The cohort is averaged uniformly unless
+    Each model starts at a draw of its own. Models that start from files, and exact problems, all start
+    alike: set them apart by `spread`, or all clients choose the first for ever. After a poor start,
+    several clusters share a model. The paper then restarts and keeps the run with the lowest training
+    loss: give several `seeds` and compare their `personal_accuracy`. Departure: layers shared by all
+    clusters (weight sharing) are left out. The cohort is averaged uniformly unless
     `participation.weighting` says otherwise.
     """
 
@@ -102,8 +102,8 @@ class Ifca(AlgorithmSpec):
     """k, the number of models."""
     averaging: Literal["models", "gradients"] = "models"
     """`models`: the mean over a cluster's clients; `gradients`: weights of the whole cohort."""
-    spread: NonNegative = 0.1
-    """Standard deviation of the noise by which all models but the first start elsewhere."""
+    spread: NonNegative = 0.0
+    """Standard deviation of Gaussian noise added to each of several models at the start."""
 
     def rule(self) -> ClientRule:
         return OneOfSeveral(self.clusters, self.spread)

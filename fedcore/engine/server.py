@@ -100,13 +100,14 @@ def initial_state(setting: RunContext) -> ServerState:
 
 
 def _first_models(setting: RunContext) -> Tensor:
-    """x [D], or all of several models [k D]."""
-    rule, first = setting.algorithm.rule, setting.problem.initial()
-    spread, models = rule.initial_spread(), [first]
-    for number in range(1, rule.models_kept()):
-        noise = generator(setting.seed, INITIAL_MODELS, 0, number).standard_normal(len(first))
-        models.append(first + spread * torch.from_numpy(noise).to(first))
-    return torch.cat(models)
+    """x [D]; of several models [k D], each drawn anew and set apart by noise."""
+    rule, problem = setting.algorithm.rule, setting.problem
+    count = rule.models_kept()
+    if count == 1:
+        return problem.initial()
+    models = torch.cat([problem.initial(number) for number in range(count)])
+    noise = generator(setting.seed, INITIAL_MODELS).standard_normal(len(models))
+    return models + rule.initial_spread() * torch.from_numpy(noise).to(models)
 
 
 def adapted(setting: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:

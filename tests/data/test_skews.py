@@ -216,6 +216,7 @@ DIGITS: Document = {
     "chosen",
     [
         {"kind": "feature_noise", "clients": 3, "variance": 0.2},
+        {"kind": "rotated", "clients": 3, "rotations": 4},
         {"kind": "quantity_skew", "clients": 3, "alpha": 0.5},
         {"kind": "inner_dirichlet", "clients": 3, "alpha": 0.5, "sigma": 0.3},
     ],
