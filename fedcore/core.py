@@ -48,8 +48,8 @@ class ClientContext:
     """Inputs of one client (or, with a leading axis, of each client of a cohort) in a round."""
 
     x: Tensor
-    """[D] the model as broadcast, or [..., D] the one that each client chose of several; while clients train, and in `finish`, the rule's `starting_point`
-    where it has one, [..., D] or longer.
+    """[D] the model as broadcast, or [..., D] the one of several that each client chose; while clients
+    train, and in `finish`, the rule's `starting_point` where it has one, [..., D] or longer.
     """
     shared: Vectors
     """[D] each."""

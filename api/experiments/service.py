@@ -233,7 +233,11 @@ def add_service_estimates(
         serving = sum(queue in worker.queues for worker in workers.alive(session, seen_s))
         gradient_s = service_metrics.seconds_per_gradient(session, wanted.specification, principal.sees)
     return wanted.model_copy(
-        update={"warnings": [*obstacles, *excess], "workers": serving, "seconds": _seconds(wanted, gradient_s)}
+        update={
+            "warnings": [*obstacles, *excess],
+            "workers": serving,
+            "seconds": _seconds(wanted, gradient_s),
+        }
     )
 
 

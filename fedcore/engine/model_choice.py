@@ -31,9 +31,7 @@ def choose_models(problem: TrainingProblem, rule: ClientRule, x: Tensor, clients
     return ChosenModels(models[torch.from_numpy(numbers).to(x.device)], numbers)
 
 
-def lowest_losses(
-    problem: TrainingProblem, rule: ClientRule, x: Tensor, clients: Ids
-) -> NDArray[np.float64]:
+def lowest_losses(problem: TrainingProblem, rule: ClientRule, x: Tensor, clients: Ids) -> NDArray[np.float64]:
     """[M] the loss of each of `clients` [M] at the model that it chooses."""
     losses = [problem.client_losses(model, clients) for model in x.view(rule.models_kept(), -1)]
     lowest: NDArray[np.float64] = np.min(losses, axis=0)

@@ -2,7 +2,7 @@
 its way through a model.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial, reduce

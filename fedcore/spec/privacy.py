@@ -116,8 +116,8 @@ def _check_messages(spec: ExperimentSpec) -> None:
     if algorithm.rule().models_kept() > 1:
         raise SpecificationError(
             "/algorithm",
-            f"clients of {algorithm.kind} say which model fits their data, which `privacy` does not cover: use"
-            " `fedavg` or another algorithm with one model",
+            f"clients of {algorithm.kind} say which model fits their data, which `privacy` does not cover:"
+            " use `fedavg` or another algorithm with one model",
         )
     if algorithm.averages_exactly:
         raise SpecificationError(

@@ -66,7 +66,9 @@ def bytes_up(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, word: i
     """Bytes of a run that its clients send to the server, `arrived` of them in each round."""
     dim, rule = dimension(spec.problem), algorithm.rule
     numbers = algorithm.aggregator.needs_losses() + (rule.models_kept() > 1)
-    message = _model_links(algorithm)[0].message_bytes(dim, word) + (len(rule.shared()) * dim + numbers) * word
+    message = (
+        _model_links(algorithm)[0].message_bytes(dim, word) + (len(rule.shared()) * dim + numbers) * word
+    )
     sent = arrived * (spec.rounds * message + _exchanged(spec, algorithm, algorithm.uplink, word))
     return sent + spec.rounds * _reported_bytes(spec, arrived, dim, word)
 

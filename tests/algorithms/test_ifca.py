@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fedcore import Simulation, run
-from fedcore.engine.personal import PersonalModels
 from fedcore.errors import SpecificationError
 from fedcore.testing import runs
 from tests.algorithms.test_longhand import COHORTS, ETA, Vector, gradient, sgd
 from tests.algorithms.test_longhand import E as LINEAR
 from tests.algorithms.test_longhand import H as HESSIANS
+from tests.algorithms.test_personal import personal_models
 from tests.documents import QUADRATIC, Document, quadratics, specification
 
 LOCAL: Document = {"local": {"lr": ETA}, "participation": {"kind": "trace", "rounds": COHORTS}}
@@ -50,13 +50,10 @@ def test_the_models_are_those_of_the_papers_loop(averaging: str, engine: str) ->
         used |= {nearest(i, models) for i in cohort}
         models = round_of(models, cohort, averaging)
         simulation.advance()
-        np.testing.assert_allclose(
-            simulation._server.x.numpy().reshape(3, 3), models, rtol=0, atol=1e-12
-        )
+        np.testing.assert_allclose(simulation._server.x.numpy().reshape(3, 3), models, rtol=0, atol=1e-12)
     assert len(used) > 1
-    personal = PersonalModels(simulation._setting, simulation._server, simulation._clients).models(np.arange(4))
     np.testing.assert_allclose(
-        personal.numpy(), [models[nearest(i, models)] for i in range(4)], rtol=0, atol=1e-12
+        personal_models(simulation), [models[nearest(i, models)] for i in range(4)], rtol=0, atol=1e-12
     )
 
 
@@ -92,7 +89,10 @@ def test_one_cluster_is_fedavg(averaging: str, weighting: str) -> None:
     found = list(run(specification(QUADRATIC, algorithm=one, **changes)))
     expected = list(run(specification(QUADRATIC, algorithm={"kind": "fedavg"}, **changes)))
     np.testing.assert_allclose(
-        [report.extra["x"] for report in found], [report.extra["x"] for report in expected], rtol=0, atol=1e-14
+        [report.extra["x"] for report in found],
+        [report.extra["x"] for report in expected],
+        rtol=0,
+        atol=1e-14,
     )
     assert [report.bytes_up for report in found] == [report.bytes_up for report in expected]
     assert [report.bytes_down for report in found] == [report.bytes_down for report in expected]
@@ -115,8 +115,7 @@ def test_two_groups_are_recovered_and_each_model_rests_at_its_groups_optimum() -
         evaluation={"every": 60},
     )
     simulation = runs.finished(spec, 0)
-    personal = PersonalModels(simulation._setting, simulation._server, simulation._clients).models(np.arange(6))
-    np.testing.assert_allclose(personal.numpy(), optima[groups], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(personal_models(simulation), optima[groups], rtol=0, atol=1e-6)
 
 
 def test_k_models_travel_down_and_one_with_its_number_up() -> None:
