@@ -12,7 +12,7 @@ from tests.algorithms.test_longhand import COHORTS, ETA, Vector, gradient, sgd
 from tests.algorithms.test_longhand import E as LINEAR
 from tests.algorithms.test_longhand import H as HESSIANS
 from tests.algorithms.test_personal import personal_models
-from tests.documents import QUADRATIC, Document, quadratics, specification
+from tests.documents import DIGITS, QUADRATIC, Document, quadratics, specification
 
 LOCAL: Document = {"local": {"lr": ETA}, "participation": {"kind": "trace", "rounds": COHORTS}}
 CONSTANTS = [client["c"] for client in QUADRATIC["problem"]["dataset"]["clients"]]
@@ -123,6 +123,18 @@ def test_k_models_travel_down_and_one_with_its_number_up() -> None:
         cohort = len(COHORTS[report.round - 1])
         assert report.bytes_down == cohort * 3 * 3 * 8
         assert report.bytes_up == cohort * (3 * 8 + 8)
+
+
+def test_networks_start_at_draws_of_their_own_and_the_first_at_that_of_other_algorithms() -> None:
+    def start(algorithm: Document) -> Vector:
+        return Simulation(specification(DIGITS, algorithm=algorithm), 3)._server.x.numpy()
+
+    models = start({"kind": "ifca", "clusters": 3}).reshape(3, -1)
+    np.testing.assert_array_equal(models[0], start({"kind": "fedavg"}))
+    assert len(np.unique(models, axis=0)) == 3
+    # PyTorch's own start of a layer with 64 inputs: uniform between -1/8 and 1/8.
+    np.testing.assert_allclose(models.std(1), 0.25 / 12**0.5, rtol=0.1)
+    np.testing.assert_array_equal(start({"kind": "ifca", "clusters": 3}).reshape(3, -1), models)
 
 
 def test_the_servers_measures_see_the_first_model() -> None:
