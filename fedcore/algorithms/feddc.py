@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DriftCorrection(ControlVariates):
+class DriftVariables(ControlVariates):
     """The gradient of F_i(y) + alpha/2 |h_i + y - x|^2 + <y, c - c_i>.
 
     The memory `drift` is h_i <- h_i + y - x; the control variates c_i and c are those of SCAFFOLD.
@@ -103,7 +103,7 @@ class FedDc(AlgorithmSpec):
     """Strength of the tie."""
 
     def rule(self) -> ClientRule:
-        return DriftCorrection(alpha=self.alpha)
+        return DriftVariables(alpha=self.alpha)
 
     def aggregator(self) -> Aggregator:
         return DriftAveraging()

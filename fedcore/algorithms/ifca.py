@@ -36,7 +36,7 @@ class OneOfSeveral(ClientRule):
 @dataclass(frozen=True)
 class ClusterAverage(Aggregator):
     """x_j moves by W sum_{i in j} w_i delta_i / W_j, where i in j trained x_j, W = sum_i w_i and
-    W_j = sum_{i in j} w_i; with `scaled`, by sum_{i in j} w_i delta_i. A model that nobody trained stays.
+    W_j = sum_{i in j} w_i; with `scaled`, by sum_{i in j} w_i delta_i. A model without clients stays.
     """
 
     models: int = 1

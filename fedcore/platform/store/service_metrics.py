@@ -68,8 +68,8 @@ def seconds_per_gradient(session: Session, spec: Mapping[str, Any], owner: str |
     """Median seconds per gradient of a local step of the latest runs of `owner`, or of all, with the
     data, model and batch size of `spec`.
 
-    None where there are no such runs. Under a sweep the algorithm counts as it stands in the
-    specification.
+    None where there are no such runs. Of a sweep over algorithms, that of the specification itself is
+    counted.
     """
     document = ExperimentRecord.spec
     about = (
