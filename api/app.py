@@ -118,7 +118,6 @@ def create_app(
     settings = settings or process_settings()
     configure(settings, "api")
     tracing.configure("api")
-    state = _build_state(settings, url_validator or UrlValidator(), drawing_gate or DrawingGate())
     # Its pages of documentation load nothing from other hosts.
     app = FastAPIOffline(
         title="FedQ",
@@ -135,7 +134,7 @@ def create_app(
             "exclude": is_probe,
         },
     )
-    app.state.fedq = state
+    app.state.fedq = build_state(settings, url_validator, drawing_gate)
     for router in KEYED:
         app.include_router(router, responses=problems.responses(401, 403, 429, 500, 503))
     for router in (health.router, metrics.router):
@@ -149,12 +148,17 @@ def create_app(
     app.add_middleware(BodyTimeout)
     app.add_middleware(problems.UnhandledErrorMiddleware)
     app.add_middleware(SecurityHeadersMiddleware)
-    app.add_middleware(AuditFailuresMiddleware, database=state.database)
-    app.add_middleware(RequestLog, metrics=state.metrics)
+    app.add_middleware(AuditFailuresMiddleware)
+    app.add_middleware(RequestLog)
     return app
 
 
-def _build_state(settings: Settings, url_validator: UrlValidator, drawing_gate: DrawingGate) -> AppState:
+def build_state(
+    settings: Settings,
+    url_validator: UrlValidator | None = None,
+    drawing_gate: DrawingGate | None = None,
+) -> AppState:
+    """Build what the requests of one application share."""
     database = open_database(settings.database)
     return AppState(
         settings=settings,
@@ -166,8 +170,8 @@ def _build_state(settings: Settings, url_validator: UrlValidator, drawing_gate: 
         feed=Feed(database),
         metrics=metrics.Metrics(),
         wakeups=WakeupNotifier(lambda queue: celery_app.send_wakeup(queue, settings.broker)),
-        url_validator=url_validator,
-        drawing_gate=drawing_gate,
+        url_validator=url_validator or UrlValidator(),
+        drawing_gate=drawing_gate or DrawingGate(),
         upload_slots=UploadSlots(),
         upload_gate=CapacityLimiter(1),
         code_gate=CapacityLimiter(1),

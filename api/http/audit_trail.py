@@ -7,7 +7,7 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.dependencies import context_of
+from api.http.dependencies import context_of, state_of
 from fedcore.platform.store import Database, audit
 from fedcore.platform.store.audit import AuditFacts
 
@@ -30,8 +30,8 @@ Audit = Annotated[AuditFacts, Depends(_facts)]
 class AuditFailuresMiddleware:
     """Middleware that records changes that a known key requested and that were refused or failed."""
 
-    def __init__(self, app: ASGIApp, database: Database) -> None:
-        self._app, self._database = app, database
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -54,15 +54,17 @@ class AuditFailuresMiddleware:
             is_harmless = context.is_dry_run and status not in FORBIDDEN
             if status >= 400 and context.principal is not None and not is_harmless:
                 target = next(iter(scope.get("path_params", {}).values()), "")
-                await run_in_threadpool(self._write, _facts_of(scope, status), target)
+                database = state_of(Request(scope)).database
+                await run_in_threadpool(_write, database, _facts_of(scope, status), target)
 
-    def _write(self, facts: AuditFacts, target: str) -> None:
-        try:
-            with self._database.transaction() as session:
-                audit.record(session, facts, target.replace("\0", "?")[:MAX_TARGET_CHARACTERS])
-        except Exception:
-            # It was refused all the same, and the request is in the log.
-            log.exception("refused attempt not recorded", action=facts.action)
+
+def _write(database: Database, facts: AuditFacts, target: str) -> None:
+    try:
+        with database.transaction() as session:
+            audit.record(session, facts, target.replace("\0", "?")[:MAX_TARGET_CHARACTERS])
+    except Exception:
+        # It was refused all the same, and the request is in the log.
+        log.exception("refused attempt not recorded", action=facts.action)
 
 
 def _facts_of(scope: Scope, status: int) -> AuditFacts:

@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"[-+]?[0-9.]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppState:
-    """Everything that the requests of one application share; `api.app.create_app` builds it."""
+    """Everything that the requests of one application share; `api.app.build_state` builds it."""
 
     settings: Settings
     database: Database

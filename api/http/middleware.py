@@ -16,10 +16,10 @@ from uuid import uuid4
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.dependencies import context_of
-from api.http.metrics import Metrics
+from api.http.dependencies import context_of, state_of
 
 REQUEST_ID = "x-request-id"
 _FIT = re.compile(r"[\w.:-]{1,128}", re.ASCII)
@@ -38,8 +38,8 @@ class RequestLog:
     names.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -64,7 +64,7 @@ class RequestLog:
             try:
                 await self._app(scope, receive, send_with_id)
             finally:
-                self._metrics.request(scope, status, answered)
+                state_of(Request(scope)).metrics.request(scope, status, answered)
                 if not is_probe(scope):
                     facts = {
                         "method": scope["method"],

@@ -8,6 +8,7 @@ infinite or NaN, and stored as null.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.families import Family
@@ -97,14 +98,19 @@ def names_of(asked: Asked) -> tuple[str, ...]:
 
 def groups_of(asked: Asked) -> list[MeasureSpec]:
     """The objects that compute the measures."""
-    names = names_of(asked)
-    groups = [group for group in _BUILT_IN if group.is_asked(names)]
+    groups = list(_built_in(names_of(asked)))
     for item in asked:
         if isinstance(item, MeasureSpec):
             groups.append(item)
         elif item not in MEASURES and (found := EXTENSIONS.find(item)) is not None:
             groups.append(found())
     return groups
+
+
+@lru_cache(maxsize=64)
+def _built_in(names: tuple[str, ...]) -> tuple[MeasureSpec, ...]:
+    """The built-in objects that compute these. Several times a round the same names are asked for."""
+    return tuple(group for group in _BUILT_IN if group.is_asked(names))
 
 
 def of_population(name: str) -> bool:

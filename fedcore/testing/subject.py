@@ -56,7 +56,7 @@ EXACT: Document = {
 SAMPLED: Document = {
     "name": "sampled",
     "problem": {
-        "dataset": {"kind": "synthetic", "alpha": 1.0, "beta": 1.0, "clients": 6, "seed": 3},
+        "dataset": {"kind": "synthetic", "alpha": 1.0, "beta": 1.0, "clients": 6, "seed": 12},
         "model": {"kind": "logistic"},
     },
     "algorithm": {"kind": "fedavg"},
@@ -66,7 +66,10 @@ SAMPLED: Document = {
     "rounds": 3,
     "execution": {"precision": "float64"},
 }
-"""Softmax regression on six unequal clients with stragglers and short last batches."""
+"""Softmax regression on six unequal clients with stragglers and short last batches.
+
+They have 50 to 166 samples; under other seeds one has thousands, and takes most of the time.
+"""
 
 IMAGES: Document = {
     "name": "images",

@@ -12,12 +12,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.app import create_app
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, open_database
 from fedcore.settings import Settings
 from tests.support.access import key_for
-from tests.support.asgi import calling
+from tests.support.asgi import application, calling
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def app(settings: Settings) -> FastAPI:
-    return create_app(settings)
+    return application(settings)
 
 
 @pytest.fixture

@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-from api.app import create_app
 from fedcore.settings import Settings
 from tests.documents import Document
-from tests.support.asgi import calling
+from tests.support.asgi import application, calling
 
 AWAY = "redis+socket:///nowhere/broker.sock"
 
 
 def _readiness(home: Path, database_url: str, broker_url: str) -> tuple[int, Document]:
     with calling(
-        create_app(Settings(_env_file=None, home=home, database_url=database_url, broker_url=broker_url))
+        application(Settings(_env_file=None, home=home, database_url=database_url, broker_url=broker_url))
     ) as http:
         assert http.get("/healthz").json()["status"] == "ok"
         answer = http.get("/readyz")

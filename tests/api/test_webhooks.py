@@ -7,7 +7,6 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.app import create_app
 from api.webhooks.service import UrlValidator
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, webhooks
@@ -19,7 +18,7 @@ from tests.platform.store.acts import write
 from tests.platform.store.hooks import BAD, take, told
 from tests.platform.store.test_webhook_deliveries import conclude, let_pass
 from tests.support.access import key_for
-from tests.support.asgi import calling
+from tests.support.asgi import application, calling
 
 HOOKS, URL = "/v1/webhooks", "https://hooks.example.org/fedq"
 NAMES = {
@@ -37,7 +36,7 @@ def look_up(host: str, port: int) -> list[Any]:
 
 @pytest.fixture
 def app(settings: Settings) -> FastAPI:
-    return create_app(settings, UrlValidator(look_up))
+    return application(settings, UrlValidator(look_up))
 
 
 def make(http: httpx.Client, **fields: Any) -> Document:
@@ -122,7 +121,7 @@ def test_a_change_is_looked_at_as_closely(http: httpx.Client, change: Document, 
 def test_what_the_operator_allows_may_be_told(settings: Settings, admin_key: str) -> None:
     allowing = {"webhook_http": True, "webhook_networks": ("127.0.0.0/8",)}
     configured = Settings(_env_file=None, home=settings.home, database_url=settings.database_url, **allowing)  # type: ignore[arg-type]
-    with calling(create_app(configured), admin_key) as http:
+    with calling(application(configured), admin_key) as http:
         assert make(http, url="http://127.0.0.1:8000/x")["url"] == "http://127.0.0.1:8000/x"
 
 
@@ -130,7 +129,7 @@ def test_an_owner_has_as_many_as_there_may_be(settings: Settings, admin_key: str
     configured = Settings(
         _env_file=None, home=settings.home, database_url=settings.database_url, webhooks_max=1
     )
-    app = create_app(configured, UrlValidator(look_up))
+    app = application(configured, UrlValidator(look_up))
     with calling(app, admin_key) as http:
         make(http)
         answer = http.post(HOOKS, json={"url": URL})

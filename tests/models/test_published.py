@@ -146,8 +146,9 @@ def test_mobilenet_with_dropout_trains_under_each_policy_in_every_engine(policy:
 @pytest.mark.parametrize("policy", ["average", "local", "frozen", "group"])
 def test_resnet18_trains_under_each_policy_in_every_engine(policy: str) -> None:
     model = {"kind": "torchvision", "name": "resnet18", "batch_norm": policy}
-    local = {"lr": 0.01, "steps": 2, "batch_size": 8}
-    # Models are compared, and to evaluate one takes longer than its training.
+    # Several batches a round are for the small networks of tests/engine/test_networks.py. Models are
+    # compared, and to evaluate one takes longer than its training.
+    local = {"lr": 0.01, "steps": 1, "batch_size": 8}
     document = digits(model, local=local, rounds=2, evaluation={"measures": []})
     document["problem"]["partition"]["clients"] = 2
     assert_engines_agree(document)

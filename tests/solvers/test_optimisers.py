@@ -120,6 +120,8 @@ def test_the_moments_are_new_in_every_round() -> None:
     np.testing.assert_allclose(parameters(spec), x, rtol=0, atol=1e-13)
 
 
+SHORT: Document = merged(SYNTHETIC, {"local": {"epochs": 1, "batch_size": 50}, "rounds": 3})
+"""The third round uses what the second has left."""
 FITTING = [kind for kind in ALGORITHMS if kind not in ("fednova", "scaffold", "vrlsgd")]
 
 
@@ -127,7 +129,7 @@ FITTING = [kind for kind in ALGORITHMS if kind not in ("fednova", "scaffold", "v
 @pytest.mark.parametrize("kind", FITTING)
 def test_every_rule_runs_alike_in_every_engine(kind: str, local: Document) -> None:
     rate = {"lr": None} if "optimizer" in local else {}
-    document = merged(SYNTHETIC, {"algorithm": {"kind": kind}, "local": rate | local})
+    document = merged(SHORT, {"algorithm": {"kind": kind}, "local": rate | local})
     expected = parameters(specification(document, execution={"engine": "reference"}))
     for engine in ("parallel", "vectorised"):
         found = parameters(specification(document, execution={"engine": engine}))
@@ -138,8 +140,8 @@ def test_every_rule_runs_alike_in_every_engine(kind: str, local: Document) -> No
 @pytest.mark.parametrize("optimiser", [ADAM, ADAMW], ids=lambda optimiser: optimiser["kind"])
 def test_a_run_goes_on_from_any_round_to_the_bit(optimiser: Document, engine: str) -> None:
     local = {"lr": None, "optimizer": optimiser, "clip_norm": 1.0}
-    changes = {"local": local, "execution": {"engine": engine, "precision": "float32"}, "rounds": 3}
-    runs.resumes_at_every_round(lambda: specification(SYNTHETIC, **changes))
+    changes = {"local": local, "execution": {"engine": engine, "precision": "float32"}}
+    runs.resumes_at_every_round(lambda: specification(SHORT, **changes))
 
 
 def _with_optimum() -> tuple[list[Document], Tensor]:
@@ -164,7 +166,8 @@ def test_clipped_exact_methods_reach_the_optimum(algorithm: Document) -> None:
     clients, optimum = _with_optimum()
     dataset = {"clients": clients, "x0": (optimum + 0.5).tolist()}
     local = {"lr": 0.1, "clip_norm": 0.2}
-    found = parameters(quadratic(problem={"dataset": dataset}, algorithm=algorithm, local=local, rounds=600))
+    changes = {"problem": {"dataset": dataset}, "local": local, "rounds": 600, "evaluation": {"every": 600}}
+    found = parameters(quadratic(algorithm=algorithm, **changes))
     torch.testing.assert_close(found, optimum, rtol=0, atol=1e-9)
 
 

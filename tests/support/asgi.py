@@ -2,14 +2,38 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import httpx
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastapi import FastAPI
 
+from api.app import build_state, create_app
+from api.webhooks.service import UrlValidator
+from fedcore.platform.logging import configure
+from fedcore.settings import Settings
 from tests.support.access import bearer
 
 BASE_URL = "http://fedq"
+
+
+@cache
+def _built() -> FastAPI:
+    """FastAPI works a route out when it is first asked for, which takes longer than most requests,
+    and keeps what it knows of thousands of endpoints, and with them hundreds of applications.
+    """
+    return create_app(Settings(_env_file=None, database_url="sqlite://"))
+
+
+def application(settings: Settings, url_validator: UrlValidator | None = None) -> FastAPI:
+    """The application of this process, from now on with these settings and a state of its own.
+
+    A test that needs two at a time makes the second by `create_app`.
+    """
+    app = _built()
+    app.state.fedq = build_state(settings, url_validator)
+    configure(settings, "api")
+    return app
 
 
 class _Stream(httpx.AsyncByteStream):

@@ -11,7 +11,6 @@ import httpx
 import pytest
 import yaml
 
-from api.app import create_app
 from api.experiments import routes
 from api.http.documents import BYTES_PER_VALUE, LARGE_BYTES, MAX_VALUES, MAX_YAML_PARTS
 from fedcore.errors import StateConflictError
@@ -20,7 +19,7 @@ from fedcore.settings import Settings
 from tests.api.histories import TINY
 from tests.documents import Document
 from tests.support.access import key_for
-from tests.support.asgi import calling
+from tests.support.asgi import application, calling
 
 LIMITS = Settings(_env_file=None)
 
@@ -111,7 +110,7 @@ def test_an_operator_who_allows_larger_bodies_allows_more_values(settings: Setti
     body = f"[{','.join(['0'] * values)}]".encode()
     statuses = {}
     for limit in (LIMITS.json_max_bytes, 2 * values * BYTES_PER_VALUE):
-        app = create_app(settings.model_copy(update={"json_max_bytes": limit}))
+        app = application(settings.model_copy(update={"json_max_bytes": limit}))
         with calling(app, key_for(settings.database)) as http:
             statuses[limit] = _dry_run(http, body).status_code
     assert list(statuses.values()) == [413, 422]

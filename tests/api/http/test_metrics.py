@@ -9,13 +9,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.app import create_app
 from fedcore.platform.access import Token
 from fedcore.platform.store import Database, workers
 from fedcore.settings import Settings
 from tests.api.histories import TINY, submit, write
 from tests.platform.store.acts import claim, commit, lose, report
-from tests.support.asgi import calling
+from tests.support.asgi import application, calling
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -119,7 +118,7 @@ def test_requests_are_counted_by_the_routes_of_the_interface(http: httpx.Client)
 
 def test_without_a_database_the_process_still_tells_what_it_counts(tmp_path: Path) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=f"sqlite:///{tmp_path / 'empty.db'}")
-    with calling(create_app(settings), Token.of(f"key_{0:026}").text) as http:
+    with calling(application(settings), Token.of(f"key_{0:026}").text) as http:
         assert http.get("/v1/experiments").status_code == 503
         samples = _scraped(http)
     assert (_value(samples, "fedq_database_up"), _value(samples, "fedq_database_unavailable_total")) == (0, 1)

@@ -6,13 +6,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.app import create_app
 from api.http.middleware import HEADERS
 from fedcore.platform.access import Token
 from fedcore.settings import Settings
 from tests.api.histories import TINY
 from tests.documents import Document
-from tests.support.asgi import calling
+from tests.support.asgi import application, calling
 
 
 def _problem(answer: httpx.Response, status: int) -> Document:
@@ -50,7 +49,7 @@ def test_a_method_that_there_is_not_is_answered_with_all_that_there_are(
 
 def test_a_database_that_is_away_is_unavailable_for_now(tmp_path: Path) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url="postgresql://nobody@127.0.0.1:1/fedq")
-    with calling(create_app(settings), Token.of(f"key_{0:026}").text) as http:
+    with calling(application(settings), Token.of(f"key_{0:026}").text) as http:
         answer = http.get("/v1/queue")
         assert _problem(answer, 503)["detail"] == "The database is unavailable. Try again."
         assert answer.headers["retry-after"] == "1"

@@ -11,11 +11,10 @@ import httpx
 import pytest
 from redis import Redis
 
-from api.app import create_app
 from fedcore.settings import Settings
 from tests.api.histories import TINY, submit
 from tests.support.access import bearer, key_for
-from tests.support.asgi import calling
+from tests.support.asgi import application, calling
 from tests.support.brokers import connect
 from tests.support.live import serving
 from tests.support.polling import eventually
@@ -41,7 +40,7 @@ def test_whatever_puts_runs_into_a_queue_nudges_its_workers(
     tmp_path: Path, migrated: str, broker_url: str
 ) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=broker_url)
-    with calling(create_app(settings), key_for(migrated)) as http, connect(broker_url) as broker:
+    with calling(application(settings), key_for(migrated)) as http, connect(broker_url) as broker:
         made = submit(http, {**TINY, "execution": {"queue": "gpu"}})
         for call, count in (("pause", 1), ("resume", 2), ("cancel", 2), ("retry", 3)):
             assert http.post(f"/v1/experiments/{made['id']}/{call}").status_code == 200
@@ -58,7 +57,7 @@ def _has_messages(broker: Redis, count: int) -> bool:
 
 def test_a_dry_run_nudges_nobody(tmp_path: Path, migrated: str, broker_url: str) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=broker_url)
-    with calling(create_app(settings), key_for(migrated)) as http, connect(broker_url) as broker:
+    with calling(application(settings), key_for(migrated)) as http, connect(broker_url) as broker:
         http.post("/v1/experiments?dry_run=true", json=TINY)
         assert broker.dbsize() == 0
 
@@ -69,7 +68,7 @@ def test_a_broker_that_hangs_holds_up_neither_a_submission_nor_anything_else(
 ) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=silent_broker)
     with (
-        serving(create_app(settings)) as url,
+        serving(application(settings)) as url,
         httpx.Client(base_url=url, headers=bearer(key_for(migrated))) as http,
     ):
         began = time.monotonic()
