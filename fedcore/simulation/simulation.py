@@ -38,6 +38,8 @@ from fedcore.engine.round import (
     open_round,
     train_cohorts,
 )
+from fedcore.engine.shard_messages import Message, message_of_result, message_of_shard, shard_of_message
+from fedcore.engine.shards import Sharded, TrainShards, one_by_one, split, take, train_shard
 from fedcore.errors import CheckpointError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.problems import TrainingProblem, load_problem, poisoned, private, trained_on
@@ -213,6 +215,15 @@ class Simulation:
             )
         return replace(report, stopped=self.stopped)
 
+    def shard_message(self, shard: Job) -> Message:
+        """The message that has `train_shard` of the same run elsewhere train a shard of this round."""
+        return message_of_shard(shard, self.engine, self._server.adaptive_parameters)
+
+    def train_shard(self, message: Message) -> Message:
+        """Train a shard of a round of another process; the run's own state is neither used nor changed."""
+        shard = shard_of_message(message, self._setting.algorithm, self._setting.problem)
+        return message_of_result(train_shard(ENGINES[message.header["engine"]], shard))
+
     def model(self) -> dict[str, Tensor]:
         """Return the global model's trained parameters and running statistics, by the names of its
         module.
@@ -307,11 +318,21 @@ class Simulation:
         cache = benchmark_cache_at(settings().engine_cache.expanduser())
         self.choice = choose_engine(self.spec.execution.engine, candidacy, cache, recorded=recorded)
         self._setting = replace(setting, engine=ENGINES[self.choice.engine])
+        if self.spec.execution.shard_count is not None:
+            self.train_shards_with(one_by_one(self._setting.engine))
+
+    def train_shards_with(self, train: TrainShards) -> None:
+        """Have `train` train the shards of cohorts from now on; the run has `execution.shards`."""
+        count = self.spec.execution.shard_count
+        assert count is not None
+        self._setting = replace(self._setting, engine=Sharded(count, train))
 
     def _sample(self) -> Job | None:
         """Return the job of the first round; nothing is changed."""
         scratch = self._new_traffic()
-        return self._open(self._setting, self._server, self._clients, scratch, 1, each=False).job
+        job = self._open(self._setting, self._server, self._clients, scratch, 1, each=False).job
+        count = self.spec.execution.shard_count
+        return job if job is None or count is None else take(job, split(job.work, count)[0])
 
     def _new_traffic(self) -> Traffic:
         problem, word = self._problem, self._server.x.element_size()
