@@ -66,7 +66,7 @@ def message_of_shard(shard: Job, engine: str, parameters: Mapping[str, float]) -
         "noise": None if work.noise is None else torch.from_numpy(np.concatenate(work.noise)),
         "full_gradient": local.full_gradient,
         "mean_gradient": local.mean_gradient,
-        "statistics": work.passes and work.passes.statistics,
+        "statistics": None if work.passes is None else work.passes.statistics,
         "sums": shard.sums,
     }
     return Message(header, tensors | {name: value for name, value in given.items() if value is not None})

@@ -145,7 +145,20 @@ class Simulation:
     @property
     def benefits_from_batching(self) -> bool:
         """True if the run is faster in a batch of runs."""
-        return benefits_from_batching(self.engine, self._server.x.device)
+        in_shards = self.spec.execution.shard_count is not None
+        return not in_shards and benefits_from_batching(self.engine, self._server.x.device)
+
+    @property
+    def train_shards(self) -> TrainShards:
+        """Trains the shards of cohorts, of a run with `execution.shards`; by default one after another."""
+        return self._train_shards
+
+    @train_shards.setter
+    def train_shards(self, train: TrainShards) -> None:
+        self._train_shards = train
+        count = self.spec.execution.shard_count
+        if count is not None:
+            self._setting = replace(self._setting, engine=Sharded(count, train))
 
     @property
     def memory_divisor(self) -> int:
@@ -318,14 +331,7 @@ class Simulation:
         cache = benchmark_cache_at(settings().engine_cache.expanduser())
         self.choice = choose_engine(self.spec.execution.engine, candidacy, cache, recorded=recorded)
         self._setting = replace(setting, engine=ENGINES[self.choice.engine])
-        if self.spec.execution.shard_count is not None:
-            self.train_shards_with(one_by_one(self._setting.engine))
-
-    def train_shards_with(self, train: TrainShards) -> None:
-        """Have `train` train the shards of cohorts from now on; the run has `execution.shards`."""
-        count = self.spec.execution.shard_count
-        assert count is not None
-        self._setting = replace(self._setting, engine=Sharded(count, train))
+        self.train_shards = one_by_one(self._setting.engine)
 
     def _sample(self) -> Job | None:
         """Return the job of the first round; nothing is changed."""

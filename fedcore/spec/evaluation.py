@@ -142,5 +142,5 @@ class Execution(Block):
 
     @property
     def shard_count(self) -> int | None:
-        """`shards` as a number."""
+        """`shards` as a number; None without them."""
         return AUTO_SHARDS if self.shards == "auto" else self.shards

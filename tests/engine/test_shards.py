@@ -114,7 +114,7 @@ def transmitted(message: Message) -> Message:
 def test_a_shard_trained_elsewhere_has_the_same_bits(case: str) -> None:
     spec = specification(CASES[case], execution={"shards": 3})
     here, there = played(spec), Simulation(spec, seed=0)
-    there.train_shards_with(Elsewhere(there, spec))
+    there.train_shards = Elsewhere(there, spec)
     while not there.finished:
         there.advance()
     assert there.checkpoint() == here.checkpoint()
