@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup, ProcessGroupGloo, Store  # type: ignore[attr-defined] - documented
+from torch.distributed import ProcessGroupGloo, Store  # type: ignore[attr-defined]
 
 from fedcore.engine.shard_messages import Message
 
@@ -42,7 +43,7 @@ class Peer:
         """
         self._other, self._timeout = 1 - rank, timedelta(seconds=silence_s)
         try:
-            self._group: ProcessGroup = ProcessGroupGloo(store, rank, 2, timedelta(seconds=connect_s))
+            self._group: Any = ProcessGroupGloo(store, rank, 2, timedelta(seconds=connect_s))
         except RuntimeError as error:
             raise _lost(error) from error
         self._sending, self._closed = threading.Lock(), threading.Event()
@@ -149,4 +150,6 @@ def _lost(error: RuntimeError) -> PeerLostError:
 
 def _pieces(value: Tensor) -> Iterator[Tensor]:
     """The bytes of a contiguous tensor, piece by piece; none of an empty one."""
-    return iter(value.view(-1).view(torch.uint8).split(PIECE_BYTES)) if value.numel() else iter(())
+    data = value.view(-1).view(torch.uint8) if value.numel() else torch.empty(0, dtype=torch.uint8)
+    for start in range(0, len(data), PIECE_BYTES):
+        yield data[start : start + PIECE_BYTES]

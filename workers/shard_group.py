@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined] - documented
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from fedcore.engine.assignment import Job, Result
 from fedcore.engine.shard_messages import Message, result_of_message

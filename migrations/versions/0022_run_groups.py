@@ -11,19 +11,22 @@ depends_on = None
 MOMENT = sa.TIMESTAMP(timezone=True).with_variant(sa.String(23), "sqlite")
 
 
+def _run() -> sa.Column[str]:
+    return sa.Column("run_id", sa.String(40), sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+
+
 def upgrade() -> None:
     """Make the tables."""
-    run = sa.Column("run_id", sa.String(40), sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     op.create_table(
         "run_group",
-        run,
+        _run(),
         sa.Column("fence", sa.Integer, nullable=False),
         sa.Column("address", sa.String(), nullable=False),
         sa.Column("seats", sa.Integer, nullable=False),
     )
     op.create_table(
         "run_group_member",
-        run.copy(),
+        _run(),
         sa.Column("worker", sa.String(), primary_key=True),
         sa.Column("fence", sa.Integer, nullable=False),
         sa.Column("lease_until", MOMENT, nullable=False),

@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import ScalarSelect, Select, and_, delete, exists, func, select, update
 from sqlalchemy.orm import Session
@@ -74,7 +73,7 @@ def join(
     if scheduler.should_preempt(session, worker, queues, 0, worker_memory, packages, turn_over=True):
         return None
     seated = _seated()
-    of_owner = Counter({owner: count for owner, count in session.execute(_members_by_owner())})
+    of_owner = Counter(dict(session.execute(_members_by_owner()).tuples().all()))
     wanted = (
         select(RunRecord, GroupRecord, seated)
         .join(GroupRecord, and_(GroupRecord.run_id == RunRecord.id, GroupRecord.fence == RunRecord.fence))
@@ -153,7 +152,7 @@ def _seated() -> ScalarSelect[int]:
     return query.correlate(RunRecord).scalar_subquery()
 
 
-def _members_by_owner() -> Select[Any]:
+def _members_by_owner() -> Select[str, int]:
     of_run = and_(MemberRecord.run_id == RunRecord.id, MemberRecord.fence == RunRecord.fence)
     query = select(RunRecord.owner, func.count()).join(MemberRecord, of_run)
     return query.where(MemberRecord.lease_until > sql_now()).group_by(RunRecord.owner)
