@@ -73,7 +73,7 @@ def join(
     if scheduler.should_preempt(session, worker, queues, 0, worker_memory, packages, turn_over=True):
         return None
     seated = _seated()
-    of_owner = Counter(dict(session.execute(_members_by_owner()).tuples().all()))
+    of_owner = Counter(dict(session.execute(_members_by_owner()).all()))
     wanted = (
         select(RunRecord, GroupRecord, seated)
         .join(GroupRecord, and_(GroupRecord.run_id == RunRecord.id, GroupRecord.fence == RunRecord.fence))
