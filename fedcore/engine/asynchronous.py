@@ -1,10 +1,10 @@
-"""A step of the server in an asynchronous run, up to the training: clients start and arrive by the
-event queue, and those that arrived are trained together, each from the model of its start.
+"""A step of the server in an asynchronous run, up to the training: clients or tiers start and arrive
+by the event queue, and those that arrived are trained together, each from the model of its start.
 
 The training and the rest of the step are those of a synchronous round.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,20 +14,27 @@ from torch import Tensor
 
 from fedcore.core import ClientContext, Vectors
 from fedcore.engine.assignment import CohortWork, Ids, RoundTiming
-from fedcore.engine.client_selection import SelectedCohort, assign_work, speed_of
+from fedcore.engine.client_selection import SelectedCohort, assign_work, estimate_timing, speed_of
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.compressed_links import Links, Traffic
-from fedcore.engine.event_queue import EventQueue, Flight, Planned, await_arrivals
+from fedcore.engine.event_queue import (
+    Arrivals,
+    EventQueue,
+    Flight,
+    Planned,
+    await_arrivals,
+    await_tier,
+)
 from fedcore.engine.network_state import bind_state
 from fedcore.engine.round import CohortTraining, PendingRound, StaleStarts, cohort_of
 from fedcore.engine.server import RunContext, ServerState
-from fedcore.systems.cohorts import Drawn, weights
-from fedcore.systems.participation.base import Weighting
+from fedcore.engine.tiers import Tiers
+from fedcore.systems.asynchrony import ClientsAtATime, FedAT
+from fedcore.systems.availability import TraceAvailable
+from fedcore.systems.cohorts import Drawn, draw, weights
 from fedcore.systems.work import plan_work
 
 Floats = NDArray[np.float64]
-PAPERS_WEIGHTING: Weighting = "uniform"
-"""Clients in the buffer count alike in FedBuff; FedAsync has only one."""
 
 
 def open_step(
@@ -59,7 +66,8 @@ def open_step(
         return _plan(setting, traffic, started, bytes_down, number)
 
     queue = (server.queue or EventQueue()).with_version(number - 1, server.broadcast, server.statistics)
-    arrived = await_arrivals(queue, asynchrony, number - 1, len(setting.problem.share), setting.seed, plan)
+    arrived = _await(setting, server, queue, traffic, number, plan)
+    tiers = arrived.queue.tiers
     # By client, as in a synchronous round, whose sums then have the same bits.
     flights = sorted(arrived.flights, key=lambda flight: flight.client)
     staleness = np.array([number - 1 - flight.version for flight in flights], np.int64)
@@ -70,7 +78,7 @@ def open_step(
         bytes_up=0,
         bytes_down=sum(received),
         seconds=arrived.seconds,
-        timing=RoundTiming(arrived.busy, asynchrony.concurrency, staleness),
+        timing=RoundTiming(arrived.busy, arrived.places, staleness),
     )
     memory = table.gather(selected.arrived.clients)
     work = _assign(setting, server, flights, queue, memory, number)
@@ -85,11 +93,41 @@ def open_step(
         stale=StaleStarts(
             rounds=[flight.version + 1 for flight in flights],
             statistics=_statistics(queue, flights),
-            offset=_offset(work, weight, server) if asynchrony.mixes_models else None,
+            offset=_offset(work, weight, server) if asynchrony.mixes_models and tiers is None else None,
+            tier=None if tiers is None else int(tiers.members[flights[0].client]),
         ),
     )
     server = replace(server, queue=arrived.queue.without_unused())
     return PendingRound(setting, number, server, selected, training, each)
+
+
+def _await(
+    setting: RunContext,
+    server: ServerState,
+    queue: EventQueue,
+    traffic: Traffic,
+    number: int,
+    plan: Callable[[Ids], Planned],
+) -> Arrivals:
+    """The arrivals that make step `number`, of clients or of a tier."""
+    asynchrony, share, seed = setting.spec.asynchrony, setting.problem.share, setting.seed
+    if isinstance(asynchrony, ClientsAtATime):
+        return await_arrivals(queue, asynchrony, number - 1, len(share), seed, plan)
+    assert isinstance(asynchrony, FedAT)
+    if queue.tiers is None:
+        queue = replace(queue, tiers=_form_tiers(setting, server, traffic, asynchrony.tiers))
+    assert queue.tiers is not None
+    idle, scheme = queue.idle_tiers(), setting.spec.participation
+    cohorts = [
+        draw(scheme, share, seed, number, TraceAvailable(queue.tiers.clients(tier))).clients for tier in idle
+    ]
+    queue = replace(queue, tiers=queue.tiers.started(idle, server.x))
+    return await_tier(queue, number - 1, np.concatenate(cohorts), plan)
+
+
+def _form_tiers(setting: RunContext, server: ServerState, traffic: Traffic, count: int) -> Tiers:
+    timing = estimate_timing(setting, traffic, 1, np.arange(len(setting.problem.share)))
+    return Tiers.by_latency(timing.total, count, server.x, server.statistics)
 
 
 def _plan(setting: RunContext, traffic: Traffic, clients: Ids, received: Ids, number: int) -> Planned:
@@ -161,7 +199,8 @@ def _together(parts: Sequence[CohortWork]) -> CohortWork:
 def _weights(setting: RunContext, arrived: Drawn) -> Floats:
     """[M] weights without regard to staleness, which sum to 1."""
     spec = setting.spec
-    preferred = spec.algorithm.weighting or PAPERS_WEIGHTING
+    assert spec.asynchrony is not None
+    preferred = spec.algorithm.weighting or spec.asynchrony.weighting
     return weights(spec.participation, arrived, setting.problem.share, preferred)
 
 

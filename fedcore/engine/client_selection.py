@@ -15,6 +15,7 @@ from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.local_solver import normaliser
 from fedcore.engine.server import RunContext, ServerState
 from fedcore.solvers.schedules import StepSizes
+from fedcore.systems.availability import Reachable
 from fedcore.systems.clock import DeviceSpeed, TimedRound, apply_deadline, device_speed
 from fedcore.systems.cohorts import Drawn, draw, select
 from fedcore.systems.participation.base import Outcome, Question, RoundFacts, SelectionState, Timing
@@ -57,10 +58,9 @@ def select_cohort(setting: RunContext, server: ServerState, traffic: Traffic, ro
     `server`; `traffic` changes in place.
     """
     spec, seed, problem, x = setting.spec, setting.seed, setting.problem, server.broadcast
-    scheme, availability, word = spec.participation, spec.systems.availability, x.element_size()
-    among = None if availability is None else availability.reachable(len(problem.share), seed, round)
-    drawn = draw(scheme, problem.share, seed, round, among)
-    estimate = partial(_estimate, setting, traffic, round) if spec.systems.devices else None
+    scheme, word = spec.participation, x.element_size()
+    drawn = draw(scheme, problem.share, seed, round, _reachable(setting, server, round))
+    estimate = partial(estimate_timing, setting, traffic, round) if spec.systems.devices else None
     facts = RoundFacts(round, problem.share, problem.sizes, estimate)
     received, bytes_up, bytes_down, evaluations = None, 0, 0, 0
     if scheme.selects():
@@ -103,6 +103,13 @@ def select_cohort(setting: RunContext, server: ServerState, traffic: Traffic, ro
     )
 
 
+def _reachable(setting: RunContext, server: ServerState, round: int) -> Reachable | None:
+    """The clients that can be reached when the round begins; None if all can."""
+    if setting.availability is None:
+        return None
+    return setting.availability.reachable_at(server.seconds, len(setting.problem.share), setting.seed, round)
+
+
 def _answers(setting: RunContext, x: Tensor, clients: Ids, question: Question) -> Floats:
     """Losses [m] of the candidates at x [D], or the distances [m, m] between their gradients."""
     if question == "loss":
@@ -130,7 +137,7 @@ def selection_state(
     return scheme.update_state(state, reports, selected.facts)
 
 
-def _estimate(setting: RunContext, traffic: Traffic, round: int, clients: Ids) -> Timing:
+def estimate_timing(setting: RunContext, traffic: Traffic, round: int, clients: Ids) -> Timing:
     """Estimate of `clients` [m] that receive the whole model and are no stragglers."""
     spec = setting.spec
     systems = spec.systems.model_copy(update={"stragglers": None})
@@ -162,6 +169,8 @@ def _timed(
     messages = 1 + (received > 0) + (settling > 0) + 2 * bool(up or down)
     cohort = speed_of(setting, clients, received + down + settling, traffic.up(1) + up, messages)
     timed = apply_deadline(systems.deadline, cohort, planned.work, planned.arrives)
+    if setting.availability is not None and not len(clients) and systems.deadline is None:
+        timed = timed._replace(seconds=setting.availability.empty_round_seconds())
     return timed, cohort.seconds(np.array([item.steps for item in timed.work], np.int64))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcore.engine.tiers import Tiers
 from fedcore.random import generator
 from fedcore.systems.work import Work
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from fedcore.systems.asynchrony import Asynchrony
+    from fedcore.systems.asynchrony import ClientsAtATime
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
@@ -66,6 +67,8 @@ class EventQueue:
     """[D] each: the model of each version that a client in training started from."""
     statistics: Mapping[int, Tensor] = field(default_factory=dict)
     """[S] each: the running statistics of batch norm that went with it, if there are such."""
+    tiers: Tiers | None = None
+    """The tiers of clients, if they start in such."""
 
     def with_version(self, version: int, model: Tensor, statistics: Tensor | None) -> EventQueue:
         """The queue that knows the model [D] and the statistics [S] of a version."""
@@ -81,6 +84,12 @@ class EventQueue:
             statistics={version: known for version, known in self.statistics.items() if version in used},
         )
 
+    def idle_tiers(self) -> list[int]:
+        """The tiers of which no client trains."""
+        assert self.tiers is not None
+        training = {int(self.tiers.members[flight.client]) for flight in self.flights}
+        return [tier for tier in range(self.tiers.count) if tier not in training]
+
     def state(self) -> dict[str, Tensor]:
         """The queue as tensors by name, for a checkpoint."""
         numbers = [[flight.dispatch, *flight[2:]] for flight in self.flights]
@@ -91,6 +100,7 @@ class EventQueue:
             "dispatches": torch.tensor([self.dispatches]),
             **{f"models.{version}": model for version, model in self.models.items()},
             **{f"statistics.{version}": known for version, known in self.statistics.items()},
+            **({} if self.tiers is None else self.tiers.state()),
         }
 
     @classmethod
@@ -103,6 +113,7 @@ class EventQueue:
             dispatches=int(state["dispatches"].item()),
             models=_versions("models.", state, like),
             statistics=_versions("statistics.", state, like),
+            tiers=Tiers.of(state, like),
         )
 
 
@@ -124,11 +135,13 @@ class Arrivals(NamedTuple):
     """Simulated time since the last step."""
     busy: float
     """Mean number of clients that trained in that time; at the end, if it took none."""
+    places: int
+    """How many could have."""
 
 
 def await_arrivals(
     queue: EventQueue,
-    asynchrony: Asynchrony,
+    asynchrony: ClientsAtATime,
     version: int,
     population: int,
     seed: int,
@@ -160,7 +173,35 @@ def await_arrivals(
         arrived.append(flight)
     seconds = now - queue.now
     left = replace(queue, flights=tuple(sorted(flying)), now=now, dispatches=dispatches)
-    return Arrivals(arrived, left, seconds, busy_seconds / seconds if seconds else float(busy))
+    mean = busy_seconds / seconds if seconds else float(busy)
+    return Arrivals(arrived, left, seconds, mean, asynchrony.concurrency)
+
+
+def await_tier(queue: EventQueue, version: int, clients: Ids, plan: Callable[[Ids], Planned]) -> Arrivals:
+    """Go on from the step of the server that made `version` until a tier ends its round.
+
+    `clients` [m] of the tiers that do not train start, with `plan` for what they do. A tier ends its
+    round when its last client arrives; of tiers at the same moment, the fastest comes first.
+    """
+    tiers = queue.tiers
+    assert tiers is not None
+    started = _started(clients, version, queue.now, queue.dispatches, plan)
+    flying = sorted((*queue.flights, *started))
+    tier_of = [int(tiers.members[flight.client]) for flight in flying]
+    # The last of each tier overwrites the others.
+    ends = {tier: flight.finishes for tier, flight in zip(tier_of, flying, strict=True)}
+    ended = min(ends, key=lambda tier: (ends[tier], tier))
+    now, seconds = ends[ended], ends[ended] - queue.now
+    busy = sum(max(0.0, min(flight.finishes, now) - queue.now) for flight in flying)
+    arrived = [flight for tier, flight in zip(tier_of, flying, strict=True) if tier == ended]
+    left = tuple(flight for tier, flight in zip(tier_of, flying, strict=True) if tier != ended)
+    return Arrivals(
+        arrived,
+        replace(queue, flights=left, now=now, dispatches=queue.dispatches + len(started)),
+        seconds,
+        busy / seconds if seconds else float(len(flying)),
+        len(flying),
+    )
 
 
 def _started(

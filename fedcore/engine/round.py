@@ -109,8 +109,10 @@ class StaleStarts:
     """M: the round in which each client started."""
     statistics: Tensor | None
     """[M, S] the running statistics that each started with, if the server averages such."""
-    offset: Tensor | None
-    """[D] added to the direction, if models are mixed."""
+    offset: Tensor | None = None
+    """[D] added to the direction, if the clients' models are mixed with the server's."""
+    tier: int | None = None
+    """The tier whose clients they are, if the models of tiers are mixed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,9 @@ def close_round(
     A round that no client reaches leaves the server as it is, unless the aggregator moves alone.
     """
     selected, training = pending.selected, pending.training
+    if selected.seconds is not None:
+        later = replace(pending.server, seconds=pending.server.seconds + selected.seconds)
+        pending = replace(pending, server=later)
     if result is None or training is None:
         cost = RoundCost(0, selected.bytes_up, selected.bytes_down, selected.seconds, selected.evaluations)
         return _aggregate_empty(pending), cost
@@ -257,7 +262,7 @@ def _aggregate(
         sums = algorithm.aggregator.weighted_sums(training.cohort)
         seen = seen if sums is None else sums @ seen
     aggregator = algorithm.aggregator.of_round(opened.setting.seed, opened.number)
-    combined = _combine(aggregator, seen, training, server)
+    server, combined = _combine(aggregator, seen, training, server)
     server = replace(
         _move(server, training.links, combined, training.factor),
         clock=server.clock + int(assignment.steps.max()),
@@ -268,7 +273,7 @@ def _aggregate(
         )
         kept = {**algorithm.rule.update_memory(upload, server.broadcast, assignment.local), **kept}
     if state and server.statistics is not None:
-        server = replace(server, statistics=_average(server.statistics, state[STATISTICS], training))
+        server = _with_statistics(server, server.statistics, state[STATISTICS], training)
     elif state:
         kept = {**kept, **state}
     table.scatter(assignment.clients, kept)
@@ -279,22 +284,50 @@ def _aggregate(
 
 def _combine(
     aggregator: Aggregator, seen: Tensor, training: CohortTraining, server: ServerState
-) -> Aggregate:
-    combined = aggregator.combine(seen, training.cohort, server.aggregator_state)
-    if training.stale is None or training.stale.offset is None:
-        return combined
-    return replace(combined, direction=combined.direction + training.stale.offset)
+) -> tuple[ServerState, Aggregate]:
+    combined, stale = aggregator.combine(seen, training.cohort, server.aggregator_state), training.stale
+    if stale is None:
+        return server, combined
+    if stale.tier is not None:
+        return _end_tier_round(server, stale.tier, combined)
+    if stale.offset is not None:
+        combined = replace(combined, direction=combined.direction + stale.offset)
+    return server, combined
 
 
-def _average(before: Tensor, statistics: Tensor, training: CohortTraining) -> Tensor:
-    """The server's running statistics [S], given those [M, S] of the clients.
+def _end_tier_round(server: ServerState, tier: int, combined: Aggregate) -> tuple[ServerState, Aggregate]:
+    """The server with the new model of `tier`, whose clients' changes were `combined`, and the mixture of
+    the models of all tiers in their place.
+    """
+    queue = server.queue
+    assert queue is not None
+    assert queue.tiers is not None
+    tiers = queue.tiers.ended(tier, combined.direction)
+    mixed = replace(
+        combined,
+        direction=tiers.move(tier, combined.direction, server.x),
+        coefficients=float(tiers.weights()[tier]) * combined.coefficients,
+    )
+    return replace(server, queue=replace(queue, tiers=tiers)), mixed
+
+
+def _with_statistics(
+    server: ServerState, before: Tensor, statistics: Tensor, training: CohortTraining
+) -> ServerState:
+    """The server, whose running statistics [S] were `before`, given those [M, S] of the clients.
 
     In an asynchronous run they move by the weight of what arrived, as the model does.
     """
-    averaged = mean_statistics(before, statistics, training.cohort)
-    if training.stale is None:
-        return averaged
-    return before + training.cohort.weights.sum() * (averaged - before)
+    averaged, stale = mean_statistics(before, statistics, training.cohort), training.stale
+    if stale is None:
+        return replace(server, statistics=averaged)
+    if stale.tier is None:
+        moved = before + training.cohort.weights.sum() * (averaged - before)
+        return replace(server, statistics=moved)
+    assert server.queue is not None
+    assert server.queue.tiers is not None
+    tiers = server.queue.tiers.with_statistics(stale.tier, averaged)
+    return replace(server, statistics=tiers.mixed_statistics(), queue=replace(server.queue, tiers=tiers))
 
 
 def _sends_deltas(setting: RunContext) -> bool:

@@ -13,6 +13,7 @@ from fedcore.engine.network_state import initial_statistics
 from fedcore.problems import TrainingProblem
 from fedcore.spec import ExperimentSpec
 from fedcore.systems.attacks import Attackers
+from fedcore.systems.availability import AvailabilityData
 from fedcore.systems.device_traces import DeviceTrace
 from fedcore.systems.participation.base import SelectionState
 
@@ -35,6 +36,8 @@ class RunContext:
     """The malicious clients, if there are any."""
     device_trace: DeviceTrace | None = None
     """The devices of `systems.devices.trace`, if it is given."""
+    availability: AvailabilityData | None = None
+    """`systems.availability`, if it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class ServerState:
     """The state of the participation scheme."""
     clock: int = 0
     """Local steps of all rounds so far, each round as long as its longest client."""
+    seconds: float = 0.0
+    """Simulated seconds since the start of the run."""
 
     @property
     def x(self) -> Tensor:

@@ -26,8 +26,8 @@ class DeviceUse(MeasureSpec):
         ),
         MeasureInfo(
             "idle_share",
-            "1 - `concurrency` / number of selected clients, or `concurrency` of `asynchrony`: time in which"
-            " clients wait for the slowest, or too few can be started",
+            "1 - `concurrency` / number of selected clients (of all tiers in `fedat`), or `concurrency` of"
+            " `asynchrony`: time in which clients wait for the slowest, or too few can be started",
             better="min",
             needs="devices",
         ),

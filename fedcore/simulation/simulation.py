@@ -110,11 +110,20 @@ class Simulation:
             attackers = Attackers(attack, clients, spec.problem.dataset.shape().classes, seed)
         devices = spec.systems.devices
         trace = None if devices is None or devices.trace is None else devices.trace.load(folder)
+        available = spec.systems.availability
         built = spec.build()
         trained = trained_on(private(poisoned(problem, attackers), spec), spec.participation)
         algorithm = replace(built, rule=built.rule.for_model(problem.coordinates()))
         self._setting = RunContext(
-            spec, seed, algorithm, trained, ENGINES["reference"], memory_divisor, attackers, trace
+            spec,
+            seed,
+            algorithm,
+            trained,
+            ENGINES["reference"],
+            memory_divisor,
+            attackers,
+            trace,
+            None if available is None else available.load(folder),
         )
         self._open = open_round if spec.asynchrony is None else open_step
         self._server = initial_state(self._setting)
@@ -123,7 +132,7 @@ class Simulation:
         vectors = {**client_vectors(self._setting.algorithm, self._server.x), **own_vectors(problem)}
         self._clients = ClientTable(vectors, population, room)
         self._traffic = self._new_traffic()
-        self.round, self.diverged, self._simulated_seconds, self._seconds = 0, False, 0.0, 0.0
+        self.round, self.diverged, self._seconds = 0, False, 0.0
         self.batched_runs, self._watch = 1, EarlyStoppingState()
         self._choose(recorded)
 
@@ -211,8 +220,7 @@ class Simulation:
         self._server, account = close_round(opened, trained.result, self._clients, self._traffic)
         measured = self._measure(account.observation)
         if account.simulated_seconds is not None:
-            self._simulated_seconds += account.simulated_seconds
-            measured["simulated_seconds"] = self._simulated_seconds
+            measured["simulated_seconds"] = self._server.seconds
         if account.evaluations:
             measured["selection_evaluations"] = account.evaluations
         if self.spec.privacy is not None and self.spec.evaluation.due(self.round, self.spec.rounds):
@@ -269,7 +277,7 @@ class Simulation:
             "diverged": self.diverged,
         }
         manifest |= {
-            "simulated_seconds": self._simulated_seconds,
+            "simulated_seconds": server.seconds,
             "tuning": dict(server.adaptive_parameters),
             "gang": self.batched_runs,
         }
@@ -308,6 +316,7 @@ class Simulation:
             queue=EventQueue.of(queue, like) if (queue := _under("queue.", tensors)) else None,
             selection={name: value.numpy() for name, value in _under("selection.", tensors).items()},
             clock=manifest["clock"],
+            seconds=manifest["simulated_seconds"],
         )
         self._choose(EngineChoice.of(manifest["engine"]))
         self._setting = replace(
@@ -316,7 +325,7 @@ class Simulation:
         self._clients.load(_under("clients.", tensors))
         self._traffic.load({name: value.numpy() for name, value in _under("heard.", tensors).items()})
         self.round, self.diverged = manifest["round"], manifest["diverged"]
-        self._simulated_seconds, self.batched_runs = manifest["simulated_seconds"], manifest.get("gang", 1)
+        self.batched_runs = manifest.get("gang", 1)
         self._watch = EarlyStoppingState.of(manifest.get("watch"))
 
     def _choose(self, recorded: EngineChoice | None) -> None:

@@ -18,11 +18,11 @@ def check_asynchrony(spec: ExperimentSpec, clients: int) -> None:
     if spec.asynchrony is None:
         return
     _check_systems(spec)
-    _check_participation(spec)
+    spec.asynchrony.check(spec.participation, clients)
+    _check_weighting(spec)
     _check_algorithm(spec)
     if spec.asynchrony.mixes_models:
         _check_mixing(spec)
-    spec.asynchrony.check(clients)
 
 
 def _check_systems(spec: ExperimentSpec) -> None:
@@ -34,31 +34,19 @@ def _check_systems(spec: ExperimentSpec) -> None:
     for field, reason in (
         ("deadline", "the server waits for no one"),
         ("stragglers", "slow clients arrive late, as `devices` say"),
-        ("availability", "there are no rounds in which clients could be available"),
+        ("availability", "clients are started whether or not they can be reached"),
     ):
         if getattr(systems, field) is not None:
             raise SpecificationError(f"/systems/{field}", f"with `asynchrony`, {reason}: omit this")
 
 
-def _check_participation(spec: ExperimentSpec) -> None:
-    assert spec.asynchrony is not None
-    scheme = spec.participation
-    if not scheme.everyone:
-        raise SpecificationError(
-            "/participation",
-            "with `asynchrony`, clients are started whenever fewer than `concurrency` train: omit this, or"
-            " use `full` with a `weighting`",
-        )
-    if scheme.weighting not in (None, "samples", "uniform"):
+def _check_weighting(spec: ExperimentSpec) -> None:
+    weighting = spec.participation.weighting
+    if weighting not in (None, "samples", "uniform"):
         raise SpecificationError(
             "/participation/weighting",
-            f"with `asynchrony`, how often a client arrives is not known in advance, as `{scheme.weighting}`"
+            f"with `asynchrony`, how often a client arrives is not known in advance, as `{weighting}`"
             " requires; use `samples` or `uniform`",
-        )
-    if scheme.weighting is not None and spec.asynchrony.mixes_models:
-        raise SpecificationError(
-            "/participation/weighting",
-            f"{spec.asynchrony.kind} mixes one model at a time, with weight `alpha`: omit this",
         )
 
 
@@ -84,21 +72,29 @@ def _check_mixing(spec: ExperimentSpec) -> None:
     """The server of an algorithm that mixes models takes no other step."""
     assert spec.asynchrony is not None
     kind, algorithm = spec.asynchrony.kind, spec.algorithm
+    if not spec.asynchrony.averages:
+        _check_one_model(spec)
+    if spec.server is not None:
+        raise SpecificationError("/server", f"{kind} mixes models with weights of its own: omit this")
+    if type(algorithm).server is not AlgorithmSpec.server or algorithm.server_lr != 1.0:
+        raise SpecificationError(
+            "/algorithm",
+            f"{kind} mixes models with weights of its own and has no server optimiser: omit `server_lr`, or"
+            " use an algorithm without one, such as fedavg or fedprox",
+        )
+
+
+def _check_one_model(spec: ExperimentSpec) -> None:
+    """There is nothing to aggregate."""
+    assert spec.asynchrony is not None
+    kind, algorithm = spec.asynchrony.kind, spec.algorithm
     if type(algorithm).aggregator is not AlgorithmSpec.aggregator:
         raise SpecificationError(
             "/algorithm",
             f"{algorithm.kind} has an aggregation of its own, but {kind} mixes one model at a time: use"
             " another, such as fedavg or fedprox",
         )
-    given = {"server": spec.server, "aggregator": spec.aggregator}
-    for field, block in given.items():
-        if block is not None:
-            raise SpecificationError(
-                f"/{field}", f"{kind} mixes one model at a time, with weight `alpha`: omit this"
-            )
-    if type(algorithm).server is not AlgorithmSpec.server or algorithm.server_lr != 1.0:
+    if spec.aggregator is not None:
         raise SpecificationError(
-            "/algorithm",
-            f"{kind} mixes models with weight `alpha` and has no server optimiser: omit `server_lr`, or use"
-            " an algorithm without one, such as fedavg or fedprox",
+            "/aggregator", f"{kind} mixes one model at a time, with weight `alpha`: omit this"
         )

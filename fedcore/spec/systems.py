@@ -61,13 +61,26 @@ def check_systems(
         systems.attack.check(shape, clients)
     if systems.availability is not None:
         systems.availability.check(clients)
-    if systems.devices is not None:
+    if systems.devices is None:
+        _check_without_clock(systems, scheme)
+    else:
         systems.devices.check(clients)
-    elif scheme.needs_devices():
+
+
+def _check_without_clock(systems: Systems, scheme: Participation) -> None:
+    """Nothing may need the devices that are not given."""
+    availability = systems.availability
+    if scheme.needs_devices():
         raise SpecificationError(
             "/systems/devices", f"participation `{scheme.kind}` requires `devices`: give their speed"
         )
-    elif systems.deadline is not None:
+    if availability is not None and availability.needs_devices():
+        raise SpecificationError(
+            "/systems/devices",
+            f"availability `{availability.kind}` is about times on the simulated clock, which requires"
+            " `devices`: give their speed",
+        )
+    if systems.deadline is not None:
         raise SpecificationError(
             "/systems/deadline", "requires `devices`; give their speed, or omit the deadline"
         )

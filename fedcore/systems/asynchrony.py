@@ -1,5 +1,5 @@
-"""Asynchronous rounds: clients start and arrive one by one on the simulated clock, and a round is a
-step of the server. Block `asynchrony`.
+"""Asynchronous rounds: clients, or tiers of them, start and arrive on the simulated clock without
+waiting for others, and a round is a step of the server. Block `asynchrony`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from pydantic import Field
 from fedcore.block import Block, ClientCount, NonNegative
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
+from fedcore.systems.participation import Full, Participation, Uniform
+from fedcore.systems.participation.base import Weighting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,10 +90,37 @@ class Asynchrony(Block):
     source: ClassVar[str]
     """The publication, with the algorithm."""
     mixes_models: ClassVar[bool] = False
-    """True if x moves towards the client's model y; else the client's change y - x is added."""
+    """True if the server mixes models, so that no server optimiser applies; else it adds changes."""
+    averages: ClassVar[bool] = True
+    """True if a step of the server may average several clients, as an aggregator does."""
+    weighting: ClassVar[Weighting] = "uniform"
+    """Weights of the paper, without regard to staleness."""
 
     if TYPE_CHECKING:
         kind: str
+
+    def mean_arrivals(self, scheme: Participation, clients: int) -> float:
+        """Mean number of clients whose arrival makes a step of the server, of N = `clients`."""
+        raise NotImplementedError
+
+    def models_kept(self) -> int:
+        """Most models [D] that the server keeps beside its own."""
+        raise NotImplementedError
+
+    def weights(self, weights: Floats, staleness: Ids) -> Floats:
+        """Aggregation weights [M] of clients with `staleness` [M], given those [M] without regard to
+        it, which sum to 1.
+        """
+        raise NotImplementedError
+
+    def check(self, scheme: Participation, clients: int) -> None:
+        """Raise SpecificationError if the block does not fit `participation` and N = `clients`."""
+        raise NotImplementedError
+
+
+class ClientsAtATime(Asynchrony):
+    """Clients start and arrive one by one; a step of the server takes a fixed number of arrivals."""
+
     concurrency: ClientCount
     """Number of clients that train at the same time. Whenever fewer do, others are started, drawn
     uniformly from those that neither train nor wait in the buffer.
@@ -104,14 +133,19 @@ class Asynchrony(Block):
         """Number of clients whose arrival makes a step of the server."""
         raise NotImplementedError
 
-    def weights(self, weights: Floats, staleness: Ids) -> Floats:
-        """Aggregation weights [M] of clients with `staleness` [M], given those [M] without regard to
-        it, which sum to 1.
-        """
-        raise NotImplementedError
+    def mean_arrivals(self, scheme: Participation, clients: int) -> float:
+        return self.arrivals
 
-    def check(self, clients: int) -> None:
-        """Raise SpecificationError if the block does not fit N = `clients`."""
+    def models_kept(self) -> int:
+        return self.concurrency  # Those that clients in training started from.
+
+    def check(self, scheme: Participation, clients: int) -> None:
+        if not scheme.everyone:
+            raise SpecificationError(
+                "/participation",
+                f"with `{self.kind}`, clients are started whenever fewer than `concurrency` train: omit this,"
+                " or use `full` with a `weighting`",
+            )
         if self.concurrency > clients:
             raise SpecificationError(
                 "/asynchrony/concurrency",
@@ -120,7 +154,7 @@ class Asynchrony(Block):
             )
 
 
-class FedBuff(Asynchrony):
+class FedBuff(ClientsAtATime):
     """Buffered aggregation: a step of the server for every K arrivals.
 
     x <- x + server_lr (1/K) sum_i s(staleness_i) Delta_i, with Delta_i = y_i - x_i of the model x_i
@@ -145,8 +179,8 @@ class FedBuff(Asynchrony):
     def weights(self, weights: Floats, staleness: Ids) -> Floats:
         return weights * self.staleness.factors(staleness)
 
-    def check(self, clients: int) -> None:
-        super().check(clients)
+    def check(self, scheme: Participation, clients: int) -> None:
+        super().check(scheme, clients)
         if self.buffer > clients:
             raise SpecificationError(
                 "/asynchrony/buffer",
@@ -155,7 +189,7 @@ class FedBuff(Asynchrony):
             )
 
 
-class FedAsync(Asynchrony):
+class FedAsync(ClientsAtATime):
     """Asynchronous mixing: a step of the server for every arrival.
 
     x <- (1 - alpha_t) x + alpha_t y, alpha_t = alpha s(staleness). The paper's regularisation
@@ -166,6 +200,7 @@ class FedAsync(Asynchrony):
 
     source = "Xie et al., Asynchronous Federated Optimization, OPT 2020 (FedAsync)"
     mixes_models = True
+    averages = False
     example = {"concurrency": 10, "alpha": 0.6}
 
     kind: Literal["fedasync"]
@@ -179,5 +214,67 @@ class FedAsync(Asynchrony):
     def weights(self, weights: Floats, staleness: Ids) -> Floats:
         return self.alpha * weights * self.staleness.factors(staleness)
 
+    def check(self, scheme: Participation, clients: int) -> None:
+        super().check(scheme, clients)
+        if scheme.weighting is not None:
+            raise SpecificationError(
+                "/participation/weighting",
+                "fedasync mixes one model at a time, with weight `alpha`: omit this",
+            )
 
-AnyAsynchrony = Annotated[FedBuff | FedAsync, Field(discriminator="kind")]
+
+class FedAT(Asynchrony):
+    """Asynchronous tiers: M tiers of clients of similar speed, each with synchronous rounds of its own,
+    and a step of the server whenever a tier ends a round.
+
+    In a round of tier m, counted from the fastest, clients drawn from the tier train from the
+    server's model, the server waits for all of them, and w_m becomes the mean of their models by
+    numbers of samples. With T_m the rounds that tier m has ended and T = T_1 + ... + T_M,
+
+        x <- sum_m (T_(M+1-m) / T) w_m
+
+    so the tier that ends the fewest rounds has the weight of the one that ends the most. Before its
+    first round, w_m is the first model. `participation` (`uniform` or `full`) draws the clients of
+    a round from one tier. The paper's regularisation lambda/2 |y - x|^2 of the local objective is
+    that of `fedprox`, with mu = lambda; its compression of messages by polyline encoding is left
+    to `compression`. Choices: tiers have the same number of clients, up to one, and are formed once, by
+    the simulated seconds of each client's work in the first round, with a dense download.
+    """
+
+    source = (
+        "Chai et al., FedAT: A High-Performance and Communication-Efficient Federated Learning System with"
+        " Asynchronous Tiers, SC 2021 (FedAT)"
+    )
+    mixes_models = True
+    weighting = "samples"
+    example = {"tiers": 5}
+
+    kind: Literal["fedat"]
+    tiers: Annotated[int, Field(ge=1, le=1_000)] = 5
+    """M, the number of tiers."""
+
+    def mean_arrivals(self, scheme: Participation, clients: int) -> float:
+        return scheme.expected_count(clients / self.tiers, clients, 1)
+
+    def models_kept(self) -> int:
+        # Of each tier: the last one, and two of the one that its clients in training started from.
+        return 3 * self.tiers
+
+    def weights(self, weights: Floats, staleness: Ids) -> Floats:
+        return weights
+
+    def check(self, scheme: Participation, clients: int) -> None:
+        if not isinstance(scheme, Full | Uniform):
+            raise SpecificationError(
+                "/participation",
+                f"with `fedat`, the clients of a round are drawn from a tier: use `uniform` or `full`, not"
+                f" `{scheme.kind}`",
+            )
+        if self.tiers > clients:
+            raise SpecificationError(
+                "/asynchrony/tiers",
+                f"{clients} clients cannot form {self.tiers} tiers: use at most {clients}",
+            )
+
+
+AnyAsynchrony = Annotated[FedBuff | FedAsync | FedAT, Field(discriminator="kind")]

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import cycle, islice, repeat
-from math import sqrt
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
+from math import cos, pi, sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from fedcore.block import MAX_CLIENTS, Block, Fraction
+from fedcore.block import MAX_CLIENTS, Block, Finite, Fraction
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
 from fedcore.lazy import LazyModule
+from fedcore.systems.availability_traces import Intervals, read_intervals
+from fedcore.systems.trace_files import FileDigest, FileName, find_digest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,13 +109,17 @@ class RandomlyAvailable:
 
     def oversample_size(self, wanted: int) -> int | None:
         """By the mean of the chances."""
-        # Six deviations more than there are wanted on average.
-        tries = int((wanted + 6 * sqrt(wanted) + 36) / self._odds.mean)
-        return tries if tries * SKIP_COST <= self.population else None
+        return _oversample_size(wanted, self._odds.mean, self.population)
 
     @cached_property
     def _odds(self) -> Probabilities:
         return probabilities(self.probability)
+
+
+def _oversample_size(wanted: int, mean: float, population: int) -> int | None:
+    # Six deviations more than there are wanted on average.
+    tries = int((wanted + 6 * sqrt(wanted) + 36) / mean) if mean else population
+    return tries if tries * SKIP_COST <= population else None
 
 
 def probabilities(probability: Probability) -> Probabilities:
@@ -173,15 +180,44 @@ def check_ids(rows: Sequence[Sequence[int]], clients: int, pointer: str) -> None
         )
 
 
+class AvailabilityData(Protocol):
+    """An availability with the content of its file, if it has one."""
+
+    def empty_round_seconds(self) -> float:
+        """Simulated length of a round in which no client can be reached, without a deadline."""
+
+    def reachable_at(self, seconds: float, population: int, seed: int, round: int) -> Reachable:
+        """The clients that can be reached in a round that begins at `seconds` on the simulated clock."""
+
+
 class Availability(Block):
     """The clients that can be reached in each round."""
 
     if TYPE_CHECKING:
         kind: str
 
+    def needs_devices(self) -> bool:
+        """Return True if it is about times on the simulated clock."""
+        return False
+
+    def empty_round_seconds(self) -> float:
+        """As of `AvailabilityData`."""
+        return 0.0
+
     def reachable(self, population: int, seed: int, round: int) -> Reachable:
         """The clients that can be reached in a round, counted from 1."""
         raise NotImplementedError
+
+    def reachable_at(self, seconds: float, population: int, seed: int, round: int) -> Reachable:
+        """Those that can be reached in a round that begins at `seconds` on the simulated clock."""
+        return self.reachable(population, seed, round)
+
+    def load(self, folder: Path) -> AvailabilityData:
+        """With the content of its file in `folder`, FEDQ_DATA_DIR.
+
+        Raises DataUnavailableError if that cannot be read.
+        """
+        return self
 
     def counts(self, clients: int) -> list[float]:
         """Expected number of clients that can be reached, for each kind of round."""
@@ -246,6 +282,171 @@ class RandomAvailability(Availability):
         check_probability(self.probability, "/systems/availability", clients)
 
 
-AVAILABILITIES = Family("availabilities", Availability, (AvailabilityTrace, RandomAvailability))
+PositiveSeconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+
+
+class TimedAvailability(Availability):
+    """The clients that can be reached at each time on the simulated clock."""
+
+    wait_seconds: PositiveSeconds = 60.0
+    """Simulated length of a round in which no client can be reached, unless a `deadline` gives it."""
+
+    def needs_devices(self) -> bool:
+        return True
+
+    def empty_round_seconds(self) -> float:
+        return self.wait_seconds
+
+
+class DiurnalAvailability(TimedAvailability):
+    """Availability by the time of day on the simulated clock, which needs `systems.devices`.
+
+    At second t, each client can be reached with the probability
+
+        p(t) = low + (high - low) (1 + cos(2 pi (t - peak_seconds) / period_seconds)) / 2
+
+    It is decided anew every `session_seconds`, at times of its own for each client, by draws that
+    depend on the seed, the client and the session. Bonawitz et al. (Towards Federated Learning at
+    Scale, MLSys 2019) observed four times as many devices at the best as at the worst time of a
+    day, in one country; absolute numbers are not published.
+    """
+
+    example = {"low": 0.1, "high": 0.4, "session_seconds": 600.0}
+
+    kind: Literal["diurnal"]
+    low: Fraction
+    """Probability at the worst time of day."""
+    high: Fraction
+    """Probability at the best time of day."""
+    session_seconds: PositiveSeconds
+    """Seconds between two decisions of a client."""
+    period_seconds: PositiveSeconds = 86_400.0
+    """Length of a day."""
+    peak_seconds: Finite = 0.0
+    """The best time, in seconds from the start of the run."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low:g}) must not exceed high ({self.high:g})")
+        return self
+
+    def probability(self, seconds: float) -> float:
+        """p of `seconds`."""
+        angle = 2 * pi * (seconds - self.peak_seconds) / self.period_seconds
+        return self.low + (self.high - self.low) * (1 + cos(angle)) / 2
+
+    def reachable_at(self, seconds: float, population: int, seed: int, round: int) -> Reachable:
+        return _InSession(self.probability(seconds), seconds / self.session_seconds, population, seed)
+
+    def counts(self, clients: int) -> list[float]:
+        return [clients * self.probability(hour * self.period_seconds / 24) for hour in range(24)]
+
+
+@dataclass(frozen=True, slots=True)
+class _InSession:
+    """Each with its chance in the session that it is in."""
+
+    probability: float
+    sessions: float
+    """Since the start of the run, of a client that began one at that time."""
+    population: int
+    seed: int
+
+    def all(self) -> Ids:
+        """Draw for every client."""
+        clients = np.arange(self.population)
+        return clients[self.has(clients)]
+
+    def has(self, clients: Ids) -> Mask:
+        """Draw only for `clients`."""
+        phases = random.uniform_at(clients, self.seed, "availability phase")
+        first = int(self.sessions)
+        # Sessions begin at different times, so that clients are in one of two.
+        now, later = (random.uniform_at(clients, self.seed, _PURPOSE, first + more) for more in (0, 1))
+        reached: Mask = np.where(self.sessions + phases < first + 1, now, later) < self.probability
+        return reached
+
+    def oversample_size(self, wanted: int) -> int | None:
+        """By the chance."""
+        return _oversample_size(wanted, self.probability, self.population)
+
+
+class TimedTrace(TimedAvailability):
+    """Measured availability on the simulated clock, which needs `systems.devices`: a file in the format
+    of FedScale's `client_behave_trace` (Lai et al., FedScale, arXiv:2105.11367, made from the phones
+    of Yang et al., WWW 2021: those that charge are available).
+
+    The file is JSON, since FedQ reads no pickles, of the structure of FedScale's: {device:
+    {"active": [seconds], "inactive": [seconds], "finish_time": seconds}}. As in FedScale, a device can be
+    reached at second t if active[k] <= t mod finish_time <= inactive[k] for some k. Each client gets
+    one device, drawn with replacement from the seed and the client id. Departures: FedScale assigns
+    devices in the order of client ids, may miss an interval if more than one ends between two
+    rounds, and loses clients that cannot be reached when their work ends.
+    """
+
+    example = {"file": "client_behave_trace.json"}
+
+    kind: Literal["timed_trace"]
+    file: FileName = "client_behave_trace.json"
+    """Name of the file in FEDQ_DATA_DIR."""
+    digest: FileDigest = None
+    """SHA-256 that the file must have (default: it is not checked)."""
+
+    def load(self, folder: Path) -> AvailabilityData:
+        path = folder / self.file
+        found = find_digest(path, self.digest, "systems.availability", "client_behave_trace")
+        return LoadedTrace(self.wait_seconds, read_intervals(path, found))
+
+    def counts(self, clients: int) -> list[float]:
+        return [clients]  # The content of the file is not known where experiments are planned.
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTrace:
+    """A trace of R devices on the simulated clock."""
+
+    wait_seconds: float
+    intervals: Intervals
+
+    def empty_round_seconds(self) -> float:
+        """As given."""
+        return self.wait_seconds
+
+    def reachable_at(self, seconds: float, population: int, seed: int, round: int) -> Reachable:
+        """Those whose device can be reached."""
+        return _OfDevices(self.intervals.reached(seconds), population, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfDevices:
+    """Those who have one of the devices that can be reached."""
+
+    reached: Mask
+    """[R]"""
+    population: int
+    seed: int
+
+    def all(self) -> Ids:
+        """Look at the device of every client."""
+        clients = np.arange(self.population)
+        return clients[self.has(clients)]
+
+    def has(self, clients: Ids) -> Mask:
+        """Look only at those of `clients`."""
+        drawn = random.uniform_at(clients, self.seed, "availability trace") * len(self.reached)
+        reached: Mask = self.reached[drawn.astype(np.int64)]
+        return reached
+
+    def oversample_size(self, wanted: int) -> int | None:
+        """By the share of devices."""
+        return _oversample_size(wanted, float(self.reached.mean()), self.population)
+
+
+AVAILABILITIES = Family(
+    "availabilities",
+    Availability,
+    (AvailabilityTrace, RandomAvailability, DiurnalAvailability, TimedTrace),
+)
 
 AnyAvailability = Annotated[Availability, AVAILABILITIES]

@@ -5,8 +5,6 @@ Block `systems.devices.trace`; the simulated clock (`fedcore.systems.clock`) use
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from fedcore.block import Block, is_none
+from fedcore.block import Block
 from fedcore.errors import DataUnavailableError
 from fedcore.lazy import LazyModule
+from fedcore.systems.trace_files import FileDigest, FileName, find_digest, read_devices
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,11 +70,11 @@ class TraceFile(Block):
     devices in the order of client ids.
     """
 
-    file: Annotated[str, Field(max_length=100, pattern=r"^\w[\w.-]*$")] = "client_device_capacity.json"
+    file: FileName = "client_device_capacity.json"
     """Name of the file in FEDQ_DATA_DIR."""
     samples_per_step: Annotated[int, Field(ge=1, le=1_000_000)]
     """Samples of a local step, usually `local.batch_size`."""
-    digest: Annotated[str | None, Field(pattern=r"^sha256:[0-9a-f]{64}$", exclude_if=is_none)] = None
+    digest: FileDigest = None
     """SHA-256 that the file must have (default: it is not checked)."""
 
     def load(self, folder: Path) -> DeviceTrace:
@@ -85,44 +84,18 @@ class TraceFile(Block):
         format.
         """
         path = folder / self.file
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise DataUnavailableError(
-                f"the device trace of `systems.devices.trace` cannot be read from {path} ({error}); put"
-                " FedScale's client_device_capacity there, as JSON, or set FEDQ_DATA_DIR to where it is"
-            ) from error
-        found = f"sha256:{hashlib.sha256(content).hexdigest()}"
-        if self.digest not in {None, found}:
-            raise DataUnavailableError(
-                f"{path} has the digest {found}, not that of `systems.devices.trace.digest`; put the"
-                " original in its place, or correct the digest"
-            )
+        found = find_digest(path, self.digest, "systems.devices.trace", "client_device_capacity")
         milliseconds, kilobits = _figures(path, found)
         return DeviceTrace(
             1000 / (TRAINING_FACTOR * self.samples_per_step * milliseconds), BYTES_PER_KILOBIT * kilobits
         )
 
 
-def _parse(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise DataUnavailableError(
-            f"{path} is not a device trace in JSON ({error}); convert FedScale's pickle as"
-            " docs/simulated-time.md says"
-        ) from error
-
-
 # FedScale's 500,000 devices take 3 s to parse. By digest, so that a changed file is read anew.
 @lru_cache(maxsize=2)
 def _figures(path: Path, _digest: str) -> tuple[Floats, Floats]:
     """[R] each: computation and communication of the devices."""
-    devices = _parse(path)
-    if not isinstance(devices, Mapping) or not devices:
-        raise DataUnavailableError(
-            f"{path} is not a device trace: give a dictionary of devices, each with {' and '.join(_FIELDS)}"
-        )
+    devices = read_devices(path, "a device trace", " and ".join(_FIELDS))
     return _column(devices, "computation", path), _column(devices, "communication", path)
 
 

@@ -194,7 +194,7 @@ def availability_is_keyed(subject: Subject) -> None:
         for round in (3, 1, 2):
             reached = _reached(spec, round)
             _check_ids(reached, everyone, spec.reachable)
-            has = spec.reachable(POPULATION, SEED, round).has(everyone)
+            has = spec.reachable_at(3_600.0 * round, POPULATION, SEED, round).has(everyone)
             require(
                 np.array_equal(np.sort(reached), _reached(again, round))
                 and np.array_equal(everyone[has], np.sort(reached)),
@@ -281,7 +281,7 @@ def _rounds(spec: Any) -> list[int]:
 
 
 def _reached(spec: Availability, round: int) -> NDArray[np.int64]:
-    return spec.reachable(POPULATION, SEED, round).all()
+    return spec.reachable_at(3_600.0 * round, POPULATION, SEED, round).all()
 
 
 def _check_ids(drawn: Any, among: NDArray[np.int64], method: Callable[..., Any]) -> None:
@@ -318,6 +318,7 @@ TWO = {
     "problem": {"dataset": {"kind": "least_squares", "generate": {"clients": 2, "dim": 3, "seed": 1}}},
 }
 TWO |= {"systems": {}, "rounds": 2}
+TIMED = {**TWO, "systems": {"devices": {"steps_per_second": {"kind": "constant", "value": 1.0}}}}
 MANY_IMAGES = {
     **IMAGES,
     "problem": {**IMAGES["problem"], "partition": {"kind": "iid", "clients": 10}},
@@ -330,7 +331,7 @@ EQUAL_IMAGES = {
 RUNS: dict[str, Callable[[Subject], runs.Make]] = {
     "partitions": _at(IMAGES, "problem.partition"),
     "participations": _participating,
-    "availabilities": _at(TWO, "systems.availability"),
+    "availabilities": _at(TIMED, "systems.availability"),
     "attacks": _at(MANY_IMAGES, "systems.attack"),
     "privacy": _at(EQUAL_IMAGES, "privacy"),
     "work": _at({**TWO, "local": {"lr": 0.05}}, "systems.steps"),

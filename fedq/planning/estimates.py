@@ -218,7 +218,7 @@ def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int)
         + (COMPRESSED_VECTORS if spec.compression.uplink.kind != "none" else 0)
     )
     if spec.asynchrony is not None:
-        server += spec.asynchrony.concurrency  # The models that clients in training started from.
+        server += spec.asynchrony.models_kept()
     vectors = server + KEPT_COPIES * kept * reached(spec) + client * drawn
     if spec.participation.asks() == "gradient":
         vectors += ASKED_VECTORS * informed_clients(spec)

@@ -16,7 +16,7 @@ def drawn_clients(spec: ExperimentSpec) -> float:
     arrive.
     """
     if spec.asynchrony is not None:
-        return spec.asynchrony.arrivals
+        return spec.asynchrony.mean_arrivals(spec.participation, population(spec.problem))
     given = given_cohorts(spec)
     if given is not None:
         return fmean(map(len, given))

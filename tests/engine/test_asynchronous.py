@@ -160,6 +160,43 @@ def test_fedasync_with_alpha_1_and_one_client_at_a_time_is_sequential_descent() 
     np.testing.assert_allclose(list(run(spec))[-1].extra["x"], expected, rtol=0, atol=1e-12)
 
 
+def longhand_tiers(tiers: list[list[int]]) -> Iterator[tuple[Vector, float, list[int], float]]:
+    """x, time, staleness and mean clients at work after every step, of tiers of all clients of TIMED."""
+    x, count = np.array([1.0, -2.0, 0.5]), len(tiers)
+    models, ended, then = [x] * count, [0] * count, 0.0
+    weights = [client["weight"] for client in quadratics()]
+    began = [(0.0, x, 0)] * count
+    for version in range(12):
+        ends = [began[m][0] + max(SECONDS[client] for client in tiers[m]) for m in range(count)]
+        m, now = int(np.argmin(ends)), min(ends)
+        at_work = sum(
+            max(0.0, min(began[tier][0] + SECONDS[client], now) - then)
+            for tier in range(count)
+            for client in tiers[tier]
+        )
+        _, start, start_version = began[m]
+        trained = [descend(quadratics()[client], start, STEPS[client]) for client in tiers[m]]
+        models[m] = np.average(trained, axis=0, weights=[weights[client] for client in tiers[m]])
+        ended[m] += 1
+        mixed = (ended[count - 1 - k] / sum(ended) * models[k] for k in range(count))
+        x = sum(mixed, np.zeros(3))
+        began[m] = (now, x, version + 1)
+        yield x, now, [version - start_version] * len(tiers[m]), at_work / (now - then)
+        then = now
+
+
+@pytest.mark.parametrize("tiers", [[[0, 1, 2, 3]], [[1, 3], [0, 2]], [[1, 3], [2], [0]]])
+def test_fedat_is_its_algorithm(tiers: list[list[int]]) -> None:
+    """x <- sum_m T_(M+1-m) / T w_m, of tiers by the seconds of their clients: those of 3 and 1 are the
+    least, and those of 0 the most.
+    """
+    spec = specification(TIMED, asynchrony={"kind": "fedat", "tiers": len(tiers)})
+    reports, expected = list(run(spec)), list(longhand_tiers(tiers))
+    assert_is(reports, ((x, now, staleness) for x, now, staleness, _ in expected))
+    assert numbers(reports, "concurrency") == pytest.approx([at_work for *_, at_work in expected])
+    assert numbers(reports, "idle_share") == pytest.approx([1 - at_work / 4 for *_, at_work in expected])
+
+
 TIMED_SYNTHETIC = merged(
     SYNTHETIC,
     {
@@ -198,7 +235,47 @@ def test_a_buffer_for_all_clients_is_the_synchronous_run(engine: str, weighting:
     )
     for name, value in there.model().items():
         assert torch.equal(value, here.model()[name])
-    assert here._simulated_seconds == pytest.approx(there._simulated_seconds, rel=1e-12)
+    assert here._server.seconds == pytest.approx(there._server.seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize("participation", [{"kind": "full"}, {"kind": "uniform", "clients_per_round": 3}])
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
+def test_one_tier_is_the_synchronous_run(engine: str, participation: Document) -> None:
+    """To the bit, as above; the paper's aggregation in a tier is that of FedAvg."""
+    changes: Document = {
+        "participation": {"weighting": "samples", **participation},
+        "algorithm": {"server_lr": 1.0},
+        "aggregator": {"kind": "norm_bounding", "radius": 0.5},
+        "compression": {
+            "uplink": {"kind": "qsgd"},
+            "downlink": {"kind": "top_k", "ratio": 0.2, "error_feedback": True},
+        },
+        "execution": {"engine": engine},
+    }
+    there, here = (
+        runs.finished(specification(TIMED_SYNTHETIC, **changes, **more), 3)
+        for more in ({}, {"asynchrony": {"kind": "fedat", "tiers": 1}})
+    )
+    for name, value in there.model().items():
+        assert torch.equal(value, here.model()[name])
+    assert here._server.seconds == pytest.approx(there._server.seconds, rel=1e-12)
+
+
+def test_a_tier_draws_its_own_clients_anew_in_every_round() -> None:
+    """Eight clients in three tiers, two of each at a time: no tier trains those of another."""
+    simulation = Simulation(specification(CASES["tiers"], rounds=20, execution={"engine": "reference"}), 0)
+    drawn: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
+    while not simulation.finished:
+        simulation.advance()
+        queue = simulation._server.queue
+        assert queue is not None
+        assert queue.tiers is not None
+        assert sorted(np.bincount(queue.tiers.members)) == [2, 3, 3]
+        for tier in {0, 1, 2} - set(queue.idle_tiers()):
+            cohort = {flight.client for flight in queue.flights} & set(queue.tiers.clients(tier).tolist())
+            assert len(cohort) == 2
+            drawn[tier] |= cohort
+    assert {tier: len(clients) for tier, clients in drawn.items()} == {0: 3, 1: 3, 2: 2}
 
 
 def test_equal_devices_take_turns_without_staleness() -> None:
@@ -329,10 +406,34 @@ CASES: dict[str, Document] = {
             "asynchrony": {"kind": "fedbuff", "concurrency": 3, "buffer": 2},
         },
     ),
+    "tiers": merged(
+        TIMED_SYNTHETIC,
+        {
+            "algorithm": {"kind": "fedprox", "server_lr": 1.0},
+            "participation": {"kind": "uniform", "clients_per_round": 2, "weighting": "samples"},
+            "compression": {
+                "uplink": {"kind": "top_k", "ratio": 0.2, "error_feedback": True},
+                "downlink": {"kind": "top_k", "ratio": 0.5, "error_feedback": True},
+            },
+            "asynchrony": {"kind": "fedat", "tiers": 3},
+            "rounds": 8,
+        },
+    ),
+    "tiers with batch norm": merged(
+        CNN,
+        {
+            "problem": {"model": {"kind": "import"}},
+            "asynchrony": {"kind": "fedat", "tiers": 2},
+        },
+    ),
     "batch norm": merged(CNN, {"problem": {"model": {"kind": "import"}}}),
     "own batch norm": merged(CNN, {"problem": {"model": {"kind": "import"}}}),
 }
-for _name, _policy in (("batch norm", "average"), ("own batch norm", "local")):
+for _name, _policy in (
+    ("batch norm", "average"),
+    ("own batch norm", "local"),
+    ("tiers with batch norm", "average"),
+):
     CASES[_name]["problem"]["model"] = {
         "kind": "import",
         "path": "tests.models.factories:normalised_and_dropped",
@@ -447,6 +548,18 @@ REJECTED: dict[str, tuple[Document, str]] = {
     ),
     "normalised averaging of one": (
         {"asynchrony": {"kind": "fedasync", "concurrency": 2}, "algorithm": {"kind": "fednova"}},
+        "/algorithm",
+    ),
+    "more tiers than clients": ({"asynchrony": {"kind": "fedat", "tiers": 5}}, "/asynchrony/tiers"),
+    "tiers drawn by chance": (
+        {
+            "asynchrony": {"kind": "fedat", "tiers": 2},
+            "participation": {"kind": "bernoulli", "probability": 0.5},
+        },
+        "/participation",
+    ),
+    "a step size beside tiers": (
+        {"asynchrony": {"kind": "fedat", "tiers": 2}, "algorithm": {"server_lr": 0.5}},
         "/algorithm",
     ),
     "weights of one": (

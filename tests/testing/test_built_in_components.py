@@ -10,13 +10,14 @@ from fedcore.measures import EXTENSIONS, GROUPS
 from fedcore.models.imported import Imported
 from fedcore.models.published import TimmNetwork
 from fedcore.spec.components import FAMILIES
+from fedcore.systems.availability import TimedTrace
 from fedcore.testing import checks_of
 from fedcore.testing.checks import CHECKS, ComponentCheck
 from fedcore.testing.specifications import importing_it_loads_no_tensor_library
 
-NEEDS_MORE: set[type[Block]] = {Imported, TimmNetwork}
-"""Need a setting, or the number of parameters for the data: tests/models/test_imported.py,
-test_published.py.
+NEEDS_MORE: set[type[Block]] = {Imported, TimmNetwork, TimedTrace}
+"""Need a setting, the number of parameters for the data, or a file: tests/models/test_imported.py,
+test_published.py, tests/systems/test_availability_traces.py.
 """
 COMPONENTS: list[tuple[str, type[Block]]] = [
     (name, member)

@@ -139,6 +139,10 @@ def test_where_nothing_is_drawn_steps_and_bytes_are_exact(changes: Document) -> 
             "compression": {"uplink": {"kind": "sign"}, "downlink": {"kind": "rand_k", "ratio": 0.01}},
         },
         {"systems": {"availability": {"kind": "trace", "rounds": [[0, 1, 2], [*range(20)]]}}},
+        {
+            "systems": {"devices": {"latency_seconds": {"kind": "uniform", "low": 1.0, "high": 2.0}}},
+            "asynchrony": {"kind": "fedat", "tiers": 2},
+        },
         *(
             {"participation": scheme}
             for scheme in (
