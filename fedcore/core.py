@@ -48,15 +48,15 @@ class ClientContext:
     """Inputs of one client (or, with a leading axis, of each client of a cohort) in a round."""
 
     x: Tensor
-    """[D] the model as broadcast; while clients train, and in `finish`, the rule's `starting_point`
-    where it has one, [..., D] or longer.
+    """[D] the model as broadcast, or [..., D] the one of several that each client chose; while clients
+    train, and in `finish`, the rule's `starting_point` where it has one, [..., D] or longer.
     """
     shared: Vectors
     """[D] each."""
     memory: Vectors
-    """[..., D] each."""
+    """[..., D] each, or of the length that the rule's `start` gives."""
     full_gradient: Tensor | None
-    """[..., D] the client's full gradient at x, if the rule needs it."""
+    """[..., D] the client's full gradient at the rule's `full_gradient_at`, if the rule needs it."""
     mean_gradient: Tensor | None
     """[D] the weighted mean of the cohort's full gradients, as the clients received it, if the rule
     exchanges gradients.
@@ -120,6 +120,8 @@ class Cohort:
     """
     losses: Tensor | None = None
     """[M] F_i(x) of each client before it trains, for aggregators that ask for it."""
+    models: Tensor | None = None
+    """[M] which of the server's models each client trained, from 0; None if there is only one."""
 
     def mean(self, values: Tensor) -> Tensor:
         """sum_i w_i v_i / sum_i w_i [...] of `values` v [M, ...]; zero if all weights are zero.
@@ -158,8 +160,8 @@ class ClientRule:
         return ()
 
     def start(self, x: Tensor) -> Vectors:
-        """Initial values [D] of the memory that does not start at zero, given the first model
-        x [D].
+        """Initial values of the memory that does not start at a vector [D] of zeros, given the first
+        model x [D]. They may have another length.
         """
         return {}
 
@@ -183,6 +185,18 @@ class ClientRule:
         """How many models a client trains; vectors of its training are that many, one after another."""
         return 1
 
+    def models_kept(self) -> int:
+        """How many models the server keeps, k. They are one vector x [k D], one after another, for the
+        server's optimiser, the downlink and the direction of the aggregator.
+
+        Each client receives all, and uses the one with the lowest loss over its training samples.
+        """
+        return 1
+
+    def initial_spread(self) -> float:
+        """Standard deviation of the noise by which several models are set apart at the start."""
+        return 0.0
+
     def starting_point(self, context: ClientContext) -> Tensor:
         """[..., D'] what local training begins at, by default x.
 
@@ -195,6 +209,12 @@ class ClientRule:
     def needs_full_gradient(self) -> bool:
         """True if each client computes its full gradient at x before it trains."""
         return False
+
+    def full_gradient_at(self, context: ClientContext) -> Tensor:
+        """[D], or [..., D] for models of the clients' own: where full gradients are computed, by
+        default x. `context` has none yet.
+        """
+        return context.x
 
     def exchanges_gradients(self) -> bool:
         """True if each round begins with an exchange: full gradients up, their weighted mean down.
@@ -224,6 +244,10 @@ class ClientRule:
         linear: any other is rejected.
         """
         return False
+
+    def gradients_per_step(self) -> int:
+        """How many gradients of its mini-batch a local step computes, for estimates of the work."""
+        return 1 + self.subtracts_gradient_at_x()
 
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
         """The `grad` [..., D'] of a local step at y [..., D'], for rules that evaluate it elsewhere or
@@ -375,7 +399,7 @@ class Aggregate:
     """Result of aggregating a round."""
 
     direction: Tensor
-    """[D] x + direction is where plain averaging would put the server."""
+    """[D] x + direction is where plain averaging would put the server; [k D] of several models."""
     coefficients: Tensor
     """[M] the coefficient of each client's delta in the direction."""
     aggregator_state: Vectors

@@ -231,17 +231,21 @@ def add_service_estimates(
         obstacles = wait_reasons.obstacles(session, queue, wanted.memory_bytes, needed, seen_s)
         excess = quotas.violations(session, principal.key_id, wanted.runs)
         serving = sum(queue in worker.queues for worker in workers.alive(session, seen_s))
-        step_s = service_metrics.seconds_per_step(session, wanted.specification, principal.sees)
+        gradient_s = service_metrics.seconds_per_gradient(session, wanted.specification, principal.sees)
     return wanted.model_copy(
-        update={"warnings": [*obstacles, *excess], "workers": serving, "seconds": _seconds(wanted, step_s)}
+        update={
+            "warnings": [*obstacles, *excess],
+            "workers": serving,
+            "seconds": _seconds(wanted, gradient_s),
+        }
     )
 
 
-def _seconds(wanted: Plan, step_s: float | None) -> float | None:
-    if step_s is None:
+def _seconds(wanted: Plan, gradient_s: float | None) -> float | None:
+    if gradient_s is None:
         return None
     played = wanted.search.rounds / wanted.rounds if wanted.search else 1.0
-    return step_s * wanted.local_steps * played
+    return gradient_s * wanted.gradients * played
 
 
 def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:

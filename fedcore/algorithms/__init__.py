@@ -9,6 +9,7 @@ from fedcore.algorithms.ditto import Ditto
 from fedcore.algorithms.fair import Afl, QFedAvg
 from fedcore.algorithms.fedavg import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
 from fedcore.algorithms.fedaware import FedAware
+from fedcore.algorithms.feddc import FedDc
 from fedcore.algorithms.feddyn import FedDyn
 from fedcore.algorithms.fedexp import FedExp
 from fedcore.algorithms.fedlin import FedLin
@@ -18,6 +19,7 @@ from fedcore.algorithms.fedprox import FedProx
 from fedcore.algorithms.fedsam import FedSam
 from fedcore.algorithms.fedsplit import FedSplit
 from fedcore.algorithms.fedsvrg import FedSvrg
+from fedcore.algorithms.ifca import Ifca
 from fedcore.algorithms.mimelite import MimeLite
 from fedcore.algorithms.per_fedavg import PerFedAvg, PFedMe
 from fedcore.algorithms.personal_layers import FedPer, FedRep, LgFedAvg
@@ -49,6 +51,7 @@ ALGORITHMS = Family(
         FedAdam,
         FedYogi,
         FedDyn,
+        FedDc,
         FedSam,
         MimeLite,
         FedAware,
@@ -65,6 +68,7 @@ ALGORITHMS = Family(
         Apfl,
         PerFedAvg,
         PFedMe,
+        Ifca,
     ),
 )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.ditto import SecondModel
-from fedcore.core import ClientContext, ClientRule, Vectors
+from fedcore.core import ClientContext, ClientRule, ClientUpdate, Vectors
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -26,13 +26,54 @@ class Mixture(SecondModel):
 
     alpha: float = 0.5
 
+    def mixed(self, alpha: Tensor | float, v: Tensor, w: Tensor) -> Tensor:
+        """alpha v + (1 - alpha) w."""
+        return alpha * v + (1 - alpha) * w
+
+    def share(self, context: ClientContext) -> Tensor | float:
+        """alpha in this round, the same for all or [..., 1]."""
+        return self.alpha
+
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
         w, v = y.chunk(2, -1)
-        mixed = self.alpha * v + (1 - self.alpha) * w
-        return torch.cat([at(w), self.alpha * at(mixed)], -1)
+        alpha = self.share(context)
+        return torch.cat([at(w), alpha * at(self.mixed(alpha, v, w))], -1)
 
     def personal_model(self, x: Tensor, memory: Vectors) -> Tensor:
-        return self.alpha * memory["personal"] + (1 - self.alpha) * x
+        return self.mixed(self.alpha, memory["personal"], x)
+
+
+@dataclass(frozen=True)
+class AdaptiveMixture(Mixture):
+    """The same with an alpha of each client, in the memory `alpha` [..., 1], that takes one projected
+    gradient step as a round begins.
+    """
+
+    def memory(self) -> tuple[str, ...]:
+        return (*super().memory(), "alpha")
+
+    def start(self, x: Tensor) -> Vectors:
+        return {**super().start(x), "alpha": x.new_full((1,), self.alpha)}
+
+    def needs_full_gradient(self) -> bool:
+        return True
+
+    def full_gradient_at(self, context: ClientContext) -> Tensor:
+        return self.personal_model(context.x, context.memory)
+
+    def share(self, context: ClientContext) -> Tensor:
+        assert context.full_gradient is not None
+        apart = context.memory["personal"] - context.x.chunk(2, -1)[0]
+        slope = (apart * context.full_gradient).sum(-1, keepdim=True)
+        alpha: Tensor = context.memory["alpha"] - context.lr * slope
+        return alpha.clamp(0, 1)
+
+    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
+        update = super().finish(y, context)
+        return replace(update, memory={**update.memory, "alpha": self.share(context)})
+
+    def personal_model(self, x: Tensor, memory: Vectors) -> Tensor:
+        return self.mixed(memory["alpha"], memory["personal"], x)
 
 
 class Apfl(AlgorithmSpec):
@@ -42,11 +83,17 @@ class Apfl(AlgorithmSpec):
 
     Both steps use the w before the step. The personal model is alpha v_i + (1 - alpha) x; alpha = 1
     is local training, alpha = 0 the global model. v_i starts at the first model. A round computes two
-    gradients in each local step. Departures: alpha is the same for all clients and fixed, without
-    the paper's adaptive update; the step size is that of `local`; the model x is the last iterate,
-    not a mean of iterates. The authors' code differs from the paper and from this: it mixes the
-    outputs of two networks, which is the same for linear models only, and steps v_i after w, at the
-    new w.
+    gradients in each local step. With `adaptive`, each client has its own alpha, which begins at
+    `alpha` and takes one step as each of the client's rounds begins:
+
+        alpha_i <- clip(alpha_i - eta <v_i - x, grad F_i(alpha_i v_i + (1 - alpha_i) x)>, 0, 1)
+
+    Its gradient is over all samples of the client, the paper's over a mini-batch. Other departures:
+    without `adaptive`, alpha is the same for all clients; the step size is that of `local`; the model x
+    is the last iterate, not a mean of iterates. The authors' code differs from the paper and from this:
+    it mixes the outputs of two networks, which is the same for linear models only, and steps v_i after
+    w, at the new w; it updates alpha after the first local step, along a mixture of the two models' own
+    gradients, and pulls it towards 0.
     """
 
     source = "Deng et al., Adaptive Personalized Federated Learning, 2020 (APFL)"
@@ -56,7 +103,9 @@ class Apfl(AlgorithmSpec):
 
     kind: Literal["apfl"] = "apfl"
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Share of the client's own model in the mixture."""
+    """Share of the client's own model in the mixture; its first value, if it is adaptive."""
+    adaptive: bool = False
+    """Let each client learn its own alpha."""
 
     def rule(self) -> ClientRule:
-        return Mixture(self.alpha)
+        return AdaptiveMixture(self.alpha) if self.adaptive else Mixture(self.alpha)

@@ -37,6 +37,9 @@ class SecondModel(ClientRule):
         own = context.memory["personal"]
         return torch.cat([context.x.expand_as(own), own], -1)
 
+    def gradients_per_step(self) -> int:
+        return 2
+
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
         w, v = y.chunk(2, -1)
         return torch.cat([at(w), at(v)], -1)

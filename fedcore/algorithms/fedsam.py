@@ -21,6 +21,9 @@ class SharpnessAware(ClientRule):
 
     rho: float = 0.05
 
+    def gradients_per_step(self) -> int:
+        return 2
+
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
         ascent = at(y)
         norm = ascent.norm(dim=-1, keepdim=True)

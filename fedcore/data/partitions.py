@@ -6,7 +6,12 @@ from fedcore.data.dirichlet import DirichletPartition, InnerDirichletPartition
 from fedcore.data.label_skew import ClassesPerClientPartition, ShardsPartition
 from fedcore.data.owner_partitions import ByKeyPartition, DomainPartition
 from fedcore.data.partition import Partition
-from fedcore.data.size_skew import FeatureNoisePartition, IidPartition, QuantitySkewPartition
+from fedcore.data.size_skew import (
+    FeatureNoisePartition,
+    IidPartition,
+    QuantitySkewPartition,
+    RotatedPartition,
+)
 from fedcore.families import Family
 
 PARTITIONS = Family(
@@ -16,6 +21,7 @@ PARTITIONS = Family(
         IidPartition,
         QuantitySkewPartition,
         FeatureNoisePartition,
+        RotatedPartition,
         DirichletPartition,
         InnerDirichletPartition,
         ShardsPartition,

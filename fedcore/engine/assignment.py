@@ -39,6 +39,8 @@ class CohortWork:
     """
     passes: ForwardPasses | None = None
     """State of the clients' forward passes, of a network with dropout or batch norm."""
+    models: Ids | None = None
+    """[M] which of the server's models each client trains, if there are several."""
 
     def passes_of(self, row: int) -> ForwardPasses | None:
         """A copy of `passes` for one client."""

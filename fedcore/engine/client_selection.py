@@ -1,6 +1,6 @@
 """Select a round's clients: draw them, assign their work, and drop those who miss the deadline."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,7 +13,9 @@ from fedcore.data.plan import augmented_batches, gradient_noise
 from fedcore.engine.assignment import CohortWork, Ids, RoundTiming
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.local_solver import normaliser
+from fedcore.engine.model_choice import choose_models, lowest_losses
 from fedcore.engine.server import RunContext, ServerState
+from fedcore.problems import TrainingProblem
 from fedcore.solvers.schedules import StepSizes
 from fedcore.systems.availability import Reachable
 from fedcore.systems.clock import DeviceSpeed, TimedRound, apply_deadline, device_speed
@@ -86,7 +88,7 @@ def select_cohort(setting: RunContext, server: ServerState, traffic: Traffic, ro
         timing, client_seconds = RoundTiming(float(busy), len(each)), each[arrives]
     losses, arrived = None, drawn[arrives]
     if "loss" in scheme.observes():
-        losses = problem.client_losses(x, arrived.clients)
+        losses = lowest_losses(problem, setting.algorithm.rule, x, arrived.clients)
         bytes_up, evaluations = bytes_up + word * len(losses), evaluations + len(losses)
     return SelectedCohort(
         arrived=arrived,
@@ -112,9 +114,10 @@ def _reachable(setting: RunContext, server: ServerState, round: int) -> Reachabl
 
 def _answers(setting: RunContext, x: Tensor, clients: Ids, question: Question) -> Floats:
     """Losses [m] of the candidates at x [D], or the distances [m, m] between their gradients."""
+    rule, problem = setting.algorithm.rule, setting.problem
     if question == "loss":
-        return setting.problem.client_losses(x, clients)
-    gradients = setting.problem.client_gradients(x, clients).double()
+        return lowest_losses(problem, rule, x, clients)
+    gradients = _full_gradients(problem, choose_models(problem, rule, x, clients).x, clients).double()
     distances: Floats = torch.cdist(gradients, gradients, compute_mode="donot_use_mm_for_euclid_dist").numpy(
         force=True
     )
@@ -189,6 +192,7 @@ def assign_work(
     """
     spec, seed, problem, clients = setting.spec, setting.seed, setting.problem, selected.arrived.clients
     sizes = spec.local.step_sizes(spec.rounds, scheduled or round, server.clock)
+    chosen = choose_models(problem, setting.algorithm.rule, server.broadcast, clients)
     steps = np.array([item.steps for item in selected.work], np.int64)
     noise = problem.gradient_noise
     return CohortWork(
@@ -202,22 +206,40 @@ def assign_work(
         if noise
         else None,
         sizes=sizes,
-        local=_context(setting, server, clients, memory, sizes, steps),
+        local=_context(setting, chosen.x, server.shared, clients, memory, sizes, steps),
+        models=chosen.numbers,
     )
 
 
 def _context(
-    setting: RunContext, server: ServerState, clients: Ids, memory: Vectors, sizes: StepSizes, steps: Ids
+    setting: RunContext,
+    x: Tensor,
+    shared: Vectors,
+    clients: Ids,
+    memory: Vectors,
+    sizes: StepSizes,
+    steps: Ids,
 ) -> ClientContext:
-    x, rule, problem = server.broadcast, setting.algorithm.rule, setting.problem
+    rule, problem = setting.algorithm.rule, setting.problem
     spent = normaliser(rule, setting.algorithm.solver, sizes, steps)
-    return ClientContext(
+    context = ClientContext(
         x=x,
-        shared=server.shared,
+        shared=shared,
         memory={name: memory[name] for name in rule.memory()},
-        full_gradient=problem.client_gradients(x, clients) if rule.needs_full_gradient() else None,
+        full_gradient=None,
         mean_gradient=None,
         steps=torch.from_numpy(steps[:, None]).to(x),
         normaliser=torch.from_numpy(spent[:, None]).to(x),
         lr=sizes.first,
     )
+    if not rule.needs_full_gradient():
+        return context
+    return replace(context, full_gradient=_full_gradients(problem, rule.full_gradient_at(context), clients))
+
+
+def _full_gradients(problem: TrainingProblem, models: Tensor, clients: Ids) -> Tensor:
+    """[M, D] those of `clients` [M] at one model [D], or each at its own in `models` [M, D]."""
+    if models.dim() == 1:
+        return problem.client_gradients(models, clients)
+    rows = range(len(clients))
+    return torch.cat([problem.client_gradients(models[row], clients[row : row + 1]) for row in rows])

@@ -171,13 +171,15 @@ class Traffic:
         """Count messages of D = `dim` numbers of `word` bytes; `beside` are the bytes that go with
         each model, never compressed.
         """
-        dim = algorithm.rule.parameters_sent(dim)
+        models, dim = algorithm.rule.models_kept(), algorithm.rule.parameters_sent(dim)
         up, down = (
-            compressor.message_bytes(dim, word) for compressor in (algorithm.uplink, algorithm.downlink)
+            algorithm.uplink.message_bytes(dim, word),
+            algorithm.downlink.message_bytes(models * dim, word),
         )
-        self._dense = Compressor().message_bytes(dim, word)
-        self._extra, self._beside = len(algorithm.rule.shared()) * self._dense + beside, beside
-        self._loss = word if algorithm.aggregator.needs_losses() else 0
+        one = Compressor().message_bytes(dim, word)
+        self._dense = Compressor().message_bytes(models * dim, word)
+        self._extra, self._beside = len(algorithm.rule.shared()) * one + beside, beside
+        self._numbers = word * (algorithm.aggregator.needs_losses() + (models > 1))
         self._gathers, self._opening = algorithm.rule.exchanges_gradients(), algorithm.rule.first_exchange()
         self._up, self._down = (self._dense, self._dense) if self._gathers else (up, down)
         self._gathering = (up, down) if self._gathers else (0, 0)
@@ -196,9 +198,9 @@ class Traffic:
 
     def up(self, clients: int) -> int:
         """Return the bytes of the uploads of `clients`: the change of the model, the rule's own vectors
-        uncompressed, and the loss at x if the aggregator asks for it.
+        uncompressed, the loss at x if the aggregator asks for it, and which of several models it was.
         """
-        return clients * (self._up + self._extra + self._loss)
+        return clients * (self._up + self._extra + self._numbers)
 
     def down(self, clients: Ids, round: int) -> Ids:
         """Return the bytes [M] that reach each of `clients` at the start of `round`, and record

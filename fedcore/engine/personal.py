@@ -17,6 +17,7 @@ from fedcore.data.plan import augmented_batches
 from fedcore.engine.assignment import CohortWork, Ids, Job
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.engines import ENGINES
+from fedcore.engine.model_choice import choose_models
 from fedcore.engine.network_state import bind_state, with_passes
 from fedcore.engine.server import RunContext, ServerState
 from fedcore.problems import TrainingProblem
@@ -63,7 +64,9 @@ class PersonalModels:
     def models(self, clients: Ids) -> Tensor:
         """[m, D] the personal models of `clients` [m]."""
         rule, x = self.setting.algorithm.rule, self.server.x
-        models = rule.personal_model(x, self.table.gather(clients, rule.memory())).expand(len(clients), -1)
+        problem = bind_state(self.setting.problem, self.server.statistics, self.table)
+        own = choose_models(problem, rule, x, clients).x
+        models = rule.personal_model(own, self.table.gather(clients, rule.memory())).expand(len(clients), -1)
         tuning, adaptation = self.setting.spec.evaluation.fine_tuning, rule.adaptation()
         if tuning is not None:
             return self._tuned(models, clients, tuning)

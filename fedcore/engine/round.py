@@ -388,6 +388,7 @@ def cohort_of(setting: RunContext, assignment: CohortWork, weight: Floats, numbe
         normaliser=assignment.local.normaliser[:, 0],
         order=order,
         losses=losses,
+        models=None if assignment.models is None else torch.from_numpy(assignment.models).to(x.device),
     )
 
 

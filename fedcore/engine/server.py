@@ -11,6 +11,7 @@ from fedcore.engine.assignment import Engine
 from fedcore.engine.event_queue import EventQueue
 from fedcore.engine.network_state import initial_statistics
 from fedcore.problems import TrainingProblem
+from fedcore.random import generator
 from fedcore.spec import ExperimentSpec
 from fedcore.systems.attacks import Attackers
 from fedcore.systems.availability import AvailabilityData
@@ -18,6 +19,8 @@ from fedcore.systems.device_traces import DeviceTrace
 from fedcore.systems.participation.base import SelectionState
 
 RESIDUAL = "uplink residual"
+INITIAL_MODELS = "initial models"
+"""Purpose of randomness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class ServerState:
     """The server's state between rounds."""
 
     broadcast: Tensor
-    """[D] the model as the clients know it."""
+    """[D] the model as the clients know it; [k D] of several, as all vectors of the server."""
     residual: Tensor
     """[D] what a compressed downlink with error feedback has yet to send."""
     optimiser: Vectors
@@ -82,7 +85,7 @@ def initial_state(setting: RunContext) -> ServerState:
 
     Evaluates the training loss f(x_0) for a rule that adapts to how the loss changes.
     """
-    x, algorithm = setting.problem.initial(), setting.algorithm
+    x, algorithm = _first_models(setting), setting.algorithm
     return ServerState(
         broadcast=x,
         residual=torch.zeros_like(x),
@@ -94,6 +97,17 @@ def initial_state(setting: RunContext) -> ServerState:
         statistics=initial_statistics(setting.problem),
         selection=setting.spec.participation.start_state(len(setting.problem.share)),
     )
+
+
+def _first_models(setting: RunContext) -> Tensor:
+    """x [D]; of several models [k D], each drawn anew and set apart by noise."""
+    rule, problem = setting.algorithm.rule, setting.problem
+    count = rule.models_kept()
+    if count == 1:
+        return problem.initial()
+    models = torch.cat([problem.initial(number) for number in range(count)])
+    noise = generator(setting.seed, INITIAL_MODELS).standard_normal(len(models))
+    return models + rule.initial_spread() * torch.from_numpy(noise).to(models)
 
 
 def adapted(setting: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:

@@ -87,8 +87,8 @@ class HonestDistance(MeasureSpec):
     kind: Literal["honest_distance"] = "honest_distance"
 
     def compute(self, seen: Evaluated) -> Measured:
-        """NaN if all clients of the round are malicious."""
-        if seen.attackers is None or seen.round is None:
+        """NaN if all clients of the round are malicious; nothing of a server with several models."""
+        if seen.attackers is None or seen.round is None or seen.round.cohort.models is not None:
             return {}
         assert seen.round.deltas is not None
         cohort = seen.round.cohort

@@ -63,9 +63,10 @@ def build_module(
     vectors: Tensor | None = None,
     data_dir: Path | None = None,
     uploads: Path | None = None,
+    number: int = 0,
 ) -> nn.Module:
-    """The module with its initial parameters, drawn from the run's seed: PyTorch's own, unless the
-    model's source has others.
+    """The module with its initial parameters, drawn from the run's seed and the `number` of the draw:
+    PyTorch's own, unless the model's source has others.
 
     Convex models too: from zero, a client of one class has exactly equal gradients for all others,
     and which of them top-k keeps would be left to rounding. `vectors` [V, E] stand for the symbols
@@ -78,11 +79,11 @@ def build_module(
     folder = data_dir or settings().data_dir.expanduser()
     folders = [*([] if uploads is None else [uploads]), folder / "weights"]
     spec = spec.with_files(folders)
-    with seeded(generator(seed, "init")):
+    with seeded(generator(seed, "init", client=number)):
         module = spec.build(features, classes, vectors)
     if isinstance(spec, NetworkSpec):
         spec.load(module, folders)
-        with seeded(generator(seed, "adapter")):
+        with seeded(generator(seed, "adapter", client=number)):
             module = spec.adapt(module)
     module = prepared(module, spec)
     declared = getattr(spec, "parameters", None)

@@ -1,6 +1,7 @@
 """Problems: the objects that engines train, made from a specification's `problem` block."""
 
 from collections.abc import Hashable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,9 +58,10 @@ def load_problem(
     shape = spec.dataset.shape()
     data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir), weights_dir)
     vectors = data.dataset.vectors
-    module = build_module(spec.model, shape.features, shape.outputs, seed, vectors, data_dir, weights_dir).to(
-        dtype
+    build = partial(
+        build_module, spec.model, shape.features, shape.outputs, seed, vectors, data_dir, weights_dir
     )
+    module = build().to(dtype)
     model: Hashable = spec.model.model_dump_json(), shape.features, shape.outputs
     if spec.model.is_examined:
         share_constants(module.to(device))
@@ -70,8 +72,10 @@ def load_problem(
         )
         if spec.model.tries_stacking and problem.stackable:
             problem.stackable = can_be_stacked(problem)
-        return problem
-    return SupervisedProblem(data, module, spec.objective(), spec.model.l2, model, autocast=autocast)
+    else:
+        problem = SupervisedProblem(data, module, spec.objective(), spec.model.l2, model, autocast=autocast)
+    problem.drawn = build
+    return problem
 
 
 def poisoned(problem: TrainingProblem, attackers: Attackers | None) -> TrainingProblem:

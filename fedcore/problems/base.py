@@ -88,8 +88,10 @@ class TrainingProblem(Stackable, Protocol):
         """The problem as a dense network, for kernels; None if it is none."""
         ...
 
-    def initial(self) -> Tensor:
-        """Where training starts, [D]."""
+    def initial(self, number: int = 0) -> Tensor:
+        """Where training starts, [D]; with a `number`, another such draw, or the same vector where
+        nothing is drawn.
+        """
         ...
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:

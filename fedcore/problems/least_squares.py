@@ -82,8 +82,8 @@ class LeastSquaresProblem:
         self.kind: Hashable = ("least squares", self.dim, ridge, x0.dtype, x0.device)
         self._exact = QuadraticProblem(as_quadratics(given, ridge), x0, noise)
 
-    def initial(self) -> Tensor:
-        return self._exact.initial()
+    def initial(self, number: int = 0) -> Tensor:
+        return self._exact.initial(number)
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
         chosen = torch.arange(int(self.sizes[client]), device=theta.device) if samples is None else samples

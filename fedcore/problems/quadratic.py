@@ -59,7 +59,7 @@ class QuadraticProblem:
         self._mean = torch.tensordot(p, hessians, 1), p @ linear, p @ constants
         self._optimum = _least_norm_solution(self._mean[0], self._mean[1])
 
-    def initial(self) -> Tensor:
+    def initial(self, number: int = 0) -> Tensor:
         return self._x0.clone()
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:

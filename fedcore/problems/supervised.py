@@ -2,7 +2,7 @@
 its way through a model.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -135,6 +135,8 @@ class SupervisedProblem:
         )
         self.scored = data
         self.clipping: SampleClipping | None = None
+        self.drawn: Callable[[int], nn.Module] | None = None
+        """Builds the module with other draws of its initial parameters, by their number."""
         alike = model, loss, autocast, l2, self._dtype, train.features.device, data_kind(data)
         self.kind: Hashable = None if model is None else alike
 
@@ -173,8 +175,9 @@ class SupervisedProblem:
         """Number of training samples on which train_loss is estimated; None if it is exact."""
         return None if self.scored is self.data else len(self.scored.order)
 
-    def initial(self) -> Tensor:
-        return self._layout.flat(self._module)
+    def initial(self, number: int = 0) -> Tensor:
+        module = self._module if number == 0 or self.drawn is None else self.drawn(number)
+        return self._layout.flat(module).to(self.data.order.device, self._dtype)
 
     def samples(self, client: int) -> Samples:
         """A copy of one client's training samples."""

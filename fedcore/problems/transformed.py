@@ -67,8 +67,8 @@ class Transformed:
         given = self.problem.dense
         return given and replace(given, scale=self._factors.double().numpy(force=True))
 
-    def initial(self) -> Tensor:
-        return self.problem.initial()
+    def initial(self, number: int = 0) -> Tensor:
+        return self.problem.initial(number)
 
     def bound(self, problem: TrainingProblem) -> "Transformed":
         """The transformation of `problem`, whose clients are the same."""

@@ -129,7 +129,7 @@ class Simulation:
         self._server = initial_state(self._setting)
         population = len(problem.share)
         room = MemoryBudget(settings().client_memory_bytes, settings().client_dir)
-        vectors = {**client_vectors(self._setting.algorithm, self._server.x), **own_vectors(problem)}
+        vectors = {**client_vectors(self._setting.algorithm, self._first_model), **own_vectors(problem)}
         self._clients = ClientTable(vectors, population, room)
         self._traffic = self._new_traffic()
         self.round, self.diverged, self._seconds = 0, False, 0.0
@@ -247,9 +247,13 @@ class Simulation:
 
     def model(self) -> dict[str, Tensor]:
         """Return the global model's trained parameters and running statistics, by the names of its
-        module.
+        module; of several models, each name after the number of the model.
         """
-        return self._bound(self._problem).named(self._server.x)
+        named, count = self._bound(self._problem).named, self._setting.algorithm.rule.models_kept()
+        if count == 1:
+            return named(self._server.x)
+        models = enumerate(self._server.x.view(count, -1))
+        return {f"{number}.{name}": value for number, x in models for name, value in named(x).items()}
 
     def checkpoint(self) -> bytes:
         """Return the whole state of the run.
@@ -355,6 +359,11 @@ class Simulation:
             self._setting.algorithm, len(problem.share), problem.dim, word, statistics_bytes(problem, word)
         )
 
+    @property
+    def _first_model(self) -> Tensor:
+        """[D] the server's model, or the first of several."""
+        return self._server.x[: self._problem.dim]
+
     def _bound(self, problem: TrainingProblem) -> TrainingProblem:
         """`problem` with the state of its network after the last round."""
         return bind_state(problem, self._server.statistics, self._clients)
@@ -369,7 +378,7 @@ class Simulation:
         return evaluation.due(round, self.spec.rounds) and needs_deltas(evaluation.measures)
 
     def _measure(self, observed: Observation | None) -> dict[str, float | list[float]]:
-        evaluation, problem, x = self.spec.evaluation, self._bound(self._problem), self._server.x
+        evaluation, problem, x = self.spec.evaluation, self._bound(self._problem), self._first_model
         measured: dict[str, float | list[float]] = {}
         attackers = self._setting.attackers
         if evaluation.due(self.round, self.spec.rounds):
@@ -388,7 +397,7 @@ class Simulation:
                 problem, x, observed, evaluation.measures, scales, attackers, personal
             )
         if evaluation.record_parameters:
-            measured["x"] = x.tolist()
+            measured["x"] = self._server.x.tolist()
         return measured
 
     def _privacy_spent(self) -> dict[str, float | list[float]]:

@@ -46,10 +46,12 @@ def check(spec: ExperimentSpec) -> None:
     """Refuse combinations that no single block can see; raises SpecificationError."""
     check_fit(spec.problem)
     _check_engine(spec)
-    clients, dim = population(spec.problem), dimension(spec.problem)
+    clients, models = population(spec.problem), spec.algorithm.rule().models_kept()
+    dim = models * dimension(spec.problem)
     if dim > MAX_PARAMETERS:
         raise SpecificationError(
-            "/problem/model", f"a model may have at most {MAX_PARAMETERS} parameters, not {dim}"
+            "/problem/model",
+            f"a model, or several together, may have at most {MAX_PARAMETERS} parameters, not {dim}",
         )
     _check_length(spec)
     _check_solver(spec)
@@ -80,7 +82,7 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
     if spec.evaluation.record_parameters and dim > MAX_RECORDED_PARAMETERS:
         raise SpecificationError(
             "/evaluation/record_parameters",
-            f"at most {MAX_RECORDED_PARAMETERS} parameters can be recorded, but the model has {dim}",
+            f"at most {MAX_RECORDED_PARAMETERS} parameters can be recorded, but the server has {dim}",
         )
 
 
@@ -95,7 +97,14 @@ def _check_personal(spec: ExperimentSpec) -> None:
             "/evaluation/measures",
             f"{personal[0]} is taken on test samples of each client: add `hold_out` to the partition",
         )
-    if getattr(spec.problem.model, "batch_norm", None) != "local":
+    policy = getattr(spec.problem.model, "batch_norm", None)
+    if rule.models_kept() > 1 and policy in ("average", "local"):
+        raise SpecificationError(
+            "/problem/model/batch_norm",
+            f"{spec.algorithm.kind} has several models, whose running statistics differ, but `{policy}` keeps"
+            " one set: use `group` or `frozen`",
+        )
+    if policy != "local":
         return
     if rule.memory() and not spec.build().starts_at_x():
         raise SpecificationError(

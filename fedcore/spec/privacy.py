@@ -113,6 +113,12 @@ def _check_messages(spec: ExperimentSpec) -> None:
             f"clients of {algorithm.kind} send vectors beside their changes, which `privacy` does not"
             " cover: use `fedavg` or another algorithm that sends changes only",
         )
+    if algorithm.rule().models_kept() > 1:
+        raise SpecificationError(
+            "/algorithm",
+            f"clients of {algorithm.kind} say which model fits their data, which `privacy` does not cover:"
+            " use `fedavg` or another algorithm with one model",
+        )
     if algorithm.averages_exactly:
         raise SpecificationError(
             "/algorithm",

@@ -69,12 +69,13 @@ def parts_with(spec: AlgorithmSpec, rule: ClientRule) -> Parts:
 
     rule = rule.for_model({"first.weight": torch.arange(3), "last.weight": torch.arange(3, DIM)})
     x = draw(DIM)
+    start = rule.start(x)
     weights = draw(CLIENTS).exp()
     steps = torch.tensor([2.0, 5.0, 1.0], dtype=torch.float64)
     context = ClientContext(
         x=x,
         shared={name: draw(DIM) for name in rule.shared()},
-        memory={name: draw(CLIENTS, DIM) for name in rule.memory()},
+        memory={name: draw(CLIENTS, len(start.get(name, x))) for name in rule.memory()},
         full_gradient=draw(CLIENTS, DIM) if rule.needs_full_gradient() else None,
         mean_gradient=draw(DIM) if rule.exchanges_gradients() else None,
         steps=steps[:, None],
@@ -94,6 +95,7 @@ def parts_with(spec: AlgorithmSpec, rule: ClientRule) -> Parts:
         normaliser=1.5 * steps,
         order=torch.tensor([2, 0, 1]),
         losses=draw(CLIENTS).exp(),
+        models=torch.arange(CLIENTS) % rule.models_kept() if rule.models_kept() > 1 else None,
     )
     return Parts(
         spec,
@@ -116,10 +118,11 @@ def shapes_hold_for_one_client_and_a_cohort(subject: Subject) -> None:
     parts = parts_of(subject)
     rule, context = parts.rule, parts.context
     whole = _client_outputs(rule, parts.grad, parts.y, context)
+    lengths = {f"memory {name!r}": len(value) for name, value in rule.start(parts.x).items()}
     for row in range(CLIENTS):
         alone = _client_outputs(rule, parts.grad[row], parts.y[row], context.take(row))
         for name, (value, method) in whole.items():
-            width = parts.y.shape[-1] if name in IN_TRAINING else DIM
+            width = parts.y.shape[-1] if name in IN_TRAINING else lengths.get(name, DIM)
             _check_shape(name, value, (CLIENTS, width), method)
             _check_shape(name, alone[name][0], (width,), method)
             off = (value[row] - alone[name][0]).abs().max()
@@ -131,10 +134,11 @@ def shapes_hold_for_one_client_and_a_cohort(subject: Subject) -> None:
                 method,
             )
     combined = combine(parts.aggregator, parts.deltas, parts.cohort)
-    _check_shape("the direction of combine", combined.direction, (DIM,), parts.aggregator.combine)
+    width = rule.models_kept() * DIM
+    _check_shape("the direction of combine", combined.direction, (width,), parts.aggregator.combine)
     _check_shape("the coefficients of combine", combined.coefficients, (CLIENTS,), parts.aggregator.combine)
     move, _ = parts.server.step(combined.direction, _server_state(parts))
-    _check_shape("the server's step", move, (DIM,), parts.server.step)
+    _check_shape("the server's step", move, (width,), parts.server.step)
 
 
 def given_tensors_are_not_changed(subject: Subject) -> None:
@@ -227,7 +231,9 @@ def declared_sums_and_coefficients_are_those_of_combine(subject: Subject) -> Non
     combined = combine(aggregator, deltas, cohort)
     if combined.coefficients.isnan().any():
         return  # undefined, as for a median
-    off = float((combined.direction - combined.coefficients @ deltas).abs().max())
+    # Each delta moves one of the server's models.
+    moved = combined.direction.view(parts.rule.models_kept(), -1).sum(0)
+    off = float((moved - combined.coefficients @ deltas).abs().max())
     require(
         off <= 1e-9 * float(1 + combined.direction.abs().max()),
         "the direction to be sum_i coefficients_i delta_i",
@@ -275,8 +281,16 @@ def declared_memory_is_what_is_used(subject: Subject) -> None:
 
 
 def declared_properties_hold(subject: Subject) -> None:
-    """`averages_models`, `own_weights` and `min_norm` are what the parts do."""
+    """`gradients_per_step`, `averages_models`, `own_weights` and `min_norm` are what the parts do."""
     parts = parts_of(subject)
+    evaluations = _evaluations(parts) + parts.rule.subtracts_gradient_at_x()
+    require(
+        parts.rule.gradients_per_step() == evaluations,
+        f"gradients_per_step() = {evaluations}, how often `gradient` evaluates its mini-batch",
+        f"{parts.rule.gradients_per_step()}",
+        "`gradients_per_step` is not overridden beside `gradient`",
+        parts.rule.gradients_per_step,
+    )
     spec, cohort, deltas = parts.spec, parts.cohort, parts.deltas
     combined = combine(parts.aggregator, deltas, cohort)
     if spec.averages_models:
@@ -388,6 +402,19 @@ def _client_outputs(
     }
 
 
+def _evaluations(parts: Parts) -> int:
+    """How many gradients the rule takes in a step."""
+    count = 0
+
+    def at(models: Tensor) -> Tensor:
+        nonlocal count
+        count += 1
+        return 0.5 * models.sin()
+
+    parts.rule.gradient(at, parts.y, parts.context)
+    return count
+
+
 def _check_shape(name: str, value: Any, shape: tuple[int, ...], method: Any) -> None:
     require(
         isinstance(value, Tensor) and tuple(value.shape) == shape,
@@ -409,7 +436,8 @@ def _check_names(what: str, declared: tuple[str, ...], found: Mapping[str, Any],
 
 
 def _server_state(parts: Parts) -> dict[str, Tensor]:
-    return {name: torch.full_like(parts.x, value) for name, value in parts.server.start().items()}
+    x = parts.x.repeat(parts.rule.models_kept())
+    return {name: torch.full_like(x, value) for name, value in parts.server.start().items()}
 
 
 def _reweighted(cohort: Cohort) -> Cohort:

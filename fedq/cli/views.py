@@ -83,7 +83,7 @@ def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
 
 def plan(item: Plan) -> RenderableType:
     """Estimates of a dry run."""
-    columns = ("arm", "runs", "parameters", "local steps", "MB up", "MB down", "memory, MB")
+    columns = ("arm", "runs", "parameters", "local steps", "gradients", "MB up", "MB down", "memory, MB")
     sizes = ((arm.bytes_up, arm.bytes_down, arm.memory_bytes) for arm in item.arms)
     rows = [
         (
@@ -91,6 +91,7 @@ def plan(item: Plan) -> RenderableType:
             arm.runs,
             f"{arm.parameters:,}",
             f"{arm.local_steps:,}",
+            f"{arm.gradients:,}",
             *(f"{size / 1e6:,.1f}" for size in of_arm),
         )
         for arm, of_arm in zip(item.arms, sizes, strict=True)

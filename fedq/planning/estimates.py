@@ -57,6 +57,7 @@ def plan(spec: ExperimentSpec) -> Plan:
         rounds=sum(arm.runs * point.spec.rounds for arm, point in zip(arms, points, strict=True)),
         search=_search(spec),
         local_steps=sum(arm.runs * arm.local_steps for arm in arms),
+        gradients=sum(arm.runs * arm.gradients for arm in arms),
         bytes_up=sum(arm.runs * arm.bytes_up for arm in arms),
         bytes_down=sum(arm.runs * arm.bytes_down for arm in arms),
         memory_bytes=max(arm.memory_bytes for arm in arms),
@@ -86,6 +87,7 @@ def _plan_study(spec: ExperimentSpec, search: Study) -> Plan:
             parallel=min(search.parallel, search.trials),
         ),
         local_steps=runs * base.local_steps,
+        gradients=runs * base.gradients,
         bytes_up=runs * base.bytes_up,
         bytes_down=runs * base.bytes_down,
         memory_bytes=memory,
@@ -130,6 +132,7 @@ def _plan_arm(arm: Arm) -> ArmPlan:
         runs=len(spec.seeds),
         parameters=dimension(spec.problem),
         local_steps=round(spec.rounds * cohort.steps),
+        gradients=round(spec.rounds * _gradients(spec, algorithm, cohort)),
         bytes_up=round(bytes_up(spec, algorithm, cohort.arrived, word)),
         bytes_down=round(bytes_down(spec, algorithm, informed_clients(spec), cohort.arrived, word)),
         memory_bytes=_memory(spec, algorithm, cohort.drawn, word),
@@ -165,6 +168,13 @@ def _cohort(spec: ExperimentSpec) -> _Cohort:
     if stragglers and stragglers.policy == "drop":
         return _Cohort(drawn, drawn - slow, steps)
     return _Cohort(drawn, drawn, steps + slow * _steps(spec, partial=True))
+
+
+def _gradients(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort) -> float:
+    """Gradients of mini-batches in a mean round; a full gradient counts as all batches of the client."""
+    rule = algorithm.rule
+    whole = cohort.arrived * _batches(spec, _held(spec.problem)) if rule.needs_full_gradient() else 0.0
+    return cohort.steps * rule.gradients_per_step() + whole
 
 
 def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
@@ -208,12 +218,13 @@ def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int)
 
     The factors are those that were measured, and then some (docs/decisions/0023).
     """
-    vector, held = dimension(spec.problem) * word, len(algorithm.rule.memory())
+    vector, rule = dimension(spec.problem) * word, algorithm.rule
     booked, booked_per_client = algorithm.aggregator.vectors_kept()
-    server = SERVER_VECTORS + len(algorithm.server.start()) + len(algorithm.rule.shared()) + booked
-    kept = held + algorithm.uplink.error_feedback + booked_per_client
+    server = rule.models_kept() * (SERVER_VECTORS + len(algorithm.server.start()))
+    server += len(rule.shared()) + booked
+    kept = len(rule.memory()) + algorithm.uplink.error_feedback + booked_per_client
     client = (
-        COHORT_VECTORS
+        COHORT_VECTORS * rule.models_trained()
         + MEMORY_VECTORS * kept
         + (COMPRESSED_VECTORS if spec.compression.uplink.kind != "none" else 0)
     )

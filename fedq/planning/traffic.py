@@ -63,9 +63,12 @@ def given_cohorts(spec: ExperimentSpec) -> list[set[int]] | None:
 
 
 def bytes_up(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, word: int) -> float:
-    """Mean bytes per round that `arrived` clients send to the server."""
-    dim = dimension(spec.problem)
-    message = _model_links(algorithm)[0].message_bytes(dim, word) + len(algorithm.rule.shared()) * dim * word
+    """Bytes of a run that its clients send to the server, `arrived` of them in each round."""
+    dim, rule = dimension(spec.problem), algorithm.rule
+    numbers = algorithm.aggregator.needs_losses() + (rule.models_kept() > 1)
+    message = (
+        _model_links(algorithm)[0].message_bytes(dim, word) + (len(rule.shared()) * dim + numbers) * word
+    )
     sent = arrived * (spec.rounds * message + _exchanged(spec, algorithm, algorithm.uplink, word))
     return sent + spec.rounds * _reported_bytes(spec, arrived, dim, word)
 
@@ -84,12 +87,13 @@ def bytes_down(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, arrived
     or is dense where that is shorter.
     """
     dim = dimension(spec.problem)
+    whole = algorithm.rule.models_kept() * dim
     dense, message = (
-        Compressor().message_bytes(dim, word),
-        _model_links(algorithm)[1].message_bytes(dim, word),
+        Compressor().message_bytes(whole, word),
+        _model_links(algorithm)[1].message_bytes(whole, word),
     )
-    shared = spec.rounds * drawn * len(algorithm.rule.shared())
-    models = (reached(spec) + shared) * dense + _messages(spec, algorithm, arrived, dense / message) * message
+    shared = spec.rounds * drawn * len(algorithm.rule.shared()) * dim * word
+    models = reached(spec) * dense + shared + _messages(spec, algorithm, arrived, dense / message) * message
     return models + arrived * _exchanged(spec, algorithm, algorithm.downlink, word)
 
 

@@ -83,6 +83,7 @@ PICTURE = "webp"
 PAPERS = {
     "alie": "A Little Is Enough (Baruch et al., NeurIPS 2019)",
     "ditto": "Ditto (Li et al., ICML 2021)",
+    "ifca": "IFCA (Ghosh et al., NeurIPS 2020)",
     "dp-fedavg": "DP-FedAvg (McMahan et al., ICLR 2018)",
     "fedavg-noniid": "FedAvg on non-IID data (Li et al., ICLR 2020)",
     "fedaware": "FedAWARE (Zeng et al.)",

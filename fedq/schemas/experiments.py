@@ -126,6 +126,10 @@ class ArmPlan(ArmSummary):
     """Number of model parameters, D."""
     local_steps: int
     """Estimated mini-batch steps of one run, over all rounds."""
+    gradients: int
+    """Estimated gradients of mini-batches in one run, over all rounds: those of its local steps, of
+    which some algorithms need several, and full gradients at the start of rounds.
+    """
     bytes_up: int
     """Estimated bytes that the clients of one run send, over all rounds."""
     bytes_down: int
@@ -180,6 +184,8 @@ class Plan(Schema):
     """Savings of the search."""
     local_steps: int
     """Estimated mini-batch steps of all runs."""
+    gradients: int
+    """Estimated gradients of mini-batches in all runs."""
     bytes_up: int
     """Estimated bytes that clients send in all runs."""
     bytes_down: int

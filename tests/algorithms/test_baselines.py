@@ -1,4 +1,4 @@
-"""FedSAM and MimeLite: the papers' loops written out, and their limit cases."""
+"""FedSAM, MimeLite and FedDC: the papers' loops written out, and their limit cases."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from fedcore.engine.engines import supports
 from fedcore.models.module_object import ModuleObject
 from fedcore.problems import load_problem
 from fedcore.simulation.simulation import Simulation
-from tests.algorithms.test_longhand import COHORTS, ETA, STEPS, Vector, gradient, over, trajectory
+from tests.algorithms.test_longhand import COHORTS, ETA, STEPS, X0, Vector, gradient, over, trajectory
 from tests.documents import DIGITS_CNN, QUADRATIC, merged, specification
 
 FULL = [[0, 1, 2, 3]] * 8
@@ -161,3 +161,18 @@ def test_mimelite_sends_a_gradient_with_each_change_and_receives_the_momentum() 
         next(iter(run(specification(QUADRATIC, algorithm={"kind": kind})))) for kind in ("fedavg", "mimelite")
     )
     assert (mimelite.bytes_up, mimelite.bytes_down) == (2 * fedavg.bytes_up, 2 * fedavg.bytes_down)
+
+
+def test_the_first_round_of_feddc_is_fedprox_and_adds_the_mean_drift() -> None:
+    """Without drift and corrections yet; the mean drift is then the mean change itself."""
+    once = {"execution": {"engine": "reference"}, "rounds": 1}
+    feddc = iterates({"kind": "feddc", "alpha": 0.7}, [[0, 1, 2, 3]], **once)
+    spec = specification(
+        QUADRATIC,
+        algorithm={"kind": "fedprox", "mu": 0.7},
+        local={"lr": ETA},
+        participation={"kind": "full", "weighting": "uniform"},
+        **once,
+    )
+    change = np.array([report.extra["x"] for report in run(spec)]) - X0
+    np.testing.assert_allclose(feddc, X0 + 2 * change, rtol=0, atol=1e-13)

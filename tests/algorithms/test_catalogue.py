@@ -58,6 +58,9 @@ OPTIONS: dict[str, Document] = {
     "fedavgm, nesterov": {"kind": "fedavgm", "nesterov": True},
     "fedaware, unit length": {"kind": "fedaware", "normalise": True, "first": "zero"},
     "fedmgda, boxed": {"kind": "fedmgda", "epsilon": 0.1},
+    "per_fedavg, with Hessian products": {"kind": "per_fedavg", "hessian": "differences"},
+    "ifca, gradients": {"kind": "ifca", "clusters": 3, "averaging": "gradients"},
+    "apfl, adaptive": {"kind": "apfl", "adaptive": True},
     "fedlin, from zero": {"kind": "fedlin", "initial_gradient": "zero"},
 }
 CASES: dict[str, tuple[Document, str]] = {

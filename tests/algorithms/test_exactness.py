@@ -29,6 +29,7 @@ EXACT: dict[str, Document] = {
     "fedsplit": {"kind": "fedsplit", "s": 1.0},
     "vrlsgd": {"kind": "vrlsgd"},
     "feddyn": {"kind": "feddyn", "alpha": 2.0},
+    "feddc": {"kind": "feddc", "alpha": 0.5},
     "scaffold 1": {"kind": "scaffold", "option": 1},
     "scaffold 2": {"kind": "scaffold"},
 }

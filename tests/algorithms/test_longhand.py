@@ -148,6 +148,27 @@ def feddyn(alpha: float) -> Callable[[Vector, list[int]], Vector]:
     return round_of
 
 
+def feddc(alpha: float, *, steps: Callable[[int], float]) -> Callable[[Vector, list[int]], Vector]:
+    drift, c, controls = np.zeros((4, 3)), np.zeros(3), np.zeros((4, 3))
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        nonlocal c
+        models, fresh = {}, {}
+        for i in cohort:
+            y = x.copy()
+            for _ in range(STEPS[i]):
+                y = y - ETA * (gradient(i, y) + alpha * (drift[i] + y - x) - controls[i] + c)
+            drift[i] += y - x
+            models[i] = y
+            fresh[i] = controls[i] - c + (x - y) / (ETA * steps(STEPS[i]))
+        c = c + sum(fresh[i] - controls[i] for i in cohort) / 4
+        for i in cohort:
+            controls[i] = fresh[i]
+        return np.mean(list(models.values()), axis=0) + drift.mean(0)
+
+    return round_of
+
+
 def fedsplit(s: float) -> Callable[[Vector, list[int]], Vector]:
     z = np.array([X0] * 4)
 
@@ -348,6 +369,8 @@ CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[i
     "scaffold option 2": ({"kind": "scaffold"}, {}, lambda: scaffold(2)),
     "vrlsgd": ({"kind": "vrlsgd"}, {}, vrlsgd),
     "feddyn": ({"kind": "feddyn", "alpha": 0.6}, {}, lambda: feddyn(0.6)),
+    "feddc": ({"kind": "feddc", "alpha": 0.6}, {}, lambda: feddc(0.6, steps=proximal_norm(0.6))),
+    "feddc without a tie": ({"kind": "feddc", "alpha": 0.0}, {}, lambda: feddc(0.0, steps=float)),
     "fedsplit": ({"kind": "fedsplit", "s": 0.4}, {}, lambda: fedsplit(0.4)),
     "fedaware": ({"kind": "fedaware", "alpha": 0.3, "server_lr": 0.5}, {}, lambda: fedaware(0.3)),
     "fedaware of unit length": (

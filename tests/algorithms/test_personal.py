@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from fedcore import ExperimentSpec, Simulation, run
+from fedcore.algorithms.per_fedavg import WithHessianProduct
 from fedcore.algorithms.personal_layers import mask_of
+from fedcore.core import ClientContext
 from fedcore.engine.personal import PersonalModels
 from fedcore.errors import SpecificationError
 from fedcore.simulation.simulation import advance_batch
@@ -30,6 +32,9 @@ DIGITS: Document = {
     "execution": {"precision": "float64", "engine": "reference"},
 }
 """Digits, two labels for each client, with test samples of each client's own."""
+
+
+FIRST_ROUND: Document = {"participation": {"kind": "trace", "rounds": [[0, 1, 2, 3]]}, "rounds": 1}
 
 
 def on_quadratics(algorithm: Document, **changes: Any) -> Simulation:
@@ -83,6 +88,15 @@ def per_fedavg(i: int, x: Vector, v: Vector) -> Client:
     w = x
     for _ in range(STEPS[i]):
         w = w - ETA * gradient(i, w - 0.2 * gradient(i, w))
+    return w, v
+
+
+def hessian_products(i: int, x: Vector, v: Vector) -> Client:
+    """Per-FedAvg with the gradient (I - alpha H)(H (y - alpha (H y - e)) - e)."""
+    w = x
+    for _ in range(STEPS[i]):
+        ahead = gradient(i, w - 0.2 * gradient(i, w))
+        w = w - ETA * (ahead - 0.2 * H[i] @ ahead)
     return w, v
 
 
@@ -142,6 +156,62 @@ def test_both_models_are_those_of_the_papers_loop(kind: str) -> None:
     simulation = on_quadratics({"kind": kind, **SETTINGS[kind]})
     np.testing.assert_allclose(server_model(simulation), x, rtol=0, atol=1e-12)
     np.testing.assert_allclose(personal_models(simulation), v, rtol=0, atol=1e-12)
+
+
+def test_per_fedavg_with_hessian_products_follows_the_gradient_of_its_objective() -> None:
+    """Finite differences of linear gradients are exact."""
+    x = X0.copy()
+    for cohort in COHORTS:
+        models = [hessian_products(i, x, x)[0] for i in cohort]
+        x = sum(weight * w for weight, w in zip(over(cohort), models, strict=True))
+    simulation = on_quadratics({"kind": "per_fedavg", "alpha": 0.2, "hessian": "differences", "delta": 0.1})
+    np.testing.assert_allclose(server_model(simulation), x, rtol=0, atol=1e-12)
+    expected = [x - 0.2 * gradient(i, x) for i in range(4)]
+    np.testing.assert_allclose(personal_models(simulation), expected, rtol=0, atol=1e-12)
+
+
+def test_the_finite_differences_approach_the_hessian() -> None:
+    """The gradient of F(y - alpha sin y) with F' = sin is sin(y - alpha sin y) (1 - alpha cos y)."""
+    y = torch.linspace(-3, 3, 14, dtype=torch.float64).view(2, 7)
+    context = ClientContext(y, {}, {}, None, None, torch.ones(2, 1), torch.ones(2, 1), 0.1)
+    found = WithHessianProduct(0.3, 1e-3).gradient(torch.sin, y, context)
+    expected = torch.sin(y - 0.3 * torch.sin(y)) * (1 - 0.3 * torch.cos(y))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+def test_an_adaptive_apfl_mixture_is_that_of_the_papers_step() -> None:
+    x, v, alpha = X0.copy(), np.tile(X0, (4, 1)), np.full(4, 0.3)
+    seen = []
+    for cohort in COHORTS:
+        models = []
+        for i in cohort:
+            slope = (v[i] - x) @ gradient(i, alpha[i] * v[i] + (1 - alpha[i]) * x)
+            alpha[i] = min(max(alpha[i] - ETA * slope, 0.0), 1.0)
+            w = x
+            for _ in range(STEPS[i]):
+                mixed = alpha[i] * v[i] + (1 - alpha[i]) * w
+                w, v[i] = w - ETA * gradient(i, w), v[i] - ETA * alpha[i] * gradient(i, mixed)
+            models.append(w)
+        x = sum(weight * w for weight, w in zip(over(cohort), models, strict=True))
+        seen.append(alpha.copy())
+    simulation = on_quadratics({"kind": "apfl", "alpha": 0.3, "adaptive": True})
+    kept = simulation._clients.gather(np.arange(4))["alpha"].numpy()
+    np.testing.assert_allclose(kept[:, 0], alpha, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(server_model(simulation), x, rtol=0, atol=1e-12)
+    expected = alpha[:, None] * v + (1 - alpha[:, None]) * x
+    np.testing.assert_allclose(personal_models(simulation), expected, rtol=0, atol=1e-12)
+    assert np.ptp(seen[-1]) > 0.01, "alpha did not move"
+
+
+def test_an_adaptive_mixture_stays_within_its_bounds_and_in_the_first_round_where_it_was() -> None:
+    """Before the first round both models are the same, so that the mixture has no gradient."""
+    adaptive = {"kind": "apfl", "alpha": 0.9, "adaptive": True}
+    fixed = personal_models(on_quadratics({"kind": "apfl", "alpha": 0.9}, **FIRST_ROUND))
+    found = personal_models(on_quadratics(adaptive, **FIRST_ROUND))
+    np.testing.assert_allclose(found, fixed, rtol=0, atol=1e-14)
+    share = on_quadratics(adaptive, local={"lr": 0.4})._clients.gather(np.arange(4))["alpha"]
+    assert share.min() >= 0
+    assert share.max() == 1
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from fedcore import ExperimentSpec, Simulation
 from fedcore.data.dirichlet import DirichletPartition, InnerDirichletPartition
 from fedcore.data.federated import FederatedData, Ids, Keys, Samples, UndividedDataset
+from fedcore.data.loading import federate
 from fedcore.data.owner_partitions import ByKeyPartition, DomainPartition
 from fedcore.data.partition import partition
 from fedcore.data.size_skew import FeatureNoisePartition, QuantitySkewPartition
 from fedcore.errors import SpecificationError
 from fedcore.random import generator
+from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import Document, merged
 
 properties = settings(max_examples=40)
@@ -159,6 +161,46 @@ def test_test_samples_held_out_of_a_client_are_as_noisy_as_the_client() -> None:
     np.testing.assert_allclose(means, [0.125, 0.25, 0.375, 0.5], rtol=0.15)
 
 
+@pytest.mark.parametrize("hold_out", [None, 0.25])
+@pytest.mark.parametrize("rotations", [2, 4])
+def test_clients_see_their_images_at_the_angle_of_their_group(rotations: int, hold_out: float | None) -> None:
+    shape = {"kind": "digits"}
+    plain, turned = (
+        ProblemSpec.model_validate(
+            {
+                "dataset": shape,
+                "partition": {"kind": kind, "clients": 6, "hold_out": hold_out, **options},
+                "model": {"kind": "logistic"},
+            }
+        )
+        for kind, options in (("iid", {}), ("rotated", {"rotations": rotations}))
+    )
+    before, after = (
+        federate(spec, 0, "cpu", torch.float64, Path(), None, None)
+        for spec in (plain, turned)  # type: ignore[arg-type]
+    )
+    for client in range(6):
+        quarters = {2: [0, 2], 4: [0, 1, 2, 3]}[rotations][client % rotations]
+        rows = before.rows(client)
+        expected = before.dataset.train.take(rows).features.rot90(quarters, (2, 3))
+        assert torch.equal(after.dataset.train.take(after.rows(client)).features, expected)
+        if hold_out is not None:
+            assert before.owners is not None
+            tested = torch.from_numpy(np.flatnonzero(before.owners == client))
+            expected = before.dataset.test.take(tested).features.rot90(quarters, (2, 3))
+            assert torch.equal(after.dataset.test.take(tested).features, expected)
+    if hold_out is None:
+        assert torch.equal(after.dataset.test.features, before.dataset.test.features)
+
+
+def test_only_images_are_rotated() -> None:
+    problem = {"dataset": {"kind": "sent140"}, "partition": {"kind": "rotated", "clients": 3}}
+    with pytest.raises(SpecificationError, match="symbols"):
+        ExperimentSpec.model_validate(
+            merged(DIGITS, {"problem": {**problem, "model": {"kind": "sent_lstm"}}})
+        )
+
+
 def test_features_that_are_symbols_take_no_noise() -> None:
     document = merged(DIGITS, {"problem": {"partition": {"kind": "feature_noise", "clients": 3}}})
     document["problem"] |= {"dataset": {"kind": "shakespeare"}, "model": {"kind": "char_lstm"}}
@@ -216,6 +258,7 @@ DIGITS: Document = {
     "chosen",
     [
         {"kind": "feature_noise", "clients": 3, "variance": 0.2},
+        {"kind": "rotated", "clients": 3, "rotations": 4},
         {"kind": "quantity_skew", "clients": 3, "alpha": 0.5},
         {"kind": "inner_dirichlet", "clients": 3, "alpha": 0.5, "sigma": 0.3},
     ],

@@ -25,6 +25,7 @@ QUICK = (
     "fednova-figure-5-random-small",
     "fedprox-figure-9-synthetic-small",
     "fedprox-figure-11-iid-small",
+    "ifca-rotated",
     "power-of-choice-small",
 )
 GENERATED = {"least_squares", "quadratic", "synthetic"}

@@ -297,6 +297,17 @@ ALGORITHMS: dict[str, tuple[str, str]] = {
         + ALGORITHM.replace("class Wrong(AlgorithmSpec):", "class Wrong(AlgorithmSpec):  # wrong")
         + "    own_weights = True\n",
     ),
+    "takes more gradients than it says": (
+        "declared properties hold",
+        rule(
+            """    def gradient(self, at, y, context):
+        return at(y - at(y))
+
+    def gradients_per_step(self):  # wrong
+        return 1
+"""
+        ),
+    ),
     "has a field without documentation": (
         "everything is documented",
         HEAD + ALGORITHM + "    alpha: float = 0.5  # wrong\n",

@@ -19,6 +19,7 @@ export function planTable(plan) {
     ["Rounds", number(plan.search ? plan.search.rounds : plan.rounds) + (plan.search ? ` (${Math.round(100 * plan.search.saving)} % fewer with the search)` : "")],
     ["Parameters", [...new Set(plan.arms.map((arm) => number(arm.parameters)))].slice(0, 4).join(", ")],
     ["Local steps", number(plan.local_steps)],
+    ["Gradients", plan.gradients === plan.local_steps ? "" : number(plan.gradients)],
     ["Bytes sent up, down", `${bytes(plan.bytes_up)}, ${bytes(plan.bytes_down)}`],
     ["Memory per run", bytes(plan.memory_bytes)],
     ["Time", timeOf(plan)],

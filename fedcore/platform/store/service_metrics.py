@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from fedcore.algorithms import ALGORITHMS
 from fedcore.platform.status import Status
 from fedcore.platform.store import counters, webhook_deliveries, workers
 from fedcore.platform.store.clock import sql_now
@@ -63,34 +64,46 @@ LATEST = 100
 MOST_RUNS = 25
 
 
-def seconds_per_step(session: Session, spec: Mapping[str, Any], owner: str | None) -> float | None:
-    """Median seconds per local step of the latest runs of `owner`, or of all, with the data, model
-    and batch size of `spec`.
+def seconds_per_gradient(session: Session, spec: Mapping[str, Any], owner: str | None) -> float | None:
+    """Median seconds per gradient of a local step of the latest runs of `owner`, or of all, with the
+    data, model and batch size of `spec`.
 
-    None where there are no such runs.
+    None where there are no such runs. Of a sweep over algorithms, that of the specification itself is
+    counted.
     """
     document = ExperimentRecord.spec
     about = (
         document["problem"]["dataset"]["kind"].as_string(),
         document["problem"]["model"],
         document["local"]["batch_size"],
+        document["algorithm"],
     )
     query = select(ExperimentRecord.id, *about).order_by(ExperimentRecord.id.desc()).limit(LATEST)
     wanted = spec["problem"]["dataset"]["kind"], spec["problem"]["model"], spec["local"]["batch_size"]
     latest = session.execute(query if owner is None else query.where(ExperimentRecord.owner == owner)).all()
-    alike = [experiment_id for experiment_id, *given in latest if tuple(given) == wanted]
+    alike = {experiment: algorithm for experiment, *given, algorithm in latest if tuple(given) == wanted}
     return _median(session, alike) if alike else None
 
 
-def _median(session: Session, experiment_ids: list[str]) -> float | None:
+def _median(session: Session, algorithms: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Of the runs of experiments with these algorithms."""
     run, last = RunRecord, RoundRecord
-    query = select(run.seconds, run.done, last.local_steps).join(
+    query = select(run.experiment_id, run.seconds, run.done, last.local_steps).join(
         last, (last.run_id == run.id) & (last.round == run.done)
     )
     played = (
-        query.where(run.experiment_id.in_(experiment_ids), last.local_steps > 0, run.fence > 0)
+        query.where(run.experiment_id.in_(list(algorithms)), last.local_steps > 0, run.fence > 0)
         .order_by(run.id.desc())
         .limit(MOST_RUNS)
     )
-    paces = [seconds / (rounds * steps) for seconds, rounds, steps in session.execute(played)]
+    paces = [
+        seconds / (rounds * steps * _gradients_per_step(algorithms[experiment]))
+        for experiment, seconds, rounds, steps in session.execute(played)
+    ]
     return median(paces) if paces else None
+
+
+def _gradients_per_step(algorithm: Mapping[str, Any]) -> int:
+    """1 of an algorithm that is not known here."""
+    member = ALGORITHMS.find(algorithm["kind"])
+    return 1 if member is None else member.model_validate(algorithm).rule().gradients_per_step()

@@ -48,6 +48,10 @@ def _done(document: Document, changes: Document) -> dict[str, int]:
     [
         {},
         {"algorithm": {"kind": "scaffold"}},
+        {"algorithm": {"kind": "feddc"}},
+        {"algorithm": {"kind": "afl"}},
+        {"algorithm": {"kind": "ifca", "clusters": 3}},
+        {"algorithm": {"kind": "ifca"}, "compression": SPARSE_LINKS},
         *(
             {"algorithm": {"kind": "fedlin", "initial_gradient": first}, "compression": SPARSE_LINKS}
             for first in ("exact", "zero")
@@ -246,3 +250,23 @@ def _peak_bytes(*, reset: bool = False) -> int:
         line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
     )
     return int(line.split()[1]) << 10
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "gradients"),
+    [
+        ({"kind": "fedavg"}, 200),
+        ({"kind": "fedsam"}, 400),
+        ({"kind": "ditto"}, 400),
+        ({"kind": "per_fedavg"}, 400),
+        ({"kind": "per_fedavg", "hessian": "differences"}, 800),
+        ({"kind": "pfedme", "inner_steps": 7}, 1400),
+        # 5 clients with 72 samples each, in 5 batches, before each of 20 rounds.
+        ({"kind": "mimelite"}, 200 + 500),
+        ({"kind": "apfl", "adaptive": True}, 400 + 500),
+    ],
+    ids=str,
+)
+def test_gradients_beyond_one_in_a_step_are_counted(algorithm: Document, gradients: int) -> None:
+    arm = _foretold(DIGITS, {"algorithm": algorithm, "local": {"epochs": None, "steps": 2}})
+    assert (arm.local_steps, arm.gradients) == (200, gradients)

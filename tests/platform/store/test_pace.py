@@ -8,7 +8,7 @@ from tests.platform.store.acts import claim, commit, read, record, report, submi
 
 
 def _told(database: Database, spec: Document, owner: str | None = None) -> float | None:
-    return read(database, service_metrics.seconds_per_step, spec, owner)
+    return read(database, service_metrics.seconds_per_gradient, spec, owner)
 
 
 def test_it_is_the_median_over_the_latest_runs_with_the_same_data_model_and_batches(
