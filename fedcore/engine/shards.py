@@ -69,14 +69,15 @@ def split(work: CohortWork, count: int) -> list[Ids]:
 def take(job: Job, rows: Ids) -> Job:
     """The part of a job in some `rows` of its cohort."""
     work, index = job.work, torch.from_numpy(rows).to(job.work.local.x.device)
-    part = CohortWork(
+    part = replace(
+        work,
         clients=work.clients[rows],
         steps=work.steps[rows],
         batches=tuple(work.batches[row] for row in rows),
         noise=None if work.noise is None else tuple(work.noise[row] for row in rows),
-        sizes=work.sizes,
         local=work.local.take(index),
         passes=work.passes and work.passes.take(rows.tolist()),
+        models=None if work.models is None else work.models[rows],
     )
     return replace(job, work=part, sums=None if job.sums is None else job.sums[:, index])
 
