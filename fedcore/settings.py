@@ -70,6 +70,10 @@ class Settings(BaseSettings):
     """Maximum number of runs of one experiment trained together, where that is faster than training
     them in sequence.
     """
+    group_host: str | None = None
+    """Name or address under which other workers reach this machine, when several train one run
+    (`execution.shards`). Default: its host name.
+    """
     client_memory_bytes: Annotated[int, Field(ge=0)] = 2 << 30
     """Maximum size in bytes of the state that a run's clients keep in memory between rounds. The
     rest is kept in a temporary file.

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from structlog.contextvars import bound_contextvars
@@ -36,6 +36,7 @@ from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from workers.artifacts import model_bytes, model_key, model_sha256, provenance
 from workers.liveness import HeldLease
+from workers.shard_group import GroupPacing
 from workers.simulations import AnySimulation, Checkpoints, SimulationCache
 
 TRANSIENT_ERRORS = (StorageError, *UNAVAILABLE)
@@ -89,6 +90,7 @@ class Pacing:
     """
     retry_every_s: float = 0.5
     """While the database or the storage is away."""
+    group: GroupPacing = field(default_factory=GroupPacing)
 
 
 @dataclass(frozen=True, slots=True)

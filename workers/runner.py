@@ -12,7 +12,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ from structlog.contextvars import bound_contextvars
 from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import compile_shuffling
 from fedcore.engine.process_tuning import release_freed_memory
+from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.packages import file_digest, installed_packages
 from fedcore.platform.storage import open_storage
-from fedcore.platform.store import UNAVAILABLE, Database, open_database, runs
+from fedcore.platform.store import UNAVAILABLE, Database, groups, open_database, runs
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import continued, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
@@ -38,7 +40,9 @@ from workers.claimed_run import ClaimedRun, Pacing, Resources
 from workers.confined.runs import ConfinedRuns
 from workers.liveness import Heartbeat, WorkerIdentity
 from workers.memory import HeldRuns, memory_limit
+from workers.peer import PeerLostError
 from workers.session import WorkSession
+from workers.shard_group import ShardGroup, host_name, serve
 from workers.simulations import SimulationCache
 from workers.weights import UploadedWeights
 
@@ -130,6 +134,8 @@ class Runner:
             claiming_ns = time.time_ns()
             claim = self._claim()
             if claim is None:
+                if self._help():
+                    continue
                 return
             self._warm_up.stop()
             self._stay_awake()
@@ -181,11 +187,69 @@ class Runner:
             if not (members[0].released or claim.shortages) and members[0].simulation.benefits_from_batching:
                 members += map(self._load, self._batch_claims(claim))
             simulations.retain([member.lease.claim for member in members])
-            WorkSession(self._resources, [member for member in members if not member.released]).run()
+            held = [member for member in members if not member.released]
+            with self._group(held):
+                WorkSession(self._resources, held).run()
         finally:
             simulations.end_session()
             for member in members:
                 self._heartbeat.release(member.lease)
+
+    @contextmanager
+    def _group(self, held: Sequence[ClaimedRun]) -> Iterator[None]:
+        """Share the training of a run that has shards with idle workers."""
+        simulation = held[0].simulation if len(held) == 1 else None
+        shards = simulation.spec.execution.shard_count if isinstance(simulation, Simulation) else None
+        if shards is None or shards == 1:
+            yield
+            return
+        assert isinstance(simulation, Simulation)
+        configured, claim, database = self._resources.settings, held[0].lease.claim, self._resources.database
+        group = ShardGroup(
+            database,
+            claim,
+            simulation,
+            configured.group_host or host_name(database),
+            partial(self._wakeups.notify, [simulation.spec.execution.queue]),
+            self._resources.pacing.group,
+        )
+        with held[0].handling_errors():
+            group.start()
+        try:
+            yield
+        finally:
+            group.close()
+
+    def _help(self) -> bool:
+        """Train shards of a run that another worker holds; False if none looks for workers."""
+        identity, resources = self._heartbeat.identity, self._resources
+        lease_s = resources.settings.lease_seconds
+        try:
+            with resources.database.transaction() as session:
+                member = groups.join(
+                    session, identity.id, identity.queues, lease_s, identity.memory_bytes, identity.packages
+                )
+            if member is None:
+                return False
+            self._warm_up.stop()
+            self._stay_awake()
+            with bound_contextvars(run_id=member.run.run_id, experiment_id=member.run.experiment_id):
+                simulation = resources.simulations.member_of(member.run)
+                serve(
+                    resources.database,
+                    member,
+                    simulation,
+                    lease_s,
+                    resources.stopping,
+                    resources.pacing.group,
+                )
+        except UNAVAILABLE as error:
+            log.warning("no group is joined, the database is away: %s", error)
+        except (DataUnavailableError, SpecificationError, PeerLostError) as error:
+            log.warning("no part in the group of a run: %s", error)
+        else:
+            return True
+        return False
 
     def _load(self, claim: Claim) -> ClaimedRun:
         """Load a claimed run, its lease kept; if that fails, it is released."""

@@ -150,6 +150,15 @@ class SimulationCache:
         self._held[claim.run_id] = held
         return held
 
+    def member_of(self, claim: Claim) -> Simulation:
+        """A simulation like the run that another worker holds, to train shards of it.
+
+        Raises SpecificationError or DataUnavailableError when the run cannot be executed here.
+        """
+        self._held = {}
+        # The other worker names the engine; none is measured here.
+        return self._create(self._arms_of(claim)[claim.arm], claim, EngineChoice("reference", "presumed"))
+
     def compatible_arms(self, claim: Claim) -> list[int]:
         """Arms of the experiment whose runs are faster when trained together with this one."""
         arms = self._arms_of(claim)
@@ -194,7 +203,7 @@ class SimulationCache:
         checkpoints.restore(self._computing)
         return self._computing
 
-    def _create(self, arm: Arm, claim: Claim) -> Simulation:
+    def _create(self, arm: Arm, claim: Claim, recorded: EngineChoice | None = None) -> Simulation:
         return self._create_simulation(
             arm.spec,
             claim.seed,
@@ -203,7 +212,7 @@ class SimulationCache:
             data_dir=self._data_dir,
             shelf=self._shelf,
             weights_dir=self._weights.folder_for(claim) if arm.spec.weights_files else None,
-            recorded=EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
+            recorded=recorded or EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
             memory_divisor=MEMORY_DIVISOR**claim.shortages,
         )
 

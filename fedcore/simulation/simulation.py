@@ -38,6 +38,8 @@ from fedcore.engine.round import (
     open_round,
     train_cohorts,
 )
+from fedcore.engine.shard_messages import Message, message_of_result, message_of_shard, shard_of_message
+from fedcore.engine.shards import Sharded, TrainShards, one_by_one, split, take, train_shard
 from fedcore.errors import CheckpointError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.problems import TrainingProblem, load_problem, poisoned, private, trained_on
@@ -152,7 +154,20 @@ class Simulation:
     @property
     def benefits_from_batching(self) -> bool:
         """True if the run is faster in a batch of runs."""
-        return benefits_from_batching(self.engine, self._server.x.device)
+        in_shards = self.spec.execution.shard_count is not None
+        return not in_shards and benefits_from_batching(self.engine, self._server.x.device)
+
+    @property
+    def train_shards(self) -> TrainShards:
+        """Trains the shards of cohorts, of a run with `execution.shards`; by default one after another."""
+        return self._train_shards
+
+    @train_shards.setter
+    def train_shards(self, train: TrainShards) -> None:
+        self._train_shards = train
+        count = self.spec.execution.shard_count
+        if count is not None:
+            self._setting = replace(self._setting, engine=Sharded(count, train))
 
     @property
     def memory_divisor(self) -> int:
@@ -220,6 +235,15 @@ class Simulation:
                 self.spec.early_stopping, self.round, report.value(self.spec.early_stopping.metric)
             )
         return replace(report, stopped=self.stopped)
+
+    def shard_message(self, shard: Job) -> Message:
+        """The message that has `train_shard` of the same run elsewhere train a shard of this round."""
+        return message_of_shard(shard, self.engine, self._server.adaptive_parameters)
+
+    def train_shard(self, message: Message) -> Message:
+        """Train a shard of a round of another process; the run's own state is neither used nor changed."""
+        shard = shard_of_message(message, self._setting.algorithm, self._setting.problem)
+        return message_of_result(train_shard(ENGINES[message.header["engine"]], shard))
 
     def model(self) -> dict[str, Tensor]:
         """Return the global model's trained parameters and running statistics, by the names of its
@@ -320,11 +344,14 @@ class Simulation:
         cache = benchmark_cache_at(settings().engine_cache.expanduser())
         self.choice = choose_engine(self.spec.execution.engine, candidacy, cache, recorded=recorded)
         self._setting = replace(setting, engine=ENGINES[self.choice.engine])
+        self.train_shards = one_by_one(self._setting.engine)
 
     def _sample(self) -> Job | None:
         """Return the job of the first round; nothing is changed."""
         scratch = self._new_traffic()
-        return self._open(self._setting, self._server, self._clients, scratch, 1, each=False).job
+        job = self._open(self._setting, self._server, self._clients, scratch, 1, each=False).job
+        count = self.spec.execution.shard_count
+        return job if job is None or count is None else take(job, split(job.work, count)[0])
 
     def _new_traffic(self) -> Traffic:
         problem, word = self._problem, self._server.x.element_size()

@@ -103,6 +103,10 @@ class Evaluation(Block):
         return round % (self.population_every or self.every) == 0 or round == last
 
 
+MAX_SHARDS = 256
+AUTO_SHARDS = 8
+
+
 class Execution(Block):
     """Execution of the runs. It changes their results only by rounding."""
 
@@ -127,3 +131,16 @@ class Execution(Block):
     the rounding of bfloat16, 2^-8; `compiled` is not available, nor on a CPU `vectorised` for
     networks with layer norm.
     """
+    shards: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_SHARDS)] | Literal["auto"] | None, Field(exclude_if=is_none)
+    ] = None
+    """Divide each round's cohort into this many shards, of about as many samples each, which idle
+    workers of the queue train beside the worker that has the run. The result depends on the number
+    of shards, by rounding, and not on the number of workers. `auto`: 8. Without it, one worker
+    trains the whole cohort.
+    """
+
+    @property
+    def shard_count(self) -> int | None:
+        """`shards` as a number; None without them."""
+        return AUTO_SHARDS if self.shards == "auto" else self.shards

@@ -321,6 +321,32 @@ class WorkerRecord(Base):
     __table_args__ = (Index("worker_by_seen", "seen_at"),)
 
 
+class GroupRecord(Base):
+    """A claimed run that looks for workers to train its shards."""
+
+    __tablename__ = "run_group"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    fence: Mapped[int]
+    """That of the claim."""
+    address: Mapped[str]
+    """Where the worker that holds the run is reached, "host:port"."""
+    seats: Mapped[int]
+    """The most members."""
+
+
+class MemberRecord(Base):
+    """A worker that trains shards of a run that another one holds."""
+
+    __tablename__ = "run_group_member"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    worker: Mapped[str] = mapped_column(primary_key=True)
+    fence: Mapped[int]
+    """That of the run's claim."""
+    lease_until: Mapped[datetime]
+
+
 class TallyRecord(Base):
     """Count of an event, by source."""
 

@@ -1,0 +1,151 @@
+"""Shards and their results as messages between processes: a header that is JSON, and tensors by
+name. The receiver has the same run, so that algorithm and problem are not sent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcore.core import Algorithm, ClientContext, ClientUpdate, Vectors
+from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Job, Result
+from fedcore.engine.network_state import training_algorithm
+from fedcore.problems import TrainingProblem
+from fedcore.problems.passes import ForwardPasses, PassKey
+from fedcore.solvers.schedules import StepSizes
+
+
+class Message(NamedTuple):
+    """The contents of a message."""
+
+    header: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class ListedSizes(StepSizes):
+    """eta_k as a list."""
+
+    values: tuple[float, ...] = field(default=())
+
+    def __getitem__(self, k: int) -> float:
+        return self.values[k]
+
+
+def message_of_shard(shard: Job, engine: str, parameters: Mapping[str, float]) -> Message:
+    """The message that `shard_of_message` makes `shard` of, for the engine of this name; the rule of the
+    round has the adapted `parameters`.
+    """
+    work, local = shard.work, shard.work.local
+    steps = int(work.steps.max())
+    header = {
+        "engine": engine,
+        "parameters": dict(parameters),
+        "each": shard.each,
+        "memory_divisor": shard.memory_divisor,
+        "lr": local.lr,
+        "sizes": None if type(work.sizes) is StepSizes else work.sizes.first_of(steps).tolist(),
+        "first_size": work.sizes.first,
+        "widths": [batch.shape[1] for batch in work.batches],
+        "passes": None if work.passes is None else [list(key) for key in work.passes.keys],
+    }
+    tensors = {
+        "clients": torch.from_numpy(work.clients),
+        "steps": torch.from_numpy(work.steps),
+        "batches": torch.from_numpy(np.concatenate([batch.ravel() for batch in work.batches])),
+        "x": local.x,
+        "local_steps": local.steps,
+        "normaliser": local.normaliser,
+        **_named("shared", local.shared),
+        **_named("memory", local.memory),
+    }
+    given = {
+        "noise": None if work.noise is None else torch.from_numpy(np.concatenate(work.noise)),
+        "full_gradient": local.full_gradient,
+        "mean_gradient": local.mean_gradient,
+        "statistics": None if work.passes is None else work.passes.statistics,
+        "sums": shard.sums,
+    }
+    return Message(header, tensors | {name: value for name, value in given.items() if value is not None})
+
+
+def shard_of_message(message: Message, algorithm: Algorithm, problem: TrainingProblem) -> Job:
+    """The shard that a message is of, in a run with this `algorithm` and `problem`."""
+    header, tensors = message
+    device = problem.initial().device
+    clients, steps = tensors["clients"].numpy(), tensors["steps"].numpy()
+    counts = (steps * np.array(header["widths"])).tolist()
+    on_device = {name: value.to(device) for name, value in tensors.items()}
+    algorithm = replace(algorithm, rule=algorithm.rule.with_parameters(header["parameters"]))
+    keys, values = header["passes"], header["sizes"]
+    work = CohortWork(
+        clients=clients,
+        steps=steps,
+        batches=tuple(
+            batch.reshape(-1, width)
+            for batch, width in zip(_parts(tensors["batches"], counts), header["widths"], strict=True)
+        ),
+        noise=_parts(tensors["noise"], steps.tolist()) if "noise" in tensors else None,
+        sizes=StepSizes(header["first_size"])
+        if values is None
+        else ListedSizes(header["first_size"], tuple(values)),
+        local=ClientContext(
+            x=on_device["x"],
+            shared=_under("shared", on_device),
+            memory=_under("memory", on_device),
+            full_gradient=on_device.get("full_gradient"),
+            mean_gradient=on_device.get("mean_gradient"),
+            steps=on_device["local_steps"],
+            normaliser=on_device["normaliser"],
+            lr=header["lr"],
+        ),
+        passes=None
+        if keys is None
+        else ForwardPasses([PassKey(*key) for key in keys], on_device["statistics"]),
+    )
+    return Job(
+        training_algorithm(algorithm, problem),
+        problem,
+        work,
+        on_device.get("sums"),
+        header["each"],
+        header["memory_divisor"],
+    )
+
+
+def message_of_result(result: Result) -> Message:
+    """The message that `result_of_message` makes `result` of."""
+    if isinstance(result, AggregatedUpdate):
+        deltas = {} if result.deltas is None else {"deltas": result.deltas}
+        return Message({"sums": True}, {"sums": result.sums, **deltas})
+    tensors = {
+        "delta": result.delta,
+        **_named("memory", result.memory),
+        **_named("shared", result.shared),
+    }
+    return Message({"sums": False}, tensors)
+
+
+def result_of_message(message: Message, device: torch.device) -> Result:
+    """The result that a message is of, on `device`."""
+    tensors = {name: value.to(device) for name, value in message.tensors.items()}
+    if message.header["sums"]:
+        return AggregatedUpdate(tensors["sums"], tensors.get("deltas"))
+    return ClientUpdate(tensors["delta"], _under("memory", tensors), _under("shared", tensors))
+
+
+def _named(kind: str, vectors: Vectors) -> dict[str, Tensor]:
+    return {f"{kind}.{name}": vector for name, vector in vectors.items()}
+
+
+def _under(kind: str, tensors: Mapping[str, Tensor]) -> Vectors:
+    prefix = f"{kind}."
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _parts(values: Tensor, counts: list[int]) -> tuple[Any, ...]:
+    """NumPy views of `values` [sum of counts, ...], divided into parts of `counts` rows."""
+    return tuple(np.split(values.numpy(), np.cumsum(counts)[:-1]))

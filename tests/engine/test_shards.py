@@ -1,0 +1,134 @@
+"""Shards of a cohort: how they are divided, and that it is the same training."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedcore import ExperimentSpec, Simulation
+from fedcore.engine.assignment import Job, Result
+from fedcore.engine.shard_messages import Message, result_of_message
+from fedcore.engine.shards import split
+from fedcore.settings import settings
+from fedcore.testing import runs
+from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.engine.test_asynchronous import CASES as ASYNCHRONOUS
+
+SMALL = merged(SYNTHETIC, {"local": {"lr": 0.05, "epochs": 1, "batch_size": 50}, "rounds": 3})
+CASES: dict[str, Document] = {
+    **{kind: merged(SMALL, {"algorithm": {"kind": kind}}) for kind in ALGORITHMS},
+    **{f"asynchronous: {name}": document for name, document in ASYNCHRONOUS.items()},
+    "schedule": {
+        **QUADRATIC,
+        "local": {"steps": 5, "lr_schedule": {"kind": "inverse_time", "mu": 1.0, "gamma": 8.0}},
+        "rounds": 3,
+    },
+    "median": merged(SMALL, {"aggregator": {"kind": "median"}}),
+    "each client seen": merged(SMALL, {"evaluation": {"measures": ["client_drift"]}}),
+}
+
+
+@pytest.fixture(autouse=True)
+def _allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FEDQ_MODELS_ALLOWED", "tests.models.factories:*")
+    settings.cache_clear()
+    yield
+    settings.cache_clear()
+
+
+class WorkOfSamples:
+    """Work of which only the numbers of samples are known."""
+
+    def __init__(self, samples: Sequence[int]) -> None:
+        self.batches = [np.zeros((1, count), np.int64) for count in samples]
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=50), st.integers(1, 20))
+def test_shards_are_a_partition_in_which_none_has_more_than_one_client_too_many(
+    samples: list[int], count: int
+) -> None:
+    work: Any = WorkOfSamples(samples)
+    shards = split(work, count)
+    assert sorted(np.concatenate(shards).tolist()) == list(range(len(samples)))
+    assert len(shards) == min(count, len(samples))
+    load = [sum(samples[row] for row in rows) for rows in shards]
+    # A client is only given to a shard that has no more than any other (Graham, 1969, Theorem 1).
+    assert max(load) <= sum(samples) / len(shards) + max(samples)
+    assert all(rows.tolist() == sorted(rows.tolist()) for rows in shards)
+
+
+def played(spec: ExperimentSpec) -> Simulation:
+    simulation = Simulation(spec, seed=0)
+    while not simulation.finished:
+        simulation.advance()
+    return simulation
+
+
+def final(simulation: Simulation) -> Tensor:
+    return torch.cat([value.flatten() for value in simulation.model().values()])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_shards_agree_with_the_whole_cohort(case: str) -> None:
+    """Only the order of sums differs."""
+    document = merged(CASES[case], {"execution": {"engine": "reference", "precision": "float64"}})
+    whole = final(played(specification(document)))
+    sharded = final(played(specification(document, execution={"shards": 3})))
+    torch.testing.assert_close(sharded, whole, rtol=0, atol=1e-12)
+
+
+class Elsewhere:
+    """Trains the shards of a run in another simulation of it, which gets messages as bytes, and the
+    last shards first.
+    """
+
+    def __init__(self, run: Simulation, spec: ExperimentSpec) -> None:
+        self.run, self.other = run, Simulation(spec, seed=0)
+
+    def __call__(self, shards: Sequence[Job]) -> list[Result]:
+        return [self.train(shard) for shard in reversed(shards)][::-1]
+
+    def train(self, shard: Job) -> Result:
+        answer = self.other.train_shard(transmitted(self.run.shard_message(shard)))
+        return result_of_message(transmitted(answer), shard.work.local.x.device)
+
+
+def transmitted(message: Message) -> Message:
+    copies = {
+        name: safetensors.torch.save({"": value.contiguous()}) for name, value in message.tensors.items()
+    }
+    return Message(
+        json.loads(json.dumps(message.header)),
+        {name: safetensors.torch.load(data)[""] for name, data in copies.items()},
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_shard_trained_elsewhere_has_the_same_bits(case: str) -> None:
+    spec = specification(CASES[case], execution={"shards": 3})
+    here, there = played(spec), Simulation(spec, seed=0)
+    there.train_shards = Elsewhere(there, spec)
+    while not there.finished:
+        there.advance()
+    assert there.checkpoint() == here.checkpoint()
+
+
+@pytest.mark.parametrize("case", ["scaffold", "asynchronous: own batch norm"])
+def test_a_run_in_shards_goes_on_from_any_round_to_the_bit(case: str) -> None:
+    runs.resumes_at_every_round(lambda: specification(CASES[case], execution={"shards": 2}))
+
+
+def test_auto_is_eight_shards() -> None:
+    assert specification(QUADRATIC, execution={"shards": "auto"}).execution.shard_count == 8
+    assert specification(QUADRATIC).execution.shard_count is None
+
+
+def test_a_specification_without_shards_has_the_digest_of_before() -> None:
+    assert "shards" not in specification(QUADRATIC).model_dump(mode="json")["execution"]

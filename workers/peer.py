@@ -1,0 +1,155 @@
+"""A connection of two workers that train shards of the same run: `torch.distributed` with the backend
+gloo, in a process group of these two alone, so that the loss of one connection touches no other.
+
+Neither side waits for the other without end. Each sends a sign of life several times per timeout, so
+that a peer that is stopped, or whose machine is cut off, is noticed like one that is killed.
+
+Nothing is encrypted, and whoever reaches the port may write to it: workers belong in a network of
+their own, as `torch.distributed` says of itself.
+"""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroupGloo, Store  # type: ignore[attr-defined]
+
+from fedcore.engine.shard_messages import Message
+
+PIECE_BYTES = 8 << 20
+"""Tensors are sent in pieces of this size, each of which must arrive in time."""
+SIGNS_PER_TIMEOUT = 5
+_SIGN, _MESSAGE, _END = 0, 1, 2
+
+
+class PeerLostError(Exception):
+    """The other side is dead, stopped or cut off."""
+
+
+class Peer:
+    """One side of a connection. One thread at a time may send, and one receive."""
+
+    def __init__(self, store: Store, rank: int, connect_s: float, silence_s: float) -> None:
+        """Connect sides 0 and 1, which meet in `store`.
+
+        Raises PeerLostError if the other side does not come within `connect_s` seconds; later, if it
+        is silent for `silence_s` seconds.
+        """
+        self._other, self._timeout = 1 - rank, timedelta(seconds=silence_s)
+        try:
+            self._group: Any = ProcessGroupGloo(store, rank, 2, timedelta(seconds=connect_s))
+        except RuntimeError as error:
+            raise _lost(error) from error
+        self._sending, self._closed = threading.Lock(), threading.Event()
+        self._sent: dict[str, Tensor] = {}
+        self._arrived: SimpleQueue[Message | PeerLostError] = SimpleQueue()
+        for loop in (self._show_life, self._read):
+            threading.Thread(target=loop, name="peer", daemon=True).start()
+
+    def send(self, message: Message) -> None:
+        """Send a message; vectors [D] that went with the last message, the same tensors, are not sent
+        again.
+
+        Raises PeerLostError.
+        """
+        resident = {
+            name: value.detach().cpu().contiguous()
+            for name, value in message.tensors.items()
+            if self._sent.get(name) is not value
+        }
+        shapes = {
+            name: [str(value.dtype).removeprefix("torch."), *value.shape] for name, value in resident.items()
+        }
+        kept = [name for name in message.tensors if name not in resident]
+        header = json.dumps({"header": message.header, "tensors": shapes, "kept": kept}).encode()
+        pieces = [piece for value in resident.values() for piece in _pieces(value)]
+        try:
+            with self._sending:
+                self._put(torch.tensor([_MESSAGE, len(header)]))
+                for piece in (torch.frombuffer(bytearray(header), dtype=torch.uint8), *pieces):
+                    self._put(piece)
+        except RuntimeError as error:
+            self._closed.set()
+            raise _lost(error) from error
+        self._sent = {name: value for name, value in message.tensors.items() if value.dim() == 1}
+
+    def receive(self, wait_s: float | None = None) -> Message | None:
+        """Wait for the next message; None if there is none within `wait_s` seconds.
+
+        Raises PeerLostError.
+        """
+        try:
+            found = self._arrived.get(timeout=wait_s)
+        except Empty:
+            return None
+        if isinstance(found, PeerLostError):
+            self._arrived.put(found)
+            raise found
+        return found
+
+    def close(self) -> None:
+        """Tell the other side that nothing follows; a second call does nothing."""
+        if not self._closed.is_set():
+            self._closed.set()
+            with suppress(RuntimeError), self._sending:
+                self._put(torch.tensor([_END, 0]))
+
+    def _show_life(self) -> None:
+        sign = torch.tensor([_SIGN, 0])
+        while not self._closed.wait(self._timeout.total_seconds() / SIGNS_PER_TIMEOUT):
+            try:
+                with self._sending:
+                    self._put(sign)
+            except RuntimeError:
+                return
+
+    def _read(self) -> None:
+        """Take what arrives, at all times: gloo ends a sending only when it is received."""
+        kept: dict[str, Tensor] = {}
+        try:
+            while True:
+                kind, size = self._get(torch.empty(2, dtype=torch.int64)).tolist()
+                if kind == _MESSAGE:
+                    message = self._message(size, kept)
+                    kept = {name: value for name, value in message.tensors.items() if value.dim() == 1}
+                    self._arrived.put(message)
+                elif kind == _END:
+                    self._closed.set()
+                    self._arrived.put(PeerLostError("it has left"))
+                    return
+        except RuntimeError as error:
+            self._closed.set()
+            self._arrived.put(_lost(error))
+
+    def _message(self, size: int, kept: Mapping[str, Tensor]) -> Message:
+        content = json.loads(bytes(self._get(torch.empty(size, dtype=torch.uint8)).numpy()))
+        tensors = {name: kept[name] for name in content["kept"]}
+        for name, (dtype, *shape) in content["tensors"].items():
+            tensors[name] = torch.empty(shape, dtype=getattr(torch, dtype))
+            for piece in _pieces(tensors[name]):
+                self._get(piece)
+        return Message(content["header"], tensors)
+
+    def _put(self, value: Tensor) -> None:
+        self._group.send([value], self._other, 0).wait(self._timeout)
+
+    def _get(self, value: Tensor) -> Tensor:
+        self._group.recv([value], self._other, 0).wait(self._timeout)
+        return value
+
+
+def _lost(error: RuntimeError) -> PeerLostError:
+    return PeerLostError(str(error).partition("\n")[0])
+
+
+def _pieces(value: Tensor) -> Iterator[Tensor]:
+    """The bytes of a contiguous tensor, piece by piece; none of an empty one."""
+    data = value.view(-1).view(torch.uint8) if value.numel() else torch.empty(0, dtype=torch.uint8)
+    for start in range(0, len(data), PIECE_BYTES):
+        yield data[start : start + PIECE_BYTES]
