@@ -57,6 +57,8 @@ def _check_algorithm(spec: ExperimentSpec) -> None:
         reason = "requires x to be the average of the clients"
     elif rule.exchanges_gradients() or rule.needs_full_gradient() or rule.subtracts_gradient_at_x():
         reason = "uses gradients at a model that all clients of a round share"
+    elif aggregator.needs_losses():
+        reason = "uses losses at a model that all clients of a round share"
     elif rule.memory() or rule.shared() or rule.receives_new_model():
         reason = "keeps vectors that belong to rounds of a whole cohort"
     elif algorithm.own_weights or aggregator.vectors_kept()[1]:
