@@ -185,19 +185,19 @@ CONDITIONS: Mapping[str, Condition] = {
         "Attack: a fifth of the clients send flipped signs, four times as long",
         attack("sign_flipping", scale=4.0),
         DEFENCES,
-        costs=("rounds",),
+        costs=(),
     ),
     "alie": Condition(
         "Attack: a fifth of the clients stay within the spread of the others (ALIE, z = 1.5)",
         attack("alie", z=1.5),
         DEFENCES,
-        costs=("rounds",),
+        costs=(),
     ),
     "honest": Condition(
         "The same clients and defences without an attack",
         {**FULL, **labels(1.0)},
         DEFENCES,
-        costs=("rounds",),
+        costs=(),
     ),
     "privacy": Condition(
         "Privacy: 150 clients, each taking part with probability 0.2, delta = 0.001",
