@@ -172,7 +172,11 @@ FAMILIES: Mapping[str, Mapping[str, Option]] = {
         policy: Option({"systems.deadline": {"seconds": 2.0, "policy": policy}})
         for policy in ("drop", "accept_partial")
     },
-    "availability": kinds("systems.availability", AVAILABILITIES),
+    "availability": kinds(
+        "systems.availability",
+        # FedScale's trace is a file that is not here: tests/systems/test_availability_traces.py.
+        (member for member in AVAILABILITIES if kind_of(member) != "timed_trace"),
+    ),
     "rates": kinds("systems.devices.steps_per_second", RATES, "rates"),
     "partition": kinds("problem.partition", (member for member in PARTITIONS if not member.by_owner)),
     "model": {
