@@ -23,6 +23,7 @@ COMMANDS = {
     "engines": ("bench.engines", "the engines against each other, by model"),
     "layers": ("bench.layers", "where a step of a convolutional network goes, layer by layer"),
     "compressors": ("bench.compressors", "the compressors"),
+    "which-method": ("bench.which_method", "methods of all families beside FedAvg, with paired seeds"),
     "reproductions": ("bench.reproductions", "figures and tables of papers"),
 }
 ALONE = (["peers", "--contenders", "loop"], ["startup"], ["population"], ["seeds"], ["service"], ["load"])
@@ -36,7 +37,7 @@ def main() -> None:
         return
     name, *arguments = sys.argv[1:]
     if name not in COMMANDS:
-        sys.exit("\n".join([__doc__, "", *(f"{name:12} {about}" for name, (_, about) in COMMANDS.items())]))
+        sys.exit("\n".join([__doc__, "", *(f"{name:13} {about}" for name, (_, about) in COMMANDS.items())]))
     importlib.import_module(COMMANDS[name][0]).main(arguments)
 
 

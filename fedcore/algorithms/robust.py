@@ -278,7 +278,8 @@ class BulyanAggregator(RobustAggregatorSpec):
     """Krum selects M - 2 f changes, one after the other; of these, coordinate by coordinate, the mean
     of the M - 4 f values closest to their median.
 
-    The guarantee needs M >= 4 f + 3. f is never taken larger than (M - 1) / 4.
+    The guarantee needs M >= 4 f + 3. f is never taken larger than (M - 1) / 4. The authors' code is
+    Bulyan over Multi-Krum: each of M - 2 f - 2 selections is a mean of the best changes that are left.
     """
 
     source = "El Mhamdi et al., The Hidden Vulnerability of Distributed Learning in Byzantium, ICML 2018"

@@ -72,8 +72,9 @@ class TopK(Sparsifier):
     from zero, and receives the compressed difference to it, g_i <- g_i + C(m_i - g_i) (Richtarik et
     al., EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback, NeurIPS
     2021). Departures: m_i is the change that a client would send, in the paper its gradient; with
-    partial participation the aggregate is over the g_i of the cohort, not of all clients (default:
-    the residual of what was not sent).
+    partial participation the aggregate is over the g_i of the cohort, not of all clients. The
+    authors' code starts g_i at the first gradient, uncompressed (default: the residual of what was
+    not sent).
     """
 
     @model_validator(mode="after")

@@ -59,6 +59,8 @@ def _check_algorithm(spec: ExperimentSpec) -> None:
         reason = "uses gradients at a model that all clients of a round share"
     elif rule.models_kept() > 1:
         reason = "keeps several models, of which clients choose one at the start of a round"
+    elif aggregator.needs_losses():
+        reason = "uses losses at a model that all clients of a round share"
     elif rule.memory() or rule.shared() or rule.receives_new_model():
         reason = "keeps vectors that belong to rounds of a whole cohort"
     elif algorithm.own_weights or aggregator.vectors_kept()[1]:

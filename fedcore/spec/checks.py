@@ -140,6 +140,8 @@ def _not_compiled(spec: ExperimentSpec) -> str | None:
         return "SGD without `clip_norm`, and algorithms whose local steps are affine in the gradient"
     if spec.problem.objective() not in (CrossEntropy(), SquaredError()):
         return "cross-entropy without label smoothing and squared error"
+    if spec.privacy is not None and spec.privacy.clips_samples:
+        return "gradients of whole mini-batches, not those of single samples that `privacy` clips"
     return None if spec.execution.autocast is None else "gradients without `autocast`"
 
 

@@ -92,7 +92,8 @@ def _check_samples(spec: ExperimentSpec) -> None:
             "/participation/transformed", "scales gradients after they are clipped: omit this"
         )
     if local.epochs is None or systems.epochs is not None or systems.steps is not None:
-        field = "local/steps" if local.epochs is None else "systems"
+        length = "epochs" if systems.epochs is not None else "steps"
+        field = "local/steps" if local.epochs is None else f"systems/{length}"
         raise SpecificationError(
             f"/{field}", "how often a sample is used must be known: give the local work as `local.epochs`"
         )

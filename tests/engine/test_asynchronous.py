@@ -532,6 +532,7 @@ REJECTED: dict[str, tuple[Document, str]] = {
     "an exchange of gradients": ({"algorithm": {"kind": "fedlin"}}, "/algorithm"),
     "an exact average": ({"algorithm": {"kind": "feddyn"}}, "/algorithm"),
     "weights of its own": ({"algorithm": {"kind": "fedaware"}}, "/algorithm"),
+    "losses at one model": ({"algorithm": {"kind": "qfedavg"}}, "/algorithm"),
     "more at work than there are": ({"asynchrony": {"concurrency": 5}}, "/asynchrony/concurrency"),
     "more places than clients": ({"asynchrony": {"buffer": 5}}, "/asynchrony/buffer"),
     "two mixtures": (

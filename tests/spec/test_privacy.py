@@ -105,10 +105,11 @@ def test_a_combination_that_is_not_accounted_for_is_refused(
     [
         ({"algorithm": {"kind": "fedsvrg"}}, "/algorithm", "use `fedavg`"),
         ({"local": {"lr": 0.1, "steps": 3, "batch_size": 10}}, "/local/steps", "`local.epochs`"),
+        ({"execution": {"engine": "compiled"}}, "/execution/engine", "use `auto`"),
         ({"local": {"lr": 0.1, "epochs": 3}}, "/local/batch_size", "`local.batch_size`"),
         (
             {"systems": {"epochs": {"kind": "uniform", "low": 1, "high": 2}}},
-            "/systems",
+            "/systems/epochs",
             "`local.epochs`",
         ),
         (
