@@ -11,7 +11,7 @@ import pytest
 from fedcore.platform.store import Database, Status, experiments, open_database, runs, search
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ExperimentRecord
-from fedcore.simulation.study import first_trials, next_trials, propose
+from fedcore.simulation.study import TrialResult, first_trials, next_trials, propose
 from fedcore.spec import stored_spec
 from fedcore.spec.search import Study
 from fedcore.spec.space import Settings
@@ -81,11 +81,12 @@ def expected(seeds: tuple[int, ...] = (0, 1), **changes: Any) -> tuple[Settings,
     known = Study.model_validate(STUDY | changes)
     best = 10 if known.round == "best" else 0
     values: list[float] = []
-    count = first_trials(known)
+    count = first_trials(known, 2)
     while count:
-        known = known.model_copy(update={"proposed": (*known.proposed, *propose(known, values, count))})
+        results = [TrialResult((value,)) for value in values]
+        known = known.model_copy(update={"proposed": (*known.proposed, *propose(known, results, count, 2))})
         values = [sum(objective(one, seed) - best for seed in seeds) / len(seeds) for one in known.proposed]
-        count = next_trials(known)
+        count = next_trials(known, 2)
     return known.proposed
 
 
@@ -102,7 +103,7 @@ def test_proposals_do_not_depend_on_the_order_in_which_runs_end(database: Databa
 
 
 @on_sqlite
-@pytest.mark.parametrize("sampler", ["random", "tpe"])
+@pytest.mark.parametrize("sampler", ["random", "tpe", "gp"])
 def test_other_samplers_are_asked_the_same_way(database: Database, sampler: str) -> None:
     experiment = studied(database, seeds=(0,), sampler=sampler, trials=14, parallel=5)
     drain(database)
