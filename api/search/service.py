@@ -39,9 +39,7 @@ def search_answer(
     )
 
 
-def _pareto_front(
-    session: Session, record: SearchRecord, further: Sequence[FurtherMetric]
-) -> list[int]:
+def _pareto_front(session: Session, record: SearchRecord, further: Sequence[FurtherMetric]) -> list[int]:
     ended = search.arrivals(session, record.experiment_id)
     values = [(one.value, *(one.further_values or ())) for one in ended]
     front = pareto_front(

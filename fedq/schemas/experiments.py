@@ -245,7 +245,7 @@ class ArmArrival(Schema):
     """Mean of the metric over the seeds; null, which ranks last, if a run failed, diverged or has
     no value.
     """
-    further_values: list[float | None] = []
+    further_values: list[float | None] = Field(default_factory=list)
     """Those of `further_metrics` of a study."""
     arrived_at: datetime
     """Time at which the last run of the arm reached the rung."""
@@ -291,7 +291,7 @@ class SearchPage(Schema):
     """One in `eta` arms is promoted from each rung; null for a study."""
     arms: int
     """Number of arms of the sweep, or trials of the study."""
-    further_metrics: list[MetricDirection] = []
+    further_metrics: list[MetricDirection] = Field(default_factory=list)
     """Further metrics of a study, with their directions."""
     pareto_front: list[int] | None = None
     """Arms of the trials that have ended and that no other is better than in one metric without

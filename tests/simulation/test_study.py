@@ -16,7 +16,8 @@ from fedcore.spec.search import Study
 from fedcore.spec.space import Settings
 from tests.documents import QUADRATIC, merged, specification
 
-SAMPLERS = ["random", "tpe", "gp", "cmaes"]
+GP = pytest.param("gp", marks=pytest.mark.slow)
+SAMPLERS = ["random", "tpe", GP, "cmaes"]
 SPACE = {
     "local.lr": {"kind": "float", "low": 0.001, "high": 10.0, "log": True},
     "local.steps": {"kind": "int", "low": 1, "high": 9, "step": 2},
@@ -71,7 +72,7 @@ def test_seeds_give_other_proposals() -> None:
     assert len({one["local.lr"] for one in first.proposed}) == 20
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes"])
+@pytest.mark.parametrize("sampler", ["tpe", GP, "cmaes"])
 def test_samplers_that_learn_come_closer_to_the_optimum_than_random_ones(sampler: str) -> None:
     """In the mean over three seeds; at random, a trial is within 0.02 with probability 0.014."""
 
