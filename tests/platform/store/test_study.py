@@ -285,19 +285,21 @@ def pruned_longhand(pruner: dict[str, Any], seeds: tuple[int, ...]) -> tuple[tup
 def test_trials_are_stopped_whatever_the_order_of_workers_and_after_kill_9(
     database: Database, database_url: str, pruner: dict[str, Any]
 ) -> None:
-    """Each run ends in a process of its own, in an order that is drawn: nothing is kept but the rows."""
+    """Runs end in an order that is drawn, and every few of them in another process: nothing is kept
+    but the rows.
+    """
     experiment = submit(database, rounds=9, seeds=[0, 1], search=STUDY | PRUNED | {"pruner": pruner})
-    draw, under_way = Random(3), []
-    while True:
+    draw, over = Random(3), False
+    under_way: list[Claim] = []
+    while not over:
         again = open_database(database_url)
-        while len(under_way) < 4 and (held := write(again, runs.claim, "worker-1", [QUEUE], 60.0)):
-            under_way.append(held)
-        over = not under_way
-        if under_way:
-            come(again, under_way.pop(draw.randrange(len(under_way))))
+        for _ in range(draw.randrange(4, 12)):
+            while len(under_way) < 4 and (held := write(again, runs.claim, "worker-1", [QUEUE], 60.0)):
+                under_way.append(held)
+            over = not under_way
+            if under_way:
+                come(again, under_way.pop(draw.randrange(len(under_way))))
         again.close()
-        if over:
-            break
     wanted, ends = pruned_longhand(pruner, (0, 1))
     assert proposed(database, experiment) == wanted
     assert len(set(ends)) > 1
