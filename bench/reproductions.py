@@ -20,6 +20,7 @@ from fedcore import presets
 from fedcore.platform.status import Status
 from fedcore.presets import PresetSpec
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.search import Study
 from fedq.client import Client
 from fedq.reproductions.picture import draw
 from fedq.reproductions.report import PICTURE, overview, pages, picture
@@ -78,10 +79,16 @@ def _succeeded(client: Client) -> dict[str, str]:
 
 def _is_of(client: Client, preset: PresetSpec, id: str) -> bool:
     experiment = client.experiment(id)
-    same = ExperimentSpec.model_validate(experiment.specification) == ExperimentSpec.model_validate(
-        preset.spec
-    )
+    stored, wanted = map(ExperimentSpec.model_validate, (experiment.specification, preset.spec))
+    # The stored specification of a study names its proposals.
+    same = _without_proposals(stored) == _without_proposals(wanted)
     return same and experiment.provenance.get("preset") == preset.name
+
+
+def _without_proposals(spec: ExperimentSpec) -> ExperimentSpec:
+    if not isinstance(spec.search, Study):
+        return spec
+    return spec.model_copy(update={"search": spec.search.model_copy(update={"proposed": ()})})
 
 
 def _part(client: Client, preset: PresetSpec, done: Mapping[str, str]) -> Part:

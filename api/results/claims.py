@@ -10,7 +10,16 @@ from fedcore.errors import PresetNotFoundError, ResourceNotFoundError
 from fedcore.platform.store import experiments
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.presets import PresetSpec
-from fedcore.presets.claims import ClaimComparison, ClaimVerdict, Sides, Trajectory, judge, read
+from fedcore.presets.claims import (
+    BEST_SO_FAR,
+    ClaimComparison,
+    ClaimVerdict,
+    Sides,
+    Trajectory,
+    best_so_far,
+    judge,
+    read,
+)
 from fedcore.presets.claims import Rows as Trajectories
 from fedcore.presets.sheet import Published
 from fedcore.statistics import summary
@@ -67,15 +76,19 @@ def claims_of(rows: ResultRows, preset: PresetSpec) -> Claims:
 
 
 def _trajectories(rows: ResultRows, metrics: Sequence[str]) -> Trajectories:
-    found: dict[str, dict[int, dict[str, Trajectory]]] = defaultdict(dict)
+    found: dict[int, dict[int, dict[str, Trajectory]]] = defaultdict(dict)
     for run in rows.runs:
         if run.id in rows.series:
             curves, diverged = rows.series[run.id], run.diverged_round is not None
-            found[run.arm_name][run.seed] = {
+            found[run.arm][run.seed] = {
                 metric: _trajectory(curves.rounds, curves.listed(metric), diverged=diverged)
                 for metric in metrics
             }
-    return found
+    search = rows.experiment.spec.get("search") or {}
+    if search.get("kind") == "study":
+        return best_so_far(found, metrics, search["seed"])
+    names = {run.arm: run.arm_name for run in rows.runs}
+    return {names[arm]: by_seed for arm, by_seed in found.items()}
 
 
 def _trajectory(rounds: Sequence[int], values: Sequence[float | None], *, diverged: bool) -> Trajectory:
@@ -110,7 +123,8 @@ def words(comparison: ClaimComparison) -> str:
     """Return a comparison as a sentence."""
     what = f"{comparison.statistic.replace('_', ' ')} {comparison.metric.replace('_', ' ')}"
     if comparison.target is not None:
-        what = f"rounds to {comparison.metric.replace('_', ' ')} {comparison.target:g}"
+        counted = "trials" if comparison.arm == BEST_SO_FAR else "rounds"
+        what = f"{counted} to {comparison.metric.replace('_', ' ')} {comparison.target:g}"
     factor = "" if comparison.factor == 1 else f"{comparison.factor:g} times "
     within = "" if comparison.tolerance is None else f", to {comparison.tolerance:g} of it"
     other = f"that of [{comparison.than}]" if isinstance(comparison.than, str) else f"{comparison.than:g}"

@@ -61,9 +61,11 @@ def _decided(session: Session, run: RunRecord) -> Iterator[RunEvent]:
     if run.until is None:
         return
     found = search.find(session, run.experiment_id)
-    rungs, place = found.rungs, "its end" if found.kind == "study" else "the rung"
+    rungs = found.rungs
     for arrival in (one for one in search.arrivals(session, run.experiment_id) if one.arm == run.arm):
         value = "no value" if arrival.value is None else f"{arrival.value:.6g}"
+        # The last rung of a study is its last round.
+        place = "its end" if rungs[arrival.rung] == found.rounds else "the rung"
         yield RunEvent(arrival.arrived_at, f"arm reached {place} at round {rungs[arrival.rung]} with {value}")
         if arrival.verdict is not None and arrival.decided_at is not None:
             yield RunEvent(

@@ -53,6 +53,15 @@ class RungResult(NamedTuple):
     """k, counted from 0."""
     value: float
     """Mean of the metric over the arm's seeds; NaN where one of them has none."""
+    further: tuple[float, ...] = ()
+    """Those of further metrics of a study."""
+
+
+def ranking_key(value: float, arm: int, *, maximise: bool) -> tuple[bool, float, int]:
+    """Sorts arms at a rung, the best first: those without a finite value last, ties by arm."""
+    if not isfinite(value):
+        return True, 0.0, arm
+    return False, -value if maximise else value, arm
 
 
 class Decision(NamedTuple):
@@ -65,8 +74,8 @@ class Decision(NamedTuple):
     """Of the arm among those at its rung, from 1."""
     field: int
     """Arms at the rung."""
-    places: int
-    """How many of the best could be promoted."""
+    places: int | None
+    """How many of the best could be promoted; None where that depends on their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +117,10 @@ class RungTable:
 
     def record(self, arrival: RungResult, verdict: Verdict | None) -> None:
         """Restore decisions recorded before."""
-        insort(self._ranking[arrival.rung], self._key(arrival))
+        insort(
+            self._ranking[arrival.rung],
+            ranking_key(arrival.value, arrival.arm, maximise=self._ladder.maximise),
+        )
         if verdict is not None:
             self._verdicts[arrival.rung][arrival.arm] = verdict
 
@@ -120,11 +132,6 @@ class RungTable:
         """
         self.record(arrival, None)
         return list(self._due())
-
-    def _key(self, arrival: RungResult) -> tuple[bool, float, int]:
-        if not isfinite(arrival.value):
-            return True, 0.0, arrival.arm
-        return False, -arrival.value if self._ladder.maximise else arrival.value, arrival.arm
 
     def _due(self) -> Iterator[Decision]:
         expected: int | None = self._ladder.arms

@@ -4,7 +4,7 @@ of earlier ones.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite, nan
@@ -12,15 +12,16 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
+from fedcore.block import MAX_ROUNDS
 from fedcore.errors import SpecificationError
 from fedcore.settings import settings
-from fedcore.simulation import study
+from fedcore.simulation import pruning, study
 from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, RungTable, Verdict
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation, advance_batch, batch_key
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.experiment import Arm
-from fedcore.spec.search import Halving, Study
+from fedcore.spec.search import Batch, Halving, Study
 from fedcore.spec.space import conflict
 
 
@@ -144,29 +145,34 @@ class HalvingSearch:
 
 
 @dataclass
-class _Objective:
-    """The value of a run of a trial. Changes in place."""
+class _RunOfTrial:
+    """The values of a run of a trial, by metric. Changes in place."""
 
     search: Study
-    rounds: int
-    last: float = nan
+    last: list[float]
     best: float = nan
+    """Of the first metric."""
+    ended: bool = False
 
-    def note(self, report: RoundReport) -> None:
-        """A round was played."""
+    def note(self, report: RoundReport, until: int) -> None:
+        """A round of the stage that ends at round `until` was played."""
+        for place, judged in enumerate(self.search.objectives):
+            value = report.value(judged.metric)
+            if value is not None and isfinite(value):
+                self.last[place] = value
+            elif report.round == until:
+                self.last[place] = nan
         value = report.value(self.search.metric)
-        if value is not None and isfinite(value):
-            self.last = value
+        if value is not None:
             self.best = study.best_so_far([self.best, value], maximise=self.search.maximise)[-1]
-        elif report.round == self.rounds:
-            self.last = nan
         if report.diverged:
-            self.last = self.best = nan
+            self.last, self.best = [nan for _ in self.last], nan
+        self.ended = report.diverged or report.stopped is not None
 
     @property
-    def value(self) -> float:
-        """That of the round which the study judges by; NaN if there is none."""
-        return self.best if self.search.round == "best" else self.last
+    def values(self) -> Sequence[float]:
+        """Those of the round which the study judges by; NaN where there is none."""
+        return [self.best] if self.search.round == "best" else self.last
 
 
 class StudySearch:
@@ -175,39 +181,83 @@ class StudySearch:
     A trial whose settings are not valid together has no rounds and no value.
     """
 
-    def __init__(self, spec: ExperimentSpec, search: Study, proposed: Callable[[Arm], None]) -> None:
-        """`proposed` is called with each trial before it runs."""
-        self._spec, self._search, self._proposed = spec, search, proposed
-        self._values: list[float] = []
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        search: Study,
+        folder: Path,
+        proposed: Callable[[Arm], None],
+        decided: Callable[[Decision], None],
+    ) -> None:
+        """Keep the state of runs that wait at a rung in `folder`; `proposed` is called with each
+        trial before it runs, `decided` with each decision of its pruner.
+        """
+        self._spec, self._search, self._folder = spec, search, folder
+        self._proposed, self._decided = proposed, decided
+        self._ends = pruning.rungs(search, spec.rounds)
+        self._values: dict[tuple[int, int], float] = {}
+        """By trial and rung."""
+        self._results: dict[int, study.TrialResult] = {}
 
     def play(self) -> Iterator[RoundReport]:
-        """Play every round of every trial."""
-        self._propose(study.first_trials(self._search))
-        while len(self._values) < len(self._search.proposed):
+        """Play every round of every trial, up to where it is stopped."""
+        self._propose(study.first_trials(self._search, self._spec.rounds))
+        while (first := len(self._results)) < len(self._search.proposed):
+            batch = pruning.batch_of(self._search, self._spec.rounds, first)
             arms = self._spec.model_copy(update={"search": self._search}).arms()
-            yield from self._run(arms[len(self._values) : len(self._search.proposed)])
-            self._propose(study.next_trials(self._search))
+            yield from self._run(arms[batch.first : batch.last], batch)
+            if batch.last == len(self._search.proposed):
+                self._propose(study.next_trials(self._search, self._spec.rounds))
 
     def _propose(self, count: int) -> None:
         if count:
-            settings = study.propose(self._search, self._values, count)
+            results = [self._results[trial] for trial in range(len(self._results))]
+            settings = study.propose(self._search, results, count, self._spec.rounds)
             proposed = (*self._search.proposed, *settings)
             self._search = self._search.model_copy(update={"proposed": proposed})
 
-    def _run(self, arms: Sequence[Arm]) -> Iterator[RoundReport]:
-        """Run these trials to their ends, and note their values."""
+    def _run(self, arms: Sequence[Arm], batch: Batch) -> Iterator[RoundReport]:
+        """Run these trials to their ends, or up to where they are stopped, and note their values."""
         runs = {
-            (arm.index, seed): _Objective(self._search, self._spec.rounds)
+            arm.index: {
+                seed: _RunOfTrial(self._search, [nan for _ in self._search.objectives])
+                for seed in self._spec.seeds
+            }
             for arm in arms
-            for seed in self._spec.seeds
         }
         valid = [arm for arm in arms if conflict(self._spec, arm.settings) is None]
         for arm in valid:
             self._proposed(arm)
-        for report in _play(valid, self._spec.seeds):
-            runs[report.arm, report.seed].note(report)
-            yield report
-        self._values += [fmean(runs[arm.index, seed].value for seed in self._spec.seeds) for arm in arms]
+        going = set(runs)
+        for rung, until in list(enumerate(self._ends))[batch.rung :]:
+            playing = [
+                (arm, seed)
+                for arm in valid
+                if arm.index in going
+                for seed in self._spec.seeds
+                if not runs[arm.index][seed].ended
+            ]
+            for report in _play(playing, until=until, folder=self._folder):
+                runs[report.arm][report.seed].note(report, until)
+                yield report
+            going = set(self._judged({trial: runs[trial] for trial in sorted(going)}, batch, rung))
+
+    def _judged(
+        self, runs: Mapping[int, Mapping[int, _RunOfTrial]], batch: Batch, rung: int
+    ) -> Iterator[int]:
+        """Note the values of trials that have come to a rung; yields those that go on."""
+        last = rung == len(self._ends) - 1
+        for trial, by_seed in runs.items():
+            columns = zip(*(one.values for one in by_seed.values()), strict=True)
+            means = tuple(fmean(column) for column in columns)
+            self._values[trial, rung] = means[0]
+            self._results[trial] = study.TrialResult(means, None if last else self._ends[rung])
+        if last:
+            return
+        for decision in pruning.decide(self._search, self._spec.rounds, batch, rung, self._values):
+            self._decided(decision)
+            if decision.verdict is Verdict.PROMOTED:
+                yield decision.arm
 
 
 def run(
@@ -228,26 +278,43 @@ def run(
     arms = spec.arms()
     if resume is not None and len(arms) * len(spec.seeds) != 1:
         raise SpecificationError("/seeds", "a checkpoint resumes a single run; give one seed and no sweep")
-    if isinstance(spec.search, Study):
-        yield from StudySearch(spec, spec.search, proposed or (lambda _: None)).play()
-        return
     if spec.search is not None:
-        with TemporaryDirectory() as folder:
-            yield from HalvingSearch(spec, spec.search, Path(folder), decided or (lambda _: None)).play()
+        with TemporaryDirectory() as name:
+            folder, decided = Path(name), decided or (lambda _: None)
+            if isinstance(spec.search, Study):
+                yield from StudySearch(
+                    spec, spec.search, folder, proposed or (lambda _: None), decided
+                ).play()
+            else:
+                yield from HalvingSearch(spec, spec.search, folder, decided).play()
         return
-    yield from _play(arms, spec.seeds, resume)
+    yield from _play([(arm, seed) for arm in arms for seed in spec.seeds], resume)
 
 
-def _play(arms: Sequence[Arm], seeds: Sequence[int], resume: Path | None = None) -> Iterator[RoundReport]:
-    """Run every arm with every seed; `resume` is a checkpoint of the only run."""
-    for _, group in groupby(arms, lambda arm: batch_key(arm.spec)):
-        waiting = [(arm, seed) for arm in group for seed in seeds]
+def _play(
+    runs: Sequence[tuple[Arm, int]],
+    resume: Path | None = None,
+    *,
+    until: int = MAX_ROUNDS,
+    folder: Path | None = None,
+) -> Iterator[RoundReport]:
+    """Run these arms with these seeds up to a round; `resume` is a checkpoint of the only run, and
+    `folder` keeps the states of runs between the rounds at which they wait.
+    """
+    for _, group in groupby(runs, lambda run: batch_key(run[0].spec)):
+        waiting = list(group)
         while waiting:
             members = _run_batch(waiting)
-            if resume is not None:
-                members[0].restore(resume.read_bytes())
-            while members := [member for member in members if not member.finished]:
-                yield from advance_batch(members)
+            files = [folder / f"{one.arm}-{one.seed}" for one in members] if folder else []
+            # All of a stage have come to the same rung, or none has begun.
+            begun = [file for file in files if file.exists()] or ([] if resume is None else [resume])
+            for one, state in zip(members, begun, strict=False):
+                one.restore(state.read_bytes())
+            while playing := [one for one in members if not one.finished and one.round < until]:
+                yield from advance_batch(playing)
+            for one, file in zip(members, files, strict=False):
+                if not one.finished:
+                    file.write_bytes(one.checkpoint())
 
 
 def _run_batch(waiting: list[tuple[Arm, int]]) -> list[Simulation]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from math import isfinite, nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedcore.lazy import LazyModule
+from fedcore.spec.search import batches
 from fedcore.spec.space import Choice, FloatRange, IntRange
 
 if TYPE_CHECKING:
@@ -29,41 +30,89 @@ else:
 
 PURPOSE = "study"
 """Of the streams that seed samplers."""
+STARTUP_TRIALS = 10
+"""Trials that TPE and the Gaussian process draw at random first."""
+POPULATION = 20
+"""Trials of a generation of NSGA-II: Optuna's 50 are more than most studies have."""
 
 
-def next_trials(search: Study) -> int:
-    """Number of trials to propose once all that are proposed have ended: up to the next multiple of
-    `parallel`; 0 if all trials are proposed.
+class TrialResult(NamedTuple):
+    """The values of a trial that has ended."""
+
+    values: tuple[float, ...]
+    """By metric, in the order of `search.objectives`; NaN for one that is not finite."""
+    stopped: int | None = None
+    """The round at which the pruner stopped it, whose values these are."""
+
+
+def next_trials(search: Study, rounds: int) -> int:
+    """Number of trials to propose once all that are proposed have ended: up to the end of the next
+    batch; 0 if all trials are proposed.
     """
-    known = len(search.proposed)
-    return min(search.trials, (known // search.parallel + 1) * search.parallel) - known
+    return _up_to_end(search, rounds, len(search.proposed) + 1)
 
 
-def first_trials(search: Study) -> int:
+def first_trials(search: Study, rounds: int) -> int:
     """Number of trials to propose before any has run, beside those that are given."""
-    known = len(search.proposed)
-    return min(search.trials, max(1, -(-known // search.parallel)) * search.parallel) - known
+    return _up_to_end(search, rounds, max(len(search.proposed), 1))
 
 
-def propose(search: Study, values: Sequence[float], count: int) -> list[Settings]:
-    """The settings of the next `count` trials of `search`.
+def _up_to_end(search: Study, rounds: int, count: int) -> int:
+    """Trials missing up to the end of the batch of the trial `count` - 1."""
+    ends = (batch.last for batch in batches(search, rounds))
+    return next((end for end in ends if end >= count), search.trials) - len(search.proposed)
 
-    `values` [n] are those of the first n trials, all that have ended; NaN for one without a finite
-    value, which counts as the worst of the others. Trials of `search.proposed` after them are
-    running. A trial's sampler is seeded by (`search.seed`, index of the trial); CMA-ES, whose state
-    is that of all its proposals, is asked for all of them again.
+
+def needs_torch(search: Study, results: Sequence[TrialResult]) -> bool:
+    """True if proposals from these results take PyTorch, which only workers and the library have."""
+    return search.sampler == "gp" and _learns(results)
+
+
+def propose(search: Study, results: Sequence[TrialResult], count: int, rounds: int) -> list[Settings]:
+    """The settings of the next `count` trials of `search`, each of `rounds` rounds.
+
+    `results` [n] are those of the first n trials, all that have ended; a value that is not finite
+    counts as the worst of the others. Trials of `search.proposed` after them are running. A trial's
+    sampler is seeded by (`search.seed`, index of the trial); CMA-ES and NSGA-II, whose state is that
+    of all their proposals, are asked for all of them again.
     """
-    results = _with_worst(values, maximise=search.maximise)
+    known = _with_worst(search, results)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study = optuna.create_study(direction="maximize" if search.maximise else "minimize")
-        if search.sampler == "cmaes":
-            return _replayed(study, search, results, count)
-        known = distributions(search.space)
+        study = optuna.create_study(directions=directions(search))
+        if search.sampler in ("cmaes", "nsga2"):
+            return _replayed(study, search, known, count, rounds)
         for place, settings in enumerate(search.proposed):
-            study.add_trial(_trial(settings, known, results[place : place + 1]))
-        return [_ask(study, search, len(search.proposed) + place) for place in range(count)]
+            study.add_trial(_trial(search, settings, known[place] if place < len(known) else None))
+        learns = _learns(known)
+        return [_ask(study, search, len(search.proposed) + place, learns=learns) for place in range(count)]
+
+
+def directions(search: Study) -> list[str]:
+    """The directions of the metrics, as Optuna's."""
+    return ["maximize" if one.maximise else "minimize" for one in search.objectives]
+
+
+def pareto_front(values: Sequence[Sequence[float]], maximise: Sequence[bool]) -> list[int]:
+    """Indices of the points [n, m] that no other is at least as good as in every metric and better
+    than in one; points with a value that is not finite are left out.
+    """
+    signed = {
+        place: [-value if more else value for value, more in zip(point, maximise, strict=True)]
+        for place, point in enumerate(values)
+        if all(map(isfinite, point))
+    }
+    front: list[int] = []
+    # In lexicographic order, what dominates a point comes before it.
+    for place in sorted(signed, key=lambda place: signed[place]):
+        if not any(_dominates(signed[other], signed[place]) for other in front):
+            front.append(place)
+    return sorted(front)
+
+
+def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one != other and all(mine <= its for mine, its in zip(one, other, strict=True))
 
 
 def distributions(space: Mapping[str, AnyRange]) -> dict[str, BaseDistribution]:
@@ -81,15 +130,30 @@ def best_so_far(values: Sequence[float], *, maximise: bool) -> list[float]:
     return found
 
 
-def _with_worst(values: Sequence[float], *, maximise: bool) -> list[float]:
-    """Values as samplers see them: one that is not finite is the worst of the others, NaN if there
-    are none.
+def _with_worst(search: Study, results: Sequence[TrialResult]) -> list[TrialResult]:
+    """Results as samplers see them: a value that is not finite is the worst of the others, NaN if
+    there are none.
 
     Optuna's samplers leave failed trials out, and would go on proposing learning rates that diverge.
     """
-    finite = [value for value in values if isfinite(value)]
-    worst = (min(finite) if maximise else max(finite)) if finite else nan
-    return [value if isfinite(value) else worst for value in values]
+    columns = zip(*(result.values for result in results), strict=True)
+    worst = [
+        (min if one.maximise else max)(finite) if (finite := [*filter(isfinite, column)]) else nan
+        for one, column in zip(search.objectives, columns, strict=False)
+    ]
+    return [
+        result._replace(
+            values=tuple(
+                value if isfinite(value) else other for value, other in zip(result.values, worst, strict=True)
+            )
+        )
+        for result in results
+    ]
+
+
+def _learns(results: Sequence[TrialResult]) -> bool:
+    """True if there are results enough, and values, for the sampler to learn from."""
+    return len(results) >= STARTUP_TRIALS and any(all(map(isfinite, result.values)) for result in results)
 
 
 def _distribution(searched: AnyRange) -> BaseDistribution:
@@ -102,20 +166,36 @@ def _distribution(searched: AnyRange) -> BaseDistribution:
     return kinds.CategoricalDistribution(searched.values)
 
 
-def _trial(
-    settings: Mapping[str, Any], known: dict[str, BaseDistribution], results: Sequence[float]
-) -> optuna.trial.FrozenTrial:
-    """A trial with its value, if it has ended."""
+def _trial(search: Study, settings: Settings, result: TrialResult | None) -> optuna.trial.FrozenTrial:
+    """A trial with its values, if it has ended.
+
+    TPE ranks trials that were stopped early behind the others, by the round they came to. The
+    Gaussian process would leave them out: for it, a trial has the value of the round at which it
+    was stopped.
+    """
     states = optuna.trial.TrialState
-    finite = [value for value in results if isfinite(value)]
-    state = states.COMPLETE if finite else states.FAIL if results else states.RUNNING
+    steps: dict[int, float] = {}
+    values: Sequence[float] | None = None
+    state = states.RUNNING
+    if result is not None:
+        state = states.COMPLETE if all(map(isfinite, result.values)) else states.FAIL
+        values = result.values if state is states.COMPLETE else None
+        if values and result.stopped is not None and search.sampler == "tpe":
+            state, steps = states.PRUNED, {result.stopped: values[0]}
     return optuna.trial.create_trial(
-        state=state, params=dict(settings), distributions=known, value=finite[0] if finite else None
+        state=state,
+        params=dict(settings),
+        distributions=distributions(search.space),
+        values=values,
+        intermediate_values=steps,
     )
 
 
-def _ask(study: optuna.Study, search: Study, index: int) -> Settings:
-    study.sampler = _sampler(search, int(streams.generator(search.seed, PURPOSE, index).integers(2**32)))
+def _ask(study: optuna.Study, search: Study, index: int, *, learns: bool) -> Settings:
+    seed = int(streams.generator(search.seed, PURPOSE, index).integers(2**32))
+    # What the Gaussian process would draw too, without PyTorch.
+    drawn = search.sampler == "gp" and not learns
+    study.sampler = optuna.samplers.RandomSampler(seed=seed) if drawn else _sampler(search, seed)
     return _asked(study, search)[1]
 
 
@@ -131,31 +211,44 @@ def _within(searched: AnyRange, value: Any) -> Any:
 
 def _sampler(search: Study, seed: int) -> BaseSampler:
     samplers = optuna.samplers
-    if search.sampler == "random":
-        return samplers.RandomSampler(seed=seed)
-    if search.sampler == "tpe":
-        return samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
-    return samplers.CmaEsSampler(seed=seed)
+    match search.sampler:
+        case "random":
+            return samplers.RandomSampler(seed=seed)
+        case "tpe":
+            return samplers.TPESampler(
+                seed=seed, multivariate=True, constant_liar=True, n_startup_trials=STARTUP_TRIALS
+            )
+        case "gp":
+            return samplers.GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
+        case "cmaes":
+            return samplers.CmaEsSampler(seed=seed)
+        case "nsga2":
+            return samplers.NSGAIISampler(seed=seed, population_size=POPULATION)
 
 
-def _replayed(study: optuna.Study, search: Study, results: Sequence[float], count: int) -> list[Settings]:
-    """Ask for all trials so far and for `count` more, `parallel` at a time, telling values between.
+def _replayed(
+    study: optuna.Study, search: Study, results: Sequence[TrialResult], count: int, rounds: int
+) -> list[Settings]:
+    """Ask for all trials so far and for `count` more, batch by batch, telling values between.
 
-    A given trial that CMA-ES did not propose is one that it does not learn from.
+    A given trial that the sampler did not propose is one that it does not learn from.
     """
     study.sampler = _sampler(search, int(streams.generator(search.seed, PURPOSE).integers(2**32)))
     found: list[Settings] = []
-    for first in range(0, len(search.proposed) + count, search.parallel):
-        last = min(first + search.parallel, len(search.proposed) + count)
-        asked = [_asked(study, search) for _ in range(first, last)]
+    total = len(search.proposed) + count
+    for first, last, _ in batches(search, rounds):
+        if first >= total:
+            break
+        asked = [_asked(study, search) for _ in range(first, min(last, total))]
         for index, (trial, settings) in enumerate(asked, first):
             found.append(settings)
             if index >= len(results):
                 continue
-            own = settings == search.proposed[index] and isfinite(results[index])
+            values = results[index].values
+            own = settings == search.proposed[index] and all(map(isfinite, values))
             study.tell(
                 trial,
-                results[index] if own else None,
+                values if own else None,
                 state=None if own else optuna.trial.TrialState.FAIL,
             )
     return found[len(search.proposed) :]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
+from itertools import cycle
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 from pydantic import Field, model_validator
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.block import MAX_ROUNDS, Block, Finite, Mode, Seed, kind_of
+from fedcore.block import MAX_ROUNDS, Block, Finite, Mode, Seed, is_none, kind_of
 from fedcore.data.base import DatasetSpec
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
@@ -20,7 +21,7 @@ from fedcore.spec.sweep import paths
 from fedcore.statistics.summary import better_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from fedcore.spec.experiment import ExperimentSpec
 
@@ -115,9 +116,116 @@ class SuccessiveHalving(Halving):
     kind: Literal["successive_halving"]
 
 
-Sampler = Literal["random", "tpe", "cmaes"]
+class Pruner(Block):
+    """Base of blocks that stop trials of a study early.
+
+    A trial is held at a rung until all trials of its batch are there or have ended, and all earlier
+    batches have ended. So the decisions follow from the specification and the values alone,
+    whatever the number of workers and the order in which runs end. A trial without a finite value
+    is stopped.
+    """
+
+    min_rounds: RoundCount
+    """The first round at which a trial may be stopped."""
+
+    def rungs(self, rounds: int) -> tuple[int, ...]:
+        """The rounds at which trials may be stopped, before the last one."""
+        raise NotImplementedError
+
+
+class HalvingPruner(Pruner):
+    """Base of pruners with rungs at the rounds `min_rounds` eta^k, k = 0, ..., K - 1."""
+
+    eta: Annotated[int, Field(ge=2, le=1_000)] = 3
+    """About one in `eta` trials is promoted from each rung."""
+
+    def rungs(self, rounds: int) -> tuple[int, ...]:
+        """The rounds r eta^k for which eta times that many are at most `rounds`."""
+        return rungs(self.min_rounds, self.eta, rounds)
+
+
+class SuccessiveHalvingPruner(HalvingPruner):
+    """Successive halving within each batch of n = `parallel` trials: the best floor(n / eta^(k + 1))
+    are promoted from rung k.
+    """
+
+    source: ClassVar[str] = (
+        "Jamieson and Talwalkar 2016, Non-stochastic Best Arm Identification (AISTATS), in batches whose"
+        " trials are proposed by a sampler as in Falkner et al. 2018, BOHB (ICML)"
+    )
+    example = {"min_rounds": 10}
+
+    kind: Literal["successive_halving"]
+
+
+class HyperbandPruner(HalvingPruner):
+    """Hyperband: batches are its brackets s = K, ..., 0, 1, ..., in turn. Bracket s has n = ceil((K +
+    1) / (s + 1) eta^s) trials, whose first rung is `min_rounds` eta^(K - s), and the best floor(n /
+    eta^(i + 1)) are promoted from its rung i. `parallel` is not used.
+    """
+
+    source: ClassVar[str] = (
+        "Li et al. 2018, Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization (JMLR),"
+        " Algorithm 1, with trials proposed by a sampler as in Falkner et al. 2018, BOHB (ICML)"
+    )
+    example = {"min_rounds": 10}
+
+    kind: Literal["hyperband"]
+
+
+class AshaPruner(HalvingPruner):
+    """Asynchronous successive halving that stops instead of waiting: a trial is promoted if it is
+    among the best 1 / eta, at least one, of all trials that have come to its rung, those of its own
+    batch included.
+    """
+
+    source: ClassVar[str] = (
+        "Li et al. 2020, A System for Massively Parallel Hyperparameter Tuning (MLSys), Algorithm 2, in the"
+        " form of Akiba et al. 2019, Optuna (KDD), in which no stopped trial is continued later"
+    )
+    example = {"min_rounds": 10}
+
+    kind: Literal["asha"]
+
+
+class MedianPruner(Pruner):
+    """Median stopping rule: a trial is stopped if its best value so far is worse than the median, at
+    the same round, of the trials of earlier batches that ran to their last round.
+    """
+
+    source: ClassVar[str] = (
+        "Golovin et al. 2017, Google Vizier: A Service for Black-Box Optimization (KDD), in the form of Akiba"
+        " et al. 2019, Optuna (KDD), which compares with values at the round, not with running averages"
+    )
+    example = {"min_rounds": 10, "every": 10}
+
+    kind: Literal["median"]
+    every: RoundCount | None = None
+    """Number of rounds from one decision to the next (default: `min_rounds`)."""
+    startup_trials: Annotated[int, Field(ge=1, le=1_000)] = 5
+    """No trial is stopped before this many have run to their last round."""
+
+    def rungs(self, rounds: int) -> tuple[int, ...]:
+        """Every `every` rounds from `min_rounds` on."""
+        return tuple(range(self.min_rounds, rounds, self.every or self.min_rounds))
+
+
+AnyPruner = Annotated[
+    SuccessiveHalvingPruner | HyperbandPruner | AshaPruner | MedianPruner, Field(discriminator="kind")
+]
+
+
+class FurtherMetric(Judged):
+    """A further metric of a study, beside `metric`."""
+
+    example = {"metric": "bytes_up", "mode": "min"}
+
+
+Sampler = Literal["random", "tpe", "gp", "cmaes", "nsga2"]
 """Methods that propose the settings of trials."""
 MAX_TRIALS = 1_000
+MAX_RUNGS = 100
+"""Of a study: a trial waits at each."""
 
 
 class Study(Judged):
@@ -140,8 +248,9 @@ class Study(Judged):
     kind: Literal["study"]
     sampler: Sampler = "tpe"
     """`random`: independent, uniform draws. `tpe`: tree-structured Parzen estimator (Bergstra et al.
-    2011), after ten random trials. `cmaes`: CMA-ES (Hansen and Ostermeier 2001), for two or more
-    numbers.
+    2011), after ten random trials. `gp`: Gaussian process with expected improvement, after ten
+    random trials. `cmaes`: CMA-ES (Hansen and Ostermeier 2001), for two or more numbers. `nsga2`:
+    NSGA-II (Deb et al. 2002), for several metrics.
     """
     space: Annotated[dict[str, AnyRange], Field(min_length=1, max_length=16)]
     """Ranges by dotted path, such as `local.lr: {kind: float, low: 0.001, high: 1, log: true}`."""
@@ -153,6 +262,12 @@ class Study(Judged):
     """The round of a run whose value counts: its last one, or that with the best value."""
     seed: Seed = 0
     """Seed of the sampler."""
+    further_metrics: Annotated[tuple[FurtherMetric, ...], Field(max_length=3, exclude_if=is_empty)] = ()
+    """Metrics to optimise beside `metric`: the study searches for the Pareto front, the trials that
+    no other is better than in one metric without being worse in another.
+    """
+    pruner: Annotated[AnyPruner | None, Field(exclude_if=is_none)] = None
+    """Stops trials that are not promising (default: all trials run to the last round)."""
     proposed: Annotated[
         tuple[dict[str, Any], ...],
         Field(fail_fast=True, max_length=MAX_TRIALS, exclude_if=is_empty),
@@ -160,6 +275,11 @@ class Study(Judged):
     """Settings of the first trials, by dotted path (default: the sampler proposes all). Those of a
     stored experiment are added here as they are proposed.
     """
+
+    @property
+    def objectives(self) -> tuple[Judged, ...]:
+        """The metrics with their directions, `metric` first."""
+        return self, *self.further_metrics
 
 
 AnySearch = Annotated[Asha | SuccessiveHalving | Study, Field(discriminator="kind")]
@@ -236,7 +356,108 @@ def _check_study(search: Study, spec: ExperimentSpec) -> None:
         detail = f"has {len(search.proposed)} entries, more than `trials`, {search.trials}"
         raise SpecificationError("/search/proposed", detail)
     _check_metric(search, "/search/metric", spec)
+    for place, one in enumerate(search.further_metrics):
+        _check_metric(one, f"/search/further_metrics/{place}/metric", spec)
+    _check_objectives(search)
+    if search.pruner is not None:
+        _check_pruner(search, search.pruner, spec)
     check_space(search, spec)
+
+
+def _check_objectives(search: Study) -> None:
+    names = [one.metric for one in search.objectives]
+    for place, name in enumerate(names[1:]):
+        if name in names[: place + 1]:
+            raise SpecificationError(
+                f"/search/further_metrics/{place}/metric", f"{name} is given twice; leave it out here"
+            )
+    if len(names) == 1 and search.sampler == "nsga2":
+        raise SpecificationError(
+            "/search/sampler", "nsga2 needs several metrics; give `further_metrics`, or use the sampler tpe"
+        )
+    if len(names) == 1:
+        return
+    if search.sampler == "cmaes":
+        raise SpecificationError(
+            "/search/sampler",
+            "cmaes optimises one metric; with `further_metrics`, use nsga2, tpe, gp or random",
+        )
+    if search.round == "best":
+        detail = "several metrics are of one model: with `further_metrics`, use the round `final`"
+        raise SpecificationError("/search/round", detail)
+    if search.pruner is not None:
+        raise SpecificationError(
+            "/search/pruner", "stops trials by one metric; leave it out, or leave out `further_metrics`"
+        )
+
+
+def _check_pruner(search: Study, pruner: AnyPruner, spec: ExperimentSpec) -> None:
+    steps = pruner.rungs(spec.rounds)
+    if not steps:
+        most = spec.rounds // pruner.eta if isinstance(pruner, HalvingPruner) else spec.rounds - 1
+        detail = f"no round before the last, {spec.rounds}, is left to stop a trial at"
+        raise SpecificationError(
+            "/search/pruner/min_rounds", f"{detail}; use at most {most}" if most else detail
+        )
+    if len(steps) > MAX_RUNGS:
+        detail = f"trials may be stopped at {len(steps)} rounds, more than {MAX_RUNGS}; use a larger value"
+        raise SpecificationError("/search/pruner/every", detail)
+    cadence = evaluated_every(search, spec.evaluation)
+    for name in ("min_rounds", "every"):
+        value = getattr(pruner, name, None)
+        if value is not None and value % cadence:
+            detail = f"must be a multiple of {cadence}, the interval of evaluations of {search.metric}"
+            nearest = value + cadence - value % cadence
+            raise SpecificationError(f"/search/pruner/{name}", f"{detail}, not {value}; use {nearest}")
+    if isinstance(pruner, SuccessiveHalvingPruner) and search.parallel < pruner.eta ** len(steps):
+        detail = (
+            f"with {search.parallel} trials, none is left after rungs at rounds {', '.join(map(str, steps))},"
+            f" where one in {pruner.eta} is promoted; use at least {pruner.eta ** len(steps)}"
+        )
+        raise SpecificationError("/search/parallel", detail)
+    if isinstance(pruner, SuccessiveHalvingPruner | HyperbandPruner):
+        _check_whole_batches(search, spec.rounds)
+
+
+def _check_whole_batches(search: Study, rounds: int) -> None:
+    """Where trials of a batch are ranked among themselves, a shorter last batch would have other
+    chances.
+    """
+    ends = [batch.last for batch in batches(search, rounds, whole=True)]
+    if search.trials != ends[-1]:
+        least = f"{ends[-2]} or " if len(ends) > 1 else ""
+        raise SpecificationError(
+            "/search/trials", f"must end with a whole batch, not {search.trials}; use {least}{ends[-1]}"
+        )
+
+
+class Batch(NamedTuple):
+    """Trials of a study that are proposed together."""
+
+    first: int
+    last: int
+    """The first trial after them."""
+    rung: int
+    """Index of the first rung at which they may be stopped."""
+
+
+def batches(search: Study, rounds: int, *, whole: bool = False) -> Iterator[Batch]:
+    """The batches of a study, in order; the last may be shorter, unless `whole`."""
+    first, sizes = 0, cycle(_batch_sizes(search, rounds))
+    while first < search.trials:
+        size, rung = next(sizes)
+        last = first + size
+        yield Batch(first, last if whole else min(last, search.trials), rung)
+        first = last
+
+
+def _batch_sizes(search: Study, rounds: int) -> list[tuple[int, int]]:
+    """Numbers of trials and first rungs of batches, which repeat."""
+    pruner = search.pruner
+    if not isinstance(pruner, HyperbandPruner):
+        return [(search.parallel, 0)]
+    most = len(pruner.rungs(rounds))
+    return [(-(-(most + 1) * pruner.eta**s // (s + 1)), most - s) for s in range(most, -1, -1)]
 
 
 def evaluated_every(judged: Judged, evaluation: Evaluation) -> int:

@@ -15,7 +15,7 @@ from fedq.cli.connection import connect
 from fedq.cli.terminal import AsJson, ExperimentId, print_json, show, tell
 
 To = Annotated[
-    Literal["fedq", "csv", "parquet", "tensorboard", "mlflow"],
+    Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "optuna"],
     typer.Option(
         "--to",
         help=(

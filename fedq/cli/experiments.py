@@ -300,16 +300,33 @@ def search_view(item: SearchPage) -> RenderableType:
 
 
 def study_view(item: SearchPage) -> RenderableType:
-    """Table of the trials of a study that have ended, in order, with the best value so far."""
+    """Table of the trials of a study that have ended, in order: with the best value so far, or of
+    several metrics with the Pareto front; and with the round at which a trial was stopped.
+    """
     best = max if item.mode == "max" else min
     so_far: float | None = None
     rows = []
-    for one in sorted(item.items, key=lambda one: one.arm):
-        if one.value is not None:
+    ended = item.ended_trials()
+    for one in ended:
+        if one.value is not None and one.verdict is None:
             so_far = one.value if so_far is None else best(so_far, one.value)
-        rows.append((one.name, *(None if value is None else f"{value:.6g}" for value in (one.value, so_far))))
-    head = f"study: {len(item.items)} of {item.arms} trials have ended"
-    return Group(Text(head), table(("trial", item.metric, "best so far"), rows))
+        row = [one.name, *map(_number, (one.value, *one.further_values))]
+        if item.pareto_front is None:
+            row.append(_number(so_far))
+        else:
+            row.append("yes" if one.arm in item.pareto_front else None)
+        if item.pruner is not None:
+            row.append(f"{one.round} (stopped)" if one.verdict else str(one.round))
+        rows.append(row)
+    head = f"study: {len(ended)} of {item.arms} trials have ended"
+    metrics = (item.metric, *(one.metric for one in item.further_metrics))
+    last = "best so far" if item.pareto_front is None else "on the Pareto front"
+    columns = ("trial", *metrics, last, *(() if item.pruner is None else ("rounds",)))
+    return Group(Text(head), table(columns, rows))
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.6g}"
 
 
 def decisions_repeat(item: SearchPage) -> bool:

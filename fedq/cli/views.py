@@ -125,10 +125,11 @@ def _privacy(arm: str, privacy: PrivacyPlan) -> str:
 
 def _saving(search: SearchPlan | None) -> Iterable[Text]:
     if search is not None and search.parallel is not None:
-        (trials,) = search.stretches
-        yield Text(
-            f"study: {trials.arms} trials of at most {trials.until:,} rounds, {search.parallel} at a time"
-        )
+        first, last = search.stretches[0], search.stretches[-1]
+        at_a_time = f"{search.parallel} at a time"
+        if len(search.stretches) > 1:
+            at_a_time += f"; about {search.rounds:,} rounds ({search.saving:.0%} fewer)"
+        yield Text(f"study: {first.arms} trials of at most {last.until:,} rounds, {at_a_time}")
     elif search is not None:
         stretches = ", ".join(f"{stretch.arms} arms to round {stretch.until}" for stretch in search.stretches)
         yield Text(

@@ -2,14 +2,16 @@
 mean number of samples.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite, prod
 
 from fedcore.core import Algorithm
+from fedcore.simulation import pruning
 from fedcore.simulation.halving import HalvingSchedule, expected
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.problem import Problem, dimension, population
-from fedcore.spec.search import Study
+from fedcore.spec.search import Study, batches
 from fedcore.spec.space import extremes
 from fedcore.systems.work import AnyWork
 from fedq.planning.traffic import bytes_down, bytes_up, drawn_clients, informed_clients, reached
@@ -74,6 +76,9 @@ def _plan_study(spec: ExperimentSpec, search: Study) -> Plan:
     [memory, *_] = memory_needed(spec)
     base = _plan_arm(spec.arms()[0]).model_copy(update={"name": name, "settings": {}, "memory_bytes": memory})
     runs = search.trials * len(spec.seeds)
+    # Where it depends on the values which trials are stopped, all run to the last round at most.
+    stages = pruning.expected(search, spec.rounds) or [(spec.rounds, search.trials)]
+    played = _played(stages)
     return Plan(
         name=spec.name,
         arms=[base.model_copy(update={"runs": runs})],
@@ -81,10 +86,10 @@ def _plan_study(spec: ExperimentSpec, search: Study) -> Plan:
         runs=runs,
         rounds=runs * spec.rounds,
         search=SearchPlan(
-            stretches=[Stretch(until=spec.rounds, arms=search.trials)],
-            rounds=runs * spec.rounds,
-            saving=0.0,
-            parallel=min(search.parallel, search.trials),
+            stretches=[Stretch(until=until, arms=arms) for until, arms in stages],
+            rounds=played * len(spec.seeds),
+            saving=1 - played / (search.trials * spec.rounds),
+            parallel=max(batch.last - batch.first for batch in batches(search, spec.rounds)),
         ),
         local_steps=runs * base.local_steps,
         gradients=runs * base.gradients,
@@ -100,12 +105,18 @@ def _search(spec: ExperimentSpec) -> SearchPlan | None:
     if spec.search is None or isinstance(spec.search, Study):
         return None
     stretches = expected(HalvingSchedule.of(spec.search, spec.arm_count, spec.rounds), spec.rounds)
-    played, before = 0, 0
-    for until, arms in stretches:
-        played, before = played + arms * (until - before), until
+    played = _played(stretches)
     saving = 1 - played / (spec.arm_count * spec.rounds)
     listed = [Stretch(until=until, arms=arms) for until, arms in stretches]
     return SearchPlan(stretches=listed, rounds=played * len(spec.seeds), saving=saving)
+
+
+def _played(stretches: Sequence[tuple[int, int]]) -> int:
+    """Rounds of stages, given by the round each ends at and the number of arms that play it."""
+    played, before = 0, 0
+    for until, arms in stretches:
+        played, before = played + arms * (until - before), until
+    return played
 
 
 def memory_needed(spec: ExperimentSpec) -> list[int]:

@@ -152,7 +152,8 @@ class Stretch(Schema):
 class SearchPlan(Schema):
     """Cost of a search if each rung promotes as many arms as synchronous halving.
 
-    `asha` may promote a few more. The trials of a study all run to the last round.
+    `asha` may promote a few more. The trials of a study all run to the last round, unless its pruner
+    stops as many in any case (`successive_halving`, `hyperband`).
     """
 
     stretches: list[Stretch]
@@ -250,6 +251,8 @@ class ArmArrival(Schema):
     """Mean of the metric over the seeds; null, which ranks last, if a run failed, diverged or has
     no value.
     """
+    further_values: list[float | None] = Field(default_factory=list)
+    """Those of `further_metrics` of a study."""
     arrived_at: datetime
     """Time at which the last run of the arm reached the rung."""
     verdict: Verdict | None
@@ -261,11 +264,22 @@ class ArmArrival(Schema):
     field: int | None
     """Number of compared arms, including this one."""
     places: int | None
-    """Number of arms that could be promoted."""
+    """Number of arms that could be promoted; null for the median pruner of a study, by whose rule it
+    depends on their values.
+    """
     decided_by: int | None
     """`sequence` of the arrival that led to the decision."""
     decided_at: datetime | None
     """Time of the decision."""
+
+
+class MetricDirection(Schema):
+    """A metric and which values of it are better."""
+
+    metric: str
+    """The metric."""
+    mode: Mode
+    """Direction: `min` or `max`."""
 
 
 class SearchPage(Schema):
@@ -283,8 +297,16 @@ class SearchPage(Schema):
     """One in `eta` arms is promoted from each rung; null for a study."""
     arms: int
     """Number of arms of the sweep, or trials of the study."""
+    further_metrics: list[MetricDirection] = Field(default_factory=list)
+    """Further metrics of a study, with their directions."""
+    pareto_front: list[int] | None = None
+    """Arms of the trials that have ended and that no other is better than in one metric without
+    being worse in another; null for searches with one metric.
+    """
+    pruner: str | None = None
+    """Kind of the pruner of a study: its trials may be stopped at the rungs before the last."""
     rungs: list[int]
-    """Rounds of the rungs; of a study, the last round."""
+    """Rounds of the rungs; of a study, those of its pruner and the last round."""
     rounds: int
     """Maximum rounds of an arm."""
     items: list[ArmArrival]
@@ -293,3 +315,11 @@ class SearchPage(Schema):
     """Value of `after` for the next page: the last sequence of this page, or `after` if the page is
     empty. Undecided arrivals may be decided later: request them again.
     """
+
+    def ended_trials(self) -> list[ArmArrival]:
+        """The last arrivals of the trials of a study that came to their last round or were stopped,
+        by trial.
+        """
+        last = len(self.rungs) - 1
+        ended = [one for one in self.items if one.rung == last or one.verdict is Verdict.STOPPED]
+        return sorted(ended, key=lambda one: one.arm)

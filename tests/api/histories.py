@@ -56,7 +56,9 @@ def write(database: Database, history: Callable[[Claim], Sequence[RoundReport]],
 
 
 def carry_out(database: Database, storage: Storage, count: int) -> None:
-    """Take `count` runs in turn and play them for real, a round a slice."""
+    """Take `count` runs in turn and play them for real, a round a slice, to their ends or their
+    rungs.
+    """
     for _ in range(count):
         held = claim(database)
         arm = ExperimentSpec.model_validate(held.spec).arms()[held.arm]
@@ -64,12 +66,15 @@ def carry_out(database: Database, storage: Storage, count: int) -> None:
         if held.checkpoint is not None:
             with storage.open(held.checkpoint) as file:
                 simulation.restore(file.read())
-        while not simulation.finished:
+        while not simulation.finished and simulation.round < held.until:
             held = commit(database, held, [simulation.advance()])
             assert held.checkpoint is not None
             storage.put(held.checkpoint, simulation.checkpoint())
         storage.put(model_key(held), model_bytes(simulation, held))
-        finish(database, held)
+        if simulation.finished:
+            finish(database, held)
+        else:
+            acts.write(database, runs.pause_at_rung, held, model=model_key(held), provenance={})
 
 
 def _write_one(database: Database, history: Callable[[Claim], Sequence[RoundReport]]) -> Claim:

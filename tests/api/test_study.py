@@ -70,3 +70,49 @@ def test_the_form_begins_with_a_study_as_it_was_written(http: httpx.Client) -> N
     assert "local.lr" in page
     assert "high: 1.0" in page
     assert "proposed" not in page
+
+
+def test_a_study_of_several_metrics_tells_its_pareto_front(http: httpx.Client, rows: Database) -> None:
+    """Longhand from the values that are told: what no other trial is better than in both."""
+    further = [{"metric": "bytes_up", "mode": "max"}]
+    changes = {"sampler": "random", "further_metrics": further}
+    made = submit(http, STUDIED | {"search": STUDY | changes})
+    drain(rows)
+    found = SearchPage.model_validate(http.get(f"/v1/experiments/{made['id']}/search").json())
+    assert [(one.metric, one.mode) for one in found.further_metrics] == [("bytes_up", "max")]
+    points = {one.arm: (one.value or 0.0, -(one.further_values[0] or 0.0)) for one in found.items}
+    front = [
+        arm
+        for arm, (value, sent) in sorted(points.items())
+        if not any(
+            other[0] <= value and other[1] <= sent and other != (value, sent) for other in points.values()
+        )
+    ]
+    assert found.pareto_front == front
+    assert 1 < len(front) < 8
+    console = Console(record=True, width=160)
+    console.print(search_view(found))
+    assert console.export_text().count("yes") == len(front)
+    page = http.get(f"/experiments/{made['id']}/search").text
+    assert page.count("on it") == len(front)
+    assert "bytes_up" in page
+
+
+def test_a_study_with_a_pruner_tells_where_trials_were_stopped(http: httpx.Client, rows: Database) -> None:
+    pruner = {"kind": "hyperband", "min_rounds": 1, "eta": 2}
+    search = STUDY | {"sampler": "random", "trials": 4, "pruner": pruner}
+    planned = http.post("/v1/experiments?dry_run=true", json=STUDIED | {"search": search})
+    plan = Plan.model_validate(planned.json())
+    assert plan.search is not None
+    assert [(stage.until, stage.arms) for stage in plan.search.stretches] == [(1, 4), (2, 3)]
+    made = submit(http, STUDIED | {"search": search})
+    drain(rows)
+    found = SearchPage.model_validate(http.get(f"/v1/experiments/{made['id']}/search").json())
+    assert (found.pruner, found.rungs) == ("hyperband", [1, 2])
+    assert sorted(one.round for one in found.ended_trials()) == [1, 2, 2, 2]
+    page = http.get(f"/experiments/{made['id']}/search").text
+    assert "4 of 4 trials have ended" in page
+    assert "1 of them stopped by the pruner" in page
+    console = Console(record=True, width=160)
+    console.print(search_view(found))
+    assert console.export_text().count("(stopped)") == 1

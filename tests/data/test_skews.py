@@ -176,8 +176,8 @@ def test_clients_see_their_images_at_the_angle_of_their_group(rotations: int, ho
         for kind, options in (("iid", {}), ("rotated", {"rotations": rotations}))
     )
     before, after = (
-        federate(spec, 0, "cpu", torch.float64, Path(), None, None)
-        for spec in (plain, turned)  # type: ignore[arg-type]
+        federate(spec, 0, "cpu", torch.float64, Path(), None)  # type: ignore[arg-type]
+        for spec in (plain, turned)
     )
     for client in range(6):
         quarters = {2: [0, 2], 4: [0, 1, 2, 3]}[rotations][client % rotations]

@@ -7,6 +7,7 @@ import yaml
 
 from fedcore import ExperimentSpec
 from fedq.planning.estimates import plan
+from tests.documents import merged
 
 PAGE = (Path(__file__).parents[2] / "docs/search.md").read_text()
 
@@ -16,10 +17,12 @@ def blocks(language: str) -> list[str]:
 
 
 def test_its_examples_are_accepted_and_come_to_the_rounds_it_says() -> None:
-    search, stopping, study = map(yaml.safe_load, blocks("yaml"))
+    search, stopping, study, several, pruned = map(yaml.safe_load, blocks("yaml"))
     spec = ExperimentSpec.model_validate(search)
     ExperimentSpec.model_validate(search | stopping)
     assert plan(ExperimentSpec.model_validate(study)).runs == 120
+    ExperimentSpec.model_validate(study | several)
+    assert plan(ExperimentSpec.model_validate(merged(study, {"search": pruned}))).search is not None
     planned = plan(spec).search
     assert planned is not None
     assert [(stretch.until, stretch.arms) for stretch in planned.stretches] == [(10, 9), (30, 3), (90, 1)]

@@ -7,7 +7,8 @@ import pytest
 
 from fedcore import ExperimentSpec, presets, run
 from fedcore.presets import PresetSpec
-from fedcore.presets.claims import PublishedClaim, Rows, Trajectory, judge
+from fedcore.presets.claims import PublishedClaim, Rows, Trajectory, best_so_far, judge
+from fedcore.spec.search import Study
 
 QUICK = (
     "alie-defences-small",
@@ -27,6 +28,7 @@ QUICK = (
     "fedprox-figure-11-iid-small",
     "ifca-rotated",
     "power-of-choice-small",
+    "tpe-against-grid-seed-0",
 )
 GENERATED = {"least_squares", "quadratic", "synthetic"}
 """Kinds of data that every machine has."""
@@ -81,20 +83,26 @@ def come_out_as_on_record(preset: PresetSpec) -> None:
 
 def played(spec: ExperimentSpec) -> Rows:
     """The curves of every arm and seed."""
-    names = {arm.index: arm.name for arm in spec.arms()}
     values: dict[tuple[int, int, str], list[tuple[int, float]]] = defaultdict(list)
     diverged = set()
     for report in run(spec):
-        measured = {"train_loss": report.train_loss, "test_accuracy": report.test_accuracy, **report.extra}
+        measured = {
+            "train_loss": report.train_loss,
+            "test_loss": report.test_loss,
+            "test_accuracy": report.test_accuracy,
+            **report.extra,
+        }
         for metric, value in measured.items():
             if isinstance(value, int | float):
                 values[report.arm, report.seed, metric].append((report.round, value))
         if report.diverged:
             diverged.add((report.arm, report.seed))
-    rows: dict[str, dict[int, dict[str, Trajectory]]] = defaultdict(lambda: defaultdict(dict))
+    rows: dict[int, dict[int, dict[str, Trajectory]]] = defaultdict(lambda: defaultdict(dict))
     for (arm, seed, metric), points in values.items():
         curve = Trajectory(
             [round for round, _ in points], [value for _, value in points], (arm, seed) in diverged
         )
-        rows[names[arm]][seed][metric] = curve
-    return rows
+        rows[arm][seed][metric] = curve
+    if isinstance(spec.search, Study):
+        return best_so_far(rows, [spec.search.metric], spec.search.seed)
+    return {arm.name: rows[arm.index] for arm in spec.arms() if arm.index in rows}

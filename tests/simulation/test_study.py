@@ -10,18 +10,27 @@ import pytest
 from scipy.stats import chisquare, kstest
 
 from fedcore import RoundReport, run
-from fedcore.simulation.study import best_so_far, first_trials, next_trials, propose
+from fedcore.simulation.study import TrialResult, best_so_far, first_trials, next_trials, propose
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Study
 from fedcore.spec.space import Settings
 from tests.documents import QUADRATIC, merged, specification
 
-SAMPLERS = ["random", "tpe", "cmaes"]
+GP = pytest.param("gp", marks=pytest.mark.slow)
+SAMPLERS = ["random", "tpe", GP, "cmaes"]
 SPACE = {
     "local.lr": {"kind": "float", "low": 0.001, "high": 10.0, "log": True},
     "local.steps": {"kind": "int", "low": 1, "high": 9, "step": 2},
 }
 CHOICE = {"server.lr": {"kind": "choice", "values": [0.5, 1.0, 2.0]}}
+
+
+ROUNDS = 9
+
+
+def proposals(search: Study, values: Sequence[float], count: int) -> list[Settings]:
+    """Of a study with one metric, none of whose trials was stopped."""
+    return propose(search, [TrialResult((value,)) for value in values], count, ROUNDS)
 
 
 def study(**changes: object) -> Study:
@@ -37,9 +46,9 @@ def bowl(settings: Settings) -> float:
 
 def searched(search: Study, objective: Callable[[Settings], float] = bowl) -> Study:
     """The study once all trials have ended."""
-    while count := next_trials(search):
+    while count := next_trials(search, ROUNDS):
         values = [objective(settings) for settings in search.proposed]
-        search = with_trials(search, propose(search, values, count))
+        search = with_trials(search, proposals(search, values, count))
     return search
 
 
@@ -63,7 +72,7 @@ def test_seeds_give_other_proposals() -> None:
     assert len({one["local.lr"] for one in first.proposed}) == 20
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
+@pytest.mark.parametrize("sampler", ["tpe", GP, "cmaes"])
 def test_samplers_that_learn_come_closer_to_the_optimum_than_random_ones(sampler: str) -> None:
     """In the mean over three seeds; at random, a trial is within 0.02 with probability 0.014."""
 
@@ -81,10 +90,10 @@ def test_proposals_follow_from_what_is_kept(sampler: str) -> None:
     """As after kill -9: from the JSON of the study and the values, every time anew."""
     whole = searched(study(sampler=sampler))
     known = study(sampler=sampler)
-    while count := next_trials(known):
+    while count := next_trials(known, ROUNDS):
         kept = Study.model_validate_json(known.model_dump_json())
-        settings = propose(kept, [bowl(one) for one in kept.proposed], count)
-        assert settings == propose(kept, [bowl(one) for one in kept.proposed], count)
+        settings = proposals(kept, [bowl(one) for one in kept.proposed], count)
+        assert settings == proposals(kept, [bowl(one) for one in kept.proposed], count)
         known = with_trials(kept, settings)
     assert known.proposed == whole.proposed
 
@@ -108,7 +117,7 @@ def test_a_study_in_which_every_trial_fails_goes_on(sampler: str) -> None:
 def test_given_trials_come_first_and_are_learned_from_or_left_out(sampler: str) -> None:
     given = [{"local.lr": 0.1, "local.steps": 5}] * 5
     search = study(sampler=sampler, proposed=given, trials=10)
-    assert first_trials(search) == 3
+    assert first_trials(search, ROUNDS) == 3
     assert [*searched(search).proposed[:5]] == given
     assert len(searched(search).proposed) == 10
 
@@ -118,8 +127,8 @@ def test_given_trials_come_first_and_are_learned_from_or_left_out(sampler: str) 
 )
 def test_trials_come_in_batches(trials: int, parallel: int, batches: list[int]) -> None:
     search, found = study(sampler="random", trials=trials, parallel=parallel), []
-    assert first_trials(search) == batches[0]
-    while count := next_trials(search):
+    assert first_trials(search, ROUNDS) == batches[0]
+    while count := next_trials(search, ROUNDS):
         found.append(count)
         search = with_trials(search, [{}] * count)
     assert found == batches
@@ -164,7 +173,7 @@ def test_the_library_runs_the_trials_that_follow_from_its_results() -> None:
     search = spec.search
     values: list[float] = []
     for first in (0, 2, 4):
-        search = with_trials(search, propose(search, values, 2))
+        search = with_trials(search, proposals(search, values, 2))
         values += [(last[arm, 0] + last[arm, 1]) / 2 for arm in (first, first + 1)]
     assert [trial.settings for trial in trials] == list(search.proposed)
     alone = [*run(trials[4].spec)]
@@ -195,13 +204,13 @@ def test_the_best_round_counts_where_that_is_asked_for() -> None:
     }
     values = [(best[arm, 0] + best[arm, 1]) / 2 for arm in (0, 1)]
     search = with_trials(spec.search, [trial.settings for trial in trials[:2]])
-    assert propose(search, values, 2) == [trial.settings for trial in trials[2:]]
+    assert proposals(search, values, 2) == [trial.settings for trial in trials[2:]]
 
 
 def test_the_order_of_results_within_a_batch_changes_nothing() -> None:
     """Values belong to trials, whatever order they came in."""
-    search = with_trials(study(), propose(study(), [], 4))
+    search = with_trials(study(), proposals(study(), [], 4))
     arrived = [(arm, bowl(settings)) for arm, settings in enumerate(search.proposed)]
     Random(0).shuffle(arrived)
     values = [value for _, value in sorted(arrived)]
-    assert propose(search, values, 4) == propose(search, [bowl(one) for one in search.proposed], 4)
+    assert proposals(search, values, 4) == proposals(search, [bowl(one) for one in search.proposed], 4)

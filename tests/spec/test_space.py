@@ -82,6 +82,52 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "/search/proposed/0/local.lr",
         "not in its range",
     ),
+    "NSGA-II with one metric": ({"search": {"sampler": "nsga2"}}, "/search/sampler", "several metrics"),
+    "CMA-ES with several": (
+        {"search": {"sampler": "cmaes", "further_metrics": [{"metric": "bytes_up", "mode": "min"}]}},
+        "/search/sampler",
+        "one metric",
+    ),
+    "a metric twice": (
+        {"search": {"further_metrics": [{"metric": "test_accuracy"}]}},
+        "/search/further_metrics/0/metric",
+        "twice",
+    ),
+    "the best rounds of several metrics": (
+        {"search": {"round": "best", "further_metrics": [{"metric": "test_loss"}]}},
+        "/search/round",
+        "final",
+    ),
+    "a pruner for several metrics": (
+        {
+            "search": {
+                "further_metrics": [{"metric": "test_loss"}],
+                "pruner": {"kind": "median", "min_rounds": 1},
+            }
+        },
+        "/search/pruner",
+        "one metric",
+    ),
+    "a pruner without a round to stop at": (
+        {"search": {"pruner": {"kind": "asha", "min_rounds": 4}}, "rounds": 9},
+        "/search/pruner/min_rounds",
+        "at most 3",
+    ),
+    "rungs at which nothing is evaluated": (
+        {"search": {"pruner": {"kind": "median", "min_rounds": 3}}, "rounds": 10, "evaluation": {"every": 2}},
+        "/search/pruner/min_rounds",
+        "use 4",
+    ),
+    "batches of which none is left": (
+        {"search": {"pruner": {"kind": "successive_halving", "min_rounds": 1}}, "rounds": 9},
+        "/search/parallel",
+        "at least 9",
+    ),
+    "a part of a bracket": (
+        {"search": {"pruner": {"kind": "hyperband", "min_rounds": 1}}, "rounds": 9},
+        "/search/trials",
+        "use 9 or 14",
+    ),
     "a given trial without a field": ({"search": {"proposed": [{}]}}, "/search/proposed/0", "local.lr"),
 }
 

@@ -231,7 +231,7 @@ def covering(strength: int) -> list[Row]:
         for families in combinations(FAMILIES, strength)
         for chosen in product(*(FAMILIES[family] for family in families))
     )
-    rows = []
+    rows: list[Row] = []
     while missing:
         seed = next(iter(missing))
         row = dict(with_needs(dict(sorted(seed))))

@@ -23,6 +23,7 @@ from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import ArrivalRecord, RunRecord, SearchRecord
 from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, RungTable, Verdict
 from fedcore.simulation.report import StopReason
+from fedcore.spec.search import Study
 
 if TYPE_CHECKING:
     from fedcore.spec import ExperimentSpec
@@ -35,12 +36,11 @@ _ARMS = 500
 
 
 def begin(session: Session, experiment_id: str, search: AnySearch, spec: ExperimentSpec) -> None:
-    """An experiment with a search was made: its runs may play up to the first rung, those of the
-    first trials of a study up to their last round.
+    """An experiment with a search was made: its runs, in a study those of the first trials, may play
+    up to the first rung.
     """
-    if search.kind == "study":
-        started = study.begin(session, experiment_id, spec)
-        for arm in started.invalid:
+    if isinstance(search, Study):
+        for arm in study.begin(session, experiment_id, spec):
             advance(session, experiment_id, arm)
         return
     ladder = HalvingSchedule.of(search, spec.arm_count, spec.rounds)
@@ -100,7 +100,9 @@ def decisions(session: Session, experiment_id: str, after: int, limit: int) -> S
     query = select(ArrivalRecord).where(
         ArrivalRecord.experiment_id == experiment_id, ArrivalRecord.verdict.is_not(None)
     )
-    ordered = query.order_by(ArrivalRecord.decided_by, ArrivalRecord.rung, ArrivalRecord.rank)
+    ordered = query.order_by(
+        ArrivalRecord.decided_by, ArrivalRecord.rung, ArrivalRecord.rank, ArrivalRecord.arm
+    )
     return session.scalars(ordered.offset(after).limit(limit)).all()
 
 
@@ -169,20 +171,33 @@ def advance(session: Session, experiment_id: str, arm: int) -> None:
 
 
 def _advance_study(session: Session, record: SearchRecord, arm: int) -> None:
-    """Record the value of a trial that has ended; the last of those proposed brings the next."""
-    ended = deque([arm])
-    while ended:
-        arrival = _arrival(session, record, ended.popleft())
-        if arrival is None:
+    """Record the values of a trial that has come to a rung or ended, stop what the pruner stops, and
+    propose the next trials once all earlier ones have ended.
+    """
+    opened = study.OpenStudy(session, record)
+    moved = deque([arm])
+    while moved:
+        current = moved.popleft()
+        if opened.is_proposed(current):
+            arrival = _arrival(session, record, current, opened)
+            if arrival is None:
+                continue
+            sequence = _append(session, record, arrival)
+            while decisions := opened.decide():
+                _record(session, record.experiment_id, sequence, decisions)
+                moved.extend(_apply(session, record, decisions))
+        elif not all(map(_waits, _runs(session, record, current))):
             continue
-        proposed = study.propose(session, record, _append(session, record, arrival))
+        proposed = opened.propose()
         if proposed is not None:
             # None of them has ended: only runs that have begun do.
-            list(_promote(session, record, proposed.valid, record.rounds))
-            ended.extend(proposed.invalid)
+            list(_promote(session, record, proposed.valid, proposed.until))
+            moved.extend(proposed.invalid)
 
 
-def _arrival(session: Session, record: SearchRecord, arm: int) -> RungResult | None:
+def _arrival(
+    session: Session, record: SearchRecord, arm: int, opened: study.OpenStudy | None = None
+) -> RungResult | None:
     """That of the arm at its next rung, if it is there.
 
     None too where it was there before: then what was decided holds.
@@ -195,21 +210,35 @@ def _arrival(session: Session, record: SearchRecord, arm: int) -> RungResult | N
         if last.verdict is Verdict.STOPPED:
             _stop(session, record, [arm])
         return None
-    rung = 0 if last is None else last.rung + 1
-    runs = session.scalars(select(RunRecord).where(*_of(record, [arm])).order_by(RunRecord.id)).all()
-    if rung == len(record.rungs) or not all(run.held_at is not None or run.status in SETTLED for run in runs):
+    first = 0 if opened is None else opened.first_rung(arm)
+    rung = first if last is None else last.rung + 1
+    runs = _runs(session, record, arm)
+    if rung == len(record.rungs) or not all(map(_waits, runs)):
         return None
-    return RungResult(arm, rung, fmean(_value(session, run, record, record.rungs[rung]) for run in runs))
+    by_run = [_values(session, run, record, record.rungs[rung], opened) for run in runs]
+    value, *further = (fmean(column) for column in zip(*by_run, strict=True))
+    return RungResult(arm, rung, value, tuple(further))
 
 
-def _value(session: Session, run: RunRecord, record: SearchRecord, round: int) -> float:
-    if run.status is Status.FAILED or run.diverged_round is not None:
-        return nan
-    if record.kind == study.KIND:
-        value = study.value_of(session, run, record.metric, maximise=record.maximise)
+def _runs(session: Session, record: SearchRecord, arm: int) -> Sequence[RunRecord]:
+    return session.scalars(select(RunRecord).where(*_of(record, [arm])).order_by(RunRecord.id)).all()
+
+
+def _waits(run: RunRecord) -> bool:
+    """True if the run is held at its rung, or comes to no further one."""
+    return run.held_at is not None or run.status in SETTLED
+
+
+def _values(
+    session: Session, run: RunRecord, record: SearchRecord, round: int, opened: study.OpenStudy | None
+) -> list[float]:
+    """The values of a run by metric; NaN where it has none."""
+    if opened is not None:
+        found = opened.values(run, round)
     else:
-        value = curves.value(session, run, record.metric, round)
-    return nan if value is None else value
+        found = [curves.value(session, run, record.metric, round)]
+    bad = run.status is Status.FAILED or run.diverged_round is not None
+    return [nan if bad or value is None else value for value in found]
 
 
 def _board(session: Session, record: SearchRecord) -> RungTable:
@@ -232,14 +261,15 @@ def _append(session: Session, record: SearchRecord, arrival: RungResult) -> int:
         .values(arrivals=SearchRecord.arrivals + 1)
     )
     sequence = session.scalars(counted.returning(SearchRecord.arrivals)).one()
-    value = arrival.value if isfinite(arrival.value) else None
+    value, *further = (one if isfinite(one) else None for one in (arrival.value, *arrival.further))
     place = {
         "experiment_id": record.experiment_id,
         "sequence": sequence,
         "arm": arrival.arm,
         "rung": arrival.rung,
     }
-    session.execute(insert(ArrivalRecord).values(**place, value=value, arrived_at=sql_now()))
+    values = {"value": value, "further_values": further or None}
+    session.execute(insert(ArrivalRecord).values(**place, **values, arrived_at=sql_now()))
     return sequence
 
 

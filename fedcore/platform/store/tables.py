@@ -206,11 +206,11 @@ class SearchRecord(Base):
     metric: Mapped[str] = mapped_column(String(64))
     maximise: Mapped[bool]
     eta: Mapped[int]
-    """One in `eta` arms is promoted; 0 in a study, where none is."""
+    """One in `eta` arms is promoted; 0 in a study, whose pruner its specification names."""
     arms: Mapped[int]
     rounds: Mapped[int]
     rungs: Mapped[list[int]]
-    """Their rounds; of a study, the last round."""
+    """Their rounds; of a study, those of its pruner and the last round."""
     arrivals: Mapped[int] = mapped_column(default=0)
     """Number of arrivals recorded."""
 
@@ -234,6 +234,8 @@ class ArrivalRecord(Base):
     """Mean of the metric over the arm's seeds; None where one of them failed, diverged or has no
     value.
     """
+    further_values: Mapped[list[float | None] | None] = mapped_column(JSON(none_as_null=True))
+    """Those of further metrics of a study."""
     arrived_at: Mapped[datetime]
     verdict: Mapped[Verdict | None]
     rank: Mapped[int | None]

@@ -13,7 +13,8 @@ import optuna
 from optuna.trial import TrialState
 
 from fedcore.platform.status import ENDED, Status
-from fedcore.simulation.study import distributions
+from fedcore.simulation.report import StopReason
+from fedcore.simulation.study import directions, distributions
 from fedcore.spec.search import Study
 from fedq import schemas
 from fedq.client.errors import ExportError
@@ -22,9 +23,10 @@ from fedq.client.errors import ExportError
 class OptunaTrials:
     """Trials in `study.db`; see Sink.
 
-    The values of a trial are means over its seeds; those of its rounds are its intermediate values.
-    A trial with a failed or diverged run, or without a finite value, has failed; one that has not
-    ended is left out.
+    The values of a trial are means over its seeds; those of its rounds are its intermediate values,
+    which Optuna has for one metric only. A trial with a failed or diverged run, or without a finite
+    value, has failed; one that the study's pruner stopped was pruned; one that has not ended is left
+    out.
     """
 
     def __init__(self, experiment: schemas.Experiment, folder: Path, _tracking_uri: str | None) -> None:
@@ -40,14 +42,13 @@ class OptunaTrials:
         self._file = folder.resolve() / "study.db"
         self.where = f"sqlite:///{self._file}"
         self._runs: defaultdict[int, list[schemas.Run]] = defaultdict(list)
-        self._curves: defaultdict[int, list[dict[int, float]]] = defaultdict(list)
+        self._curves: defaultdict[int, list[Sequence[dict[int, float]]]] = defaultdict(list)
+        """By trial and run, a curve for each metric."""
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
-        """Keep the metric of a run by round until `close`."""
-        metric = self._search.metric
-        curve = {row.round: _number(getattr(row, metric, None), row.extra.get(metric)) for row in rows}
+        """Keep the metrics of a run by round until `close`."""
         self._runs[run.arm].append(run)
-        self._curves[run.arm].append({round: value for round, value in curve.items() if isfinite(value)})
+        self._curves[run.arm].append([_curve(rows, one.metric) for one in self._search.objectives])
 
     def close(self, _results: schemas.Results) -> None:
         """Write the study, in the place of an earlier export."""
@@ -57,11 +58,11 @@ class OptunaTrials:
         study = optuna.create_study(
             storage=storage,
             study_name=self._name,
-            direction="maximize" if self._search.maximise else "minimize",
+            directions=directions(self._search),
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            study.set_metric_names([self._search.metric])
+            study.set_metric_names([one.metric for one in self._search.objectives])
         for arm, settings in enumerate(self._search.proposed):
             if all(run.status in ENDED for run in self._runs[arm]):
                 study.add_trial(self._trial(arm, settings))
@@ -71,15 +72,21 @@ class OptunaTrials:
     def _trial(self, arm: int, settings: dict[str, object]) -> optuna.trial.FrozenTrial:
         runs, curves = self._runs[arm], self._curves[arm]
         bad = any(run.status is not Status.SUCCEEDED or run.diverged_round is not None for run in runs)
-        value = nan if bad else fmean(map(self._value, runs, curves))
-        shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+        stopped = any(run.stop_reason is StopReason.RUNG for run in runs)
+        values = [] if bad else self._values(runs, curves)
+        state = TrialState.PRUNED if stopped else TrialState.COMPLETE
+        if not values or not all(map(isfinite, values)):
+            state, values = TrialState.FAIL, []
+        shared: list[int] = []
+        if len(self._search.objectives) == 1:
+            shared = sorted(set.intersection(*(set(curve) for (curve,) in curves)))
         trial = optuna.trial.create_trial(
-            state=TrialState.COMPLETE if isfinite(value) else TrialState.FAIL,
-            value=value if isfinite(value) else None,
+            state=state,
+            values=values or None,
             params=settings,
             distributions=distributions(self._search.space),
             user_attrs={"fedq.arm": arm, "fedq.arm_name": runs[0].arm_name},
-            intermediate_values={round: fmean(curve[round] for curve in curves) for round in shared},
+            intermediate_values={round: fmean(curve[0][round] for curve in curves) for round in shared},
         )
         trial.datetime_start = min(
             (run.started_at for run in runs if run.started_at), default=trial.datetime_start
@@ -89,6 +96,15 @@ class OptunaTrials:
         )
         return trial
 
+    def _values(
+        self, runs: Sequence[schemas.Run], curves: Sequence[Sequence[dict[int, float]]]
+    ) -> list[float]:
+        """Means over the runs, by metric."""
+        by_run = [
+            [self._value(run, curve) for curve in metrics] for run, metrics in zip(runs, curves, strict=True)
+        ]
+        return [fmean(column) for column in zip(*by_run, strict=True)]
+
     def _value(self, run: schemas.Run, curve: dict[int, float]) -> float:
         if not curve:
             return nan
@@ -96,6 +112,12 @@ class OptunaTrials:
             return max(curve.values()) if self._search.maximise else min(curve.values())
         last = run.rounds_done if run.rounds_done == run.rounds_total else max(curve)
         return curve.get(last, nan)
+
+
+def _curve(rows: Sequence[schemas.RoundRow], metric: str) -> dict[int, float]:
+    """Finite values of a metric by round."""
+    known = {row.round: _number(getattr(row, metric, None), row.extra.get(metric)) for row in rows}
+    return {round: value for round, value in known.items() if isfinite(value)}
 
 
 def _number(usual: object, extra: object) -> float:

@@ -117,6 +117,30 @@ def test_optuna_opens_the_trials_of_a_study(service: Service, client: Client, tm
     assert [arm.settings for arm in again.arms] == [arms[0], arms[1], arms[2]]
 
 
+def test_optuna_opens_pruned_trials_and_several_metrics(
+    service: Service, client: Client, tmp_path: Path
+) -> None:
+    search = STUDY["search"]
+    pruner = {"kind": "successive_halving", "min_rounds": 1, "eta": 3}
+    id = client.submit(STUDY | {"search": search | {"parallel": 3, "pruner": pruner}}).id
+    carry_out(service.database, service.storage, 8)
+    trials, _ = loaded(client.export(id, "optuna", tmp_path / "pruned"))
+    ended = {one.arm: one for one in client.search(id).ended_trials()}
+    states = {trial.number: (trial.state.name, trial.last_step, trial.value) for trial in trials}
+    assert states == {
+        arm: ("PRUNED" if one.verdict else "COMPLETE", one.round, one.value) for arm, one in ended.items()
+    }
+    assert sorted(state for state, *_ in states.values()) == ["COMPLETE", "PRUNED", "PRUNED"]
+
+    several = {"sampler": "random", "further_metrics": [{"metric": "objective", "mode": "max"}]}
+    id = client.submit(STUDY | {"search": search | several}).id
+    carry_out(service.database, service.storage, 6)
+    trials, names = loaded(client.export(id, "optuna", tmp_path / "several"))
+    assert names == ["suboptimality", "objective"]
+    values = {one.arm: [one.value, *one.further_values] for one in client.search(id).items}
+    assert {trial.number: trial.values for trial in trials} == values
+
+
 def loaded(where: str) -> tuple[list[optuna.trial.FrozenTrial], list[str] | None]:
     """The trials of the only study in a file, and the names of their values."""
     storage = optuna.storages.RDBStorage(where)
