@@ -257,9 +257,7 @@ class Shakespeare(LeafDataset):
 
     def shape(self) -> DataShape:
         symbols = len(ALPHABET)
-        return DataShape(
-            (LENGTH,), symbols, 517_106, symbols=symbols, counted=False, test_samples=51_710
-        )
+        return DataShape((LENGTH,), symbols, 517_106, symbols=symbols, counted=False, test_samples=51_710)
 
     def load(self, folder: Path) -> UndividedDataset:
         """Characters [n, 80] as numbers below 80, and the one that follows each window."""

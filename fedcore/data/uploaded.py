@@ -65,9 +65,7 @@ class StoredDataset(DatasetSpec):
 
     def shape(self) -> DataShape:
         known = self.known
-        return DataShape(
-            known.features, known.classes, known.train_samples, test_samples=known.test_samples
-        )
+        return DataShape(known.features, known.classes, known.train_samples, test_samples=known.test_samples)
 
     def client_count(self) -> int | None:
         return self.known.clients

@@ -10,7 +10,6 @@ from fedcore.families import AS_THE_OBJECT, one_of
 from fedcore.measures import EXTENSIONS, MEASURES
 from fedcore.measures.base import MeasureSpec
 
-
 SAMPLE_SIZE = 5_000
 """Training samples on which train_loss is estimated, a tenth of CIFAR-10. The standard error is at
 most 1.4 % of the standard deviation of the samples' losses.
