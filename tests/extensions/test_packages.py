@@ -53,7 +53,7 @@ def python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_kind_of_a_package_is_validated_listed_and_described_to_forms_without_torch(tmp_path: Path) -> None:
+def test_the_kind_of_a_package_is_validated_built_and_described_without_torch(tmp_path: Path) -> None:
     install(tmp_path, "ourlab-rules")
     done = python(
         """
