@@ -50,12 +50,20 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _row(workload: str, data: Path, pairs: int) -> list[str]:
+    engine, single, half = times(workload, data, pairs)
+    ratios = [one / other for one, other in zip(single, half, strict=True)]
+    return [workload, engine, *map(report.numbers, (single, half, ratios))]
+
+
+def times(workload: str, data: Path, pairs: int) -> tuple[str, list[float], list[float]]:
+    """The engine, and seconds of rounds in float32 and in bfloat16, in turn, after one of each that is
+    not counted.
+    """
     spec = WORKLOADS[workload].spec(data)
     runs = [Simulation(_in(spec, execution), 0, data_dir=data) for execution in EXECUTIONS]
-    times = [[run.advance().seconds for run in runs] for _ in range(pairs + 1)][1:]
-    single, half = (list(column) for column in zip(*times, strict=True))
-    ratios = [one / other for one, other in times]
-    return [workload, runs[1].engine, *map(report.numbers, (single, half, ratios))]
+    rounds = [[run.advance().seconds for run in runs] for _ in range(pairs + 1)][1:]
+    single, half = (list(column) for column in zip(*rounds, strict=True))
+    return runs[1].engine, single, half
 
 
 def _in(spec: ExperimentSpec, execution: dict[str, Any]) -> ExperimentSpec:

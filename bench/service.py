@@ -111,7 +111,7 @@ def api_start() -> Start:
         began = time.perf_counter()
         process = subprocess.Popen(  # noqa: S603 - our own
             command,
-            env=os.environ | {"FEDQ_HOME": home},
+            env=os.environ | {"FEDQ_HOME": home, "FEDQ_LOG_LEVEL": "warning"},
             pass_fds=(listener.fileno(),),
             stdout=subprocess.DEVNULL,
         )

@@ -4,7 +4,7 @@ No code of a bundle runs in this process.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 from fastapi import HTTPException, Request
@@ -16,6 +16,7 @@ from api.http.problems import InvalidDocumentError
 from api.stored_uploads import create_row
 from fedcore import bundles
 from fedcore.errors import ExtensionError, ForbiddenError, UserCodeError
+from fedcore.lazy import LazyModule
 from fedcore.platform import storage
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Session, audit
@@ -26,8 +27,13 @@ from fedcore.platform.store.tables import BundleRecord
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import CodeBundle
 from fedq.schemas import Bundle, Flaw, Plan
-from workers.confined import check
 from workers.confined.confinement import ConfinementError
+
+if TYPE_CHECKING:
+    from workers.confined import check
+else:
+    # Loaded with the first bundle.
+    check = LazyModule("workers.confined.check")
 
 log = structlog.stdlib.get_logger("fedq.api")
 

@@ -13,7 +13,7 @@ from starlette.types import Send
 
 from api.events.feed import SerializedRow, Snapshot
 from fedcore.platform.status import ENDED, Status
-from fedq.client.events import Position
+from fedq.event_positions import Position
 from fedq.schemas import StatusEvent
 
 

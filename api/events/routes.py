@@ -24,7 +24,7 @@ from api.http.problems import InvalidDocumentError, responses
 from fedcore.errors import RateError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import UNAVAILABLE, Database, experiments, keys, progress, search
-from fedq.client.events import Position
+from fedq.event_positions import Position
 from fedq.schemas import Flaw, HeartbeatEvent
 
 LOOK_S = 5.0

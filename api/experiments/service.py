@@ -47,6 +47,7 @@ from fedcore.spec.digest import specification_sha256
 from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
 from fedcore.spec.sweep import JOINT
 from fedq.planning.estimates import memory_needed, plan
+from fedq.planning.evaluation import default_interval
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Flaw, Plan, Progress
 
 REPRODUCES = "reproduces"
@@ -99,9 +100,14 @@ class Submission(NamedTuple):
     prepared: Plan | None = None
     """The plan, for a specification that uses a code bundle."""
 
-    def with_estimates(self) -> "Submission":
-        """The submission with `ExperimentSpec.with_estimates`."""
+    def with_cheap_evaluation(self, document: Any) -> "Submission":
+        """The submission with what its `document` does not say about evaluations: the training loss
+        is estimated, and the interval is the default one.
+        """
         spec, prepared = self.spec.with_estimates(), self.prepared
+        if not _gives_interval(document):
+            evaluation = spec.evaluation.model_copy(update={"every": default_interval(spec)})
+            spec = spec.model_copy(update={"evaluation": evaluation})
         if prepared is not None:
             prepared = prepared.model_copy(update={"specification": spec.model_dump(mode="json")})
         return self._replace(spec=spec, prepared=prepared)
@@ -117,6 +123,11 @@ class Submission(NamedTuple):
         if self.prepared is None:
             return memory_needed(self.spec)
         return [arm.memory_bytes for arm in self.prepared.arms]
+
+
+def _gives_interval(document: Any) -> bool:
+    block = document.get("evaluation") if isinstance(document, dict) else None
+    return isinstance(block, dict) and "every" in block
 
 
 def new_submission(
@@ -170,15 +181,15 @@ def new_reproduction(
 
 def specification(document: Any, state: AppState, principal: Principal) -> Submission:
     """Return the specification of a new experiment in `document`, with uploaded data sets and code
-    bundles resolved, and its provenance. It may name what the principal sees. Training losses are
-    estimated unless it says otherwise; presets are evaluated in full.
+    bundles resolved, and its provenance. It may name what the principal sees. Evaluations are cheap
+    where it does not say otherwise; presets keep theirs.
 
     Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model
     by an import path that no pattern in `settings` allows (it would run on a worker, and is not
     imported here), and for specifications beyond the limits.
     """
     if not (isinstance(document, dict) and "preset" in document):
-        return _validated(document, state, principal).with_estimates()
+        return _validated(document, state, principal).with_cheap_evaluation(document)
     submission = validate(PresetSubmission, document)
     try:
         preset = presets.load(submission.preset)

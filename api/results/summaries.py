@@ -18,7 +18,7 @@ from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import scalar_measures
 from fedcore.spec.search import ExactFigure
 from fedcore.statistics import significance, summary
-from fedq.client.events import Position
+from fedq.event_positions import Position
 from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results
 
 

@@ -30,6 +30,8 @@ class DataShape(NamedTuple):
     """False if `train_samples` is only what to expect, since the files alone tell the number."""
     sequence: bool = False
     """True if each symbol has a label, the symbol that follows it: labels are [n, *features]."""
+    test_samples: int = 0
+    """Of the data's own test part, for estimates only; 0 where there is none or it is not known."""
 
     @property
     def outputs(self) -> int:

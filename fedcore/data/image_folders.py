@@ -89,7 +89,7 @@ class Cinic10(ByteImages):
     """Random variation of training images in each local step."""
 
     def shape(self) -> DataShape:
-        return DataShape((3, 32, 32), 10, 180_000 if self.validation else 90_000)
+        return DataShape((3, 32, 32), 10, 180_000 if self.validation else 90_000, test_samples=90_000)
 
     def read(self, folder: Path) -> tuple[Samples, Samples]:
         root, shape = folder / "cinic-10", self.shape().features
@@ -123,7 +123,7 @@ class TinyImageNet(ByteImages):
     """Random variation of training images in each local step."""
 
     def shape(self) -> DataShape:
-        return DataShape((3, 64, 64), 200, 100_000)
+        return DataShape((3, 64, 64), 200, 100_000, test_samples=10_000)
 
     def read(self, folder: Path) -> tuple[Samples, Samples]:
         root, shape = folder / "tiny-imagenet-200", self.shape().features
@@ -154,7 +154,7 @@ class CelebA(LeafDataset):
 
     def shape(self) -> DataShape:
         # As many samples as LEAF counts in all, of which 0.9 are for training.
-        return DataShape((3, self.size, self.size), 2, 180_259, counted=False)
+        return DataShape((3, self.size, self.size), 2, 180_259, counted=False, test_samples=20_029)
 
     def load(self, folder: Path) -> UndividedDataset:
         """Images [n, 3, size, size], bytes that stand for 0..1; class 1 is a smile."""

@@ -52,7 +52,7 @@ class Digits(DatasetSpec):
     kind: Literal["digits"]
 
     def shape(self) -> DataShape:
-        return DataShape((1, 8, 8), 10, 1_437)
+        return DataShape((1, 8, 8), 10, 1_437, test_samples=360)
 
     def load(self, folder: Path) -> UndividedDataset:
         """Read the images into features [n, 1, 8, 8], scaled to 0..1."""
@@ -176,7 +176,7 @@ class Mnist(TorchvisionImages):
     """
 
     def shape(self) -> DataShape:
-        return DataShape((1, 28, 28), 10, 60_000)
+        return DataShape((1, 28, 28), 10, 60_000, test_samples=10_000)
 
     def standardised(self, train: Samples, test: Samples) -> tuple[Samples, Samples]:
         """With `standardise: pixel`, (x - mean) / (deviation + 0.001), x from 0 to 255, each pixel
@@ -204,16 +204,16 @@ class FashionMnist(TorchvisionImages):
     kind: Literal["fashion_mnist"]
 
     def shape(self) -> DataShape:
-        return DataShape((1, 28, 28), 10, 60_000)
+        return DataShape((1, 28, 28), 10, 60_000, test_samples=10_000)
 
 
 _EMNIST = {
-    "balanced": (47, 112_800),
-    "byclass": (62, 697_932),
-    "bymerge": (47, 697_932),
-    "digits": (10, 240_000),
-    "letters": (26, 124_800),
-    "mnist": (10, 60_000),
+    "balanced": DataShape((1, 28, 28), 47, 112_800, test_samples=18_800),
+    "byclass": DataShape((1, 28, 28), 62, 697_932, test_samples=116_323),
+    "bymerge": DataShape((1, 28, 28), 47, 697_932, test_samples=116_323),
+    "digits": DataShape((1, 28, 28), 10, 240_000, test_samples=40_000),
+    "letters": DataShape((1, 28, 28), 26, 124_800, test_samples=20_800),
+    "mnist": DataShape((1, 28, 28), 10, 60_000, test_samples=10_000),
 }
 
 
@@ -236,7 +236,7 @@ class Emnist(TorchvisionImages):
     """
 
     def shape(self) -> DataShape:
-        return DataShape((1, 28, 28), *_EMNIST[self.split])
+        return _EMNIST[self.split]
 
     def data_source(self) -> str:
         return f"EMNIST ({self.split})"
@@ -266,7 +266,7 @@ class Cifar10(TorchvisionImages):
     """
 
     def shape(self) -> DataShape:
-        return DataShape((3, 32, 32), 10, 50_000)
+        return DataShape((3, 32, 32), 10, 50_000, test_samples=10_000)
 
     def load(self, folder: Path) -> UndividedDataset:
         try:
@@ -317,7 +317,7 @@ class Cifar100(TorchvisionImages):
     """Random variation of training images in each local step."""
 
     def shape(self) -> DataShape:
-        return DataShape((3, 32, 32), 100, 50_000)
+        return DataShape((3, 32, 32), 100, 50_000, test_samples=10_000)
 
 
 class Svhn(TorchvisionImages):
@@ -336,17 +336,17 @@ class Svhn(TorchvisionImages):
     """Random variation of training images in each local step."""
 
     def shape(self) -> DataShape:
-        return DataShape((3, 32, 32), 10, 73_257)
+        return DataShape((3, 32, 32), 10, 73_257, test_samples=26_032)
 
     def options(self, *, train: bool) -> Mapping[str, Any]:
         return {"split": "train" if train else "test"}
 
 
 _KNOWN = {
-    "KMNIST": DataShape((1, 28, 28), 10, 60_000),
-    "QMNIST": DataShape((1, 28, 28), 10, 60_000),
-    "STL10": DataShape((3, 96, 96), 10, 5_000),
-    "USPS": DataShape((1, 16, 16), 10, 7_291),
+    "KMNIST": DataShape((1, 28, 28), 10, 60_000, test_samples=10_000),
+    "QMNIST": DataShape((1, 28, 28), 10, 60_000, test_samples=60_000),
+    "STL10": DataShape((3, 96, 96), 10, 5_000, test_samples=8_000),
+    "USPS": DataShape((1, 16, 16), 10, 7_291, test_samples=2_007),
 }
 """Data sets whose shape need not be given."""
 _RESERVED = {"root", "train", "download", "transform", "target_transform", "transforms", "loader"}
@@ -405,6 +405,7 @@ class Torchvision(TorchvisionImages):
             self.features or known.features,
             self.classes or known.classes,
             self.train_samples or known.train_samples,
+            test_samples=known.test_samples,
         )
 
     def data_source(self) -> str:

@@ -146,8 +146,10 @@ class Femnist(LeafDataset):
     """All 62 characters, or the ten lower-case letters a to j (FedProx, Section 5.1)."""
 
     def shape(self) -> DataShape:
-        # As many samples as in FedProx, Table 1.
-        return DataShape((1, 28, 28), 62 if self.classes == "all" else 10, 18_345, counted=False)
+        # As many samples as in FedProx, Table 1; LEAF's script tests on a tenth of a user's.
+        return DataShape(
+            (1, 28, 28), 62 if self.classes == "all" else 10, 18_345, counted=False, test_samples=1_834
+        )
 
     def load(self, folder: Path) -> UndividedDataset:
         """Images [n, 1, 28, 28] as LEAF has them: 0 is ink and 1 is paper."""
@@ -186,7 +188,9 @@ class Sent140(LeafDataset):
     kind: Literal["sent140"]
 
     def shape(self) -> DataShape:
-        return DataShape((WORDS,), 2, 40_783, symbols=30_000, embedding=VECTOR, counted=False)
+        return DataShape(
+            (WORDS,), 2, 40_783, symbols=30_000, embedding=VECTOR, counted=False, test_samples=4_078
+        )
 
     def load(self, folder: Path) -> UndividedDataset:
         """Words [n, 25] as numbers, their vectors [V, 300], and whether each tweet is positive."""
@@ -252,7 +256,8 @@ class Shakespeare(LeafDataset):
     """
 
     def shape(self) -> DataShape:
-        return DataShape((LENGTH,), len(ALPHABET), 517_106, symbols=len(ALPHABET), counted=False)
+        symbols = len(ALPHABET)
+        return DataShape((LENGTH,), symbols, 517_106, symbols=symbols, counted=False, test_samples=51_710)
 
     def load(self, folder: Path) -> UndividedDataset:
         """Characters [n, 80] as numbers below 80, and the one that follows each window."""

@@ -32,6 +32,8 @@ TRAIN_SHARE = 0.9
 _SHAPE = (FEATURES, CLASSES)
 _MEAN_SAMPLES = 408
 """50 + E[lognormal(4, 2)], the part held for training: for estimates only."""
+_MEAN_TESTS = 45
+"""The other part."""
 
 
 class Synthetic(DatasetSpec):
@@ -55,7 +57,9 @@ class Synthetic(DatasetSpec):
     """Seed of the data of all runs (default: each run draws its own data from its seed)."""
 
     def shape(self) -> DataShape:
-        return DataShape((FEATURES,), CLASSES, _MEAN_SAMPLES * self.clients)
+        return DataShape(
+            (FEATURES,), CLASSES, _MEAN_SAMPLES * self.clients, test_samples=_MEAN_TESTS * self.clients
+        )
 
     def client_count(self) -> int:
         return self.clients

@@ -82,13 +82,15 @@ class Text(DatasetSpec):
         return self.owners is not None
 
     def shape(self) -> DataShape:
+        windows = _EXPECTED_TOKENS // self.length
         return DataShape(
             (self.length,),
             self.vocabulary,
-            _EXPECTED_TOKENS // self.length,
+            windows,
             symbols=self.vocabulary,
             counted=False,
             sequence=True,
+            test_samples=windows // 5,
         )
 
     def load(self, folder: Path) -> UndividedDataset:

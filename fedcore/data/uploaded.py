@@ -64,7 +64,8 @@ class StoredDataset(DatasetSpec):
         return self.known.clients is not None
 
     def shape(self) -> DataShape:
-        return DataShape(self.known.features, self.known.classes, self.known.train_samples)
+        known = self.known
+        return DataShape(known.features, known.classes, known.train_samples, test_samples=known.test_samples)
 
     def client_count(self) -> int | None:
         return self.known.clients

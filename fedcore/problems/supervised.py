@@ -36,13 +36,10 @@ from fedcore.problems.handwritten_backprop import Chain, supported_layers
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 from fedcore.problems.passes import Step
 from fedcore.random import generator
+from fedcore.spec.evaluation import SAMPLE_SIZE
 
 EVALUATION = "evaluation"
 """Purpose of randomness."""
-SAMPLE_SIZE = 5_000
-"""Training samples on which train_loss is estimated, a tenth of CIFAR-10. The standard error is at
-most 1.4 % of the standard deviation of the samples' losses.
-"""
 LSTM_KEEPS = 6
 """Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every
 step.

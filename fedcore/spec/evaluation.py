@@ -10,6 +10,11 @@ from fedcore.families import AS_THE_OBJECT, one_of
 from fedcore.measures import EXTENSIONS, MEASURES
 from fedcore.measures.base import MeasureSpec
 
+SAMPLE_SIZE = 5_000
+"""Training samples on which train_loss is estimated, a tenth of CIFAR-10. The standard error is at
+most 1.4 % of the standard deviation of the samples' losses.
+"""
+
 
 def scalar_measures() -> tuple[str, ...]:
     """Measures that figures can show: built-in ones, and those of extensions known now."""
@@ -62,7 +67,10 @@ class Evaluation(Block):
     """
 
     every: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """Interval of evaluations in rounds; the last round is always evaluated."""
+    """Interval of evaluations in rounds; the last round is always evaluated (default: 1). Where a new
+    experiment is submitted without it, other than a preset, the service writes the smallest of 1, 2,
+    5, 10, 20, 50 and 100 into it with which evaluations take about a fifth of the training's work.
+    """
     population_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Interval for measures over all individual clients (gradient_diversity, surrogate_diversity,
     b_dissimilarity, gradient_variance, gradient_norm, client_accuracy_std,

@@ -66,11 +66,20 @@ def _document(specification: Specification, *, has_code: bool) -> dict[str, Any]
                         " service does not have: give the folder with its code (`code=`), install it as a"
                         " package on the service and its workers, or run it here with fedq.run"
                     )
-            return specification.model_dump(mode="json")
+            document = specification.model_dump(mode="json")
+            if isinstance(specification, experiment.ExperimentSpec):
+                _omit_default_interval(specification, document)
+            return document
         case str() | Path():
             return parse(_read(Path(specification)), str(specification))
         case _:
             return dict(specification)
+
+
+def _omit_default_interval(specification: "experiment.ExperimentSpec", document: dict[str, Any]) -> None:
+    """An interval of evaluations that nobody gave is for the service to choose."""
+    if "every" not in specification.evaluation.model_fields_set:
+        del document["evaluation"]["every"]
 
 
 def _read(file: Path) -> str:

@@ -202,6 +202,12 @@ def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
     return length * batches
 
 
+def trained_samples(spec: ExperimentSpec) -> float:
+    """Samples whose gradient is computed in a mean round, each as often as it is."""
+    held = _held(spec.problem)
+    return _cohort(spec).steps * held / _batches(spec, held)
+
+
 def _batches(spec: ExperimentSpec, samples: float) -> float:
     """Batches in an epoch of a client with `samples` samples."""
     drawn, fixed = spec.systems.batch_size, spec.local.batch_size

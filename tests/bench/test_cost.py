@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cost import _of_checkout
+from bench.cost import FIGURES, _of_checkout, main
 
 PRINTS = """
 import sys
@@ -28,3 +28,16 @@ def test_a_figure_that_another_version_does_not_have_is_an_error(tmp_path: Path)
     Path(tmp_path, "bench", "__main__.py").write_text(PRINTS)
     with pytest.raises(subprocess.CalledProcessError):
         _of_checkout(tmp_path, "unknown", tmp_path)
+
+
+def test_a_figure_without_its_peer_is_printed_as_not_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--figures=W2-fedjax", f"--home={tmp_path}"])
+    row = capsys.readouterr().out.split(" | ")
+    assert row[:4] == ["W2, speed over FedJAX", "not measured", "at least 20 times", ""]
+
+
+def test_targets_are_least_or_greatest_values() -> None:
+    assert [FIGURES["help"].is_met(value) for value in (0.3, 0.31)] == [True, False]
+    assert [FIGURES["W3-speed"].is_met(value) for value in (1.4, 1.39)] == [True, False]

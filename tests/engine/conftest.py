@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from fedcore.settings import settings
+
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
@@ -12,3 +14,12 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def factories_allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Allows models of `tests.models.factories` by import path."""
+    monkeypatch.setenv("FEDQ_MODELS_ALLOWED", "tests.models.factories:*")
+    settings.cache_clear()
+    yield
+    settings.cache_clear()

@@ -18,7 +18,6 @@ from fedcore import ExperimentSpec, Simulation, run
 from fedcore.engine.event_queue import EventQueue, Planned, await_arrivals, draw_others
 from fedcore.errors import SpecificationError
 from fedcore.random import generator
-from fedcore.settings import settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import advance_batch
 from fedcore.systems.asynchrony import FedBuff, HingeStaleness, PolynomialStaleness
@@ -26,6 +25,7 @@ from fedcore.systems.work import Work
 from fedcore.testing import runs
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, quadratics, specification
 
+pytestmark = pytest.mark.usefixtures("factories_allowed")
 Vector = NDArray[np.float64]
 SPEEDS = [2.0, 3.1, 7.3, 11.9]
 STEPS = [5, 1, 7, 3]
@@ -440,14 +440,6 @@ for _name, _policy in (
         "parameters": 352 - 20 * (_policy == "local"),
         "batch_norm": _policy,
     }
-
-
-@pytest.fixture(autouse=True)
-def _allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FEDQ_MODELS_ALLOWED", "tests.models.factories:*")
-    settings.cache_clear()
-    yield
-    settings.cache_clear()
 
 
 def case(name: str, **changes: Any) -> ExperimentSpec:

@@ -1,6 +1,5 @@
 """Networks with dropout, batch norm and frozen layers, trained by every engine."""
 
-from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -16,12 +15,12 @@ from fedcore.models.imported import Imported
 from fedcore.models.layers import build_module
 from fedcore.models.module_object import ModuleObject
 from fedcore.random import generator
-from fedcore.settings import settings
 from fedcore.simulation.simulation import advance_batch
 from fedcore.testing import runs
 from tests.documents import DIGITS_CNN, Document, merged, specification
 from tests.models.factories import batch_normalised
 
+pytestmark = pytest.mark.usefixtures("factories_allowed")
 ENGINES = ("reference", "parallel", "vectorised")
 POLICIES = ("average", "local", "frozen", "group")
 PARAMETERS = {
@@ -35,14 +34,6 @@ NORMS = 20
 """Parameters of batch norm; there are as many means and variances."""
 STATISTICS = NORMS + 2
 """With the number of batches of each layer."""
-
-
-@pytest.fixture(autouse=True)
-def _allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FEDQ_MODELS_ALLOWED", "tests.models.factories:*")
-    settings.cache_clear()
-    yield
-    settings.cache_clear()
 
 
 def own(factory: str, **others: Any) -> Document:

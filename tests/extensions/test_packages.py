@@ -3,14 +3,18 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError
 from fedcore.spec import ExperimentSpec, stored_arms, stored_spec
+from fedq.cli import connection
+from fedq.schemas import Catalog, CatalogBlock, Kind
 from fedq.validation_errors import detail_of
 from tests.extensions import distributions
 from tests.extensions.distributions import environment
@@ -63,12 +67,14 @@ def test_the_kind_of_a_package_is_validated_built_and_described_without_torch(tm
             "problem": {"dataset": {"kind": "quadratic", "generate": {"clients": 3, "dim": 2, "seed": 0}}},
             "algorithm": {"kind": "ourlab/mine", "strength": 2},
         })
-        schema = ExperimentSpec.model_json_schema()["properties"]["algorithm"]["discriminator"]["mapping"]
+        # The page's form is made from this schema.
+        schema = ExperimentSpec.model_json_schema()
+        mapping = schema["properties"]["algorithm"]["discriminator"]["mapping"]
         print(json.dumps({
             "document": spec.model_dump(mode="json")["algorithm"],
             "again": ExperimentSpec.model_validate(spec.model_dump(mode="json")) == spec,
             "local": len(list(local_components(spec))),
-            "mapping": "ourlab/mine" in schema,
+            "field": schema["$defs"][mapping["ourlab/mine"].rpartition("/")[2]]["properties"]["strength"],
             "kinds": [member.model_fields["kind"].default for member in kinds()["algorithm"]][-1],
             "torch": "torch" in sys.modules or "numpy" in sys.modules,
         }))
@@ -80,7 +86,7 @@ def test_the_kind_of_a_package_is_validated_built_and_described_without_torch(tm
         "document": {"kind": "ourlab/mine", "server_lr": 1.0, "strength": 2.0},
         "again": True,
         "local": 0,
-        "mapping": True,
+        "field": {"default": 1.0, "description": "A number.", "title": "Strength", "type": "number"},
         "kinds": "ourlab/mine",
         "torch": False,
     }
@@ -288,3 +294,20 @@ def test_the_documentation_site_describes_the_kinds_of_packages(tmp_path: Path) 
     _, _, part = done.stdout.partition("### `ourlab/mine`")
     assert part.strip().startswith("FedAvg under another name."), done.stderr
     assert "| `strength` |" in part
+
+
+def test_shell_completion_offers_the_kind_of_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [
+        Kind(kind=kind, description=f"About {kind}.\n\nMore.", source=None, defaults={}, json_schema={})
+        for kind in ("fedavg", "ourlab/mine")
+    ]
+    offered = Catalog(
+        blocks=[CatalogBlock(path="algorithm", kinds=kinds)], measures=["ourlab/norm"], json_schema={}
+    )
+    monkeypatch.setattr(
+        connection, "connect", lambda **_: nullcontext(SimpleNamespace(catalogue=lambda: offered))
+    )
+    assert connection.complete_kinds("algorithm.kind=our") == [
+        ("algorithm.kind=ourlab/mine", "About ourlab/mine.")
+    ]
+    assert connection.complete_metrics("our") == [("ourlab/norm", "")]

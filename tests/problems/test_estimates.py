@@ -12,9 +12,10 @@ from torch import nn
 from fedcore.data.federated import FederatedData, Samples, UndividedDataset, divide
 from fedcore.models.losses import CrossEntropy
 from fedcore.problems.network import PRIVATE, STATISTICS, NetworkProblem, supervised_problem
-from fedcore.problems.supervised import EVALUATION, SAMPLE_SIZE
+from fedcore.problems.supervised import EVALUATION
 from fedcore.random import generator
 from fedcore.simulation.simulation import Simulation
+from fedcore.spec.evaluation import SAMPLE_SIZE
 from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document, specification
 
 PARTS = ([4, 1, 5], [0, 3], [2])

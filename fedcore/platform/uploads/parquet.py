@@ -33,6 +33,7 @@ MAGIC = b"PAR1"
 MAX_FOOTER_BYTES = 16 << 20
 _WIDTHS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 """Arrow types whose NumPy names differ."""
+_REQUIRED = "all numbers of a sample are required"
 _AT_A_TIME = 1 << 20
 """Numbers that are unpacked together, where the file allows it."""
 _BUFFERED = {"pre_buffer": False, "buffer_size": 1 << 18}
@@ -170,19 +171,25 @@ def _features(parquet: Any, columns: Sequence[str]) -> NDArray[Any]:
 def _fill_from_lists(parquet: Any, features: NDArray[Any]) -> int:
     """Fill `features` a few rows at a time; says how many there were."""
     row = 0
-    for batch in parquet.iter_batches(
-        max(1, _AT_A_TIME // features[0].size), columns=[FEATURES], use_threads=False
-    ):
+    for batch in _list_batches(parquet, max(1, _AT_A_TIME // features[0].size)):
         numbers = batch.column(0)
         while pa.types.is_nested(numbers.type):
             if numbers.null_count:
-                raise UploadError(
-                    FEATURES, f"has {numbers.null_count} nulls; all numbers of a sample are required"
-                )
+                raise UploadError(FEATURES, f"has {numbers.null_count} nulls; {_REQUIRED}")
             numbers = numbers.flatten()
         features[row : row + len(batch)] = _numbers(FEATURES, numbers).reshape(-1, *features.shape[1:])
         row += len(batch)
     return row
+
+
+def _list_batches(parquet: Any, rows: int) -> Iterator[Any]:
+    try:
+        yield from parquet.iter_batches(rows, columns=[FEATURES], use_threads=False)
+    except pa.ArrowInvalid as error:
+        # PyArrow before 26 takes a null for a list without elements.
+        if "lists to be of size" not in str(error):
+            raise
+        raise UploadError(FEATURES, f"has nulls; {_REQUIRED}") from error
 
 
 def _fill_from_columns(parquet: Any, columns: Sequence[str], features: NDArray[Any]) -> int:

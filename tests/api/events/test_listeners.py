@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from api.events.feed import SerializedRow, Snapshot
 from api.events.listeners import Event, Listener
 from fedcore.platform.status import Status
-from fedq.client.events import Position
+from fedq.event_positions import Position
 
 QUEUED, RUNNING, SUCCEEDED = Status.QUEUED, Status.RUNNING, Status.SUCCEEDED
 

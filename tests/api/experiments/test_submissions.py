@@ -275,6 +275,29 @@ def test_a_key_that_is_none_is_refused(http: httpx.Client, key: str) -> None:
     assert answer.json()["errors"][0]["pointer"] == "Idempotency-Key"
 
 
+def test_new_experiments_are_evaluated_at_the_default_interval_unless_they_give_one(
+    http: httpx.Client,
+) -> None:
+    wanted = merged(
+        IMAGES,
+        {
+            "problem": {"dataset": {"kind": "cifar10"}, "model": {"kind": "cnn"}},
+            "rounds": 1_000,
+        },
+    )
+    plan = http.post("/v1/experiments", params={"dry_run": True}, json=wanted).json()
+    made = submit(http, wanted)
+    assert made["specification"]["evaluation"]["every"] == 5
+    assert plan["specification"] == made["specification"]
+    given = submit(http, merged(wanted, {"evaluation": {"every": 1}}))
+    assert given["specification"]["evaluation"]["every"] == 1
+    # What was stored is said again, and keeps its meaning.
+    again = submit(http, given["specification"] | {"name": "again"})
+    assert again["specification"]["evaluation"]["every"] == 1
+    small = submit(http, merged(wanted, {"problem": {"dataset": {"kind": "digits"}}, "rounds": 2}))
+    assert small["specification"]["evaluation"]["every"] == 1
+
+
 def test_new_experiments_estimate_the_training_loss_and_presets_evaluate_it_in_full(
     http: httpx.Client,
 ) -> None:

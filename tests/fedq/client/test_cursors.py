@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcore.platform.status import Status
-from fedq.client.events import Position
+from fedq.event_positions import Position
 
 STATUSES = st.none() | st.sampled_from(Status)
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedq.client import UnreadableSpecificationError
 from fedq.client.bodies import body_of, parse
-from tests.documents import QUADRATIC
+from tests.documents import QUADRATIC, Document, specification
 
 
 @pytest.mark.parametrize("suffix", [".json", ".yaml", ".yml", ".YAML"])
@@ -21,6 +21,15 @@ def test_a_file_is_read_by_json_and_yaml_alike(tmp_path: Path, suffix: str) -> N
 
 def test_other_text_is_the_name_of_a_preset() -> None:
     assert json.loads(body_of("demo", {"rounds": 3})) == {"preset": "demo", "overrides": {"rounds": 3}}
+
+
+def test_an_interval_of_evaluations_that_nobody_gave_is_left_to_the_service() -> None:
+    def sent(document: Document) -> Document:
+        return dict(json.loads(body_of(specification(document), {}))["evaluation"])
+
+    plain = {name: value for name, value in QUADRATIC.items() if name != "evaluation"}
+    assert "every" not in sent(plain)
+    assert sent(plain | {"evaluation": {"every": 1}})["every"] == 1
 
 
 def test_arrays_become_lists_and_infinities_reach_the_service() -> None:

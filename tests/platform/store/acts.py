@@ -34,6 +34,9 @@ on_postgresql = pytest.mark.parametrize("database_url", ["postgresql"], indirect
 time.
 """
 
+on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+"""For what is no matter of the database."""
+
 ONE_RUN: Document = {
     "name": "one run",
     "problem": {"dataset": {"kind": "quadratic", "generate": {"dim": 2, "clients": 3}}},
@@ -168,3 +171,14 @@ PENDING: Mapping[tuple[Status, RunRequest], str] = {
 def state_of(run: RunRecord) -> str:
     """Where a run stands, in a word: its status, or what it is about to do."""
     return PENDING.get((run.status, run.request), run.status.value)
+
+
+def park(database: Database, held: Claim) -> None:
+    """Hand back a run that is at its rung or its end, with its model."""
+    if held.done < held.until:
+        return
+    model = f"{held.run_id}/model-{held.fence}.safetensors"
+    if held.done == held.rounds:
+        write(database, runs.finish, held, model=model, provenance={})
+    else:
+        write(database, runs.pause_at_rung, held, model=model, provenance={})

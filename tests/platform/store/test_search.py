@@ -27,6 +27,8 @@ from tests.platform.store.acts import (
     key,
     lose,
     on_postgresql,
+    on_sqlite,
+    park,
     read,
     record,
     report,
@@ -41,10 +43,6 @@ LOSSES = (5.0, 3.0, 7.0, 1.0, 9.0, 2.0, 8.0, 6.0, 4.0)
 HALVING = {"metric": "suboptimality", "min_rounds": 1}
 EXPECTED = {3: 9, 5: 3, 1: 3}
 """Rounds of those that are promoted; the others play one."""
-
-
-on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-"""For what is no matter of the database."""
 
 
 def searched(database: Database, kind: str = "successive_halving", **changes: Any) -> ExperimentRecord:
@@ -64,16 +62,6 @@ def play(database: Database, held: Claim, losses: Sequence[float] = LOSSES) -> C
     spread = {"suboptimality": losses[held.arm] + held.seed}
     record(database, held, [report(round, extra=spread) for round in range(held.done + 1, held.until + 1)])
     return held.at(held.until, key(held, held.until - held.done))
-
-
-def park(database: Database, held: Claim) -> None:
-    if held.done < held.until:
-        return
-    model = f"{held.run_id}/model-{held.fence}.safetensors"
-    if held.done == held.rounds:
-        write(database, runs.finish, held, model=model, provenance={})
-    else:
-        write(database, runs.pause_at_rung, held, model=model, provenance={})
 
 
 def waiting(database: Database) -> Claim | None:

@@ -22,6 +22,8 @@ from tests.platform.store.acts import (
     QUEUE,
     claim,
     fail,
+    on_sqlite,
+    park,
     read,
     record,
     report,
@@ -30,7 +32,6 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
-from tests.platform.store.test_search import on_sqlite, park
 
 SPACE = {
     "local.lr": {"kind": "float", "low": 0.001, "high": 1.0, "log": True},

@@ -55,10 +55,14 @@ def test_images_are_lists_of_lists() -> None:
         column = pa.FixedSizeListArray.from_arrays(column, length)
     held = arrays(features=images)
     assert take(table({**held, "features": column}, row_group_size=7)).digest == take(npz(held)).digest
-    holey = pa.array([[[1.0], None]] * 2, pa.list_(pa.list_(pa.float32(), 1), 2))
-    assert "2 nulls" in _refusal(table({"features": holey, "label": [0, 1]})).detail
     ragged = pa.array([[[1.0], [1.0, 2.0]]] * 2, pa.list_(pa.list_(pa.float32()), 2))
     assert "lists of equal length" in _refusal(table({"features": ragged, "label": [0, 1]})).detail
+
+
+@pytest.mark.skipif(int(pa.__version__.split(".")[0]) < 26, reason="older ones read no such lists")
+def test_images_with_missing_rows_are_refused() -> None:
+    holey = pa.array([[[1.0], None]] * 2, pa.list_(pa.list_(pa.float32(), 1), 2))
+    assert "has 2 nulls" in _refusal(table({"features": holey, "label": [0, 1]})).detail
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,7 @@ def test_images_are_lists_of_lists() -> None:
         (
             {"features": pa.array([[1.0], None], pa.list_(pa.float32(), 1)), "label": [0, 1]},
             "features",
-            "1 nulls",
+            "nulls; all numbers of a sample are required",
         ),
         (
             {"features": pa.array([[1.0], [2.0]], pa.list_(pa.float32(), 1)), "label": [0, 1], "b": [1, 2]},
