@@ -218,8 +218,6 @@ AnyPruner = Annotated[
 class FurtherMetric(Judged):
     """A further metric of a study, beside `metric`."""
 
-    example = {"metric": "bytes_up", "mode": "min"}
-
 
 Sampler = Literal["random", "tpe", "gp", "cmaes", "nsga2"]
 """Methods that propose the settings of trials."""

@@ -19,7 +19,8 @@ To = Annotated[
     typer.Option(
         "--to",
         help=(
-            "Format: a file for `fedq import`, tables, TensorBoard event files, or an MLflow tracking store."
+            "Format: a file for `fedq import`, tables, TensorBoard event files, an MLflow tracking store, or"
+            " an Optuna study."
         ),
     ),
 ]

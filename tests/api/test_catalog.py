@@ -49,6 +49,7 @@ def test_every_block_with_a_choice_is_there_once(catalog: Document) -> None:
         "compression.downlink",
         "search",
         "search.space",
+        "search.pruner",
     ]
 
 

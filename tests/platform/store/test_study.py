@@ -282,6 +282,7 @@ def pruned_longhand(pruner: dict[str, Any], seeds: tuple[int, ...]) -> tuple[tup
     return known.proposed, [result.stopped or 9 for result in results]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pruner", PRUNERS, ids=lambda pruner: pruner["kind"])
 def test_trials_are_stopped_whatever_the_order_of_workers_and_after_kill_9(
     database: Database, database_url: str, pruner: dict[str, Any]
