@@ -15,6 +15,7 @@ from fedq.cli import (
     experiments,
     extensions,
     keys,
+    local,
     local_data,
     offline,
     reproductions,
@@ -47,6 +48,7 @@ EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEA
 PANELS = {
     "Experiments": (
         experiments.submit,
+        local.run,
         offline.validate,
         offline.plan,
         experiments.status,

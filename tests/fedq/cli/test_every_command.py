@@ -14,6 +14,7 @@ from fedq.cli.app import application
 from fedq.client import transport
 
 LOCAL = {
+    "run",
     "validate",
     "plan",
     "new",
