@@ -70,25 +70,9 @@ def run(
     If it is interrupted or killed, the same command continues it, to the same bits. `fedq import
     DIR` loads the results into a service.
     """
-    changes = overrides(assignments or [])
+    opened = prepared(output, spec, preset, assignments, code)
+    share = _part(part, opened.spec)
     try:
-        bundle = {} if code is None else {"code": components.load_code(code)}
-    except (ExtensionError, UserCodeError) as error:
-        complain(str(error))
-        raise typer.Exit(ExitCode.REFUSED) from error
-    wanted = checked_specification(spec, preset, changes | bundle)
-    share = _part(part, wanted)
-    made_with = provenance.code()
-    if preset is None:
-        wanted = wanted.with_estimates()
-    else:
-        made_with |= {
-            "preset": preset,
-            "preset_version": presets.load(preset).version,
-            "overrides": changes,
-        }
-    try:
-        opened = folder.ExperimentFolder.open(output, wanted, made_with)
         with _bar(as_json=as_json) as tell:
             local = experiment.LocalExperiment(opened, share, processes, code, tell)
             local.run()
@@ -103,6 +87,30 @@ def run(
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     show(experiment.results(opened), comparison, as_json=as_json)
     _conclude(local)
+
+
+def prepared(
+    output: Path, spec: Path | None, preset: str | None, assignments: list[str] | None, code: Path | None
+) -> folder.ExperimentFolder:
+    """Validate a specification and open its folder; ends the command with what is wrong."""
+    changes = overrides(assignments or [])
+    try:
+        bundle = {} if code is None else {"code": components.load_code(code)}
+    except (ExtensionError, UserCodeError) as error:
+        complain(str(error))
+        raise typer.Exit(ExitCode.REFUSED) from error
+    wanted = checked_specification(spec, preset, changes | bundle)
+    made_with = provenance.code()
+    if preset is None:
+        wanted = wanted.with_estimates()
+    else:
+        version = presets.load(preset).version
+        made_with |= {"preset": preset, "preset_version": version, "overrides": changes}
+    try:
+        return folder.ExperimentFolder.open(output, wanted, made_with)
+    except folder.FolderError as error:
+        complain(str(error))
+        raise typer.Exit(ExitCode.IMPOSSIBLE) from error
 
 
 def _part(text: str | None, spec: ExperimentSpec) -> experiment.Part:

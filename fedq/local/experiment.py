@@ -167,8 +167,7 @@ class LocalExperiment:
         yield from reports
         run = files.read()
         if run is not None and run.status is Status.FAILED:
-            nothing = {"local_steps": 0, "bytes_up": 0, "bytes_down": 0, "seconds": 0.0}
-            yield RoundReport(key.arm, key.seed, len(reports), **nothing, diverged=True)
+            yield RoundReport(key.arm, key.seed, len(reports), 0, 0, 0, 0.0, diverged=True)
 
     def _play_next(self, waiting: deque[Trial]) -> Iterator[tuple[Trial, RoundReport]]:
         """Play the first of the waiting trials.
@@ -260,7 +259,7 @@ class LocalExperiment:
     def _pool(self) -> Iterator[ProcessPoolExecutor]:
         """Start the processes, and end them; a signal ends them after their present rounds."""
         context = get_context("spawn")
-        devices, cores = _devices(), len(os.sched_getaffinity(0))
+        devices, cores = _devices(), _cores()
         count = min(
             self.processes or (cores if devices == ["cpu"] else len(devices)), max(len(self._mine), 1)
         )
@@ -286,6 +285,12 @@ class LocalExperiment:
     def _stop(self, *_: object) -> None:
         # No more here: the event is not to be touched in a signal handler.
         self._interrupted = True
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use; Slurm may say so without enforcing it."""
+    allowed = len(os.sched_getaffinity(0))
+    return min(allowed, int(os.environ.get("SLURM_CPUS_PER_TASK", allowed)))
 
 
 def _devices() -> list[str]:

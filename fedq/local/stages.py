@@ -85,6 +85,7 @@ def begin_process(setup: Setup) -> None:
     # Ctrl-C is the parent's to handle; without a parent nothing would hold the lock of the runs.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # of Slurm, to all processes of a job
     end_with_parent()
     if os.getppid() != setup.parent:
         os._exit(1)

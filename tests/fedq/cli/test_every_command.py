@@ -15,6 +15,8 @@ from fedq.client import transport
 
 LOCAL = {
     "run",
+    "slurm run",
+    "slurm workers",
     "validate",
     "plan",
     "new",
