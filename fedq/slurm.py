@@ -56,7 +56,7 @@ class PartTask:
             load_code(self.code)
         # The processes of the step receive the signal, too.
         local = experiment.LocalExperiment(
-            ExperimentFolder(self.folder), experiment.Part(*self.part), code=self.code
+            ExperimentFolder(self.folder), experiment.ArrayPart(*self.part), code=self.code
         )
         local.run()
         failed = [f"{run.arm}-{run.seed}: {run.error}" for run in local.runs if run.status is Status.FAILED]

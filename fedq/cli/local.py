@@ -113,7 +113,7 @@ def prepared(
         raise typer.Exit(ExitCode.IMPOSSIBLE) from error
 
 
-def _part(text: str | None, spec: ExperimentSpec) -> experiment.Part:
+def _part(text: str | None, spec: ExperimentSpec) -> experiment.ArrayPart:
     if text is None:
         return experiment.WHOLE
     if spec.search is not None:
@@ -122,7 +122,7 @@ def _part(text: str | None, spec: ExperimentSpec) -> experiment.Part:
             param_hint="--part",
         )
     try:
-        return experiment.Part.parse(text)
+        return experiment.ArrayPart.parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--part") from error
 
@@ -142,7 +142,7 @@ def _bar(*, as_json: bool) -> Iterator[Any]:
     with Progress(*columns, console=console, disable=as_json or not console.is_terminal) as progress:
         task = progress.add_task("rounds", total=None, note="")
 
-        def tell(now: experiment.Progress) -> None:
+        def tell(now: experiment.LocalProgress) -> None:
             nonlocal ended
             ended += len(now.ended)
             note = f"{ended} of {now.runs} runs finished"

@@ -50,14 +50,14 @@ class ProcessesError(FedcoreError):
     """A computing process was killed; the message says what to do."""
 
 
-class Part(NamedTuple):
-    """Part of a job array, from 1 to `of`."""
+class ArrayPart(NamedTuple):
+    """ArrayPart of a job array, from 1 to `of`."""
 
     number: int
     of: int
 
     @classmethod
-    def parse(cls, text: str) -> Part:
+    def parse(cls, text: str) -> ArrayPart:
         """Read `3/16`; raises ValueError."""
         found = _PART.fullmatch(text)
         part = cls(int(found[1]), int(found[2])) if found else None
@@ -70,11 +70,11 @@ class Part(NamedTuple):
         return range(self.number - 1, runs, self.of)
 
 
-WHOLE = Part(1, 1)
+WHOLE = ArrayPart(1, 1)
 
 
-class Progress(NamedTuple):
-    """Progress of the runs of this process."""
+class LocalProgress(NamedTuple):
+    """LocalProgress of the runs of this process."""
 
     rounds_done: int
     rounds_total: int
@@ -104,10 +104,10 @@ class LocalExperiment:
     """Computes the runs of a folder, or a part of them; `run` may be called once."""
 
     folder: ExperimentFolder
-    part: Part = WHOLE
+    part: ArrayPart = WHOLE
     processes: int | None = None
     code: Path | None = None
-    tell: Callable[[Progress], None] = field(default=lambda _: None)
+    tell: Callable[[LocalProgress], None] = field(default=lambda _: None)
 
     def __post_init__(self) -> None:
         # Without the proposals so far: a study that is resumed makes them again.
@@ -237,7 +237,9 @@ class LocalExperiment:
 
     def _tell(self) -> None:
         rounds = [self._rounds[self._places[key]] for key in self._mine]
-        self.tell(Progress(sum(rounds), len(self._mine) * self._spec.rounds, self._ended, len(self._mine)))
+        self.tell(
+            LocalProgress(sum(rounds), len(self._mine) * self._spec.rounds, self._ended, len(self._mine))
+        )
         self._ended = []
 
     def _end_at_rungs(self) -> None:

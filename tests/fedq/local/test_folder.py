@@ -8,7 +8,7 @@ import pytest
 
 from fedcore import Simulation
 from fedcore.simulation.report import RoundReport
-from fedq.local.experiment import Part, results
+from fedq.local.experiment import ArrayPart, results
 from fedq.local.folder import ROUNDS, ExperimentFolder, FolderError, RunKey, archive
 from tests.documents import QUADRATIC, specification
 
@@ -86,7 +86,7 @@ def test_what_has_not_ended_is_not_exported_but_in_the_table(folder: ExperimentF
 
 @pytest.mark.parametrize(("of", "runs"), [(1, 5), (3, 7), (8, 3)])
 def test_the_parts_share_out_all_runs(of: int, runs: int) -> None:
-    parts = [Part.parse(f"{number}/{of}").places(runs) for number in range(1, of + 1)]
+    parts = [ArrayPart.parse(f"{number}/{of}").places(runs) for number in range(1, of + 1)]
     assert sorted(place for part in parts for place in part) == list(range(runs))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -94,4 +94,4 @@ def test_the_parts_share_out_all_runs(of: int, runs: int) -> None:
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "1/0", "-1/2", "1/2/3", "a/b"])
 def test_a_part_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="K/N with K from 1 to N"):
-        Part.parse(text)
+        ArrayPart.parse(text)
