@@ -92,7 +92,7 @@ class WorkerTask:
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What the jobs ask Slurm for."""
+    """Resources and options of the jobs."""
 
     name: str
     minutes: int

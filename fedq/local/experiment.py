@@ -51,7 +51,7 @@ class ProcessesError(FedcoreError):
 
 
 class ArrayPart(NamedTuple):
-    """ArrayPart of a job array, from 1 to `of`."""
+    """Part of a job array, from 1 to `of`."""
 
     number: int
     of: int
@@ -74,7 +74,7 @@ WHOLE = ArrayPart(1, 1)
 
 
 class LocalProgress(NamedTuple):
-    """LocalProgress of the runs of this process."""
+    """Progress of the runs of this process."""
 
     rounds_done: int
     rounds_total: int
@@ -236,10 +236,8 @@ class LocalExperiment:
             self._ended.append(run)
 
     def _tell(self) -> None:
-        rounds = [self._rounds[self._places[key]] for key in self._mine]
-        self.tell(
-            LocalProgress(sum(rounds), len(self._mine) * self._spec.rounds, self._ended, len(self._mine))
-        )
+        rounds, runs = [self._rounds[self._places[key]] for key in self._mine], len(self._mine)
+        self.tell(LocalProgress(sum(rounds), runs * self._spec.rounds, self._ended, runs))
         self._ended = []
 
     def _end_at_rungs(self) -> None:

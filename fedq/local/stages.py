@@ -56,7 +56,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Setup:
-    """What the computing processes of an experiment share."""
+    """Settings that the computing processes of an experiment share."""
 
     folder: Path
     code: Path | None
@@ -206,7 +206,7 @@ class _Stage:
         (needed,) = requirements(self._spec)
         found = provenance(simulation, self._device, json.loads(needed) if needed else ())
         if self._spec.code is not None:
-            found[BUNDLE] = {"digest": self._spec.code, "confinement": "none"}
+            found[BUNDLE] = {"digest": self._spec.code.digest, "confinement": "none"}
         return found
 
 

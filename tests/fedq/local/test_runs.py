@@ -194,17 +194,18 @@ def test_a_run_that_fails_is_named_and_tried_again(
 ) -> None:
     table = tmp_path / "own.csv"
     table.write_text("width,height,label\n" + "".join(f"{one},{one % 3},{one % 2}\n" for one in range(40)))
-    assert fedq("data", "keep", str(table), "--to", str(tmp_path / "data")).code == 0
     block = json.loads(fedq("data", "keep", str(table), "--to", str(tmp_path / "data")).out)
     problem = {"dataset": block, "model": {"kind": "logistic"}, "partition": {"kind": "iid", "clients": 2}}
-    document = merged(QUADRATIC, {"rounds": 1, "evaluation": None, "systems": None}) | {"problem": problem}
+    document = {
+        **merged(SYNTHETIC, {"rounds": 1, "participation": None}),
+        "problem": problem,
+    }
     file, out = spec_file(tmp_path, document), tmp_path / "out"
     monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path / "empty"))
     settings.cache_clear()
     failed = fedq("run", str(file), "--output", str(out))
     assert failed.code == 1
     assert "arm 0, seed 0 failed: " in failed.err
-    assert "failed: 1" in failed.out or "1 failed" in failed.out
     monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path / "data"))
     settings.cache_clear()
     assert fedq("run", str(file), "--output", str(out)).code == 0
@@ -225,4 +226,4 @@ def test_components_in_a_folder_are_run(tmp_path: Path, fedq: Fedq) -> None:
     (code / "our_clipping.py").write_text(written + "\n")
     changed = fedq("run", str(file), "--output", str(out), "--code", str(code))
     assert changed.code == 4
-    assert "code is " in changed.err
+    assert "code.digest is " in changed.err
