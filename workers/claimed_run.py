@@ -27,14 +27,16 @@ from fedcore.errors import (
     StorageError,
     UserCodeError,
 )
+from fedcore.platform.artifacts import model_bytes, model_sha256, provenance
 from fedcore.platform.out_of_memory import is_out_of_memory, release_memory, user_message
+from fedcore.platform.provenance import MODEL_SHA256
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import UNAVAILABLE, Database, Session, WorkerDirective, runs
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import span
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
-from workers.artifacts import model_bytes, model_key, model_sha256, provenance
+from workers.confined.simulation import ConfinedSimulation
 from workers.liveness import HeldLease
 from workers.shard_group import GroupPacing
 from workers.simulations import AnySimulation, Checkpoints, SimulationCache
@@ -105,6 +107,11 @@ class Resources:
     stopping: Callable[[], bool]
     """True once the worker has been asked to end."""
     pacing: Pacing
+
+
+def model_key(claim: Claim) -> str:
+    """Storage key of the final model; a worker that lost its claim writes to another one."""
+    return f"{claim.run_id}/model-{claim.fence}.safetensors"
 
 
 class ClaimedRun:
@@ -187,7 +194,7 @@ class ClaimedRun:
         self._check_lease()
         began, reports, settings = time.monotonic(), self.reports, self._resources.settings
         claim = self.lease.claim
-        made_with = provenance(self.simulation, self._resources.device, claim.packages)
+        made_with = self._provenance()
 
         def write(session: Session, again: bool) -> WorkerDirective:
             if again and runs.committed(session, claim, reports[-1].round):
@@ -228,7 +235,8 @@ class ClaimedRun:
     def complete(self) -> None:
         """Finish the run after its last round, or pause it at a rung; store its model."""
         claim, simulation, key = self.lease.claim, self.simulation, model_key(self.lease.claim)
-        model, made_with = model_bytes(simulation, claim), self._provenance()
+        model = model_bytes(simulation, claim.run_id, claim.experiment_id)
+        made_with = self._provenance() | {MODEL_SHA256: model_sha256(simulation)}
         self._with_storage_retry(lambda: self._resources.storage.put(key, model))
         if simulation.finished:
             self._finish(claim, key, made_with)
@@ -244,10 +252,11 @@ class ClaimedRun:
                 self._resources.storage.delete(claim.model)
 
     def _provenance(self) -> dict[str, Any]:
-        """Provenance with the digest of the final model."""
-        return provenance(self.simulation, self._resources.device, self.lease.claim.packages) | {
-            "model_sha256": model_sha256(self.simulation)
-        }
+        simulation = self.simulation
+        found = provenance(simulation, self._resources.device, self.lease.claim.packages)
+        if isinstance(simulation, ConfinedSimulation):
+            found["bundle"] = dict(simulation.bundle)
+        return found
 
     def _finish(self, claim: Claim, key: str, made_with: Mapping[str, Any]) -> None:
         simulation = self.simulation

@@ -12,9 +12,9 @@ from fedcore.data.user_datasets import DatasetStorage
 from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, ResourceNotFoundError, StorageError
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
+from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.leases import Claim
-from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.platform.store.tables import Document
 from fedcore.simulation.simulation import Simulation, batch_key
 from fedcore.spec.experiment import Arm

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from api.experiments.service import code
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
 from fedcore.platform.access import Principal
+from fedcore.platform.provenance import ENGINE_CHOICE, MODEL_SHA256, code
 from fedcore.platform.status import Status
-from fedcore.platform.store.curves import COLUMNS
 from fedcore.platform.store.experiments import IMPORTED, NewExperiment, RunOutcome
-from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256, packages_in
+from fedcore.platform.store.reproductions import packages_in
 from fedcore.platform.store.tables import Document as Row
 from fedcore.settings import Settings
+from fedcore.simulation.report import COLUMNS
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import results_sha256
 from fedcore.spec.limits import ExperimentLimits, refuse_excess

@@ -7,7 +7,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api.experiments.imports import new_import
 from api.experiments.service import (
-    code,
     create_experiment,
     experiment_answer,
     new_submission,
@@ -32,6 +31,7 @@ from api.http.dependencies import (
 from api.http.documents import Document, body_of, validate
 from api.http.problems import responses
 from fedcore.platform.access import Principal
+from fedcore.platform.provenance import code
 from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import Filter

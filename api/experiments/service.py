@@ -19,6 +19,7 @@ from fedcore import presets
 from fedcore.block import describe_fields
 from fedcore.errors import PresetNotFoundError, ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import Principal
+from fedcore.platform.provenance import code
 from fedcore.platform.store import (
     Database,
     Session,
@@ -39,7 +40,6 @@ from fedcore.platform.store.experiments import IMPORTED, NewExperiment
 from fedcore.platform.store.progress import ArmPoint, RunProgress
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.platform.tracing import traceparent
-from fedcore.platform.version import commit, release
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.components import requirements
@@ -200,11 +200,6 @@ def specification(document: Any, state: AppState, principal: Principal) -> Submi
         provenance=found.provenance
         | {"preset": preset.name, "preset_version": preset.version, "overrides": submission.overrides}
     )
-
-
-def code() -> dict[str, Any]:
-    """Return the version of FedQ, for the provenance."""
-    return {"fedq": release(), "commit": commit()}
 
 
 def _validated(document: Any, state: AppState, principal: Principal, at: str = "") -> Submission:

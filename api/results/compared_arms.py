@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from api.http.problems import InvalidDocumentError
-from api.results.curves import Window
 from api.results.queries import arm_of, listed
-from api.results.summaries import TOTALS, Metric, arms_of, by_arm
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, curves, experiments, runs
-from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import stored_arms
 from fedcore.statistics import significance, summary
+from fedcore.statistics.series import Series
+from fedq.results.curves import Window
+from fedq.results.summaries import TOTALS, Metric, arms_of, by_arm
 from fedq.schemas import Comparison, Flaw, Member
 
 MOST_ARMS = 500

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Query, Request, Response
 from api.http.authentication import Reader
 from api.http.dependencies import NO_NUL, DatabaseDep, ExperimentId
 from api.results.compared_arms import gather
-from api.results.curves import Window
 from api.results.queries import curve_context, read_results
-from api.results.summaries import metric_names
 from api.web.rendering import page
 from fedcore.platform.store import experiments
 from fedcore.platform.store.experiments import Filter
 from fedcore.spec import yaml_documents
+from fedq.results.curves import Window
+from fedq.results.summaries import metric_names
 from fedq.results.tables import CSV, PARQUET, Table, written
 
 OFFERED = 50

@@ -16,8 +16,6 @@ from fastapi.concurrency import run_in_threadpool
 
 from api.http.dependencies import NO_NUL, state_of
 from api.http.problems import InvalidDocumentError, responses
-from api.results.curves import Window
-from api.results.summaries import Metric, metric_names
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.statistics.summary import HEADLINES, headline
@@ -33,6 +31,8 @@ from fedq.figures.style import (
     Limits,
     Log,
 )
+from fedq.results.curves import Window
+from fedq.results.summaries import Metric, metric_names
 from fedq.results.tables import CSV, to_csv
 from fedq.schemas import ArmResults, Flaw, Theory
 

@@ -13,14 +13,15 @@ from fastapi import Depends, Query
 
 from api.http.problems import InvalidDocumentError
 from api.results.claims import claims_of, metrics_of, preset_of
-from api.results.curves import Window
-from api.results.summaries import TOTALS, Metric, metric_names, results_of, rows_of
+from api.results.summaries import results_of, rows_of
 from api.results.targets import COLUMNS, with_target
 from fedcore.errors import NoClosedFormError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
 from fedcore.spec import Arm, stored_arms
 from fedcore.statistics.summary import HEADLINES, better_of
+from fedq.results.curves import Window
+from fedq.results.summaries import TOTALS, Metric, metric_names
 from fedq.schemas import ArmTheory, Claims, Flaw, Law, Results, Target, Theory
 
 if TYPE_CHECKING:

@@ -11,20 +11,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from api.experiments.service import experiment_answer
 from api.results.claims import claims_of, metrics_of, preset_of
-from api.results.curves import Window
-from api.results.summaries import TOTALS, metric_names, results_of, rows_of
+from api.results.summaries import results_of, rows_of
 from api.runs.service import run_answer
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
+from fedcore.platform.provenance import ENGINE_CHOICE, MODEL_SHA256
 from fedcore.platform.store import Database, experiments
-from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.presets import PresetSpec
 from fedcore.spec import yaml_documents
 from fedcore.statistics.summary import HEADLINES, better_of
 from fedq.figures.drawing import draw
 from fedq.results import presentation
+from fedq.results.curves import Window
 from fedq.results.presentation import comparison_cells
+from fedq.results.summaries import TOTALS, metric_names
 from fedq.schemas import Claims, Experiment, Results, Run
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fedcore.platform.provenance import ENGINE_CHOICE, MODEL_SHA256
 from fedcore.platform.store import ENDED, Session, reproductions, runs
-from fedcore.platform.store.reproductions import ENGINE_CHOICE, MODEL_SHA256, Pair
+from fedcore.platform.store.reproductions import Pair
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.spec.digest import specification_sha256
 from fedq.schemas import MadeOtherwise, Reproduction, ReproductionOutcome, RunDifference

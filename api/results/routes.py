@@ -17,10 +17,10 @@ from api.results.compared_arms import MOST_ARMS, compare
 from api.results.pictures import FIGURE, Drawn, Form, Looked, X, answered, drawable, picture
 from api.results.queries import THEORY_POINTS, Chosen, Points, Windowed, arm_of
 from api.results.reproduction import compare_with_original
-from api.results.summaries import metric_names
 from api.results.targets import target_of
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import experiments
+from fedq.results.summaries import metric_names
 from fedq.results.tables import CSV, PARQUET, Table, written
 from fedq.schemas import Claims, Comparison, Experiment, Reproduction, Results, Theory
 

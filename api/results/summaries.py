@@ -1,35 +1,17 @@
-"""Results from the rows of an experiment: statistics over seeds, differences to a baseline, curves."""
+"""Results of an experiment from the rows in the database."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
-from typing import Annotated, NamedTuple, get_args
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from api.experiments.service import made_from
-from api.results.curves import MEGABYTE, Window, area, curve, megabytes
-from fedcore.families import Names
-from fedcore.platform.status import Status
 from fedcore.platform.store import Session, curves, runs, search
-from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
-from fedcore.simulation.report import StopReason
-from fedcore.spec.evaluation import scalar_measures
-from fedcore.spec.search import ExactFigure
 from fedcore.statistics import significance, summary
+from fedcore.statistics.series import Series
 from fedq.event_positions import Position
-from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results
-
-
-def metric_names() -> tuple[str, ...]:
-    """The metrics that figures can show, with those of installed packages."""
-    return (*scalar_measures(), *get_args(ExactFigure), "epsilon")
-
-
-Metric = Annotated[str, Names(metric_names)]
-TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds", "epsilon")
-"""Columns of each round that `results_of` needs besides the metrics."""
+from fedq.results.curves import Window
+from fedq.results.summaries import arms_of, by_arm
+from fedq.schemas import Results
 
 
 class ResultRows(NamedTuple):
@@ -74,145 +56,3 @@ def results_of(rows: ResultRows, metrics: Collection[str], window: Window, basel
         baseline=baseline,
         arms=arms_of(list(by_arm(rows.runs).values()), rows.series, metrics, window, baseline),
     )
-
-
-def by_arm(runs: Iterable[RunRecord]) -> dict[int, list[RunRecord]]:
-    """Return the runs by arm, in order of the arms; those of seeds added later come last."""
-    ordered = sorted(runs, key=lambda run: run.arm)
-    return {arm: list(members) for arm, members in groupby(ordered, key=lambda run: run.arm)}
-
-
-def arms_of(
-    arms: Sequence[Sequence[RunRecord]],
-    series: Mapping[str, Series],
-    metrics: Collection[str],
-    window: Window,
-    baseline: int,
-    paired: Sequence[bool] | None = None,
-) -> list[ArmResult]:
-    """Return the results of each arm, given by its runs, compared with the one at `baseline`.
-
-    `paired` says which are compared seed by seed; None: all.
-    """
-    held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
-    compared = {metric: _compared(held, baseline, metric, paired) for metric in metrics}
-    return [
-        _arm(arm, {metric: found[place] for metric, found in compared.items()}, window)
-        for place, arm in enumerate(held)
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    record: RunRecord
-    series: Series | None
-    """None without rows."""
-
-    @property
-    def whole(self) -> bool:
-        """True if it succeeded and was not stopped by a search."""
-        return self.record.status is Status.SUCCEEDED and self.record.stop_reason is not StopReason.RUNG
-
-    def best(self, metric: str) -> float | None:
-        return None if self.series is None else summary.best(metric, self.series.bounds(metric))
-
-    def final(self, metric: str) -> float | None:
-        return self._last(metric, diverged=self.record.diverged_round is not None)
-
-    def area(self, metric: str) -> float | None:
-        return (
-            None
-            if self.series is None or self.record.diverged_round is not None
-            else area(self.series, metric)
-        )
-
-    def total(self, column: str) -> float:
-        return 0.0 if self.series is None else self.series.total(column)
-
-    def simulated_seconds(self) -> float | None:
-        """Return the last known simulated time."""
-        return self._last("simulated_seconds", diverged=False)
-
-    def megabytes(self) -> float | None:
-        """Return the megabytes sent in both directions."""
-        return None if self.series is None else float(megabytes(self.series)[-1])
-
-    def _last(self, column: str, *, diverged: bool) -> float | None:
-        return None if self.series is None else summary.final(self.series.ending(column), diverged=diverged)
-
-
-_Figure = Callable[[_Run], float | None]
-
-
-def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Window) -> ArmResult:
-    first, started = arm[0].record, [run for run in arm if run.series is not None]
-    curves = {
-        metric: curve([run.series for run in arm if run.series is not None], metric, window)
-        for metric in metrics
-    }
-    measured = {metric: found for metric, found in curves.items() if found is not None}
-    return ArmResult(
-        index=first.arm,
-        name=first.arm_name,
-        settings=first.settings,
-        seeds=[run.record.seed for run in started],
-        runs=Counter(run.record.status for run in arm),
-        diverged=sum(run.record.diverged_round is not None for run in arm),
-        stopped=sum(run.record.stop_reason is not None for run in arm),
-        rounds_done=sum(run.record.done for run in arm),
-        local_steps=_estimate(started, lambda run: run.total("local_steps")),
-        megabytes_up=_estimate(started, lambda run: run.total("bytes_up") / MEGABYTE),
-        megabytes_down=_estimate(started, lambda run: run.total("bytes_down") / MEGABYTE),
-        megabytes_sent=_estimate(started, _Run.megabytes),
-        seconds=_estimate(started, lambda run: run.record.seconds),
-        simulated_seconds=_estimate(started, _Run.simulated_seconds),
-        metrics={metric: metrics[metric] for metric in measured},
-        curves=measured,
-    )
-
-
-def _compared(
-    arms: Sequence[Sequence[_Run]], baseline: int, metric: str, paired: Sequence[bool] | None
-) -> list[MetricResult]:
-    """Return a metric of each arm, compared with the baseline."""
-    found: list[dict[str, Estimate | None]] = [{} for _ in arms]
-    for name, figure in _FIGURES.items():
-        by_seed = [_by_seed(arm, partial(figure, metric=metric)) for arm in arms]
-        whole = [
-            all(run.whole for run in arm) and len(values) == len(arm)
-            for arm, values in zip(arms, by_seed, strict=True)
-        ]
-        comparisons = significance.compare(by_seed, baseline, whole, summary.better_of(metric), paired)
-        for fields, values, comparison in zip(found, by_seed, comparisons, strict=True):
-            fields[name] = estimated(values)
-            fields[f"{name}_difference"] = None if comparison is None else differing(comparison)
-    return [MetricResult.model_validate(fields) for fields in found]
-
-
-_FIGURES: Mapping[str, Callable[..., float | None]] = {
-    "best": _Run.best,
-    "final": _Run.final,
-    "area": _Run.area,
-}
-"""Figures that summarise a run's values of a metric."""
-
-
-def differing(comparison: significance.ArmComparison) -> Difference:
-    """Return a comparison as answered."""
-    tests = {name: value for name, value in comparison._asdict().items() if name != "difference"}
-    return Difference(**comparison.difference._asdict(), **tests)
-
-
-def _estimate(runs: Iterable[_Run], figure: _Figure) -> Estimate | None:
-    return estimated(_by_seed(runs, figure))
-
-
-def _by_seed(runs: Iterable[_Run], figure: _Figure) -> dict[int, float]:
-    figures = ((run.record.seed, figure(run)) for run in runs)
-    return {seed: value for seed, value in figures if value is not None}
-
-
-def estimated(values: Mapping[int, float]) -> Estimate | None:
-    """Return the mean over seeds with its confidence interval; None without values."""
-    found = summary.estimate(list(values.values()))
-    return None if found is None else Estimate(**found._asdict())

@@ -8,12 +8,13 @@ from math import isfinite
 from typing import NamedTuple
 
 from api.http.problems import InvalidDocumentError
-from api.results.curves import first_reaching, megabytes
-from api.results.summaries import ResultRows, differing, estimated, metric_names
+from api.results.summaries import ResultRows
 from fedcore.platform.status import ENDED
-from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import RunRecord
 from fedcore.statistics import significance, summary
+from fedcore.statistics.series import Series
+from fedq.results.curves import first_reaching, megabytes
+from fedq.results.summaries import differing, estimated, metric_names
 from fedq.schemas import Difference, Estimate, Flaw, Results, Target, TargetResult
 
 COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")

@@ -5,7 +5,9 @@ neither a full disk nor a busy network holds up. A process that the supervisor h
 no watchdog.
 """
 
+import ctypes
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +24,12 @@ The longest that a request was measured to hold up a healthy API is 9 s.
 START_S = 300.0
 """The same before the first reset: on a busy machine, libraries take long to load."""
 _LONGEST_LOOK_S = 1.0
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(signum: signal.Signals = signal.SIGKILL) -> None:
+    """Have Linux send this process a signal when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signum))
 
 
 class Watchdog:

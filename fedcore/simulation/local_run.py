@@ -6,6 +6,7 @@ of earlier ones.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from math import isfinite, nan
 from pathlib import Path
@@ -26,15 +27,13 @@ from fedcore.spec.space import conflict
 
 
 @dataclass
-class _Trial:
+class Trial:
     """A run between two stages. Changes in place."""
 
     arm: Arm
     seed: int
     until: int
     """The round it may play up to."""
-    file: Path
-    """Where its state is kept meanwhile."""
     round: int = 0
     ended: bool = False
     value: float = nan
@@ -42,6 +41,7 @@ class _Trial:
 
     def note(self, report: RoundReport, metric: str) -> None:
         """A round was played."""
+        self.ended = report.diverged or report.stopped is not None or report.round >= self.arm.spec.rounds
         value = report.value(metric)
         finite = value is not None and isfinite(value)
         if finite or report.round == self.until:
@@ -51,76 +51,43 @@ class _Trial:
         self.round = report.round
 
 
+PlayNext = Callable[[deque[Trial]], Iterator[tuple[Trial, RoundReport]]]
+"""Takes one or more trials from the front of a queue, and plays each up to its limit."""
+
+
 class HalvingSearch:
     """Runs the arms of a specification with a search; `play` may be called once.
 
     If several arms wait, promoted ones come first, the farthest before all (Li et al. 2020,
-    Algorithm 2, get_job).
+    Algorithm 2, get_job). The decisions depend on the order in which `play_next` takes the trials,
+    and on nothing else.
     """
 
     def __init__(
-        self, spec: ExperimentSpec, search: Halving, folder: Path, decided: Callable[[Decision], None]
+        self, spec: ExperimentSpec, search: Halving, play_next: PlayNext, decided: Callable[[Decision], None]
     ) -> None:
-        """Keep the state of waiting runs in `folder`; `decided` is called with each decision."""
+        """`decided` is called with each decision."""
         self._metric, self._decided, arms = search.metric, decided, spec.arms()
+        self._play_next = play_next
         ladder = HalvingSchedule.of(search, len(arms), spec.rounds)
         self._ends, self._board = (*ladder.rungs, spec.rounds), RungTable(ladder)
-        self._arms = [
-            [_Trial(arm, seed, self._ends[0], folder / f"{arm.index}-{seed}") for seed in spec.seeds]
-            for arm in arms
-        ]
+        self._arms = [[Trial(arm, seed, self._ends[0]) for seed in spec.seeds] for arm in arms]
         self._stretch = [0] * len(arms)
         """By arm, the stretch of rounds it is in: up to rung k, or after the last one."""
-        self._waiting = deque(contender for arm in self._arms for contender in arm)
+        self._waiting = deque(trial for arm in self._arms for trial in arm)
 
     def play(self) -> Iterator[RoundReport]:
         """Play every round of every arm, up to where it is stopped."""
         while self._waiting:
+            # Arms in the order in which the last of their runs arrived.
             ready: dict[int, None] = {}
-            yield from self._advance(self._next_batch(), ready)
-            self._judge(ready)
-
-    def _next_batch(self) -> list[tuple[_Trial, Simulation]]:
-        """Take the next runs to be trained together from those that wait."""
-        members = [self._next()]
-        first, simulation = members[0]
-        while self._waiting and simulation.benefits_from_batching and len(members) < settings().gang_size:
-            if batch_key(self._waiting[0].arm.spec) != batch_key(first.arm.spec):
-                break
-            members.append(self._next())
-        return members
-
-    def _next(self) -> tuple[_Trial, Simulation]:
-        contender = self._waiting.popleft()
-        simulation = Simulation(contender.arm.spec, contender.seed, arm=contender.arm.index)
-        if contender.round:
-            simulation.restore(contender.file.read_bytes())
-        return contender, simulation
-
-    def _advance(
-        self, batch: Sequence[tuple[_Trial, Simulation]], ready: dict[int, None]
-    ) -> Iterator[RoundReport]:
-        """Run each up to its limit.
-
-        `ready` receives the arms, in the order in which the last of their runs arrived.
-        """
-        while playing := [
-            (one, simulation)
-            for one, simulation in batch
-            if not simulation.finished and simulation.round < one.until
-        ]:
-            for (contender, simulation), report in zip(
-                playing, advance_batch([simulation for _, simulation in playing]), strict=True
-            ):
-                contender.note(report, self._metric)
+            for trial, report in self._play_next(self._waiting):
+                trial.note(report, self._metric)
                 yield report
-                if simulation.finished or simulation.round == contender.until:
-                    ready.pop(contender.arm.index, None)
-                    ready[contender.arm.index] = None
-        for contender, simulation in batch:
-            contender.ended = simulation.finished
-            if not simulation.finished:
-                contender.file.write_bytes(simulation.checkpoint())
+                if trial.ended or trial.round == trial.until:
+                    ready.pop(trial.arm.index, None)
+                    ready[trial.arm.index] = None
+            self._judge(ready)
 
     def _judge(self, arms: Iterable[int]) -> None:
         """Submit arms that have come to a rung, and carry out the decisions."""
@@ -138,10 +105,47 @@ class HalvingSearch:
         self._decided(decision)
         if decision.verdict is Verdict.PROMOTED:
             self._stretch[decision.arm] += 1
-            going = [contender for contender in self._arms[decision.arm] if not contender.ended]
-            for contender in going:
-                contender.until = self._ends[decision.rung + 1]
+            going = [trial for trial in self._arms[decision.arm] if not trial.ended]
+            for trial in going:
+                trial.until = self._ends[decision.rung + 1]
             self._waiting.extendleft(reversed(going))
+
+
+class TrialBatches:
+    """Plays trials in this process, in batches where that is faster."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep the state of waiting runs in `folder`."""
+        self._folder = folder
+
+    def play_next(self, waiting: deque[Trial]) -> Iterator[tuple[Trial, RoundReport]]:
+        """Play the first of the waiting trials, and those behind it that can be trained with it."""
+        batch = [self._next(waiting)]
+        first, simulation = batch[0]
+        while waiting and simulation.benefits_from_batching and len(batch) < settings().gang_size:
+            if batch_key(waiting[0].arm.spec) != batch_key(first.arm.spec):
+                break
+            batch.append(self._next(waiting))
+        while playing := [
+            (trial, simulation)
+            for trial, simulation in batch
+            if not simulation.finished and simulation.round < trial.until
+        ]:
+            reports = advance_batch([simulation for _, simulation in playing])
+            yield from zip((trial for trial, _ in playing), reports, strict=True)
+        for trial, simulation in batch:
+            if not simulation.finished:
+                self._file(trial).write_bytes(simulation.checkpoint())
+
+    def _next(self, waiting: deque[Trial]) -> tuple[Trial, Simulation]:
+        trial = waiting.popleft()
+        simulation = Simulation(trial.arm.spec, trial.seed, arm=trial.arm.index)
+        if trial.round:
+            simulation.restore(self._file(trial).read_bytes())
+        return trial, simulation
+
+    def _file(self, trial: Trial) -> Path:
+        return self._folder / f"{trial.arm.index}-{trial.seed}"
 
 
 @dataclass
@@ -175,6 +179,10 @@ class _RunOfTrial:
         return [self.best] if self.search.round == "best" else self.last
 
 
+PlayTrials = Callable[[Sequence[tuple[Arm, int]], int], Iterator[RoundReport]]
+"""Plays runs, arms and seeds, from where they are up to a round."""
+
+
 class StudySearch:
     """Runs the trials of a specification with a study; `play` may be called once.
 
@@ -185,19 +193,24 @@ class StudySearch:
         self,
         spec: ExperimentSpec,
         search: Study,
-        folder: Path,
+        play_trials: PlayTrials,
         proposed: Callable[[Arm], None],
         decided: Callable[[Decision], None],
     ) -> None:
-        """Keep the state of runs that wait at a rung in `folder`; `proposed` is called with each
-        trial before it runs, `decided` with each decision of its pruner.
+        """`proposed` is called with each trial before it runs, `decided` with each decision of its
+        pruner.
         """
-        self._spec, self._search, self._folder = spec, search, folder
+        self._spec, self._search, self._play_trials = spec, search, play_trials
         self._proposed, self._decided = proposed, decided
         self._ends = pruning.rungs(search, spec.rounds)
         self._values: dict[tuple[int, int], float] = {}
         """By trial and rung."""
         self._results: dict[int, study.TrialResult] = {}
+
+    @property
+    def search(self) -> Study:
+        """The study with the settings of all trials so far."""
+        return self._search
 
     def play(self) -> Iterator[RoundReport]:
         """Play every round of every trial, up to where it is stopped."""
@@ -237,7 +250,7 @@ class StudySearch:
                 for seed in self._spec.seeds
                 if not runs[arm.index][seed].ended
             ]
-            for report in _play(playing, until=until, folder=self._folder):
+            for report in self._play_trials(playing, until):
                 runs[report.arm][report.seed].note(report, until)
                 yield report
             going = set(self._judged({trial: runs[trial] for trial in sorted(going)}, batch, rung))
@@ -279,14 +292,15 @@ def run(
     if resume is not None and len(arms) * len(spec.seeds) != 1:
         raise SpecificationError("/seeds", "a checkpoint resumes a single run; give one seed and no sweep")
     if spec.search is not None:
+        decided, proposed = decided or (lambda _: None), proposed or (lambda _: None)
         with TemporaryDirectory() as name:
-            folder, decided = Path(name), decided or (lambda _: None)
+            folder = Path(name)
             if isinstance(spec.search, Study):
-                yield from StudySearch(
-                    spec, spec.search, folder, proposed or (lambda _: None), decided
-                ).play()
+                play_trials = partial(_play_up_to, folder)
+                yield from StudySearch(spec, spec.search, play_trials, proposed, decided).play()
             else:
-                yield from HalvingSearch(spec, spec.search, folder, decided).play()
+                play_next = TrialBatches(folder).play_next
+                yield from HalvingSearch(spec, spec.search, play_next, decided).play()
         return
     yield from _play([(arm, seed) for arm in arms for seed in spec.seeds], resume)
 
@@ -315,6 +329,10 @@ def _play(
             for one, file in zip(members, files, strict=False):
                 if not one.finished:
                     file.write_bytes(one.checkpoint())
+
+
+def _play_up_to(folder: Path, runs: Sequence[tuple[Arm, int]], until: int) -> Iterator[RoundReport]:
+    return _play(runs, until=until, folder=folder)
 
 
 def _run_batch(waiting: list[tuple[Arm, int]]) -> list[Simulation]:

@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import cast
+from math import isfinite
+from typing import Any, cast
+
+COLUMNS = ("train_loss", "test_loss", "test_accuracy", "local_steps", "bytes_up", "bytes_down", "seconds")
+"""Measures with a column of their own; the others are in `extra`."""
 
 
 class StopReason(StrEnum):
@@ -55,3 +59,15 @@ class RoundReport:
         """Return a metric that is a number; None if the round has none."""
         found = getattr(self, metric) if metric in type(self).__slots__ else self.extra.get(metric)
         return cast("float | None", found)
+
+    def row(self) -> dict[str, Any]:
+        """Return the round as it is stored: what is not finite is absent."""
+        row = {column: _finite(getattr(self, column)) for column in COLUMNS}
+        extra = {name: _finite(value) for name, value in self.extra.items()}
+        return {"round": self.round, **row, "extra": extra}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return value if value is None or isfinite(value) else None

@@ -15,11 +15,13 @@ from fedq.cli import (
     experiments,
     extensions,
     keys,
+    local,
     local_data,
     offline,
     reproductions,
     results,
     service,
+    slurm,
     webhooks,
 )
 from fedq.cli.terminal import MEANINGS, ExitCode, advice, code_of, complain, explain
@@ -47,6 +49,7 @@ EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEA
 PANELS = {
     "Experiments": (
         experiments.submit,
+        local.run,
         offline.validate,
         offline.plan,
         experiments.status,
@@ -98,6 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         complain(hint)
         sys.exit(ExitCode.REFUSED)
+    except SettingsError as error:
+        complain(str(error))
+        sys.exit(ExitCode.REFUSED)
     except OSError as error:
         complain(f"cannot read or write a file: {error}")
         sys.exit(ExitCode.REFUSED)
@@ -131,6 +137,7 @@ def application() -> typer.Typer:
     app.add_typer(data.weights_app(), name="weights", rich_help_panel="Discovery")
     app.add_typer(data.bundle_app(), name="bundle", rich_help_panel="Discovery")
     app.add_typer(local_data.app(), name="data", rich_help_panel="Discovery")
+    app.add_typer(slurm.app(), name="slurm", rich_help_panel="Experiments")
     app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
     app.add_typer(keys.app(), name="key", rich_help_panel="Service")
     return app

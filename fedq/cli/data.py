@@ -41,7 +41,11 @@ Tracking = Annotated[
 ]
 Models = Annotated[bool, typer.Option("--models", help="Include the final models as MLflow artifacts.")]
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A .json or .json.gz file written by `fedq export EXPERIMENT`.")
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A .json or .json.gz file written by `fedq export EXPERIMENT`, or a folder of `fedq run`.",
+    ),
 ]
 
 
@@ -66,9 +70,10 @@ def export(
 
 
 def import_(file: File, as_json: AsJson = False) -> None:
-    """Import an experiment from a file written by `fedq export` and print its id.
+    """Import an experiment from a file written by `fedq export`, or from a folder of `fedq run`, and
+    print its id.
 
-    Importing a file again returns the same experiment.
+    Importing it again returns the same experiment.
     """
     with connect() as client:
         experiment = client.import_(file)

@@ -71,7 +71,14 @@ def plan(
 
     `fedq submit --dry-run` also checks the limits, data sets and workers of a service.
     """
-    changes = overrides(assignments or [])
+    found = checked_specification(spec, preset, overrides(assignments or []))
+    show(estimates.plan(found), views.plan, as_json=as_json)
+
+
+def checked_specification(spec: Path | None, preset: str | None, changes: dict[str, Any]) -> ExperimentSpec:
+    """Read and validate a specification or a preset; prints its errors, and ends the command with
+    them.
+    """
     match spec, preset:
         case Path(), None:
             check, found = _check(spec, changes)
@@ -82,7 +89,7 @@ def plan(
     if found is None:
         _tell(check)
         raise typer.Exit(ExitCode.REFUSED)
-    show(estimates.plan(found), views.plan, as_json=as_json)
+    return found
 
 
 def _check(file: Path, changes: dict[str, Any]) -> tuple[FileCheck, ExperimentSpec | None]:

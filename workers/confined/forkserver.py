@@ -11,10 +11,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from fedcore.platform.watchdog import end_with_parent
 from workers.confined.limits import (
     ENDED,
     discard_output,
-    end_with_parent,
     inherit_orphans,
     limit_resources,
 )

@@ -5,7 +5,6 @@ computing side on itself, before any code of a bundle is loaded.
 import ctypes
 import os
 import resource
-import signal
 import struct
 from pathlib import Path
 
@@ -20,13 +19,8 @@ SCRATCH_BYTES = 1 << 30
 """Size of the scratch folder under bubblewrap, and of any one file."""
 MAX_CPU_S = 24 * 3_600
 """Processor time of a process."""
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 _STATUS = Path("/proc/self/status")
-
-
-def end_with_parent(signum: signal.Signals = signal.SIGKILL) -> None:
-    """Have the system send this process a signal when its parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signum))
 
 
 def inherit_orphans() -> None:

@@ -10,9 +10,9 @@ from fedcore import bundles
 from fedcore.data.uploaded import Uploaded
 from fedcore.errors import DataUnavailableError, ResourceNotFoundError, StorageError
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
+from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.leases import Claim
-from fedcore.platform.store.reproductions import ENGINE_CHOICE
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from fedcore.settings import Settings
 from fedcore.spec.code import CodeBundle

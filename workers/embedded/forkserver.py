@@ -23,8 +23,7 @@ from pathlib import Path
 from select import select
 
 from fedcore.engine.process_tuning import release_freed_memory, release_library_pages
-from fedcore.platform.watchdog import DESCRIPTOR, resetter
-from workers.confined.limits import end_with_parent
+from fedcore.platform.watchdog import DESCRIPTOR, end_with_parent, resetter
 
 LOADED = (
     "workers.reconciler",

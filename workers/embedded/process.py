@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from fedcore.platform.watchdog import DESCRIPTOR, Watchdog
-from workers.confined.limits import end_with_parent
+from fedcore.platform.watchdog import DESCRIPTOR, Watchdog, end_with_parent
 from workers.embedded.forkserver import ForkedProcess
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0

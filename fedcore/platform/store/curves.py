@@ -11,9 +11,8 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite, nan
-from typing import TYPE_CHECKING, Any
+from math import nan
+from typing import TYPE_CHECKING
 
 from sqlalchemy import JSON, ColumnElement, Integer, Text, bindparam, case, cast, func, select, true
 from sqlalchemy.orm import Session
@@ -21,7 +20,8 @@ from sqlalchemy.orm import Session
 from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import BlockRecord, Document, RoundRecord, RunRecord
-from fedcore.simulation.report import RoundReport
+from fedcore.simulation.report import COLUMNS, RoundReport
+from fedcore.statistics.series import Series
 
 SIZE = 200
 """Rounds of a block. PostgreSQL keeps values of this many bytes in the row itself."""
@@ -77,8 +77,6 @@ def _packed(measures: Sequence[Mapping[str, float]]) -> dict[str, bytes]:
     return {name: _FLOATS.pack(*[measured.get(name, nan) for measured in measures]) for name in names}
 
 
-COLUMNS = ("train_loss", "test_loss", "test_accuracy", "local_steps", "bytes_up", "bytes_down", "seconds")
-"""Measures with a column of their own; the others are in `extra`."""
 _IN_ORDER = (
     select(RoundRecord)
     .order_by(RoundRecord.run_id, RoundRecord.round)
@@ -96,7 +94,7 @@ _AFTER_MANY = _IN_ORDER.join(_CURSORS, RoundRecord.run_id == _CURSORS.c.key).whe
 def append_rounds(session: Session, run_id: str, reports: Sequence[RoundReport]) -> None:
     """Store rounds of a run; what is not finite is stored as absent."""
     committed_at = database_time(session)
-    rows = [_row(run_id, report) | {"committed_at": committed_at} for report in reports]
+    rows = [{"run_id": run_id, **report.row(), "committed_at": committed_at} for report in reports]
     session.execute(insert_into(RoundRecord), rows)
     append_blocks(session, run_id, rows, COLUMNS)
 
@@ -142,22 +140,6 @@ def figure(metric: str, dialect: str) -> ColumnElement[float | None]:
     return case((numeric, entry.as_float()))
 
 
-def _row(run_id: str, report: RoundReport) -> Document:
-    row = {column: _finite(getattr(report, column)) for column in COLUMNS}
-    return {
-        "run_id": run_id,
-        "round": report.round,
-        **row,
-        "extra": {name: _finite(value) for name, value in report.extra.items()},
-    }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return value if value is None or isfinite(value) else None
-
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -172,57 +154,6 @@ _BLOCKS = (
     .join(_CURSORS, _STORED.run_id == _CURSORS.c.key)
     .where(_STORED.metric.in_(bindparam("metrics", expanding=True)))
 )
-
-
-@dataclass(frozen=True)
-class Series:
-    """One run's curve of some measures over its rounds 1, 2, ..., T."""
-
-    columns: Mapping[str, Floats]
-    """By measure [T]; NaN where a round has none."""
-
-    @property
-    def rounds(self) -> range:
-        """1, 2, ..., T."""
-        return range(1, len(next(iter(self.columns.values()))) + 1)
-
-    def listed(self, metric: str) -> list[float | None]:
-        """A measure by round; None where the round has none."""
-        import numpy as np
-
-        absent = np.isnan(self.columns[metric])
-        if absent.all():
-            return [None] * len(absent)
-        values: list[float | None] = self.columns[metric].tolist()
-        for place in np.flatnonzero(absent):
-            values[place] = None
-        return values
-
-    def bounds(self, metric: str) -> list[float]:
-        """The lowest and the highest value of a measure; none where it has none."""
-        import numpy as np
-
-        values = self.columns[metric]
-        return [] if np.isnan(values).all() else [float(np.nanmin(values)), float(np.nanmax(values))]
-
-    def ending(self, metric: str) -> list[float | None]:
-        """The latest known value of a measure, and that of the last round.
-
-        None where there is none.
-        """
-        import numpy as np
-
-        values = self.columns[metric]
-        known = np.flatnonzero(~np.isnan(values))
-        if not len(known):
-            return [None, None]
-        return [float(values[known[-1]]), float(values[-1]) if known[-1] == len(values) - 1 else None]
-
-    def total(self, metric: str) -> float:
-        """The sum of a measure over the rounds that have it."""
-        import numpy as np
-
-        return float(np.nansum(self.columns[metric]))
 
 
 def of_runs(session: Session, run_ids: Iterable[str], *metrics: str) -> dict[str, Series]:

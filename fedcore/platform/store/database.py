@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -10,6 +11,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import ORMExecuteState, Session
+
+from fedcore.platform.file_systems import refuse_network_file_system
 
 LOCK_TIMEOUT_S = 10.0
 """Longest wait for a lock of another transaction."""
@@ -37,7 +40,9 @@ def _forget(statement: ORMExecuteState) -> None:
 
 
 class Database:
-    """A database by URL. It connects on first use, so make that use after a fork, not before."""
+    """A database by URL. It connects on first use, so make that use after a fork, not before; SQLite on
+    a network file system then raises SettingsError.
+    """
 
     def __init__(self, url: str, idle_s: float = IDLE_S, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         self.url, self._idle_s, self._lock_timeout_s = canonical(url), idle_s, lock_timeout_s
@@ -138,6 +143,8 @@ def _postgresql(url: URL, idle_s: float, lock_timeout_s: float) -> Engine:
 
 
 def _sqlite(url: URL, lock_timeout_s: float) -> Engine:
+    if url.database and url.database != ":memory:":
+        refuse_network_file_system(Path(url.database))
     made = create_engine(url, hide_parameters=True, connect_args={"timeout": lock_timeout_s})
     event.listen(made, "connect", _prepare)
     event.listen(made, "begin", _begin)

@@ -32,7 +32,6 @@ from fedcore.platform.store import (
     weights,
 )
 from fedcore.platform.store.clock import database_time, sql_now
-from fedcore.platform.store.curves import COLUMNS
 from fedcore.platform.store.idempotency import claim_key
 from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lock_runs, pause
 from fedcore.platform.store.records import RecordPage, floor, get_by_id, identifiers, insert_into, newest
@@ -44,7 +43,7 @@ from fedcore.platform.store.tables import (
     RunRecord,
     TagRecord,
 )
-from fedcore.simulation.report import StopReason
+from fedcore.simulation.report import COLUMNS, StopReason
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.components import packages_of
 

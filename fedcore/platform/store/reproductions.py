@@ -13,18 +13,13 @@ from sqlalchemy import Select, Text, bindparam, cast, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from fedcore.packages import Package, requirement
+from fedcore.platform.provenance import ENGINE_CHOICE, PACKAGES
 from fedcore.platform.store import runs
-from fedcore.platform.store.curves import COLUMNS
 from fedcore.platform.store.tables import Document, RoundRecord, RunRecord
+from fedcore.simulation.report import COLUMNS
 
-ENGINE_CHOICE = "engine_choice"
-"""Key of a run's provenance: its engine, and how it was chosen."""
-MODEL_SHA256 = "model_sha256"
-"""Key of a run's provenance: the digest of its final model."""
 COMPARED = tuple(column for column in COLUMNS if column != "seconds")
 """Columns that are the same whenever a run is repeated."""
-PACKAGES = "packages"
-"""Key of a run's provenance: versions and digests of the installed packages that it used, by name."""
 PAGE_ROWS = 100
 """Rows compared at a time."""
 

@@ -197,7 +197,8 @@ class ExportCalls(OutcomeCalls):
         return sink.where
 
     async def import_(self, file: str | Path) -> Experiment:
-        """Import a file that `export` to `fedq` wrote.
+        """Import a file that `export` to `fedq` wrote, or the folder of an experiment that `fedq run`
+        has computed.
 
         Importing it again returns the same experiment.
 

@@ -4,16 +4,17 @@ import gzip
 import json
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedcore.platform.status import ENDED
-from fedcore.spec.digest import results_sha256
 from fedq import schemas
 from fedq.client.errors import ExportError, UnreadableDataError
+from fedq.local import folder
 from fedq.results import tables
+from fedq.results.documents import results_document
 from fedq.results.tables import Frame, rows_of
 
 
@@ -65,18 +66,6 @@ def _field(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list) else value
 
 
-RUN = (
-    "id",
-    "arm",
-    "seed",
-    "status",
-    "diverged_round",
-    "stop_reason",
-    "error",
-    "started_at",
-    "finished_at",
-    "provenance",
-)
 EXPERIMENT = {"id", "name", "tags", "created_at", "specification", "provenance"}
 COMPRESSED = ".gz"
 
@@ -92,43 +81,36 @@ class ArchiveRuns:
                 " exported to a file"
             )
         self._experiment, self._file, self.where = experiment, file, str(file)
-        self._runs: list[dict[str, Any]] = []
+        self._runs: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
         """Collect a run; `close` writes the whole file."""
-        told = run.model_dump(mode="json")
-        self._runs.append(
-            {name: told[name] for name in RUN}
-            | {"rows": _columns([row.model_dump(mode="json") for row in rows])}
-        )
+        self._runs.append((run.model_dump(mode="json"), [row.model_dump(mode="json") for row in rows]))
 
     def close(self, _results: schemas.Results) -> None:
         """Write the file."""
-        document = {
-            "format": "fedq-results",
-            "version": 1,
-            "exported_at": datetime.now(UTC).isoformat(),
-            "experiment": self._experiment.model_dump(mode="json", include=EXPERIMENT),
-            "runs": self._runs,
-        }
-        content = json.dumps(
-            document | {"digest": results_sha256(document)}, separators=(",", ":"), ensure_ascii=False
-        ).encode()
+        experiment = self._experiment.model_dump(mode="json", include=EXPERIMENT)
+        content = encoded(results_document(experiment, self._runs, datetime.now(UTC)))
         partial = self._file.with_name(f".{self._file.name}.partial")
         partial.write_bytes(gzip.compress(content) if self._file.suffix == COMPRESSED else content)
         partial.replace(self._file)
 
 
+def encoded(document: Mapping[str, Any]) -> bytes:
+    """Encode a results file."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def content_of(file: Path) -> bytes:
-    """Read the uncompressed content of a results file. Raises UnreadableDataError."""
+    """Read the uncompressed content of a results file, or that of a folder of `fedq run`.
+
+    Raises UnreadableDataError.
+    """
     try:
+        if file.is_dir():
+            return encoded(folder.archive(file))
         return gzip.decompress(file.read_bytes()) if file.suffix == COMPRESSED else file.read_bytes()
+    except folder.FolderError as error:
+        raise UnreadableDataError(str(error)) from error
     except (OSError, EOFError, zlib.error) as error:
         raise UnreadableDataError(f"{file} cannot be read: {error}") from error
-
-
-def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    names = [name for name in schemas.RoundRow.model_fields if name not in ("round", "extra")]
-    others = dict.fromkeys(name for row in rows for name in row["extra"])
-    extra = {name: [row["extra"].get(name) for row in rows] for name in others}
-    return {name: [row[name] for row in rows] for name in names} | {"extra": extra}

@@ -14,6 +14,9 @@ from fedq.cli.app import application
 from fedq.client import transport
 
 LOCAL = {
+    "run",
+    "slurm run",
+    "slurm workers",
     "validate",
     "plan",
     "new",

@@ -11,10 +11,10 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import to_rgb
 
-from api.results.summaries import metric_names
 from fedcore.platform.store import Database
-from fedcore.platform.store.curves import COLUMNS
+from fedcore.simulation.report import COLUMNS
 from fedq.figures.drawing import COLOURS
+from fedq.results.summaries import metric_names
 from tests.api.histories import TINY, TWO_ARMS, submit, write
 from tests.platform.store.acts import report
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.store import Database, reproductions, runs
-from fedcore.platform.store.reproductions import ENGINE_CHOICE, Pair, RowDifference
+from fedcore.platform.store.reproductions import Pair, RowDifference
 from tests.platform.store.acts import LEASE_S, claim, finish, read, report, submit, the_runs, write
 
 Rounds = Sequence[Mapping[str, Any]]

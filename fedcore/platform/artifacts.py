@@ -3,47 +3,64 @@
 import hashlib
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from fedcore.engine.choice import EngineChoice
 from fedcore.packages import file_digest
-from fedcore.platform.store.leases import Claim
-from fedcore.platform.store.reproductions import ENGINE_CHOICE, PACKAGES
+from fedcore.platform.provenance import ENGINE_CHOICE, PACKAGES
 from fedcore.platform.version import commit, release
-from workers.confined.simulation import ConfinedSimulation
-from workers.simulations import AnySimulation
 
 _LIBRARIES = ("fedq", "numba", "numpy", "torch")
 _PROCESSORS = Path("/proc/cpuinfo")
 
 
-def model_key(claim: Claim) -> str:
-    """Storage key of the final model; a worker that lost its claim writes to another one."""
-    return f"{claim.run_id}/model-{claim.fence}.safetensors"
+class ComputedRun(Protocol):
+    """A run, wherever it is computed."""
+
+    @property
+    def round(self) -> int: ...
+    @property
+    def engine(self) -> str: ...
+    @property
+    def choice(self) -> EngineChoice: ...
+    @property
+    def batched_runs(self) -> int: ...
+    @property
+    def memory_divisor(self) -> int: ...
+    @property
+    def precision(self) -> str: ...
+    @property
+    def data_source(self) -> str: ...
+    @property
+    def data_sha256(self) -> str | None: ...
+    @property
+    def noise_multiplier(self) -> float | None: ...
+    def model(self) -> Mapping[str, Tensor]: ...
 
 
-def model_sha256(simulation: AnySimulation) -> str:
+def model_sha256(simulation: ComputedRun) -> str:
     """SHA-256 over the final model's parameters, as the bytes of a safetensors file that says
     nothing beside.
     """
     return hashlib.sha256(save(_parameters(simulation))).hexdigest()
 
 
-def model_bytes(simulation: AnySimulation, claim: Claim) -> bytes:
+def model_bytes(simulation: ComputedRun, run_id: str, experiment_id: str) -> bytes:
     """The global model as safetensors, by the names of its module's parameters."""
     return save(
         _parameters(simulation),
         {
             "format": "pt",
-            "run": claim.run_id,
-            "experiment": claim.experiment_id,
+            "run": run_id,
+            "experiment": experiment_id,
             "round": str(simulation.round),
         },
     )
@@ -53,7 +70,7 @@ GPU_CODE = "unproven: tested by simulation, never on a GPU (docs/gpu.md)"
 """Until `make gpu` has passed somewhere."""
 
 
-def provenance(simulation: AnySimulation, device: str, packages: Sequence[str]) -> dict[str, Any]:
+def provenance(simulation: ComputedRun, device: str, packages: Sequence[str]) -> dict[str, Any]:
     """Code, versions, device, engine and data: everything needed to repeat a run that uses these
     installed packages.
     """
@@ -73,7 +90,6 @@ def provenance(simulation: AnySimulation, device: str, packages: Sequence[str]) 
         "data_sha256": simulation.data_sha256,
         **({} if (noise := simulation.noise_multiplier) is None else {"noise_multiplier": noise}),
         **_packages(packages),
-        **({"bundle": dict(simulation.bundle)} if isinstance(simulation, ConfinedSimulation) else {}),
     }
 
 
@@ -83,7 +99,7 @@ def _packages(needed: Sequence[str]) -> dict[str, Any]:
     return {PACKAGES: about} if about else {}
 
 
-def _parameters(simulation: AnySimulation) -> dict[str, Tensor]:
+def _parameters(simulation: ComputedRun) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in simulation.model().items()}
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from api.results.curves import Window, curve, moments, thinned
-from fedcore.platform.store.curves import Series
 from fedcore.statistics import summary
+from fedcore.statistics.series import Series
+from fedq.results.curves import Window, curve, moments, thinned
 
 Floats = NDArray[np.float64]
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

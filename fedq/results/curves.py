@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from fedcore.platform.store.curves import Series
+    from fedcore.statistics.series import Series
 
     Floats = NDArray[np.float64]
 

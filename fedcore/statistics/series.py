@@ -1,0 +1,64 @@
+"""The measures of one run over its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One run's curve of some measures over its rounds 1, 2, ..., T."""
+
+    columns: Mapping[str, Floats]
+    """By measure [T]; NaN where a round has none."""
+
+    @property
+    def rounds(self) -> range:
+        """1, 2, ..., T."""
+        return range(1, len(next(iter(self.columns.values()))) + 1)
+
+    def listed(self, metric: str) -> list[float | None]:
+        """A measure by round; None where the round has none."""
+        import numpy as np
+
+        absent = np.isnan(self.columns[metric])
+        if absent.all():
+            return [None] * len(absent)
+        values: list[float | None] = self.columns[metric].tolist()
+        for place in np.flatnonzero(absent):
+            values[place] = None
+        return values
+
+    def bounds(self, metric: str) -> list[float]:
+        """The lowest and the highest value of a measure; none where it has none."""
+        import numpy as np
+
+        values = self.columns[metric]
+        return [] if np.isnan(values).all() else [float(np.nanmin(values)), float(np.nanmax(values))]
+
+    def ending(self, metric: str) -> list[float | None]:
+        """The latest known value of a measure, and that of the last round.
+
+        None where there is none.
+        """
+        import numpy as np
+
+        values = self.columns[metric]
+        known = np.flatnonzero(~np.isnan(values))
+        if not len(known):
+            return [None, None]
+        return [float(values[known[-1]]), float(values[-1]) if known[-1] == len(values) - 1 else None]
+
+    def total(self, metric: str) -> float:
+        """The sum of a measure over the rounds that have it."""
+        import numpy as np
+
+        return float(np.nansum(self.columns[metric]))

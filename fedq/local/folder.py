@@ -1,0 +1,325 @@
+"""Folder of an experiment that runs without a service. Several processes, on machines that share a
+file system, may compute different runs of it at the same time. It holds files and no database.
+
+| file | content |
+| --- | --- |
+| `experiment.json` | the experiment, as in a results file; written once |
+| `lock` | one byte per run, locked by the process that computes it |
+| `proposed.json` | the settings of the trials of a study so far |
+| `runs/ARM-SEED/run.json` | the run, as in a results file |
+| `runs/ARM-SEED/rounds.jsonl` | its rounds; those after the checkpoint are played again |
+| `runs/ARM-SEED/checkpoint.safetensors` | its state, until it has ended |
+| `runs/ARM-SEED/model.safetensors` | its final model |
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from fedcore.errors import FedcoreError, ResourceNotFoundError
+from fedcore.platform.status import ENDED, Status
+from fedcore.platform.storage import FolderStorage, read
+from fedcore.simulation.report import RoundReport, StopReason
+from fedcore.spec import ExperimentSpec, stored_spec
+from fedcore.spec.search import Study
+from fedq.results.documents import results_document
+
+FORMAT = "fedq-folder"
+VERSION = 1
+EXPERIMENT, LOCK, PROPOSED = "experiment.json", "lock", "proposed.json"
+RUN, ROUNDS, CHECKPOINT, MODEL = "run.json", "rounds.jsonl", "checkpoint.safetensors", "model.safetensors"
+_CREATION = 1 << 40
+"""The byte of `lock` that stands for the folder as a whole."""
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_SHOWN = 5
+"""Differences and runs that a message names."""
+
+
+class FolderError(FedcoreError):
+    """A folder of an experiment that cannot be used; the message says why."""
+
+
+class RunKey(NamedTuple):
+    """A run by its arm and seed."""
+
+    arm: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.arm}-{self.seed}"
+
+
+class LocalRun(BaseModel):
+    """A run that has started, as in a results file."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    arm: int
+    seed: int
+    status: Status
+    diverged_round: int | None = None
+    stop_reason: StopReason | None = None
+    error: str | None = None
+    started_at: datetime
+    finished_at: datetime | None = None
+    provenance: dict[str, Any]
+
+
+class RunFolder:
+    """Files of one run."""
+
+    def __init__(self, folder: Path, key: RunKey) -> None:
+        self.key = key
+        self._path = folder / "runs" / str(key)
+        self._files = FolderStorage(self._path)
+
+    def read(self) -> LocalRun | None:
+        """Return the run; None before it has started."""
+        try:
+            return LocalRun.model_validate_json(read(self._files, RUN))
+        except ResourceNotFoundError:
+            return None
+        except ValueError as error:
+            raise FolderError(f"{self._path / RUN} is not readable: {error}") from error
+
+    def write(self, run: LocalRun) -> None:
+        """Replace what is known about the run."""
+        self._files.put(RUN, run.model_dump_json(indent=1).encode())
+
+    def start(self, provenance: Mapping[str, Any]) -> LocalRun:
+        """Return the run as it starts now."""
+        return LocalRun(
+            id=new_id("run"),
+            arm=self.key.arm,
+            seed=self.key.seed,
+            status=Status.RUNNING,
+            started_at=datetime.now(UTC),
+            provenance=dict(provenance),
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rounds so far; of a run that is being computed, perhaps without the last ones."""
+        try:
+            lines = (self._path / ROUNDS).read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+        # A line without an end is being written, or its process was killed meanwhile.
+        return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+    def keep_rows(self, count: int) -> None:
+        """Remove all rounds but the first `count`; raises FolderError if there are fewer."""
+        kept = self.rows()[:count]
+        if len(kept) < count:
+            raise FolderError(
+                f"{self._path / ROUNDS} has {len(kept)} of the {count} rounds of its checkpoint; remove"
+                f" {self._path} to run it again"
+            )
+        self._files.put(ROUNDS, b"".join(map(_line, kept)))
+
+    def commit(self, reports: Iterable[RoundReport], checkpoint: bytes) -> None:
+        """Append rounds, and then store the state after the last of them."""
+        moment = datetime.now(UTC).isoformat()
+        with (self._path / ROUNDS).open("ab") as file:
+            file.writelines(_line(report.row() | {"committed_at": moment}) for report in reports)
+            file.flush()
+            os.fsync(file.fileno())
+        self._files.put(CHECKPOINT, checkpoint)
+
+    def checkpoint(self) -> bytes | None:
+        """Return the last stored state; None without one."""
+        try:
+            return read(self._files, CHECKPOINT)
+        except ResourceNotFoundError:
+            return None
+
+    def finish(self, run: LocalRun, model: bytes | None = None) -> None:
+        """Store the end of a run, and with it its model; the checkpoint has served."""
+        if model is not None:
+            self._files.put(MODEL, model)
+        self.write(run)
+        if run.status is Status.SUCCEEDED:
+            self._files.delete(CHECKPOINT)
+
+    def reports(self) -> list[RoundReport]:
+        """Return the rounds as the simulation reported them; what was not finite is absent."""
+        run, rows = self.read(), self.rows()
+        found = [_report(self.key, row) for row in rows]
+        if run is not None and found:
+            stopped = None if run.stop_reason is StopReason.RUNG else run.stop_reason
+            ending = {"diverged": run.diverged_round is not None, "stopped": stopped}
+            found[-1] = _report(self.key, rows[-1], **ending)
+        return found
+
+
+def _report(key: RunKey, row: Mapping[str, Any], **ending: Any) -> RoundReport:
+    values = {name: value for name, value in row.items() if name != "committed_at"}
+    return RoundReport(arm=key.arm, seed=key.seed, **values, **ending)
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+class ExperimentFolder:
+    """The experiment in `path`."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises FolderError if there is none."""
+        self.path = path
+        try:
+            content = json.loads((path / EXPERIMENT).read_bytes())
+        except (OSError, ValueError) as error:
+            raise FolderError(f"{path} is not a folder of `fedq run`: {error}") from error
+        if content.get("format") != FORMAT or content.get("version") != VERSION:
+            raise FolderError(f"{path / EXPERIMENT} is not of version {VERSION} of {FORMAT}")
+        self.experiment: dict[str, Any] = content["experiment"]
+
+    @classmethod
+    def open(cls, path: Path, spec: ExperimentSpec, provenance: Mapping[str, Any]) -> ExperimentFolder:
+        """Create the folder of this experiment, or return the one that is there.
+
+        Raises FolderError if `path` holds something else or another specification.
+        """
+        document = spec.model_dump(mode="json")
+        path.mkdir(parents=True, exist_ok=True)
+        with (path / LOCK).open("ab") as file:
+            _lock(file, _CREATION, wait=True)
+            if not (path / EXPERIMENT).exists():
+                _create(path, document, spec, provenance)
+        found = cls(path)
+        differences = list(_differences("", found.experiment["specification"], document))
+        if differences:
+            more = f", and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+            raise FolderError(
+                f"{path} holds an experiment with another specification: {'; '.join(differences[:_SHOWN])}"
+                f"{more}. Use the same specification, or another folder"
+            )
+        return found
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        """The specification, with the settings of the trials of a study that were proposed so far."""
+        spec = stored_spec(self.experiment["specification"])
+        if not isinstance(spec.search, Study) or not (proposed := self.proposed()):
+            return spec
+        return spec.model_copy(
+            update={"search": spec.search.model_copy(update={"proposed": tuple(proposed)})}
+        )
+
+    def proposed(self) -> list[dict[str, Any]]:
+        """Return the settings of the trials of a study so far."""
+        file = self.path / PROPOSED
+        return list(json.loads(file.read_bytes())) if file.exists() else []
+
+    def propose(self, settings: Sequence[Mapping[str, Any]]) -> None:
+        """Store the settings of all trials so far."""
+        FolderStorage(self.path).put(PROPOSED, json.dumps(settings).encode())
+
+    def run(self, key: RunKey) -> RunFolder:
+        """Return the files of a run."""
+        return RunFolder(self.path, key)
+
+    def run_keys(self) -> list[RunKey]:
+        """Return the runs in order of arms and seeds."""
+        spec = self.spec
+        return [RunKey(arm.index, seed) for arm in spec.arms() for seed in spec.seeds]
+
+    @contextmanager
+    def locked(self, places: Sequence[int]) -> Iterator[None]:
+        """Hold the runs at these positions of `run_keys`; raises FolderError if another
+        process does.
+        """
+        # POSIX locks also hold between machines that share the folder, and end with the process.
+        with (self.path / LOCK).open("ab") as file:
+            for place in places:
+                try:
+                    _lock(file, place, wait=False)
+                except BlockingIOError as error:
+                    raise FolderError(
+                        f"another process computes run {self.run_keys()[place]} of {self.path}; wait for"
+                        " it, or give each process another --part"
+                    ) from error
+            yield
+
+
+def archive(path: Path) -> dict[str, Any]:
+    """Return the results file of a finished experiment.
+
+    It depends on the folder only, so that a service recognises what it has imported before. Raises
+    FolderError.
+    """
+    folder = ExperimentFolder(path)
+    keys = folder.run_keys()
+    found = {key: folder.run(key).read() for key in keys}
+    runs = [run for run in found.values() if run is not None and run.status in ENDED]
+    missing = [str(key) for key, run in found.items() if run is None or run.status not in ENDED]
+    if missing:
+        more = ", ..." if len(missing) > _SHOWN else ""
+        raise FolderError(
+            f"{len(missing)} of {len(keys)} runs in {path} have not ended (ARM-SEED: "
+            f"{', '.join(missing[:_SHOWN])}{more}); repeat the command that computes them"
+        )
+    specification = folder.spec.model_dump(mode="json")
+    ended = max(run.finished_at for run in runs if run.finished_at is not None)
+    return results_document(
+        folder.experiment | {"specification": specification},
+        [(run.model_dump(mode="json"), folder.run(RunKey(run.arm, run.seed)).rows()) for run in runs],
+        ended,
+    )
+
+
+def new_id(prefix: str) -> str:
+    """Return a new identifier."""
+    return f"{prefix}_{secrets.token_hex(13)}"
+
+
+def _create(
+    path: Path, document: Mapping[str, Any], spec: ExperimentSpec, provenance: Mapping[str, Any]
+) -> None:
+    others = sorted(file.name for file in path.iterdir() if file.name != LOCK)
+    if others:
+        raise FolderError(
+            f"{path} is not a folder of `fedq run`, and not empty: it contains {', '.join(others[:_SHOWN])}"
+        )
+    experiment = {
+        "id": new_id("exp"),
+        "name": spec.name,
+        "tags": list(spec.tags),
+        "created_at": datetime.now(UTC).isoformat(),
+        "specification": document,
+        "provenance": dict(provenance),
+    }
+    content = {"format": FORMAT, "version": VERSION, "experiment": experiment}
+    FolderStorage(path).put(EXPERIMENT, json.dumps(content, indent=1, ensure_ascii=False).encode())
+
+
+def _lock(file: IO[bytes], place: int, *, wait: bool) -> None:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, place)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        raise FolderError(
+            f"the file system of {file.name} does not support locks (on Lustre, mount it with `flock`)"
+        ) from error
+
+
+def _differences(path: str, stored: Any, given: Any) -> Iterator[str]:
+    """Yield the fields that differ, with both values."""
+    if isinstance(stored, dict) and isinstance(given, dict):
+        for name in {**stored, **given}:
+            yield from _differences(f"{path}.{name}" if path else name, stored.get(name), given.get(name))
+    elif stored != given:
+        yield f"{path} is {json.dumps(stored)} there, and {json.dumps(given)} here"

@@ -1,0 +1,220 @@
+"""Stages of runs without a service, each computed by a process of its own: from the last checkpoint of
+a run to its end, or to a rung of its search.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.sharedctypes import SynchronizedArray
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedcore.engine.choice import EngineChoice
+from fedcore.errors import CheckpointError, FedcoreError
+from fedcore.platform.artifacts import model_bytes, model_sha256, provenance
+from fedcore.platform.out_of_memory import MEMORY_DIVISOR, is_out_of_memory, release_memory, user_message
+from fedcore.platform.provenance import ENGINE_CHOICE, MODEL_SHA256
+from fedcore.platform.status import Status
+from fedcore.platform.watchdog import end_with_parent
+from fedcore.settings import settings
+from fedcore.simulation.report import RoundReport
+from fedcore.simulation.simulation import Simulation
+from fedcore.spec import ExperimentSpec
+from fedcore.spec.components import requirements
+from fedq.local.code import load_code
+from fedq.local.folder import LocalRun, RunFolder, RunKey
+
+SAVING_SHARE = 0.05
+"""Largest share of the time, approximately, that commits take."""
+BUNDLE, THREADS = "bundle", "threads"
+"""Keys of a run's provenance."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Rounds of a run, up to round `until`."""
+
+    key: RunKey
+    spec: dict[str, Any]
+    """Specification of the arm."""
+    until: int
+    experiment_id: str
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Settings that the computing processes of an experiment share."""
+
+    folder: Path
+    code: Path | None
+    """Folder with components of the user."""
+    threads: int
+    """Threads of the tensor library."""
+    parent: int
+    """Process id of the parent."""
+    devices: SimpleQueue[str]
+    """A device for each process."""
+    rounds: SynchronizedArray[int]
+    """Rounds done, by position of the run."""
+    stopping: Event
+    """Set when the processes are to end after the present round."""
+
+
+class _Process:
+    """State of a computing process."""
+
+    setup: Setup
+    device: str
+
+
+def begin_process(setup: Setup) -> None:
+    """Prepare this process; called once, before its first stage."""
+    # Ctrl-C is the parent's to handle; without a parent nothing would hold the lock of the runs.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # of Slurm, to all processes of a job
+    end_with_parent()
+    if os.getppid() != setup.parent:
+        os._exit(1)
+    if setup.code is not None:
+        load_code(setup.code)
+    _Process.setup, _Process.device = setup, setup.devices.get()
+
+
+def compute_stage(place: int, stage: Stage) -> None:
+    """Compute a stage of the run at position `place`; errors are written to the run."""
+    if _Process.setup.stopping.is_set():
+        return
+    files, spec = RunFolder(_Process.setup.folder, stage.key), ExperimentSpec.model_validate(stage.spec)
+    attempts, divisor = settings().attempts, 1
+    while True:
+        attempts -= 1
+        try:
+            _Stage(files, spec, stage, place).compute(divisor)
+        except Exception as error:
+            short = is_out_of_memory(error)
+            if not (short and attempts):
+                log.debug("run %s failed", stage.key, exc_info=True)
+                _fail(files, user_message(error) if short else _described(error))
+                return
+        else:
+            return
+        # Only now is what the error referred to free.
+        release_memory()
+        divisor *= MEMORY_DIVISOR
+
+
+class _Stage:
+    def __init__(self, files: RunFolder, spec: ExperimentSpec, stage: Stage, place: int) -> None:
+        self._files, self._spec, self._stage, self._place = files, spec, stage, place
+        self._setup, self._device = _Process.setup, _Process.device
+        self._saved_s = 0.0
+
+    def compute(self, memory_divisor: int) -> None:
+        """Play the rounds and store the model."""
+        known = self._files.read()
+        made_with = {} if known is None else known.provenance
+        # A run keeps its threads and its engine, so that it ends in the same bits.
+        torch.set_num_threads(made_with.get(THREADS, self._setup.threads))
+        simulation = self._restored(made_with, memory_divisor)
+        run = (known or self._files.start({})).model_copy(
+            update={
+                "status": Status.RUNNING,
+                "error": None,
+                "finished_at": None,
+                "provenance": self._provenance(simulation),
+            }
+        )
+        self._files.write(run)
+        for reports in self._slices(simulation):
+            began = time.monotonic()
+            self._files.commit(reports, simulation.checkpoint())
+            self._saved_s = time.monotonic() - began
+        if simulation.finished or simulation.round >= self._stage.until:
+            self._end(run, simulation)
+
+    def _restored(self, made_with: dict[str, Any], memory_divisor: int) -> Simulation:
+        """Return the simulation after its last checkpoint, without the rounds behind it."""
+        try:
+            simulation = self._simulation(made_with, memory_divisor)
+            if (state := self._files.checkpoint()) is not None:
+                simulation.restore(state)
+        except CheckpointError as error:
+            log.warning("run %s begins again: %s", self._stage.key, error)
+            simulation = self._simulation(made_with, memory_divisor)
+        self._files.keep_rows(simulation.round)
+        self._setup.rounds[self._place] = simulation.round
+        return simulation
+
+    def _simulation(self, made_with: dict[str, Any], memory_divisor: int) -> Simulation:
+        return Simulation(
+            self._spec,
+            self._stage.key.seed,
+            arm=self._stage.key.arm,
+            device=self._device,
+            recorded=EngineChoice.of(made_with.get(ENGINE_CHOICE)),
+            memory_divisor=memory_divisor,
+        )
+
+    def _slices(self, simulation: Simulation) -> Iterator[list[RoundReport]]:
+        """Yield the rounds since the last commit whenever one is due."""
+        reports: list[RoundReport] = []
+        deadline = time.monotonic()
+        while not (simulation.finished or simulation.round >= self._stage.until):
+            reports.append(simulation.advance())
+            self._setup.rounds[self._place] = simulation.round
+            stopping = self._setup.stopping.is_set()
+            if stopping or time.monotonic() >= deadline:
+                yield reports
+                reports = []
+                pause_s = max(settings().slice_seconds, self._saved_s / SAVING_SHARE)
+                deadline = time.monotonic() + pause_s
+            if stopping:
+                return
+        if reports:
+            yield reports
+
+    def _end(self, run: LocalRun, simulation: Simulation) -> None:
+        finished = simulation.finished
+        self._files.finish(
+            run.model_copy(
+                update={
+                    "status": Status.SUCCEEDED if finished else Status.AT_RUNG,
+                    "diverged_round": simulation.round if simulation.diverged else None,
+                    "stop_reason": simulation.stopped,
+                    "finished_at": datetime.now(UTC) if finished else None,
+                    "provenance": self._provenance(simulation) | {MODEL_SHA256: model_sha256(simulation)},
+                }
+            ),
+            model_bytes(simulation, run.id, self._stage.experiment_id),
+        )
+
+    def _provenance(self, simulation: Simulation) -> dict[str, Any]:
+        (needed,) = requirements(self._spec)
+        found = provenance(simulation, self._device, json.loads(needed) if needed else ())
+        if self._spec.code is not None:
+            found[BUNDLE] = {"digest": self._spec.code.digest, "confinement": "none"}
+        return found
+
+
+def _fail(files: RunFolder, error: str) -> None:
+    run = files.read() or files.start({})
+    ended = {"status": Status.FAILED, "error": error, "finished_at": datetime.now(UTC)}
+    files.finish(run.model_copy(update=ended))
+
+
+def _described(error: Exception) -> str:
+    return str(error) if isinstance(error, FedcoreError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,97 @@
+"""The folder of an experiment without a service: what it refuses, and what survives a kill."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from fedcore import Simulation
+from fedcore.simulation.report import RoundReport
+from fedq.local.experiment import ArrayPart, results
+from fedq.local.folder import ROUNDS, ExperimentFolder, FolderError, RunKey, archive
+from tests.documents import QUADRATIC, specification
+
+SPEC = specification(QUADRATIC, rounds=3, seeds=[0, 1])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ExperimentFolder:
+    return ExperimentFolder.open(tmp_path / "out", SPEC, {})
+
+
+def test_another_specification_is_refused_with_each_difference(folder: ExperimentFolder) -> None:
+    same = ExperimentFolder.open(folder.path, SPEC, {})
+    assert same.experiment == folder.experiment
+    other = SPEC.model_copy(update={"rounds": 4, "seeds": (0,)})
+    with pytest.raises(FolderError, match=r"rounds is 3 there, and 4 here; seeds is \[0, 1\] there"):
+        ExperimentFolder.open(folder.path, other, {})
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(FolderError, match=r"not empty: it contains thesis\.tex"):
+        ExperimentFolder.open(tmp_path, SPEC, {})
+    with pytest.raises(FolderError, match="is not a folder of `fedq run`"):
+        archive(tmp_path)
+
+
+def test_one_process_at_a_time_computes_a_run(folder: ExperimentFolder) -> None:
+    def in_another_process(places: list[int]) -> int:
+        child = os.fork()
+        if not child:
+            try:
+                with folder.locked(places):
+                    os._exit(0)
+            except FolderError:
+                os._exit(1)
+            finally:
+                os._exit(2)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    with folder.locked([1]):
+        assert in_another_process([0]) == 0
+        assert in_another_process([0, 1]) == 1
+    assert in_another_process([0, 1]) == 0
+
+
+def test_rounds_behind_the_checkpoint_and_half_written_ones_are_dropped(folder: ExperimentFolder) -> None:
+    files, simulation = folder.run(RunKey(0, 1)), Simulation(SPEC, 1)
+    files.write(files.start({}))
+    files.commit([simulation.advance()], state := simulation.checkpoint())
+    with (folder.path / "runs" / "0-1" / ROUNDS).open("ab") as file:
+        late = simulation.advance().row() | {"committed_at": "2026-01-01T00:00:00+00:00"}
+        file.write(json.dumps(late).encode() + b"\n" + b'{"round": 3, "tr')
+    assert [row["round"] for row in files.rows()] == [1, 2]
+    assert files.checkpoint() == state
+    files.keep_rows(1)
+    assert [report.round for report in files.reports()] == [1]
+    with pytest.raises(FolderError, match="has 1 of the 2 rounds of its checkpoint"):
+        files.keep_rows(2)
+
+
+def test_what_has_not_ended_is_not_exported_but_in_the_table(folder: ExperimentFolder) -> None:
+    files = folder.run(RunKey(0, 1))
+    files.write(files.start({}))
+    files.commit([RoundReport(0, 1, 1, 1, 8, 8, 0.5, extra={"suboptimality": float("inf")})], b"state")
+    with pytest.raises(FolderError, match=r"2 of 2 runs in .* have not ended \(ARM-SEED: 0-0, 0-1\)"):
+        archive(folder.path)
+    found = results(folder)
+    (arm,) = found.arms
+    assert (found.status, arm.rounds_done, arm.seeds) == ("running", 1, [1])
+    assert arm.runs == {"queued": 1, "running": 1}
+    assert arm.seconds is not None
+    assert arm.seconds.mean == 0.5
+
+
+@pytest.mark.parametrize(("of", "runs"), [(1, 5), (3, 7), (8, 3)])
+def test_the_parts_share_out_all_runs(of: int, runs: int) -> None:
+    parts = [ArrayPart.parse(f"{number}/{of}").places(runs) for number in range(1, of + 1)]
+    assert sorted(place for part in parts for place in part) == list(range(runs))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "1/0", "-1/2", "1/2/3", "a/b"])
+def test_a_part_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="K/N with K from 1 to N"):
+        ArrayPart.parse(text)

@@ -1,0 +1,229 @@
+"""`fedq run`, with its processes."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcore import run
+from fedcore.settings import settings
+from fedq.cli import main
+from fedq.client import Client
+from fedq.local.folder import ExperimentFolder
+from tests.api.histories import TWO_ARMS, carry_out
+from tests.documents import QUADRATIC, SYNTHETIC, merged, specification
+from tests.fedq.cli.conftest import Fedq, client, fedq
+from tests.support.polling import eventually
+from tests.support.service import Service
+
+__all__ = ["client", "fedq"]
+
+pytestmark = pytest.mark.slow
+
+START_S = 240.0
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "extensions"
+TIMES = ("seconds", "committed_at")
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FEDQ_SLICE_SECONDS", "0.05")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # `fedq run` sets it for its processes
+    settings.cache_clear()
+    yield
+    settings.cache_clear()
+
+
+def spec_file(folder: Path, document: dict[str, Any]) -> Path:
+    file = folder / "spec.json"
+    file.write_text(json.dumps(document))
+    return file
+
+
+def call(*arguments: object) -> object:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return ended.value.code
+
+
+def bits(folder: Path) -> dict[str, Any]:
+    """Everything that a repetition must have the same: by run, its rounds and its model."""
+    opened = ExperimentFolder(folder)
+    found = {key: opened.run(key) for key in opened.run_keys()}
+    return {
+        str(key): (
+            [{name: value for name, value in row.items() if name not in TIMES} for row in files.rows()],
+            ended.provenance.get("model_sha256") if (ended := files.read()) else None,
+        )
+        for key, files in found.items()
+    }
+
+
+def test_killed_at_any_time_it_continues_to_the_same_bits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = merged(
+        SYNTHETIC,
+        {"rounds": 400, "seeds": [0, 1], "sweep": {"algorithm": [{"kind": "fedavg"}, {"kind": "scaffold"}]}},
+    )
+    file, out = spec_file(tmp_path, document), tmp_path / "out"
+    command = [sys.executable, "-m", "fedq.cli", "run", str(file), f"--output={out}", "--processes=2"]
+    for rounds in (60, 500):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                eventually(partial(has_committed, out, rounds), timeout_s=START_S)
+                if rounds == 60:
+                    assert call("run", file, "--output", out) == 4
+                    assert "another process computes run" in capsys.readouterr().err
+            finally:
+                process.send_signal(signal.SIGKILL)
+    interrupted = bits(out)
+    assert any(0 < len(rows) < 400 for rows, _ in interrupted.values())
+    assert call("run", file, "--output", out, "--processes", 2) == 0
+    assert call("run", file, "--output", tmp_path / "whole", "--processes", 2) == 0
+    assert bits(out) == bits(tmp_path / "whole")
+    assert all(len(rows) == 400 for rows, _ in bits(out).values())
+
+
+def has_committed(out: Path, rounds: int) -> bool:
+    return committed(out) >= rounds
+
+
+def committed(out: Path) -> int:
+    """Rounds in checkpoints or before them, over all runs."""
+    return sum(
+        len(file.read_bytes().splitlines())
+        for file in out.glob("runs/*/rounds.jsonl")
+        if (file.parent / "checkpoint.safetensors").exists() or (file.parent / "model.safetensors").exists()
+    )
+
+
+def test_sigterm_ends_it_between_two_rounds(tmp_path: Path) -> None:
+    file, out = spec_file(tmp_path, merged(SYNTHETIC, {"rounds": 100_000})), tmp_path / "out"
+    command = [sys.executable, "-m", "fedq.cli", "run", str(file), f"--output={out}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        eventually(lambda: committed(out) > 0, timeout_s=START_S)
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command continues" in told
+
+
+def test_parts_share_a_folder_and_are_imported_as_the_service_would_have_run_them(
+    tmp_path: Path, service: Service, client: Client, fedq: Fedq
+) -> None:
+    file, out = spec_file(tmp_path, TWO_ARMS), tmp_path / "out"
+    assert fedq("run", str(file), "--output", str(out), "--part", "2/2").code == 0
+    refused = fedq("import", str(out))
+    assert refused.code == 2
+    assert "3 of 6 runs" in refused.err
+    whole = fedq("run", str(file), "--output", str(out), "--part", "1/2")
+    assert whole.code == 0
+    id = fedq("import", str(out)).out.strip()
+    assert fedq("import", str(out)).out.strip() == id
+    original = client.submit(TWO_ARMS).id
+    carry_out(service.database, service.storage, 6)
+    assert rounds_of(client, id) == rounds_of(client, original)
+    here, there = (fedq("results", one).out for one in (id, original))
+    assert whole.out == here == there
+    assert client.experiment(id).status == "succeeded"
+    assert client.runs(id)[0].provenance["threads"] == 1
+
+
+def rounds_of(client: Client, id: str) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    return {
+        (one.arm, one.seed): [row.model_dump(exclude=set(TIMES)) for row in client.rounds(one.id)]
+        for one in client.runs(id)
+    }
+
+
+SEARCHES: dict[str, dict[str, Any]] = {
+    "successive_halving": {
+        "sweep": {"local.lr": [0.001 * 2**step for step in range(9)]},
+        "search": {"kind": "successive_halving", "metric": "suboptimality", "min_rounds": 1},
+    },
+    "asha": {
+        "sweep": {"local.lr": [0.001 * 2**step for step in range(9)]},
+        "search": {"kind": "asha", "metric": "suboptimality", "min_rounds": 1},
+    },
+    "study": {
+        "search": {
+            "kind": "study",
+            "metric": "suboptimality",
+            "trials": 4,
+            "parallel": 2,
+            "space": {"local.lr": {"kind": "float", "low": 0.001, "high": 0.3, "log": True}},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_a_search_decides_as_in_one_process_and_can_be_resumed(
+    kind: str, tmp_path: Path, fedq: Fedq, client: Client
+) -> None:
+    document = merged(
+        QUADRATIC, {"rounds": 9, "seeds": [0, 1], "execution": {"engine": "reference"}, **SEARCHES[kind]}
+    )
+    file, out = spec_file(tmp_path, document), tmp_path / "out"
+    assert fedq("run", str(file), "--output", str(out), "--part", "1/2").code == 2
+    assert fedq("run", str(file), "--output", str(out), "--processes", "2").code == 0
+    played: dict[str, list[float | None]] = {}
+    for report in run(specification(document)):
+        played.setdefault(f"{report.arm}-{report.seed}", []).append(report.value("suboptimality"))
+    found = bits(out)
+    assert {
+        key: [row["extra"]["suboptimality"] for row in rows] for key, (rows, _) in found.items()
+    } == played
+    # As if it had been killed: one run is back at its beginning, and its search has not ended.
+    (out / "runs" / "1-1" / "run.json").unlink()
+    (out / "runs" / "1-1" / "rounds.jsonl").unlink()
+    assert fedq("run", str(file), "--output", str(out), "--processes", "2").code == 0
+    assert bits(out) == found
+    assert client.experiment(fedq("import", str(out)).out.strip()).status == "succeeded"
+
+
+def test_a_run_that_fails_is_named_and_tried_again(
+    tmp_path: Path, fedq: Fedq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "own.csv"
+    table.write_text("width,height,label\n" + "".join(f"{one},{one % 3},{one % 2}\n" for one in range(40)))
+    block = json.loads(fedq("data", "keep", str(table), "--to", str(tmp_path / "data")).out)
+    problem = {"dataset": block, "model": {"kind": "logistic"}, "partition": {"kind": "iid", "clients": 2}}
+    document = {
+        **merged(SYNTHETIC, {"rounds": 1, "participation": None}),
+        "problem": problem,
+    }
+    file, out = spec_file(tmp_path, document), tmp_path / "out"
+    monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path / "empty"))
+    settings.cache_clear()
+    failed = fedq("run", str(file), "--output", str(out))
+    assert failed.code == 1
+    assert "arm 0, seed 0 failed: " in failed.err
+    monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path / "data"))
+    settings.cache_clear()
+    assert fedq("run", str(file), "--output", str(out)).code == 0
+    assert len(bits(out)["0-0"][0]) == 1
+
+
+def test_components_in_a_folder_are_run(tmp_path: Path, fedq: Fedq) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    written = (EXAMPLES / "our_clipping" / "our_clipping.py").read_text()
+    (code / "our_clipping.py").write_text(written)
+    document = merged(SYNTHETIC, {"aggregator": {"kind": "our_clipping"}, "rounds": 2, "seeds": [0]})
+    file, out = spec_file(tmp_path, document), tmp_path / "out"
+    assert fedq("run", str(file), "--output", str(out)).code == 2
+    assert fedq("run", str(file), "--output", str(out), "--code", str(code)).code == 0
+    (rows, digest) = bits(out)["0-0"]
+    assert (len(rows), bool(digest)) == (2, True)
+    (code / "our_clipping.py").write_text(written + "\n")
+    changed = fedq("run", str(file), "--output", str(out), "--code", str(code))
+    assert changed.code == 4
+    assert "code.digest is " in changed.err
