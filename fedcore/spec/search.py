@@ -240,6 +240,7 @@ class Study(Judged):
     example = {
         "metric": "test_accuracy",
         "trials": 20,
+        "further_metrics": [{"metric": "bytes_up", "mode": "min"}],
         "space": {"local.lr": {"kind": "float", "low": 0.001, "high": 1.0, "log": True}},
     }
 
