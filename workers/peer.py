@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroupGloo, Store  # type: ignore[attr-defined]
 
-from fedcore.engine.shard_messages import Message
+from fedcore.engine.shard_messages import ShardMessage
 
 PIECE_BYTES = 8 << 20
 """Tensors are sent in pieces of this size, each of which must arrive in time."""
@@ -48,11 +48,11 @@ class Peer:
             raise _lost(error) from error
         self._sending, self._closed = threading.Lock(), threading.Event()
         self._sent: dict[str, Tensor] = {}
-        self._arrived: SimpleQueue[Message | PeerLostError] = SimpleQueue()
+        self._arrived: SimpleQueue[ShardMessage | PeerLostError] = SimpleQueue()
         for loop in (self._show_life, self._read):
             threading.Thread(target=loop, name="peer", daemon=True).start()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ShardMessage) -> None:
         """Send a message; vectors [D] that went with the last message, the same tensors, are not sent
         again.
 
@@ -79,7 +79,7 @@ class Peer:
             raise _lost(error) from error
         self._sent = {name: value for name, value in message.tensors.items() if value.dim() == 1}
 
-    def receive(self, wait_s: float | None = None) -> Message | None:
+    def receive(self, wait_s: float | None = None) -> ShardMessage | None:
         """Wait for the next message; None if there is none within `wait_s` seconds.
 
         Raises PeerLostError.
@@ -127,14 +127,14 @@ class Peer:
             self._closed.set()
             self._arrived.put(_lost(error))
 
-    def _message(self, size: int, kept: Mapping[str, Tensor]) -> Message:
+    def _message(self, size: int, kept: Mapping[str, Tensor]) -> ShardMessage:
         content = json.loads(bytes(self._get(torch.empty(size, dtype=torch.uint8)).numpy()))
         tensors = {name: kept[name] for name in content["kept"]}
         for name, (dtype, *shape) in content["tensors"].items():
             tensors[name] = torch.empty(shape, dtype=getattr(torch, dtype))
             for piece in _pieces(tensors[name]):
                 self._get(piece)
-        return Message(content["header"], tensors)
+        return ShardMessage(content["header"], tensors)
 
     def _put(self, value: Tensor) -> None:
         self._group.send([value], self._other, 0).wait(self._timeout)

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from fedcore.engine.assignment import Job, Result
-from fedcore.engine.shard_messages import Message, result_of_message
+from fedcore.engine.shard_messages import ShardMessage, result_of_message
 from fedcore.errors import StaleLeaseError
 from fedcore.platform.store import UNAVAILABLE, Database, groups
 from fedcore.platform.store.groups import Membership
@@ -135,7 +135,7 @@ class ShardGroup:
                     return
                 ready.put((number, result))
 
-    def _ask(self, peer: Peer, message: Message) -> Message:
+    def _ask(self, peer: Peer, message: ShardMessage) -> ShardMessage:
         peer.send(message)
         answer = peer.receive()
         assert answer is not None
@@ -214,12 +214,12 @@ def serve(
         renewal.stop()
 
 
-def _answer(simulation: Simulation, message: Message) -> Message:
+def _answer(simulation: Simulation, message: ShardMessage) -> ShardMessage:
     try:
         return simulation.train_shard(message)
     except Exception as error:
         log.exception("a shard of run failed here")
-        return Message({ERROR: f"{type(error).__name__}: {error}"}, {})
+        return ShardMessage({ERROR: f"{type(error).__name__}: {error}"}, {})
 
 
 class Renewal(threading.Thread):

@@ -18,7 +18,7 @@ from fedcore.problems.passes import ForwardPasses, PassKey
 from fedcore.solvers.schedules import StepSizes
 
 
-class Message(NamedTuple):
+class ShardMessage(NamedTuple):
     """The contents of a message."""
 
     header: dict[str, Any]
@@ -35,7 +35,7 @@ class ListedSizes(StepSizes):
         return self.values[k]
 
 
-def message_of_shard(shard: Job, engine: str, parameters: Mapping[str, float]) -> Message:
+def message_of_shard(shard: Job, engine: str, parameters: Mapping[str, float]) -> ShardMessage:
     """The message that `shard_of_message` makes `shard` of, for the engine of this name; the rule of the
     round has the adapted `parameters`.
     """
@@ -69,10 +69,10 @@ def message_of_shard(shard: Job, engine: str, parameters: Mapping[str, float]) -
         "statistics": None if work.passes is None else work.passes.statistics,
         "sums": shard.sums,
     }
-    return Message(header, tensors | {name: value for name, value in given.items() if value is not None})
+    return ShardMessage(header, tensors | {name: value for name, value in given.items() if value is not None})
 
 
-def shard_of_message(message: Message, algorithm: Algorithm, problem: TrainingProblem) -> Job:
+def shard_of_message(message: ShardMessage, algorithm: Algorithm, problem: TrainingProblem) -> Job:
     """The shard that a message is of, in a run with this `algorithm` and `problem`."""
     header, tensors = message
     device = problem.initial().device
@@ -116,20 +116,20 @@ def shard_of_message(message: Message, algorithm: Algorithm, problem: TrainingPr
     )
 
 
-def message_of_result(result: Result) -> Message:
+def message_of_result(result: Result) -> ShardMessage:
     """The message that `result_of_message` makes `result` of."""
     if isinstance(result, AggregatedUpdate):
         deltas = {} if result.deltas is None else {"deltas": result.deltas}
-        return Message({"sums": True}, {"sums": result.sums, **deltas})
+        return ShardMessage({"sums": True}, {"sums": result.sums, **deltas})
     tensors = {
         "delta": result.delta,
         **_named("memory", result.memory),
         **_named("shared", result.shared),
     }
-    return Message({"sums": False}, tensors)
+    return ShardMessage({"sums": False}, tensors)
 
 
-def result_of_message(message: Message, device: torch.device) -> Result:
+def result_of_message(message: ShardMessage, device: torch.device) -> Result:
     """The result that a message is of, on `device`."""
     tensors = {name: value.to(device) for name, value in message.tensors.items()}
     if message.header["sums"]:

@@ -38,7 +38,7 @@ from fedcore.engine.round import (
     open_round,
     train_cohorts,
 )
-from fedcore.engine.shard_messages import Message, message_of_result, message_of_shard, shard_of_message
+from fedcore.engine.shard_messages import ShardMessage, message_of_result, message_of_shard, shard_of_message
 from fedcore.engine.shards import Sharded, TrainShards, one_by_one, split, take, train_shard
 from fedcore.errors import CheckpointError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
@@ -236,11 +236,11 @@ class Simulation:
             )
         return replace(report, stopped=self.stopped)
 
-    def shard_message(self, shard: Job) -> Message:
+    def shard_message(self, shard: Job) -> ShardMessage:
         """The message that has `train_shard` of the same run elsewhere train a shard of this round."""
         return message_of_shard(shard, self.engine, self._server.adaptive_parameters)
 
-    def train_shard(self, message: Message) -> Message:
+    def train_shard(self, message: ShardMessage) -> ShardMessage:
         """Train a shard of a round of another process; the run's own state is neither used nor changed."""
         shard = shard_of_message(message, self._setting.algorithm, self._setting.problem)
         return message_of_result(train_shard(ENGINES[message.header["engine"]], shard))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.engine.assignment import Job, Result
-from fedcore.engine.shard_messages import Message, result_of_message
+from fedcore.engine.shard_messages import ShardMessage, result_of_message
 from fedcore.engine.shards import split
 from fedcore.settings import settings
 from fedcore.testing import runs
@@ -100,11 +100,11 @@ class Elsewhere:
         return result_of_message(transmitted(answer), shard.work.local.x.device)
 
 
-def transmitted(message: Message) -> Message:
+def transmitted(message: ShardMessage) -> ShardMessage:
     copies = {
         name: safetensors.torch.save({"": value.contiguous()}) for name, value in message.tensors.items()
     }
-    return Message(
+    return ShardMessage(
         json.loads(json.dumps(message.header)),
         {name: safetensors.torch.load(data)[""] for name, data in copies.items()},
     )
