@@ -12,6 +12,8 @@ from api.results.curves import MEGABYTE, Window, area, curve, megabytes
 from fedcore.families import Names
 from fedcore.platform.status import Status
 from fedcore.platform.store import Session, curves, runs, search
+from fedcore.platform.store import arms as stored_arms
+from fedcore.platform.store.arms import StoredParameters
 from fedcore.platform.store.curves import Series
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import StopReason
@@ -41,6 +43,8 @@ class ResultRows(NamedTuple):
     """By run id; runs without rows are missing."""
     decisions: int
     """Number of decisions of its search."""
+    parameters: StoredParameters
+    """Settings of its arms."""
 
 
 def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[str]) -> ResultRows:
@@ -52,6 +56,7 @@ def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[st
         records,
         curves.of_runs(session, [record.id for record in records], *columns),
         decided.get(experiment.id, 0),
+        stored_arms.settings_of(session, [experiment.id])[experiment.id],
     )
 
 
@@ -72,7 +77,11 @@ def results_of(rows: ResultRows, metrics: Collection[str], window: Window, basel
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
         baseline=baseline,
-        arms=arms_of(list(by_arm(rows.runs).values()), rows.series, metrics, window, baseline),
+        parameters=rows.parameters.common,
+        arms=[
+            arm.model_copy(update={"parameters": rows.parameters.arms.get(arm.index, {})})
+            for arm in arms_of(list(by_arm(rows.runs).values()), rows.series, metrics, window, baseline)
+        ],
     )
 
 

@@ -14,11 +14,11 @@ from fedcore.spec.digest import results_sha256
 from fedq import schemas
 from fedq.client.errors import ExportError, UnreadableDataError
 from fedq.results import tables
-from fedq.results.tables import Frame, rows_of
+from fedq.results.tables import Frame, arms_of, rows_of
 
 
 class Tables(ABC):
-    """Two files in a folder; see Sink."""
+    """Three files in a folder; see Sink."""
 
     suffix: str
 
@@ -31,14 +31,19 @@ class Tables(ABC):
         """Collect the rows; the columns are known after the last run."""
         self._runs.append((run, rows))
 
-    def close(self, results: schemas.Results) -> None:
-        """Write both files."""
-        (self._folder / f"rounds.{self.suffix}").write_bytes(self.rounds(rows_of(self._runs)))
-        (self._folder / f"summary.{self.suffix}").write_bytes(self.summary(results))
+    def close(self, results: schemas.Results, arms: Sequence[schemas.ArmRow]) -> None:
+        """Write the files."""
+        files = {
+            "rounds": self.frame(rows_of(self._runs, arms)),
+            "summary": self.summary(results),
+            "arms": self.frame(arms_of(arms)),
+        }
+        for name, content in files.items():
+            (self._folder / f"{name}.{self.suffix}").write_bytes(content)
 
     @abstractmethod
-    def rounds(self, frame: Frame) -> bytes:
-        """Encode the rows."""
+    def frame(self, frame: Frame) -> bytes:
+        """Encode rounds or arms."""
 
     @abstractmethod
     def summary(self, results: schemas.Results) -> bytes:
@@ -50,7 +55,7 @@ class CsvRuns(Tables):
 
     suffix = "csv"
 
-    def rounds(self, frame: Frame) -> bytes:
+    def frame(self, frame: Frame) -> bytes:
         """Encode the rows as CSV."""
         return tables.csv_of(
             frame.columns, ({name: _field(value) for name, value in line.items()} for line in frame)
@@ -102,7 +107,7 @@ class ArchiveRuns:
             | {"rows": _columns([row.model_dump(mode="json") for row in rows])}
         )
 
-    def close(self, _results: schemas.Results) -> None:
+    def close(self, _results: schemas.Results, _arms: Sequence[schemas.ArmRow]) -> None:
         """Write the file."""
         document = {
             "format": "fedq-results",
