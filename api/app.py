@@ -12,6 +12,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
+from api.arms import pages as arms_pages
 from api.arms import routes as arms_routes
 from api.audit import routes as audit_routes
 from api.bundles import routes as bundles_routes
@@ -85,6 +86,7 @@ KEYED = (
 """Routes that require an API key."""
 PAGES = (
     list_pages.router,
+    arms_pages.router,
     experiments_pages.router,
     runs_pages.router,
     results_pages.router,

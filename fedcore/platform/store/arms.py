@@ -207,8 +207,16 @@ class ArmEntry(NamedTuple):
     rounds_total: int
     diverged: int
     stopped: int
-    parameters: Parameters
+    common: Parameters
+    """Settings that all arms of the experiment share."""
+    own: Parameters
+    """All other settings."""
     seeds: Sequence[SeedFigures]
+
+    @property
+    def parameters(self) -> Parameters:
+        """All settings."""
+        return {**self.own, **self.common}
 
 
 class ArmRecordPage(NamedTuple):
@@ -311,7 +319,8 @@ def _entries(session: Session, rows: Sequence[Any], figures: Sequence[Figure]) -
             row.rounds_total,
             row.diverged,
             row.stopped,
-            {**(row.parameters or {}), **common[row.experiment_id]},
+            common[row.experiment_id],
+            row.parameters or {},
             seeds[row.experiment_id, row.arm],
         )
         for row in rows
