@@ -12,6 +12,8 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
+from api.arms import pages as arms_pages
+from api.arms import routes as arms_routes
 from api.audit import routes as audit_routes
 from api.bundles import routes as bundles_routes
 from api.datasets import routes as datasets_routes
@@ -66,6 +68,7 @@ else:
 
 KEYED = (
     experiments_routes.router,
+    arms_routes.router,
     runs_routes.router,
     results_routes.router,
     search_routes.router,
@@ -83,6 +86,7 @@ KEYED = (
 """Routes that require an API key."""
 PAGES = (
     list_pages.router,
+    arms_pages.router,
     experiments_pages.router,
     runs_pages.router,
     results_pages.router,

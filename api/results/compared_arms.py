@@ -8,6 +8,7 @@ from api.http.problems import InvalidDocumentError
 from api.results.queries import arm_of, listed
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, curves, experiments, runs
+from fedcore.platform.store import arms as stored_settings
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import stored_arms
 from fedcore.statistics import significance, summary
@@ -87,6 +88,11 @@ def compare(
                 ]
             )
         found = curves.of_runs(session, [run.id for one in chosen for run in one.runs], *metrics, *TOTALS)
+        settings = stored_settings.settings_of(session, list({one.experiment.id for one in chosen}))
+    parameters = [
+        {**settings[one.experiment.id].arms.get(one.arm, {}), **settings[one.experiment.id].common}
+        for one in chosen
+    ]
     paired = [one.pairs_with(chosen[baseline], found) for one in chosen]
     arms = arms_of([one.runs for one in chosen], found, metrics, window, baseline, paired)
     names = _names(chosen)
@@ -96,7 +102,8 @@ def compare(
         level=significance.LEVEL,
         baseline=baseline,
         arms=[
-            arm.model_copy(update={"index": place, "name": names[place]}) for place, arm in enumerate(arms)
+            arm.model_copy(update={"index": place, "name": names[place], "parameters": parameters[place]})
+            for place, arm in enumerate(arms)
         ],
         members=[one.member(paired=paired[place]) for place, one in enumerate(chosen)],
         pairing=_words([names[place] for place, same in enumerate(paired) if not same], len(chosen)),

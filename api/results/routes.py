@@ -2,10 +2,12 @@
 `/v1/compare`.
 """
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, HTTPException, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from api.experiments.service import REPRODUCES, create_experiment, new_reproduction
 from api.http.audit_trail import Audit
@@ -17,7 +19,9 @@ from api.results.compared_arms import MOST_ARMS, compare
 from api.results.pictures import FIGURE, Drawn, Form, Looked, X, answered, drawable, picture
 from api.results.queries import THEORY_POINTS, Chosen, Points, Windowed, arm_of
 from api.results.reproduction import compare_with_original
+from api.results.rounds import RoundsFile
 from api.results.targets import target_of
+from api.runs.service import pieces_of
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import experiments
 from fedq.results.summaries import metric_names
@@ -118,7 +122,7 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     Results are final once the status of the experiment is final. CSV and Parquet contain one value
     per row.
     """
-    media_type = _acceptable(accept or JSON)
+    media_type = _acceptable(accept or JSON, (JSON, CSV, PARQUET))
     goal = None if target is None else target_of(target)
     results = queries.read_results(
         database, principal, experiment_id, metric or metric_names(), window, baseline, goal
@@ -128,6 +132,40 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
         if media_type == JSON
         else Response(written(results, table, media_type), media_type=media_type)
     )
+
+
+@router.get(
+    "/experiments/{experiment_id}/metrics",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "The rounds.",
+            "content": {
+                CSV: {"schema": {"type": "string"}},
+                PARQUET: {"schema": {"type": "string", "format": "binary"}},
+            },
+        },
+        **responses(404, 406, 422),
+    },
+    summary="Read all rounds",
+)
+async def read_rounds(
+    principal: Reader, experiment_id: ExperimentId, state: AppStateDep, accept: Accept = None
+) -> StreamingResponse:
+    """Return every round of every run as CSV (default) or Parquet, one per row, with the settings of
+    its arm as columns.
+    """
+    media_type = _acceptable(accept or CSV, (CSV, PARQUET))
+
+    def work() -> IO[bytes]:
+        with state.database.reading() as session:
+            experiment = experiments.find(session, experiment_id, principal.sees)
+            return RoundsFile(session, experiment).write(media_type)
+
+    file = await state.drawing_gate.run(principal.owner, work)
+    name = f"{experiment_id}-rounds.{'csv' if media_type == CSV else 'parquet'}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(pieces_of(file), media_type=media_type, headers=headers)
 
 
 @router.get(
@@ -318,18 +356,17 @@ def read_reproduction(principal: Reader, experiment_id: ExperimentId, database: 
         return compare_with_original(session, here, original)
 
 
-def _acceptable(accept: str) -> str:
-    """Return the first supported media type of an Accept header; raises 406."""
+def _acceptable(accept: str, offered: Sequence[str]) -> str:
+    """Return the first of the `offered` media types that an Accept header allows, by its preference;
+    raises 406.
+    """
     ranges = sorted((_range(entry) for entry in accept.split(",")), key=lambda entry: -entry[1])
     for media_type, quality in ranges:
         if quality > 0:
-            if media_type in (JSON, CSV, PARQUET):
-                return media_type
-            if media_type in ("*/*", "application/*"):
-                return JSON
-            if media_type == "text/*":
-                return CSV
-    raise HTTPException(406, f"Results come as {JSON}, {CSV} or {PARQUET}, not as {accept}.")
+            for offer in offered:
+                if media_type in (offer, "*/*", f"{offer.partition('/')[0]}/*"):
+                    return offer
+    raise HTTPException(406, f"It comes as {' or '.join(offered)}, not as {accept}.")
 
 
 def _range(entry: str) -> tuple[str, float]:

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from api.experiments.service import made_from
 from fedcore.platform.store import Session, curves, runs, search
+from fedcore.platform.store import arms as stored_arms
+from fedcore.platform.store.arms import StoredParameters
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
@@ -23,6 +25,8 @@ class ResultRows(NamedTuple):
     """By run id; runs without rows are missing."""
     decisions: int
     """Number of decisions of its search."""
+    parameters: StoredParameters
+    """Settings of its arms."""
 
 
 def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[str]) -> ResultRows:
@@ -34,6 +38,7 @@ def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[st
         records,
         curves.of_runs(session, [record.id for record in records], *columns),
         decided.get(experiment.id, 0),
+        stored_arms.settings_of(session, [experiment.id])[experiment.id],
     )
 
 
@@ -54,5 +59,9 @@ def results_of(rows: ResultRows, metrics: Collection[str], window: Window, basel
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
         baseline=baseline,
-        arms=arms_of(list(by_arm(rows.runs).values()), rows.series, metrics, window, baseline),
+        parameters=rows.parameters.common,
+        arms=[
+            arm.model_copy(update={"parameters": rows.parameters.arms.get(arm.index, {})})
+            for arm in arms_of(list(by_arm(rows.runs).values()), rows.series, metrics, window, baseline)
+        ],
     )

@@ -1,7 +1,6 @@
 """`/v1/experiments/{id}/runs` and `/v1/runs/{id}`: runs, their rows and files."""
 
-from collections.abc import Iterator
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
@@ -9,7 +8,7 @@ from fastapi.responses import StreamingResponse
 from api.http.authentication import Reader
 from api.http.dependencies import Cursor, DatabaseDep, ExperimentId, RunId, SettingsDep, StorageDep
 from api.http.problems import responses
-from api.runs.service import run_answer
+from api.runs.service import pieces_of, run_answer
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.storage import Storage
@@ -19,7 +18,6 @@ from fedq.schemas import MetricsPage, RoundRow, Run, RunPage
 router = APIRouter(prefix="/v1", tags=["runs"])
 
 SAFETENSORS = "application/octet-stream"
-PIECE_BYTES = 1 << 20
 FILE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "A safetensors file.",
@@ -126,10 +124,4 @@ def _file(storage: Storage, key: str | None, name: str, absent: str) -> Streamin
     # Opened here, so that a missing file is answered as such.
     file = storage.open(key)
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(_pieces(file), media_type=SAFETENSORS, headers=headers)
-
-
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    with file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece
+    return StreamingResponse(pieces_of(file), media_type=SAFETENSORS, headers=headers)

@@ -1,6 +1,8 @@
-"""Runs as answered."""
+"""Runs as answered, and files in pieces."""
 
 import json
+from collections.abc import Iterator
+from typing import IO
 
 from fedcore.platform.store import Status
 from fedcore.platform.store.tables import RunRecord
@@ -40,3 +42,13 @@ def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:
         has_checkpoint=record.checkpoint is not None,
         provenance=record.provenance,
     )
+
+
+PIECE_BYTES = 1 << 20
+
+
+def pieces_of(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the content of a file, then close it."""
+    with file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece

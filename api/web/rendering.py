@@ -51,6 +51,7 @@ class NavigationEntry(NamedTuple):
 
 NAVIGATION = (
     NavigationEntry("Experiments", "/"),
+    NavigationEntry("Arms", "/arms"),
     NavigationEntry("Compare", "/compare"),
     NavigationEntry("Submit", "/submit", Scope.SUBMIT),
     NavigationEntry("Queue", "/queue"),

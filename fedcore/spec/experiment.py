@@ -162,7 +162,7 @@ class ExperimentSpec(Block):
         validation.
         """
         if isinstance(self.search, Study):
-            return list(self._trials(self.search, context))
+            return list(self._trials(self.search, range(self.search.trials), context))
         if not self.sweep:
             return [_arm(0, self.algorithm.kind, {}, self, context)]
         # What no path of the sweep leads into is validated already, and shared by all arms.
@@ -174,13 +174,18 @@ class ExperimentSpec(Block):
             for index, point in points
         ]
 
-    def _trials(self, search: Study, context: dict[str, bool] | None) -> Iterator["Arm"]:
+    def proposed_arms(self, first: int) -> list["Arm"]:
+        """Trials of its study from number `first` on that have been given their settings."""
+        assert isinstance(self.search, Study)
+        return list(self._trials(self.search, range(first, len(self.search.proposed)), STORED))
+
+    def _trials(self, search: Study, indexes: range, context: dict[str, bool] | None) -> Iterator["Arm"]:
         """Trials without settings, and those whose settings are not valid together, which never
         run, have the specification that the study starts from.
         """
         document = space.base_document(self)
         base = space.trial_spec(type(self), document, {}, context)
-        for index in range(search.trials):
+        for index in indexes:
             settings = search.proposed[index] if index < len(search.proposed) else {}
             spec = base
             if settings:

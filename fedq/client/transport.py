@@ -215,12 +215,13 @@ class Transport:
         """DELETE `path`."""
         await self.request("DELETE", path)
 
-    async def download(self, source: str, path: Path, **params: Any) -> Path:
+    async def download(self, source: str, path: Path, *, accept: str | None = None, **params: Any) -> Path:
         """Write the response for `source` to `path`, which exists only once it is complete.
-        Parameters that are None are omitted.
+        Parameters that are None are omitted. `accept` is the media type wanted (default: any).
         """
         partial = path.with_name(f".{path.name}.partial")
-        async with self.stream("GET", source, params=given(**params)) as response:
+        headers = given(Accept=accept)
+        async with self.stream("GET", source, params=given(**params), headers=headers) as response:
             with partial.open("wb") as file:
                 async for piece in self.wire.pieces(response):
                     file.write(piece)

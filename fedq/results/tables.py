@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO, StringIO
@@ -58,18 +58,32 @@ COSTS = ("rounds", "megabytes", "simulated_seconds", "seconds")
 TOTALS = ("local_steps", "megabytes_up", "megabytes_down", "megabytes_sent", "seconds", "simulated_seconds")
 
 
+def columns_of(results: ArmResults, table: Table) -> tuple[str, ...]:
+    """`COLUMNS[table]`, then the settings: those in which the arms may differ, and all others."""
+    return tuple(
+        dict.fromkeys(
+            (*COLUMNS[table], *names_of(arm.parameters for arm in results.arms), *results.parameters)
+        )
+    )
+
+
+def names_of(parameters: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The settings that one of these arms has, in order."""
+    return tuple(dict.fromkeys(path for own in parameters for path in own))
+
+
 def lines(results: ArmResults, table: Table) -> list[Line]:
-    """The lines of a table, with `COLUMNS[table]`; a figure that no run has is left out."""
+    """The lines of a table, with `columns_of` it; a figure that no run has is left out."""
     tabulate = _summary if table == "summary" else _curves
-    told = [{"arm": arm.index, "name": arm.name, **line} for arm in results.arms for line in tabulate(arm)]
+    told = [_of_arm(results, arm) | line for arm in results.arms for line in tabulate(arm)]
     if table == "curves" or results.target is None:
         return told
     metric = results.target.metric
-    return told + [
-        {"arm": arm.index, "name": arm.name, **line}
-        for arm in results.arms
-        for line in _to_target(arm, metric)
-    ]
+    return told + [_of_arm(results, arm) | line for arm in results.arms for line in _to_target(arm, metric)]
+
+
+def _of_arm(results: ArmResults, arm: ArmResult) -> Line:
+    return {**results.parameters, **arm.parameters, "arm": arm.index, "name": arm.name}
 
 
 def written(results: ArmResults, table: Table, media_type: str) -> bytes:
@@ -79,7 +93,7 @@ def written(results: ArmResults, table: Table, media_type: str) -> bytes:
 
 def to_csv(results: ArmResults, table: Table) -> bytes:
     """RFC 4180, with a header; an absent value is an empty field."""
-    return csv_of(COLUMNS[table], lines(results, table))
+    return csv_of(columns_of(results, table), lines(results, table))
 
 
 def csv_of(columns: Sequence[str], rows: Iterable[Line]) -> bytes:
@@ -87,11 +101,12 @@ def csv_of(columns: Sequence[str], rows: Iterable[Line]) -> bytes:
     text = StringIO()
     writer = csv.DictWriter(text, columns)
     writer.writeheader()
-    writer.writerows({column: _as_text(value) for column, value in row.items()} for row in rows)
+    writer.writerows({column: as_text(value) for column, value in row.items()} for row in rows)
     return text.getvalue().encode()
 
 
-def _as_text(value: Any) -> Any:
+def as_text(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
@@ -107,10 +122,48 @@ def to_parquet(results: ArmResults, table: Table) -> bytes:
         ("name", "metric", "figure", "verdict"), pa.string()
     )
     about = {"fedq": results.model_dump_json(exclude={"arms"})}
-    schema = pa.schema([(column, types.get(column, pa.float64())) for column in COLUMNS[table]], about)
+    settings = parameter_types([results.parameters, *(arm.parameters for arm in results.arms)])
+    schema = pa.schema(
+        [
+            (column, types.get(column, pa.float64()) if column in COLUMNS[table] else settings[column])
+            for column in columns_of(results, table)
+        ],
+        about,
+    )
+    rows = [as_typed(line, schema) for line in lines(results, table)]
     file = BytesIO()
-    parquet.write_table(pa.Table.from_pylist(lines(results, table), schema), file)
+    parquet.write_table(pa.Table.from_pylist(rows, schema), file)
     return file.getvalue()
+
+
+def parameter_types(parameters: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Arrow types of settings: of numbers and truth values as such, of all others text."""
+    import pyarrow as pa
+
+    kinds: dict[str, set[type]] = {}
+    for own in parameters:
+        for path, value in own.items():
+            kinds.setdefault(path, set()).add(type(value))
+    types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+    numbers = {path for path, found in kinds.items() if found == {int, float}}
+    return {
+        path: pa.float64()
+        if path in numbers
+        else types.get(next(iter(found)), pa.string())
+        if len(found) == 1
+        else pa.string()
+        for path, found in kinds.items()
+    }
+
+
+def as_typed(line: Line, schema: Any) -> Line:
+    """A line whose settings have the types of a schema: a number among text is text."""
+    return {name: cell_of(value, schema.field(name).type) for name, value in line.items()}
+
+
+def cell_of(value: Any, kind: Any) -> Any:
+    """A value for a column of an Arrow type."""
+    return str(value) if value is not None and str(kind) == "string" else value
 
 
 def _summary(arm: ArmResult) -> Iterator[Line]:
@@ -189,24 +242,89 @@ class Frame:
         return pl.DataFrame(self.lines, schema=list(self.columns), infer_schema_length=None)
 
 
-def rows_of(runs: Iterable[tuple[schemas.Run, Iterable[schemas.RoundRow]]]) -> Frame:
-    """The rows of several runs as one table, with a column for each additional measure after the
-    usual ones.
+RUN_COLUMNS = "run_id", "arm", "arm_name", "seed"
+ROUND_COLUMNS = (*RUN_COLUMNS, *(name for name in schemas.RoundRow.model_fields if name != "extra"))
+"""Columns of a round, before additional measures."""
+PLACE_COLUMNS = "experiment_id", "experiment_name"
+ARM_COLUMNS = (
+    "experiment_id",
+    "experiment_name",
+    "arm",
+    "name",
+    "status",
+    "created_at",
+    "rounds_done",
+    "rounds_total",
+    "diverged",
+    "stopped",
+)
+ESTIMATED = "seconds", "megabytes_sent"
+
+
+def rows_of(
+    runs: Iterable[tuple[schemas.Run, Iterable[schemas.RoundRow]]], arms: Iterable[schemas.ArmRow]
+) -> Frame:
+    """The rows of runs of these arms as one table: the usual columns, one for each additional measure,
+    the experiment, and the settings.
     """
-    lines = [_round_line(run, row) for run, rows in runs for row in rows]
-    usual = (
-        "run_id",
-        "arm",
-        "arm_name",
-        "seed",
-        *(name for name in schemas.RoundRow.model_fields if name != "extra"),
-    )
-    return Frame(tuple(dict.fromkeys((*usual, *(name for line in lines for name in line)))), lines)
+    by_place = {(arm.experiment_id, arm.arm): arm for arm in arms}
+    lines = [
+        _round_line(run, row, by_place[run.experiment_id, run.arm]) for run, rows in runs for row in rows
+    ]
+    settings = names_of(arm.parameters for arm in by_place.values())
+    measures = dict.fromkeys(name for line in lines for name in line)
+    last = {*PLACE_COLUMNS, *settings}
+    measured = [name for name in (*ROUND_COLUMNS, *measures) if name not in last]
+    return Frame(tuple(dict.fromkeys((*measured, *PLACE_COLUMNS, *settings))), lines)
 
 
-def _round_line(run: schemas.Run, row: schemas.RoundRow) -> dict[str, Any]:
+def _round_line(run: schemas.Run, row: schemas.RoundRow, arm: schemas.ArmRow) -> dict[str, Any]:
     place = {"run_id": run.id, "arm": run.arm, "arm_name": run.arm_name, "seed": run.seed}
-    return place | row.model_dump(exclude={"extra"}) | row.extra
+    experiment = {"experiment_id": arm.experiment_id, "experiment_name": arm.experiment_name}
+    return arm.parameters | experiment | place | row.model_dump(exclude={"extra"}) | row.extra
+
+
+def arms_of(arms: Sequence[schemas.ArmRow], *, each_seed: bool = False) -> Frame:
+    """Arms as a table: a row for each arm, with the mean of each metric over the seeds as
+    `test_accuracy.final` and its statistics beside it, or one for each seed.
+    """
+    lines = [line for arm in arms for line in (_seed_lines(arm) if each_seed else [_arm_line(arm)])]
+    settings = names_of(arm.parameters for arm in arms)
+    known = dict.fromkeys(name for line in lines for name in line if name not in settings)
+    return Frame(tuple(dict.fromkeys((*ARM_COLUMNS, *known, *settings))), lines)
+
+
+def _arm_line(arm: schemas.ArmRow) -> Line:
+    told: Line = {**arm.parameters, **{name: getattr(arm, name) for name in ARM_COLUMNS}}
+    told["seeds"] = len(arm.seeds)
+    for name in ESTIMATED:
+        told |= _estimate_cells(name, getattr(arm, name))
+    for metric, figures in arm.metrics.items():
+        for which in ("best", "final"):
+            told |= _estimate_cells(f"{metric}.{which}", getattr(figures, which))
+    return told
+
+
+def _estimate_cells(name: str, estimate: Estimate | None) -> Line:
+    cells = dict.fromkeys(Estimate.model_fields) if estimate is None else estimate.model_dump()
+    mean = cells.pop("mean")
+    return {name: mean, **{f"{name}.{field}": value for field, value in cells.items()}}
+
+
+def _seed_lines(arm: schemas.ArmRow) -> Iterator[Line]:
+    common = {**arm.parameters, **{name: getattr(arm, name) for name in ARM_COLUMNS[:4]}}
+    for one in arm.seeds:
+        figures = {
+            f"{metric}.{which}": value
+            for metric, found in one.metrics.items()
+            for which, value in found.items()
+        }
+        yield (
+            common
+            | {"status": one.status, "created_at": arm.created_at}
+            | {"run_id": one.run_id, "seed": one.seed}
+            | figures
+        )
 
 
 @contextmanager

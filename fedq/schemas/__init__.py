@@ -1,5 +1,6 @@
 """Response and request models of the API."""
 
+from fedq.schemas.arms import ArmFigures, ArmPage, ArmRow, ArmSeed
 from fedq.schemas.base import Flaw, ProblemDetails, Schema
 from fedq.schemas.experiments import (
     ArmArrival,
@@ -107,9 +108,13 @@ from fedq.schemas.webhooks import (
 
 __all__ = [
     "ArmArrival",
+    "ArmFigures",
+    "ArmPage",
     "ArmPlan",
     "ArmResult",
     "ArmResults",
+    "ArmRow",
+    "ArmSeed",
     "ArmSummary",
     "ArmTheory",
     "Attempt",

@@ -152,6 +152,8 @@ class ArmResult(Schema):
     """Name of the arm."""
     settings: dict[str, Any]
     """Swept paths and their values."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the arm by dotted path, besides those that all arms share."""
     seeds: list[int]
     """Seeds whose runs have completed rounds."""
     runs: dict[Status, int]
@@ -197,20 +199,24 @@ class ArmResults(Schema):
     """Index of the baseline arm."""
     target: Target | None = None
     """Target of `to_target`; null without a target."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Settings that all arms share, by dotted path, e.g. `local.lr`; absent ones are left out, lists
+    are JSON.
+    """
     arms: list[ArmResult]
     """Arms in order."""
 
     @property
     def summary(self) -> "Frame":
         """One row per statistic: arm, metric, figure (`best`, `final`, their differences from the
-        baseline), mean, std, confidence interval and tests.
+        baseline), mean, std, confidence interval and tests, and the settings of the arm.
         """
         return _frame(self, "summary")
 
     @property
     def curves(self) -> "Frame":
         """One row per point: arm, metric, round, megabytes sent and simulated seconds until then,
-        mean and std over the seeds.
+        mean and std over the seeds, and the settings of the arm.
         """
         return _frame(self, "curves")
 
@@ -229,9 +235,9 @@ class ArmResults(Schema):
 
 
 def _frame(results: ArmResults, table: "Table") -> "Frame":
-    from fedq.results.tables import COLUMNS, Frame, lines
+    from fedq.results.tables import Frame, columns_of, lines
 
-    return Frame(COLUMNS[table], lines(results, table))
+    return Frame(columns_of(results, table), lines(results, table))
 
 
 class Results(ArmResults):

@@ -12,7 +12,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import nan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import JSON, ColumnElement, Integer, Text, bindparam, case, cast, func, select, true
 from sqlalchemy.orm import Session
@@ -91,6 +91,47 @@ _AFTER_MANY = _IN_ORDER.join(_CURSORS, RoundRecord.run_id == _CURSORS.c.key).whe
 )
 
 
+class Figures(NamedTuple):
+    """One measure over the committed rounds of a run, as stored with the run.
+
+    Tables of many runs read these instead of the rounds.
+    """
+
+    low: float
+    high: float
+    last: float
+    last_round: int
+    """The round of `last`: the latest that has the measure."""
+    total: float
+
+
+def updated_figures(
+    figures: Document, rounds: Iterable[tuple[int, Mapping[str, float]]]
+) -> dict[str, Figures]:
+    """`figures` of a run by measure, with further rounds and their measures, in order."""
+    found = {measure: Figures(*stored) for measure, stored in figures.items()}
+    for round, measures in rounds:
+        for measure, value in measures.items():
+            if measure in found:
+                low, high, _, _, total = found[measure]
+                found[measure] = Figures(min(low, value), max(high, value), value, round, total + value)
+            else:
+                found[measure] = Figures(value, value, value, round, value)
+    return found
+
+
+def measures_of(row: Document) -> dict[str, float]:
+    """The measures of a row that are numbers."""
+    return _numbers({column: row[column] for column in COLUMNS}, row["extra"])
+
+
+def committed_figures(session: Session, run_id: str, reports: Sequence[RoundReport]) -> Document:
+    """`RunRecord.figures` after the rounds that are being committed, with these reports."""
+    before = session.scalars(select(RunRecord.figures).where(RunRecord.id == run_id)).one_or_none()
+    rows = [report.row() for report in reports]
+    return dict(updated_figures(before or {}, [(row["round"], measures_of(row)) for row in rows]))
+
+
 def append_rounds(session: Session, run_id: str, reports: Sequence[RoundReport]) -> None:
     """Store rounds of a run; what is not finite is stored as absent."""
     committed_at = database_time(session)
@@ -110,6 +151,22 @@ def after_many(session: Session, cursors: Mapping[str, int], limit: int = 1_000)
     At most `limit` in all.
     """
     return session.scalars(_AFTER_MANY, {"cursors": dict(cursors), "most": limit}).all()
+
+
+def extra_measures(session: Session, experiment_id: str) -> dict[str, bool]:
+    """The measures of an experiment beside `COLUMNS`, in order of names, and whether they are lists."""
+    entries = func.json_each(RoundRecord.extra).table_valued("key", "value")
+    is_list = func.max(case((cast(entries.c.value, Text).startswith("["), 1), else_=0))
+    query = (
+        select(entries.c.key, is_list)
+        .select_from(RunRecord)
+        .join(RoundRecord, RoundRecord.run_id == RunRecord.id)
+        .join(entries, true())
+        .where(RunRecord.experiment_id == experiment_id)
+        .group_by(entries.c.key)
+        .order_by(entries.c.key)
+    )
+    return {name: bool(found) for name, found in session.execute(query).all()}
 
 
 def value(session: Session, run: RunRecord, metric: str, round: int) -> float | None:

@@ -31,11 +31,13 @@ from fedcore.platform.store import (
     webhook_outbox,
     weights,
 )
+from fedcore.platform.store.arms import arm_rows
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import claim_key
 from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lock_runs, pause
 from fedcore.platform.store.records import RecordPage, floor, get_by_id, identifiers, insert_into, newest
 from fedcore.platform.store.tables import (
+    ArmRecord,
     Document,
     ExperimentRecord,
     IdempotencyRecord,
@@ -46,6 +48,7 @@ from fedcore.platform.store.tables import (
 from fedcore.simulation.report import COLUMNS, StopReason
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.components import packages_of
+from fedcore.spec.parameters import parameters_of
 
 __all__ = [
     "IMPORTED",
@@ -153,7 +156,10 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
         for run in runs_of(new.spec, arms, id, at, new.memory_bytes or [0] * len(arms))
     ]
     runs = runs if new.outcomes is None else _ended(runs, new.outcomes, at)
-    session.execute(insert_into(ExperimentRecord), _row_of(new, id, at))
+    parameters = parameters_of(new.spec, arms)
+    row = _row_of(new, id, at) | {"parameters": parameters.common}
+    session.execute(insert_into(ExperimentRecord), row)
+    session.execute(insert_into(ArmRecord), arm_rows(id, parameters.arms))
     _add_tags(session, id, new.spec.tags)
     session.execute(insert_into(RunRecord), runs)
     if new.outcomes is None:
@@ -201,6 +207,7 @@ def runs_of(
             "queued_at": moment,
             "created_at": moment,
             "provenance": {},
+            "figures": {},
         }
         for run_id, (arm, seed) in zip(identifiers("run", moment, len(points)), points, strict=True)
     ]
@@ -398,6 +405,9 @@ def _ended(runs: Sequence[Document], outcomes: Sequence[RunOutcome], at: datetim
             "finished_at": outcome.finished_at or at,
             "provenance": outcome.provenance,
             "packages": outcome.packages,
+            "figures": curves.updated_figures(
+                {}, [(row["round"], curves.measures_of(row)) for row in outcome.rows]
+            ),
         }
         for id, outcome in zip(sorted(run["id"] for run in runs), outcomes, strict=True)
     ]

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import StateConflictError
 from fedcore.platform.status import RunRequest, Status
-from fedcore.platform.store import datasets, quotas, webhook_outbox
+from fedcore.platform.store import arms, datasets, quotas, webhook_outbox
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.experiments import runs_of
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, lock_runs, refresh_status, refuse_imported
@@ -59,8 +59,10 @@ def extend(
             update(RunRecord).where(_of(experiment_id), RunRecord.arm == arm).values(memory_bytes=needed)
         )
     _sow(session, record, before, after, {"status": waiting, "key_id": key_id}, memory_bytes)
+    points = after.arms()
+    arms.replace(session, experiment_id, after, points)
     # Once it had ended, its data sets could be deleted.
-    datasets.use(session, experiment_id, after.arms())
+    datasets.use(session, experiment_id, points)
     _note(session, record, before, after, made_with or {})
     quotas.check_retry(session, experiment_id)
     return refresh_status(session, [experiment_id])[0]

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.orm import Session
 
+from fedcore.platform.store import arms
 from fedcore.platform.store.database import LOCK_TIMEOUT_S, canonical, engine
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ def upgrade(url: str, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         config = configuration(folder)
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        with Session(connection) as session:
+            arms.fill(session)
+            session.flush()
 
 
 @contextmanager

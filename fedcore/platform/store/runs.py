@@ -26,7 +26,7 @@ from fedcore.platform.store import (
     workers,
 )
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.curves import append_rounds
+from fedcore.platform.store.curves import append_rounds, committed_figures
 from fedcore.platform.store.fair_share import OwnerQueue
 from fedcore.platform.store.leases import ANY_MEMORY, RUNS, Claim
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, refresh_status
@@ -152,6 +152,7 @@ def commit_slice(
         "attempts": 0,
         "error": None,
         "seconds": RunRecord.seconds + seconds,
+        "figures": committed_figures(session, claim.run_id, reports),
     }
     columns = RunRecord.request, RunRecord.priority, RunRecord.queue, RunRecord.owner, RunRecord.key_id
     row = RUNS.renew(session, claim.lease, lease_s, *columns, where=_intact(claim), **values)

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.platform.status import Status
-from fedcore.platform.store import curves, webhook_outbox
+from fedcore.platform.store import arms, curves, webhook_outbox
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import ArrivalRecord, ExperimentRecord, RunRecord, SearchRecord
 from fedcore.simulation import pruning
@@ -157,6 +157,7 @@ class OpenStudy:
             .where(ExperimentRecord.id == experiment_id)
             .values(spec=self._spec.model_dump(mode="json"), updated_at=sql_now())
         )
+        arms.replace(self._session, experiment_id, self._spec, self._spec.proposed_arms(first))
         return Proposed(valid, invalid, self._record.rungs[self.first_rung(first)])
 
     def _trials(self) -> _Trials:

@@ -74,6 +74,8 @@ class ExperimentRecord(Base):
     """Its origin: the preset, the version of FedQ."""
     traceparent: Mapped[str | None] = mapped_column(String(64))
     """The trace of the request that submitted it, where there was one."""
+    parameters: Mapped[Document | None] = mapped_column(deferred=True, deferred_raiseload=True)
+    """The settings that all arms share, by dotted path; None until `arms.fill`."""
 
     __table_args__ = (
         Index("experiment_by_status", "status", "id"),
@@ -93,6 +95,19 @@ class TagRecord(Base):
     )
 
     __table_args__ = (Index("experiment_tag_by_experiment", "experiment_id"),)
+
+
+class ArmRecord(Base):
+    """One point of a sweep, or one trial of a study."""
+
+    __tablename__ = "arm"
+
+    experiment_id: Mapped[str] = mapped_column(
+        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
+    )
+    arm: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    parameters: Mapped[Document]
+    """Its settings, by dotted path, besides those of the experiment."""
 
 
 class RunRecord(Base):
@@ -164,6 +179,8 @@ class RunRecord(Base):
     """The API key it was made with; empty for none."""
     provenance: Mapped[Document]
     """How it was executed: engine, device, data, versions."""
+    figures: Mapped[Document | None] = mapped_column(deferred=True, deferred_raiseload=True)
+    """`curves.Figures` of each measure over the committed rounds; None until `arms.fill`."""
 
     __table_args__ = (
         Index("run_by_experiment", "experiment_id", "id"),

@@ -9,10 +9,13 @@ from fedq.client.bodies import UPLOAD_TIMEOUT_S
 from fedq.client.calls.experiments import EXPERIMENTS, JSON, ExperimentCalls
 from fedq.client.exports import files
 from fedq.client.exports.sinks import ExportForm, Sink, open_sink
-from fedq.client.transport import given
+from fedq.client.transport import given, walk
 from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
-from fedq.results.tables import Frame, rows_of
-from fedq.schemas import Comparison, Experiment, Results, Run, Theory
+from fedq.results import tables
+from fedq.results.tables import Frame, arms_of, rows_of
+from fedq.schemas import ArmPage, ArmRow, Comparison, Experiment, Results, Run, Theory
+
+ARMS_PAGE = 1_000
 
 
 class OutcomeCalls(ExperimentCalls):
@@ -77,9 +80,47 @@ class OutcomeCalls(ExperimentCalls):
         """Return the closed-form prediction of each arm, or the reason why there is none."""
         return await self._transport.read(Theory, f"{EXPERIMENTS}/{id}/theory")
 
-    async def metrics(self, id: str) -> Frame:
-        """Return every round of every run of an experiment, one per row."""
-        return rows_of([(run, [row async for row in self.rounds(run.id)]) for run in await self.runs(id)])
+    async def arms(
+        self,
+        *,
+        filter: str | None = None,  # noqa: A002 - its name in the service
+        sort: str | None = None,
+        fields: str | None = None,
+        experiments: Sequence[str] | None = None,
+        each_seed: bool = False,
+    ) -> Frame:
+        """Return the arms of your experiments, or of some, with their settings and metrics: one per
+        row, or one row for each of its runs with `each_seed`.
+
+        `filter` is a condition such as `algorithm.kind = fedprox and local.lr < 0.1`, `sort` lists
+        columns, `-` before descending ones: `-test_accuracy.best,local.lr`. `fields` lists the
+        settings and metrics to return (default: all settings, and the headline metrics).
+        """
+        found = await self._arms(experiments, filter=filter, sort=sort, fields=fields)
+        return arms_of(found, each_seed=each_seed)
+
+    async def metrics(self, id: str | Sequence[str]) -> Frame:
+        """Return every round of every run of an experiment, or of several, one per row, with the
+        settings of its arm.
+        """
+        ids = [id] if isinstance(id, str) else list(id)
+        runs = [run for one in ids for run in await self.runs(one)]
+        rows = [(run, [row async for row in self.rounds(run.id)]) for run in runs]
+        return rows_of(rows, await self._arms(ids) if ids else [])
+
+    async def save_metrics(self, id: str, path: str | Path) -> Path:
+        """Write every round of every run of an experiment to `path`, as Parquet or CSV by its suffix,
+        and return the path. One request, for experiments of any size.
+        """
+        accept = {".csv": tables.CSV, ".parquet": tables.PARQUET}.get(Path(path).suffix.lower())
+        if accept is None:
+            raise ValueError(f"the file name of rounds must end in .csv or .parquet, not {path}")
+        return await self._transport.download(f"{EXPERIMENTS}/{id}/metrics", Path(path), accept=accept)
+
+    async def _arms(self, experiments: Sequence[str] | None, **wanted: str | None) -> list[ArmRow]:
+        params = given(experiment=experiments, limit=ARMS_PAGE, **wanted)
+        pages = walk(lambda cursor: self._transport.read(ArmPage, "/v1/arms", cursor=cursor, **params))
+        return [arm async for arm in pages]
 
     async def figure(
         self,
@@ -193,7 +234,7 @@ class ExportCalls(OutcomeCalls):
         with tempfile.TemporaryDirectory() as folder:
             for run in await self.runs(id):
                 await self._export(sink, run, Path(folder) if models else None)
-        sink.close(await self.results(id))
+        sink.close(await self.results(id), await self._arms([id]))
         return sink.where
 
     async def import_(self, file: str | Path) -> Experiment:

@@ -15,11 +15,11 @@ from fedq.client.errors import ExportError, UnreadableDataError
 from fedq.local import folder
 from fedq.results import tables
 from fedq.results.documents import results_document
-from fedq.results.tables import Frame, rows_of
+from fedq.results.tables import Frame, arms_of, rows_of
 
 
 class Tables(ABC):
-    """Two files in a folder; see Sink."""
+    """Three files in a folder; see Sink."""
 
     suffix: str
 
@@ -32,14 +32,19 @@ class Tables(ABC):
         """Collect the rows; the columns are known after the last run."""
         self._runs.append((run, rows))
 
-    def close(self, results: schemas.Results) -> None:
-        """Write both files."""
-        (self._folder / f"rounds.{self.suffix}").write_bytes(self.rounds(rows_of(self._runs)))
-        (self._folder / f"summary.{self.suffix}").write_bytes(self.summary(results))
+    def close(self, results: schemas.Results, arms: Sequence[schemas.ArmRow]) -> None:
+        """Write the files."""
+        files = {
+            "rounds": self.frame(rows_of(self._runs, arms)),
+            "summary": self.summary(results),
+            "arms": self.frame(arms_of(arms)),
+        }
+        for name, content in files.items():
+            (self._folder / f"{name}.{self.suffix}").write_bytes(content)
 
     @abstractmethod
-    def rounds(self, frame: Frame) -> bytes:
-        """Encode the rows."""
+    def frame(self, frame: Frame) -> bytes:
+        """Encode rounds or arms."""
 
     @abstractmethod
     def summary(self, results: schemas.Results) -> bytes:
@@ -51,7 +56,7 @@ class CsvRuns(Tables):
 
     suffix = "csv"
 
-    def rounds(self, frame: Frame) -> bytes:
+    def frame(self, frame: Frame) -> bytes:
         """Encode the rows as CSV."""
         return tables.csv_of(
             frame.columns, ({name: _field(value) for name, value in line.items()} for line in frame)
@@ -87,7 +92,7 @@ class ArchiveRuns:
         """Collect a run; `close` writes the whole file."""
         self._runs.append((run.model_dump(mode="json"), [row.model_dump(mode="json") for row in rows]))
 
-    def close(self, _results: schemas.Results) -> None:
+    def close(self, _results: schemas.Results, _arms: Sequence[schemas.ArmRow]) -> None:
         """Write the file."""
         experiment = self._experiment.model_dump(mode="json", include=EXPERIMENT)
         content = encoded(results_document(experiment, self._runs, datetime.now(UTC)))

@@ -1,11 +1,11 @@
 """Destinations of exports, and the flat names and values that other tools use."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from fedcore.spec.parameters import Value, leaves
 from fedcore.spec.sweep import expand
 from fedq import schemas
 from fedq.client.errors import MissingPackageError
@@ -22,8 +22,8 @@ class Sink(Protocol):
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
         """Write the rounds of a run, and its final `model` if given."""
 
-    def close(self, results: schemas.Results) -> None:
-        """Write the results over all runs and finish."""
+    def close(self, results: schemas.Results, arms: Sequence[schemas.ArmRow]) -> None:
+        """Write the results over all runs, with the arms, and finish."""
 
 
 _SINKS: dict[ExportForm, tuple[str, str]] = {
@@ -62,8 +62,6 @@ def open_sink(
     return sink
 
 
-Value = str | bool | int | float
-
 NO_MEASURES = frozenset({"round", "extra", "committed_at"})
 NO_PARAMETERS = frozenset({"name", "description", "tags", "seeds"})
 
@@ -93,19 +91,3 @@ def parameters(document: Mapping[str, Any], seed: int) -> dict[str, Value]:
     """
     wanted = {name: value for name, value in document.items() if name not in NO_PARAMETERS}
     return dict(leaves({"seed": seed, **wanted}))
-
-
-def leaves(document: Any, path: str = "") -> Iterator[tuple[str, Value]]:
-    """Values of a document by dotted path, with indexes for lists of blocks. A list of numbers or
-    strings is a single value, as JSON.
-    """
-    if isinstance(document, Mapping):
-        entries = [(str(name), value) for name, value in document.items()]
-    elif isinstance(document, list) and any(isinstance(entry, Mapping | list) for entry in document):
-        entries = [(str(place), entry) for place, entry in enumerate(document)]
-    else:
-        entries = []
-        if document is not None:
-            yield path, document if isinstance(document, Value) else json.dumps(document)
-    for name, value in entries:
-        yield from leaves(value, f"{path}.{name}" if path else name)

@@ -20,9 +20,10 @@ with warnings.catch_warnings():
     from mlflow.tracking import MlflowClient
 
 from fedcore.platform.status import Status
+from fedcore.spec.parameters import leaves
 from fedq import schemas
 from fedq.client.errors import ExportError
-from fedq.client.exports.sinks import arms, leaves, parameters, scalars
+from fedq.client.exports.sinks import arms, parameters, scalars
 
 STATUSES = {
     Status.QUEUED: "SCHEDULED",
@@ -62,7 +63,7 @@ class MlflowRuns:
         with _Refusals():
             self._add(run, rows, model)
 
-    def close(self, _results: schemas.Results) -> None:
+    def close(self, _results: schemas.Results, _arms: Sequence[schemas.ArmRow]) -> None:
         """Do nothing: each run is complete after `add`."""
 
     def _add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:

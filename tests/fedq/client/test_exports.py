@@ -43,8 +43,16 @@ def test_tables_hold_every_round_to_the_last_digit(service: Service, client: Cli
         assert json.loads(line["x"]) == entry["x"] == row.extra["x"]
         assert (line["test_loss"], entry["test_loss"]) == ("", None)
         assert entry["committed_at"] == row.committed_at
+        assert float(line["local.lr"]) == entry["local.lr"] in (0.1, 0.05)
+        assert line["algorithm.kind"] == entry["algorithm.kind"] == "fedavg"
     summary = parquet.read_table(tmp_path / "summary.parquet").to_pylist()
     assert [line["mean"] for line in summary] == [line["mean"] for line in client.results(id).summary]
+    arms = parquet.read_table(tmp_path / "arms.parquet").to_pylist()
+    assert [(arm["arm"], arm["local.lr"], arm["seeds"]) for arm in arms] == [(0, 0.1, 3), (1, 0.05, 3)]
+    assert {line["arm"]: line["local.lr"] for line in summary} == {0: 0.1, 1: 0.05}
+    assert (
+        (tmp_path / "arms.csv").read_text().splitlines()[0].startswith("experiment_id,experiment_name,arm,")
+    )
 
 
 def test_an_experiment_without_rows_has_tables_of_the_same_columns(client: Client, tmp_path: Path) -> None:

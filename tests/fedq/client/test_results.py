@@ -1,8 +1,10 @@
 """Results and rows as data frames."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedq.client import Client, Frame, MissingPackageError
@@ -32,6 +34,41 @@ def test_the_rows_give_the_figures_of_the_results(service: Service, client: Clie
     finals = [arm.metrics["objective"].final for arm in client.results(id).arms]
     np.testing.assert_allclose(last, [final.mean for final in finals if final is not None], rtol=1e-12)
     assert client.metrics(id).to_polars().shape == rows.shape
+
+
+def test_frames_have_the_settings_as_columns_with_their_types(service: Service, client: Client) -> None:
+    ids = [client.submit(TWO_ARMS).id, client.submit({**TWO_ARMS, "name": "shorter", "rounds": 2}).id]
+    carry_out(service.database, service.storage, 12)
+    rows = client.metrics(ids).to_pandas()
+    assert dict(rows.groupby("experiment_name")["rounds"].first()) == {"two arms": 3, "shorter": 2}
+    assert rows.groupby(["experiment_id", "local.lr"])["round"].max().tolist() == [3, 3, 2, 2]
+    results = client.results(ids[0])
+    for frame in (rows, results.to_pandas(), results.curves.to_pandas()):
+        assert frame["local.lr"].dtype == float
+        assert set(frame["algorithm.kind"]) == {"fedavg"}
+    arms = client.arms(filter="local.lr < 0.1", sort="rounds").to_pandas()
+    assert (arms["rounds"].tolist(), arms["seeds"].tolist()) == ([2, 3], [3, 3])
+    final = results.arms[1].metrics["objective"].final
+    chosen = client.arms(experiments=ids[:1], fields="objective.final,local.lr", sort="local.lr").to_pandas()
+    assert final is not None
+    assert chosen["objective.final"][0] == final.mean
+    assert chosen["objective.final.high"][0] == final.high
+    seeds = client.arms(experiments=ids[:1], fields="objective.final", each_seed=True).to_pandas()
+    assert seeds.groupby("arm")["objective.final"].mean()[1] == pytest.approx(final.mean, rel=1e-12)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_all_rounds_are_saved_at_once(service: Service, client: Client, tmp_path: Path, suffix: str) -> None:
+    id = client.submit(TWO_ARMS).id
+    carry_out(service.database, service.storage, 6)
+    path = client.save_metrics(id, tmp_path / f"rounds.{suffix}")
+    saved = pd.read_csv(path) if suffix == "csv" else pd.read_parquet(path)
+    rows = client.metrics(id).to_pandas()
+    assert set(saved.columns) == set(rows.columns)
+    for column in ("run_id", "round", "objective", "local.lr"):
+        assert saved[column].tolist() == rows[column].tolist()
+    with pytest.raises(ValueError, match=r"must end in \.csv or \.parquet"):
+        client.save_metrics(id, tmp_path / "rounds.txt")
 
 
 def test_results_may_be_asked_for_some_metrics_and_points_only(service: Service, client: Client) -> None:

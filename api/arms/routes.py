@@ -1,0 +1,99 @@
+"""`/v1/arms`: arms of all experiments with their settings and results."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.arms import filters
+from api.arms.service import arm_answer, fields_of
+from api.http.authentication import Reader
+from api.http.dependencies import NO_NUL, Cursor, DatabaseDep
+from api.http.problems import InvalidDocumentError, responses
+from fedcore.platform.store import arms, experiments
+from fedcore.platform.store.arms import ArmFilter
+from fedq.schemas import ArmPage, Flaw
+
+router = APIRouter(prefix="/v1/arms", tags=["results"])
+
+Experiments = Annotated[
+    list[Annotated[str, Query(max_length=40, pattern=NO_NUL)]] | None,
+    Query(
+        alias="experiment",
+        max_length=100,
+        description="Only arms of this experiment; may be repeated (default: all).",
+        examples=[["exp_01k9x3zq7rh2v8m4t6w0ybe5nd"]],
+    ),
+]
+FilterText = Annotated[
+    str | None,
+    Query(
+        alias="filter",
+        max_length=filters.LONGEST,
+        pattern=NO_NUL,
+        description=(
+            "Condition on settings, metrics and other columns, with `=`, `!=`, `<`, `<=`, `>`, `>=`, `~`"
+            " (contains), `in (...)`, `is null`, `and`, `or`, `not` and parentheses."
+        ),
+        examples=[filters.EXAMPLE],
+    ),
+]
+Sort = Annotated[
+    str | None,
+    Query(
+        max_length=500,
+        pattern=NO_NUL,
+        description=(
+            "Columns to sort by, separated by commas, with `-` before a descending one (default: newest"
+            " experiment first, then by index). Arms without a value come last."
+        ),
+        examples=["-test_accuracy.best,local.lr"],
+    ),
+]
+FieldNames = Annotated[
+    str | None,
+    Query(
+        max_length=2_000,
+        pattern=NO_NUL,
+        description=(
+            "Settings and metrics to return, separated by commas (default: all settings and the headline"
+            " metrics)."
+        ),
+        examples=["algorithm.kind,local.lr,test_accuracy.final"],
+    ),
+]
+Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of arms per page.")]
+
+
+@router.get("", responses=responses(404, 422), summary="List arms")
+def read_arms(
+    principal: Reader,
+    database: DatabaseDep,
+    experiment: Experiments = None,
+    filter: FilterText = None,  # noqa: A002 - its name in the query
+    sort: Sort = None,
+    fields: FieldNames = None,
+    limit: Limit = 200,
+    cursor: Cursor = None,
+) -> ArmPage:
+    """Return arms with settings, status, and best and final metrics over the seeds.
+
+    An absent setting or metric is never equal, less or greater, nor unequal; `is null` finds it.
+    """
+    condition = None if filter is None else filters.condition_of(filter)
+    wanted = fields_of(None if fields is None else filters.columns_of(fields))
+    with database.reading() as session:
+        for id in experiment or ():
+            experiments.find(session, id, principal.sees)
+        try:
+            page = arms.page(
+                session,
+                ArmFilter(principal.sees, experiment, condition),
+                wanted.figures,
+                filters.order_of(sort or ""),
+                limit=limit,
+                cursor=cursor,
+            )
+        except LookupError:
+            detail = f"must be the `next` of a page of these arms, not {cursor!r}; start again without it"
+            raise InvalidDocumentError([Flaw(pointer="?cursor", detail=detail)]) from None
+    return ArmPage(items=[arm_answer(entry, wanted) for entry in page.items], next=page.next)

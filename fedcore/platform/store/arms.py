@@ -1,0 +1,547 @@
+"""Arms of all experiments: their settings, and the queries behind tables of arms.
+
+Filters and orders are values, not text: `api.arms` reads them from what users write. They compare as
+numbers what is a number and as text what is text; what an arm does not have is never equal, less or
+greater.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from itertools import groupby
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from pydantic import ValidationError
+from sqlalchemy import (
+    ColumnElement,
+    Double,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    delete,
+    false,
+    func,
+    not_,
+    or_,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.orm import Session
+
+from fedcore.errors import SpecificationError
+from fedcore.platform.status import Status
+from fedcore.platform.store import curves
+from fedcore.platform.store.records import insert_into
+from fedcore.platform.store.tables import ArmRecord, Document, ExperimentRecord, RoundRecord, RunRecord
+from fedcore.spec import Arm, ExperimentSpec, stored_arms, stored_spec
+from fedcore.spec.parameters import Parameters, Value, parameters_of
+
+
+def arm_rows(experiment_id: str, parameters: Sequence[Parameters], first: int = 0) -> list[Document]:
+    """Rows of the arms of an experiment from number `first` on."""
+    return [
+        {"experiment_id": experiment_id, "arm": arm, "parameters": own}
+        for arm, own in enumerate(parameters, first)
+    ]
+
+
+def replace(session: Session, experiment_id: str, spec: ExperimentSpec, arms: Sequence[Arm]) -> None:
+    """Store the settings of some arms anew, which an extension or a study has changed."""
+    if not arms:
+        return
+    parameters, first = parameters_of(spec, arms), arms[0].index
+    here = ArmRecord.experiment_id == experiment_id, ArmRecord.arm.between(first, arms[-1].index)
+    session.execute(delete(ArmRecord).where(*here))
+    session.execute(insert_into(ArmRecord), arm_rows(experiment_id, parameters.arms, first))
+    session.execute(
+        update(ExperimentRecord)
+        .where(ExperimentRecord.id == experiment_id)
+        .values(parameters=parameters.common)
+    )
+
+
+def fill(session: Session) -> None:
+    """Store settings and figures of what was there before they were stored.
+
+    Specifications that can no longer be read have no settings.
+    """
+    for id in session.scalars(select(ExperimentRecord.id).where(ExperimentRecord.parameters.is_(None))).all():
+        document = session.scalars(select(ExperimentRecord.spec).where(ExperimentRecord.id == id)).one()
+        with suppress(ValidationError, SpecificationError):
+            replace(session, id, stored_spec(document), stored_arms(document))
+    runs = session.scalars(select(RunRecord.id).where(RunRecord.figures.is_(None))).all()
+    for start in range(0, len(runs), 100):
+        some = runs[start : start + 100]
+        query = (
+            select(RoundRecord)
+            .where(RoundRecord.run_id.in_(some))
+            .order_by(RoundRecord.run_id, RoundRecord.round)
+        )
+        stored = {
+            run_id: list(rows) for run_id, rows in groupby(session.scalars(query), key=lambda row: row.run_id)
+        }
+        for run_id in some:
+            rounds = [(row.round, curves.measures_of(vars(row))) for row in stored.get(run_id, ())]
+            session.execute(
+                update(RunRecord)
+                .where(RunRecord.id == run_id)
+                .values(figures=curves.updated_figures({}, rounds))
+            )
+
+
+FixedName = Literal[
+    "experiment_id",
+    "experiment_name",
+    "arm",
+    "name",
+    "status",
+    "seeds",
+    "rounds_done",
+    "rounds_total",
+    "diverged",
+    "stopped",
+    "seconds",
+    "megabytes_sent",
+]
+
+
+class Fixed(NamedTuple):
+    """A column that every arm has; the last two are means over the seeds that have rounds."""
+
+    name: FixedName
+
+
+class Setting(NamedTuple):
+    """A setting, by dotted path."""
+
+    path: str
+
+
+class Figure(NamedTuple):
+    """A figure of a measure, the mean over the seeds that have it."""
+
+    measure: str
+    which: Literal["low", "high", "final"]
+
+
+Column: TypeAlias = Fixed | Setting | Figure
+
+
+class Comparison(NamedTuple):
+    """A column compared with a value."""
+
+    column: Column
+    operator: Literal["=", "!=", "<", "<=", ">", ">=", "~"]
+    """`~`: the text contains the value, in upper or lower case."""
+    value: Value
+
+
+class IsAbsent(NamedTuple):
+    """A column that the arm does not have."""
+
+    column: Column
+
+
+class Not(NamedTuple):
+    """A condition that does not hold."""
+
+    condition: "Condition"
+
+
+class All(NamedTuple):
+    """Conditions that all hold."""
+
+    conditions: "Sequence[Condition]"
+
+
+class AnyOf(NamedTuple):
+    """Conditions of which one holds."""
+
+    conditions: "Sequence[Condition]"
+
+
+Condition: TypeAlias = Comparison | IsAbsent | Not | All | AnyOf
+
+
+class Order(NamedTuple):
+    """A column to sort by; arms that do not have it come last."""
+
+    column: Column
+    descending: bool
+
+
+class ArmFilter(NamedTuple):
+    """Which arms are wanted; None: any."""
+
+    owner: str | None = None
+    experiments: Sequence[str] | None = None
+    condition: Condition | None = None
+
+
+class SeedFigures(NamedTuple):
+    """One run of an arm."""
+
+    run_id: str
+    seed: int
+    status: Status
+    seconds: float | None
+    """None without rounds."""
+    megabytes_sent: float | None
+    figures: Mapping[Figure, float | None]
+
+
+class ArmEntry(NamedTuple):
+    """One arm of a table."""
+
+    experiment_id: str
+    experiment_name: str
+    created_at: datetime
+    arm: int
+    name: str
+    status: Status
+    rounds_done: int
+    rounds_total: int
+    diverged: int
+    stopped: int
+    common: Parameters
+    """Settings that all arms of the experiment share."""
+    own: Parameters
+    """All other settings."""
+    seeds: Sequence[SeedFigures]
+
+    @property
+    def parameters(self) -> Parameters:
+        """All settings."""
+        return {**self.own, **self.common}
+
+
+class ArmRecordPage(NamedTuple):
+    """A part of a table of arms."""
+
+    items: Sequence[ArmEntry]
+    next: str | None
+    """The cursor of the next page; None on the last."""
+
+
+def page(
+    session: Session,
+    wanted: ArmFilter,
+    figures: Sequence[Figure] = (),
+    order: Sequence[Order] = (),
+    *,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> ArmRecordPage:
+    """Arms that are wanted, by `order`, then newest experiment first, with these figures of each seed.
+
+    Raises LookupError where the arm of the cursor is gone.
+    """
+    dialect = session.get_bind().dialect.name
+    keys = [key for one in order for key in _keys(one, dialect)]
+    keys += [_Key(_FIXED["experiment_id"], descending=True), _Key(_FIXED["arm"])]
+    query = _rows_of(wanted).add_columns(*(key.value.label(f"key_{place}") for place, key in enumerate(keys)))
+    found = query if wanted.condition is None else query.having(_holds(wanted.condition, dialect))
+    if cursor is not None:
+        id, _, arm = cursor.rpartition(":")
+        known = arm.isdecimal() and len(arm) < len("2147483648")
+        here = query.where(RunRecord.experiment_id == id, RunRecord.arm == int(arm if known else -1))
+        last = session.execute(here).first()
+        if last is None:
+            raise LookupError(cursor)
+        found = found.having(_after(keys, last[-len(keys) :]))
+    # One more than wanted tells whether there is a next page.
+    rows = session.execute(found.order_by(*(key.by for key in keys)).limit(limit + 1)).all()
+    shown = rows[:limit]
+    following = f"{shown[-1].experiment_id}:{shown[-1].arm}" if len(rows) > limit else None
+    return ArmRecordPage(_entries(session, shown, figures), following)
+
+
+def places(session: Session, wanted: ArmFilter) -> list[str]:
+    """The arms that are wanted, as `EXPERIMENT:ARM`."""
+    dialect = session.get_bind().dialect.name
+    query = _rows_of(wanted)
+    found = query if wanted.condition is None else query.having(_holds(wanted.condition, dialect))
+    columns = found.with_only_columns(_FIXED["experiment_id"], _FIXED["arm"])
+    return [f"{id}:{arm}" for id, arm in session.execute(columns).all()]
+
+
+class StoredParameters(NamedTuple):
+    """Settings of the arms of an experiment, by dotted path."""
+
+    common: Parameters
+    """Those that all arms share."""
+    arms: Mapping[int, Parameters]
+    """All others, by arm."""
+
+
+def settings_of(session: Session, experiment_ids: Sequence[str]) -> dict[str, StoredParameters]:
+    """Settings of the arms of some experiments, by experiment."""
+    own = select(ArmRecord.experiment_id, ArmRecord.arm, ArmRecord.parameters).where(
+        ArmRecord.experiment_id.in_(experiment_ids)
+    )
+    arms: dict[str, dict[int, Parameters]] = {id: {} for id in experiment_ids}
+    for id, arm, parameters in session.execute(own.order_by(ArmRecord.arm)).all():
+        arms[id][arm] = parameters
+    return {id: StoredParameters(common, arms[id]) for id, common in _common(session, experiment_ids).items()}
+
+
+def _common(session: Session, experiment_ids: Sequence[str]) -> dict[str, Parameters]:
+    query = select(ExperimentRecord.id, ExperimentRecord.parameters).where(
+        ExperimentRecord.id.in_(experiment_ids)
+    )
+    return {id: parameters or {} for id, parameters in session.execute(query).all()}
+
+
+def _entries(session: Session, rows: Sequence[Any], figures: Sequence[Figure]) -> list[ArmEntry]:
+    ids = list(dict.fromkeys(row.experiment_id for row in rows))
+    common = _common(session, ids)
+    about = {
+        id: (name, created_at)
+        for id, name, created_at in session.execute(
+            select(ExperimentRecord.id, ExperimentRecord.name, ExperimentRecord.created_at).where(
+                ExperimentRecord.id.in_(ids)
+            )
+        ).all()
+    }
+    seeds = _seeds(session, ids, {row.arm for row in rows}, figures)
+    return [
+        ArmEntry(
+            row.experiment_id,
+            *about[row.experiment_id],
+            row.arm,
+            row.name,
+            Status(row.status),
+            row.rounds_done,
+            row.rounds_total,
+            row.diverged,
+            row.stopped,
+            common[row.experiment_id],
+            row.parameters or {},
+            seeds[row.experiment_id, row.arm],
+        )
+        for row in rows
+    ]
+
+
+def _seeds(
+    session: Session, experiment_ids: Sequence[str], arms: set[int], figures: Sequence[Figure]
+) -> dict[tuple[str, int], list[SeedFigures]]:
+    columns = RunRecord.experiment_id, RunRecord.arm, RunRecord.id, RunRecord.seed, RunRecord.status
+    query = (
+        select(*columns, _SECONDS, _MEGABYTES, *map(_figure, figures))
+        .where(RunRecord.experiment_id.in_(experiment_ids), RunRecord.arm.in_(arms))
+        .order_by(RunRecord.id)
+    )
+    found: dict[tuple[str, int], list[SeedFigures]] = {}
+    for id, arm, run_id, seed, status, seconds, megabytes, *values in session.execute(query).all():
+        one = SeedFigures(run_id, seed, status, seconds, megabytes, dict(zip(figures, values, strict=True)))
+        found.setdefault((id, arm), []).append(one)
+    return found
+
+
+def _stored(measure: str, entry: str) -> ColumnElement[float]:
+    # One path, not two steps: it is the same text on both databases, and PostgreSQL reads it once.
+    place = (measure, curves.Figures._fields.index(entry))
+    found: ColumnElement[float] = RunRecord.figures[place].as_float()
+    return found
+
+
+def _figure(figure: Figure) -> ColumnElement[Any]:
+    if figure.which != "final":
+        return _stored(figure.measure, figure.which)
+    # Of a run that diverged, that of its last round, as `statistics.summary.final` says.
+    valid = or_(RunRecord.diverged_round.is_(None), _stored(figure.measure, "last_round") == RunRecord.done)
+    return case((valid, _stored(figure.measure, "last")))
+
+
+_SECONDS = case((RunRecord.done > 0, RunRecord.seconds))
+_MEGABYTES = (_stored("bytes_up", "total") + _stored("bytes_down", "total")) / 1e6
+_ACTIVE = Status.QUEUED, Status.RUNNING, Status.AT_RUNG
+
+
+def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.count(case((condition, 1)))
+
+
+def _status() -> ColumnElement[str]:
+    """As `lifecycle.derive_status`."""
+
+    def some(*statuses: Status) -> ColumnElement[bool]:
+        return _count(RunRecord.status.in_(statuses)) > 0
+
+    started = func.max(RunRecord.started_at).is_not(None)
+    return case(
+        (and_(some(*_ACTIVE), started), Status.RUNNING.value),
+        (some(*_ACTIVE), Status.QUEUED.value),
+        *((some(status), status.value) for status in (Status.PAUSED, Status.CANCELLED, Status.FAILED)),
+        else_=Status.SUCCEEDED.value,
+    )
+
+
+class _Typed(NamedTuple):
+    """The value of a column in each type that it may have; absent in the others."""
+
+    number: ColumnElement[float | None] | None = None
+    text: ColumnElement[str | None] | None = None
+    truth: ColumnElement[bool | None] | None = None
+
+    @property
+    def known(self) -> list[ColumnElement[Any]]:
+        return [value for value in self if value is not None]
+
+
+class _Key(NamedTuple):
+    """One of the expressions to sort by; what is absent comes last."""
+
+    value: ColumnElement[Any]
+    descending: bool = False
+
+    @property
+    def by(self) -> ColumnElement[Any]:
+        ordered = self.value.desc() if self.descending else self.value.asc()
+        return ordered.nulls_last()
+
+
+_FIXED: dict[FixedName, Any] = {
+    "experiment_id": ExperimentRecord.id,
+    "experiment_name": ExperimentRecord.name,
+    "arm": RunRecord.arm,
+    "name": func.min(RunRecord.arm_name),
+    "status": _status(),
+    "seeds": func.count(),
+    "rounds_done": func.sum(RunRecord.done),
+    "rounds_total": func.sum(RunRecord.rounds),
+    "diverged": _count(RunRecord.diverged_round.is_not(None)),
+    "stopped": _count(RunRecord.stop_reason.is_not(None)),
+    "seconds": func.avg(_SECONDS),
+    "megabytes_sent": func.avg(_MEGABYTES),
+}
+_TEXTS = frozenset({"experiment_id", "experiment_name", "name", "status"})
+_SHOWN: tuple[FixedName, ...] = (
+    "experiment_id",
+    "arm",
+    "name",
+    "status",
+    "rounds_done",
+    "rounds_total",
+    "diverged",
+    "stopped",
+)
+
+
+def _rows_of(wanted: ArmFilter) -> Select[Any]:
+    """A row for each arm: its runs are grouped, so that conditions on figures are about their mean."""
+    query = (
+        select(*(_FIXED[name].label(name) for name in _SHOWN), ArmRecord.parameters)
+        .join_from(RunRecord, ExperimentRecord, ExperimentRecord.id == RunRecord.experiment_id)
+        .outerjoin(
+            ArmRecord,
+            and_(ArmRecord.experiment_id == RunRecord.experiment_id, ArmRecord.arm == RunRecord.arm),
+        )
+        # The keys of the other tables, on which their other columns depend.
+        .group_by(ExperimentRecord.id, RunRecord.arm, ArmRecord.experiment_id, ArmRecord.arm)
+    )
+    if wanted.owner is not None:
+        query = query.where(ExperimentRecord.owner == wanted.owner)
+    if wanted.experiments is not None:
+        query = query.where(RunRecord.experiment_id.in_(wanted.experiments))
+    return query
+
+
+def _typed(column: Column, dialect: str) -> _Typed:
+    match column:
+        case Figure():
+            return _Typed(number=func.avg(_figure(column)))
+        case Fixed(name):
+            value = _FIXED[name]
+            return _Typed(text=value) if name in _TEXTS else _Typed(number=value)
+        case Setting(path):
+            return _setting(path, dialect)
+
+
+def _setting(path: str, dialect: str) -> _Typed:
+    """A setting, which is among those of the arm or else those of its experiment."""
+    places = ArmRecord.parameters, ExperimentRecord.parameters
+    if dialect == "postgresql":
+        kind = func.coalesce(*(func.json_typeof(func.json_extract_path(place, path)) for place in places))
+        text = func.coalesce(*(func.json_extract_path_text(place, path) for place in places))
+        number, truth = kind == "number", case((kind == "boolean", text == "true"))
+        return _Typed(cast(case((number, text)), Double), case((kind == "string", text)), truth)
+    key = f'$."{path}"'
+    kind = func.coalesce(*(func.json_type(place, key) for place in places))
+    value = func.coalesce(*(func.json_extract(place, key) for place in places))
+    number = case((kind.in_(("integer", "real")), cast(value, Double)))
+    truth = case((kind.in_(("true", "false")), kind == "true"))
+    return _Typed(number, case((kind == "text", cast(value, Text))), truth)
+
+
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _holds(condition: Condition, dialect: str) -> ColumnElement[bool]:
+    """A condition that is true or false, never unknown, so that `Not` means what it says."""
+    match condition:
+        case All(conditions):
+            return and_(true(), *(_holds(one, dialect) for one in conditions))
+        case AnyOf(conditions):
+            return or_(false(), *(_holds(one, dialect) for one in conditions))
+        case Not(inner):
+            return not_(_holds(inner, dialect))
+        case IsAbsent(column):
+            return and_(*(value.is_(None) for value in _typed(column, dialect).known))
+        case Comparison(column, name, value):
+            return _compared(_typed(column, dialect), name, value)
+
+
+def _compared(typed: _Typed, name: str, value: Value) -> ColumnElement[bool]:
+    if name == "!=":
+        present = or_(*(known.is_not(None) for known in typed.known))
+        return and_(present, not_(_compared(typed, "=", value)))
+    comparable: ColumnElement[Any] | None
+    if isinstance(value, bool):
+        comparable = typed.truth
+    elif isinstance(value, str):
+        comparable = typed.text
+    else:
+        comparable = typed.number
+    if comparable is None:
+        return false()
+    if name == "~":
+        found = comparable.icontains(str(value), autoescape=True)
+    else:
+        found = _OPERATORS[name](comparable, value)
+    return func.coalesce(found, false())
+
+
+def _keys(order: Order, dialect: str) -> Iterator[_Key]:
+    typed = _typed(order.column, dialect)
+    for value in (typed.number, typed.text):
+        if value is not None:
+            yield _Key(value, order.descending)
+    if typed.truth is not None:
+        yield _Key(case((typed.truth, 1), (not_(typed.truth), 0)), order.descending)
+
+
+def _after(keys: Sequence[_Key], last: Sequence[Any]) -> ColumnElement[bool]:
+    """What follows the row with these keys: equal in some first keys, and behind it in the next."""
+    follows: list[ColumnElement[bool]] = []
+    same: list[ColumnElement[bool]] = []
+    for key, value in zip(keys, last, strict=True):
+        if value is None:
+            same.append(key.value.is_(None))
+            continue
+        behind = key.value < value if key.descending else key.value > value
+        follows.append(and_(*same, or_(behind, key.value.is_(None))))
+        same.append(key.value == value)
+    return or_(false(), *follows)

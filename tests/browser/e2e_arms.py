@@ -1,0 +1,173 @@
+"""The table of arms: found, sorted, filtered, grouped, and taken home; and one with 10,000 rows."""
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import (
+    CONTRAST,
+    PATIENCE_MS,
+    PHONE,
+    RULES,
+    Opened,
+    Shoot,
+    Stack,
+    hold_accessible,
+    hold_narrow,
+    ready,
+)
+from tests.documents import SYNTHETIC, merged
+
+expect.set_options(timeout=PATIENCE_MS)
+
+SWEPT = merged(
+    SYNTHETIC,
+    {
+        "name": "Step sizes of FedAvg and FedProx",
+        "seeds": [0, 1, 2],
+        "rounds": 8,
+        "sweep": {
+            "algorithm": [{"kind": "fedavg"}, {"kind": "fedprox", "mu": 0.1}],
+            "local.lr": [0.01, 0.03, 0.1, 0.3],
+        },
+    },
+)
+MANY = merged(
+    SYNTHETIC,
+    {
+        "name": "ten thousand arms",
+        "seeds": [0],
+        "rounds": 1,
+        "sweep": {
+            "local.lr": [round(0.001 * step, 3) for step in range(1, 101)],
+            "local.batch_size": list(range(1, 101)),
+        },
+        "execution": {"queue": "nobody"},
+    },
+)
+OPENS_S, ANSWERS_S = 2.0, 0.3
+
+
+@pytest.fixture(scope="module")
+def swept(stack: Stack) -> str:
+    """The id of an experiment with eight arms that has succeeded."""
+    id = stack.client.submit(SWEPT).id
+    stack.client.wait(id)
+    return id
+
+
+def rows(page: Page) -> list[str]:
+    """The names of the arms shown, from the top."""
+    return page.locator(".tabulator-row .tabulator-cell[tabulator-field=name]").all_inner_texts()
+
+
+def shown(page: Page, words: str) -> None:
+    expect(page.locator("#arms-count")).to_contain_text(words)
+
+
+def test_the_best_setting_is_found_in_the_table_of_an_experiment(
+    opened: Opened, stack: Stack, swept: str, shoot: Shoot, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    page = opened(f"/experiments/{swept}#arms")
+    ready(page)
+    shown(page, "8 of 8 arms")
+    best = page.get_by_role("columnheader", name="test accuracy (%), best")
+    page.get_by_role("button", name="test accuracy (%), best").focus()
+    page.keyboard.press("Enter")
+    expect(best).to_have_attribute("aria-sort", "ascending")
+    page.keyboard.press("Enter")
+    expect(best).to_have_attribute("aria-sort", "descending")
+    arms = stack.client.arms(experiments=[swept], sort="-test_accuracy.best").to_pandas()
+    assert rows(page)[0] == arms["name"][0]
+    shoot(page, "arms")
+    hold_accessible(page)
+    page.locator("#arms-filter").fill("algorithm.kind = fedprox and local.lr < 0.1")
+    shown(page, "2 of 8 arms")
+    page.locator("#arms-filter").fill("local.lr <")
+    expect(page.locator("#arms-flaw")).to_contain_text("position 11: expected a number")
+    page.locator("#arms-filter").fill("")
+    shown(page, "8 of 8 arms")
+    page.locator("#arms-seeds").select_option("each")
+    shown(page, "24 of 24 runs")
+    page.locator("#arms-group").select_option("algorithm.kind")
+    group = page.locator(".tabulator-group", has_text="algorithm.kind = fedprox (12)")
+    runs = stack.client.arms(experiments=[swept], each_seed=True).to_pandas()
+    mean = runs[runs["algorithm.kind"] == "fedprox"]["test_accuracy.best"].mean()
+    expect(group).to_contain_text(f"best {100 * mean:.2f} ±")
+    hold_accessible(page)
+    page.locator("#arms-group").select_option("")
+    page.locator("summary", has_text="Columns").click()
+    page.get_by_label("rounds", exact=True).check()
+    page.get_by_label("Pin rounds").check()
+    expect(page.locator(".tabulator-col.tabulator-frozen[tabulator-field=rounds]")).to_be_visible()
+    hold_accessible(page)
+    page.locator("summary", has_text="Columns").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV").click()
+    path = tmp_path_factory.mktemp("arms") / "arms.csv"
+    download.value.save_as(path)
+    saved = pd.read_csv(path)
+    assert len(saved) == 24
+    assert set(saved["local.lr"]) == {0.01, 0.03, 0.1, 0.3}
+
+
+@pytest.mark.parametrize(
+    ("options", "rules"),
+    [({}, RULES), ({"color_scheme": "dark"}, CONTRAST), ({"viewport": PHONE}, RULES)],
+)
+def test_arms_of_all_experiments_are_one_table(
+    opened: Opened, swept: str, options: dict[str, Any], rules: Sequence[str]
+) -> None:
+    page = opened("/arms?filter=local.lr+%3E+0.2+and+rounds+%3D+8", **options)
+    ready(page)
+    shown(page, "2 of 2 arms")
+    expect(page.locator("#arms-filter")).to_have_value("local.lr > 0.2 and rounds = 8")
+    hold_accessible(page, rules)
+    hold_narrow(page)
+    page.locator(".tabulator-row a", has_text="fedavg").first.click()
+    expect(page).to_have_url(re.compile(swept))
+
+
+def test_ten_thousand_arms_open_sort_and_filter_at_once(opened: Opened, stack: Stack) -> None:
+    id = stack.client.submit(MANY).id
+    page = opened("/arms")
+    ready(page)
+
+    def open_it() -> None:
+        page.goto(f"/arms?filter=experiment_id+%3D+{id}")
+        expect(page.locator(".tabulator-row").first).to_be_visible()
+
+    def sort() -> None:
+        page.get_by_role("button", name="local.batch_size").click()
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+
+    wanted = iter(range(2, 90))
+
+    def filter_it() -> None:
+        count = next(wanted)
+        page.locator("#arms-filter").fill(f"local.lr < {0.001 * count:.3f} and local.batch_size > 50")
+        page.keyboard.press("Enter")
+        shown(page, f"{50 * (count - 1):,} of 10,000 arms")
+
+    assert fastest(open_it) < OPENS_S
+    assert fastest(sort) < ANSWERS_S
+    page.goto(f"/experiments/{id}#arms")
+    shown(page, "10,000 of 10,000 arms")
+    assert fastest(filter_it) < ANSWERS_S
+    stack.client.delete(id)
+
+
+def fastest(act: Callable[[], None], attempts: int = 4) -> float:
+    """The least seconds of some attempts."""
+
+    def once() -> float:
+        begun = time.perf_counter()
+        act()
+        return time.perf_counter() - begun
+
+    return min(once() for _ in range(attempts))
