@@ -4,7 +4,7 @@ gloo, in a process group of these two alone, so that the loss of one connection 
 Neither side waits for the other without end. Each sends a sign of life several times per timeout, so
 that a peer that is stopped, or whose machine is cut off, is noticed like one that is killed.
 
-Nothing is encrypted, and whoever reaches the port may write to it: workers belong in a network of
+Nothing is encrypted, and every process that reaches the port may write to it: workers belong in a network of
 their own, as `torch.distributed` says of itself.
 """
 

@@ -43,7 +43,7 @@ class GroupPacing:
     """Between two looks for new members, and for queued runs that come before a membership."""
     connect_s: float = 30.0
     silence_s: float = 10.0
-    """A participant that shows no sign of life for so long is given up."""
+    """A participant that shows no sign of life for this time is given up."""
 
 
 class ShardGroup:

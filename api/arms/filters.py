@@ -17,12 +17,12 @@ from fedcore.platform.store.arms import (
     All,
     AnyOf,
     Column,
-    Comparison,
+    ColumnComparison,
     Condition,
-    Figure,
     Fixed,
     FixedName,
     IsAbsent,
+    MeasureFigure,
     Not,
     Order,
     Setting,
@@ -87,7 +87,7 @@ def column_of(name: str) -> Column:
     measure, _, which = name.rpartition(".")
     if which in ("best", "final") and measure in metric_names():
         if which == "final":
-            return Figure(measure, "final")
+            return MeasureFigure(measure, "final")
         best = best_figure(measure)
         if best is None:
             raise _NameError(f"`{measure}` has no best value; use `{measure}.final`")
@@ -126,10 +126,10 @@ def _column(text: str, place: int, found: pp.ParseResults) -> Column:
 def _comparison(found: pp.ParseResults) -> list[Condition]:
     column, sign, *values = found
     if sign == "in":
-        return [AnyOf([Comparison(column, "=", value) for value in values])]
+        return [AnyOf([ColumnComparison(column, "=", value) for value in values])]
     if sign == "is":
         return [Not(IsAbsent(column)) if values else IsAbsent(column)]
-    return [Comparison(column, sign, values[0])]
+    return [ColumnComparison(column, sign, values[0])]
 
 
 def _negated(found: pp.ParseResults) -> list[Condition]:

@@ -14,7 +14,7 @@ from api.http.authentication import Reader
 from api.http.dependencies import NO_NUL, DatabaseDep
 from api.web.rendering import HEADERS, page
 from fedcore.platform.store import arms, experiments
-from fedcore.platform.store.arms import ArmEntry, ArmFilter, Figure, SeedFigures
+from fedcore.platform.store.arms import ArmEntry, ArmFilter, MeasureFigure, SeedFigures
 from fedcore.statistics import summary
 
 MOST_ROWS = 10_000
@@ -102,5 +102,5 @@ def _seed(one: SeedFigures, fields: Fields) -> list[Any]:
     return [one.run_id, one.seed, one.status, one.megabytes_sent, one.seconds, *figures]
 
 
-def _value(one: SeedFigures, figure: Figure | None) -> float | None:
+def _value(one: SeedFigures, figure: MeasureFigure | None) -> float | None:
     return None if figure is None else one.figures[figure]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fedcore.platform.store.arms import ArmEntry, Column, Figure, SeedFigures, Setting
+from fedcore.platform.store.arms import ArmEntry, Column, MeasureFigure, SeedFigures, Setting
 from fedcore.statistics import summary
 from fedcore.statistics.summary import HEADLINES, better_of
 from fedq.schemas import ArmFigures, ArmRow, ArmSeed, Estimate
@@ -13,9 +13,9 @@ class Metric(NamedTuple):
     """A metric of a table."""
 
     name: str
-    best: Figure | None
+    best: MeasureFigure | None
     """None for a metric without a direction."""
-    final: Figure
+    final: MeasureFigure
 
 
 class Fields(NamedTuple):
@@ -26,7 +26,7 @@ class Fields(NamedTuple):
     metrics: Sequence[Metric]
 
     @property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[MeasureFigure]:
         """The figures of the metrics."""
         return [figure for metric in self.metrics for figure in (metric.best, metric.final) if figure]
 
@@ -35,20 +35,20 @@ def fields_of(columns: Sequence[Column] | None) -> Fields:
     """Return the settings and metrics among these columns; None: all settings and the headline metrics."""
     if columns is None:
         return Fields(None, [metric_of(name) for name in HEADLINES])
-    names = dict.fromkeys(column.measure for column in columns if isinstance(column, Figure))
+    names = dict.fromkeys(column.measure for column in columns if isinstance(column, MeasureFigure))
     settings = frozenset(column.path for column in columns if isinstance(column, Setting))
     return Fields(settings, [metric_of(name) for name in names])
 
 
 def metric_of(name: str) -> Metric:
     """Return the figures of a metric."""
-    return Metric(name, best_figure(name), Figure(name, "final"))
+    return Metric(name, best_figure(name), MeasureFigure(name, "final"))
 
 
-def best_figure(name: str) -> Figure | None:
+def best_figure(name: str) -> MeasureFigure | None:
     """Return the best value of a metric; None for a metric without a direction."""
     better = better_of(name)
-    return None if better is None else Figure(name, "low" if better is min else "high")
+    return None if better is None else MeasureFigure(name, "low" if better is min else "high")
 
 
 def arm_answer(entry: ArmEntry, fields: Fields) -> ArmRow:
@@ -58,7 +58,7 @@ def arm_answer(entry: ArmEntry, fields: Fields) -> ArmRow:
         found = summary.estimate([figure for one in entry.seeds if (figure := value(one)) is not None])
         return found and Estimate(**found._asdict())
 
-    def figure(wanted: Figure | None) -> Estimate | None:
+    def figure(wanted: MeasureFigure | None) -> Estimate | None:
         return wanted and over_seeds(lambda one: one.figures[wanted])
 
     settings = fields.settings

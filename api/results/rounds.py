@@ -51,7 +51,7 @@ class RoundsFile:
         return file
 
     def _chunks(self) -> Iterator[tuple[Cells, Sequence[RoundRecord]]]:
-        """What all rows of a run have in common, and some of them."""
+        """The columns that all rows of a run share, and some of the rows."""
         about = {"experiment_id": self._experiment.id, "experiment_name": self._experiment.name}
         for run in runs.of_experiment(self._session, self._experiment.id):
             common = {**self._settings.common, **self._settings.arms.get(run.arm, {}), **about, **_place(run)}

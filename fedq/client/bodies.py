@@ -77,7 +77,7 @@ def _document(specification: Specification, *, has_code: bool) -> dict[str, Any]
 
 
 def _omit_default_interval(specification: "experiment.ExperimentSpec", document: dict[str, Any]) -> None:
-    """An interval of evaluations that nobody gave is for the service to choose."""
+    """The service chooses an interval of evaluations that is not given."""
     if "every" not in specification.evaluation.model_fields_set:
         del document["evaluation"]["every"]
 

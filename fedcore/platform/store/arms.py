@@ -121,17 +121,17 @@ class Setting(NamedTuple):
     path: str
 
 
-class Figure(NamedTuple):
+class MeasureFigure(NamedTuple):
     """A figure of a measure, the mean over the seeds that have it."""
 
     measure: str
     which: Literal["low", "high", "final"]
 
 
-Column: TypeAlias = Fixed | Setting | Figure
+Column: TypeAlias = Fixed | Setting | MeasureFigure
 
 
-class Comparison(NamedTuple):
+class ColumnComparison(NamedTuple):
     """A column compared with a value."""
 
     column: Column
@@ -164,7 +164,7 @@ class AnyOf(NamedTuple):
     conditions: "Sequence[Condition]"
 
 
-Condition: TypeAlias = Comparison | IsAbsent | Not | All | AnyOf
+Condition: TypeAlias = ColumnComparison | IsAbsent | Not | All | AnyOf
 
 
 class Order(NamedTuple):
@@ -191,7 +191,7 @@ class SeedFigures(NamedTuple):
     seconds: float | None
     """None without rounds."""
     megabytes_sent: float | None
-    figures: Mapping[Figure, float | None]
+    figures: Mapping[MeasureFigure, float | None]
 
 
 class ArmEntry(NamedTuple):
@@ -230,7 +230,7 @@ class ArmRecordPage(NamedTuple):
 def page(
     session: Session,
     wanted: ArmFilter,
-    figures: Sequence[Figure] = (),
+    figures: Sequence[MeasureFigure] = (),
     order: Sequence[Order] = (),
     *,
     limit: int = 50,
@@ -296,7 +296,7 @@ def _common(session: Session, experiment_ids: Sequence[str]) -> dict[str, Parame
     return {id: parameters or {} for id, parameters in session.execute(query).all()}
 
 
-def _entries(session: Session, rows: Sequence[Any], figures: Sequence[Figure]) -> list[ArmEntry]:
+def _entries(session: Session, rows: Sequence[Any], figures: Sequence[MeasureFigure]) -> list[ArmEntry]:
     ids = list(dict.fromkeys(row.experiment_id for row in rows))
     common = _common(session, ids)
     about = {
@@ -328,7 +328,7 @@ def _entries(session: Session, rows: Sequence[Any], figures: Sequence[Figure]) -
 
 
 def _seeds(
-    session: Session, experiment_ids: Sequence[str], arms: set[int], figures: Sequence[Figure]
+    session: Session, experiment_ids: Sequence[str], arms: set[int], figures: Sequence[MeasureFigure]
 ) -> dict[tuple[str, int], list[SeedFigures]]:
     columns = RunRecord.experiment_id, RunRecord.arm, RunRecord.id, RunRecord.seed, RunRecord.status
     query = (
@@ -350,7 +350,7 @@ def _stored(measure: str, entry: str) -> ColumnElement[float]:
     return found
 
 
-def _figure(figure: Figure) -> ColumnElement[Any]:
+def _figure(figure: MeasureFigure) -> ColumnElement[Any]:
     if figure.which != "final":
         return _stored(figure.measure, figure.which)
     # Of a run that diverged, that of its last round, as `statistics.summary.final` says.
@@ -454,7 +454,7 @@ def _rows_of(wanted: ArmFilter) -> Select[Any]:
 
 def _typed(column: Column, dialect: str) -> _Typed:
     match column:
-        case Figure():
+        case MeasureFigure():
             return _Typed(number=func.avg(_figure(column)))
         case Fixed(name):
             value = _FIXED[name]
@@ -500,7 +500,7 @@ def _holds(condition: Condition, dialect: str) -> ColumnElement[bool]:
             return not_(_holds(inner, dialect))
         case IsAbsent(column):
             return and_(*(value.is_(None) for value in _typed(column, dialect).known))
-        case Comparison(column, name, value):
+        case ColumnComparison(column, name, value):
             return _compared(_typed(column, dialect), name, value)
 
 
@@ -534,7 +534,7 @@ def _keys(order: Order, dialect: str) -> Iterator[_Key]:
 
 
 def _after(keys: Sequence[_Key], last: Sequence[Any]) -> ColumnElement[bool]:
-    """What follows the row with these keys: equal in some first keys, and behind it in the next."""
+    """The rows behind the one with these keys: equal in some first keys, and behind it in the next."""
     follows: list[ColumnElement[bool]] = []
     same: list[ColumnElement[bool]] = []
     for key, value in zip(keys, last, strict=True):
