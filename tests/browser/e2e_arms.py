@@ -1,8 +1,7 @@
 """The table of arms: found, sorted, filtered, grouped, and taken home; and one with 10,000 rows."""
 
 import re
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -50,7 +49,6 @@ MANY = merged(
         "execution": {"queue": "nobody"},
     },
 )
-OPENS_S, ANSWERS_S = 2.0, 0.3
 
 
 @pytest.fixture(scope="module")
@@ -133,41 +131,18 @@ def test_arms_of_all_experiments_are_one_table(
     expect(page).to_have_url(re.compile(swept))
 
 
-def test_ten_thousand_arms_open_sort_and_filter_at_once(opened: Opened, stack: Stack) -> None:
+def test_ten_thousand_arms_are_sorted_and_filtered(opened: Opened, stack: Stack) -> None:
     id = stack.client.submit(MANY).id
     page = opened("/arms")
     ready(page)
-
-    def open_it() -> None:
-        page.goto(f"/arms?filter=experiment_id+%3D+{id}")
-        expect(page.locator(".tabulator-row").first).to_be_visible()
-
-    def sort() -> None:
-        page.get_by_role("button", name="local.batch_size").click()
-        page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-
-    wanted = iter(range(2, 90))
-
-    def filter_it() -> None:
-        count = next(wanted)
-        page.locator("#arms-filter").fill(f"local.lr < {0.001 * count:.3f} and local.batch_size > 50")
-        page.keyboard.press("Enter")
-        shown(page, f"{50 * (count - 1):,} of 10,000 arms")
-
-    assert fastest(open_it) < OPENS_S
-    assert fastest(sort) < ANSWERS_S
+    page.goto(f"/arms?filter=experiment_id+%3D+{id}")
+    expect(page.locator(".tabulator-row").first).to_be_visible()
+    page.get_by_role("button", name="local.batch_size").click()
+    header = page.get_by_role("columnheader", name="local.batch_size")
+    expect(header).to_have_attribute("aria-sort", re.compile("ascending|descending"))
     page.goto(f"/experiments/{id}#arms")
     shown(page, "10,000 of 10,000 arms")
-    assert fastest(filter_it) < ANSWERS_S
+    page.locator("#arms-filter").fill("local.lr < 0.010 and local.batch_size > 50")
+    page.keyboard.press("Enter")
+    shown(page, "450 of 10,000 arms")
     stack.client.delete(id)
-
-
-def fastest(act: Callable[[], None], attempts: int = 4) -> float:
-    """The least seconds of some attempts."""
-
-    def once() -> float:
-        begun = time.perf_counter()
-        act()
-        return time.perf_counter() - begun
-
-    return min(once() for _ in range(attempts))
