@@ -261,7 +261,9 @@ class Study(Judged):
     """The round of a run whose value counts: its last one, or that with the best value."""
     seed: Seed = 0
     """Seed of the sampler."""
-    further_metrics: Annotated[tuple[FurtherMetric, ...], Field(max_length=3, exclude_if=is_empty)] = ()
+    further_metrics: Annotated[
+        tuple[FurtherMetric, ...], Field(fail_fast=True, max_length=3, exclude_if=is_empty)
+    ] = ()
     """Metrics to optimise beside `metric`: the study searches for the Pareto front, the trials that
     no other is better than in one metric without being worse in another.
     """

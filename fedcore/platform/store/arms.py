@@ -35,18 +35,10 @@ from sqlalchemy.orm import Session
 from fedcore.errors import SpecificationError
 from fedcore.platform.status import Status
 from fedcore.platform.store import curves
-from fedcore.platform.store.records import insert_into
-from fedcore.platform.store.tables import ArmRecord, Document, ExperimentRecord, RoundRecord, RunRecord
+from fedcore.platform.store.records import arm_rows, insert_into
+from fedcore.platform.store.tables import ArmRecord, ExperimentRecord, RoundRecord, RunRecord
 from fedcore.spec import Arm, ExperimentSpec, stored_arms, stored_spec
 from fedcore.spec.parameters import Parameters, Value, parameters_of
-
-
-def arm_rows(experiment_id: str, parameters: Sequence[Parameters], first: int = 0) -> list[Document]:
-    """Rows of the arms of an experiment from number `first` on."""
-    return [
-        {"experiment_id": experiment_id, "arm": arm, "parameters": own}
-        for arm, own in enumerate(parameters, first)
-    ]
 
 
 def replace(session: Session, experiment_id: str, spec: ExperimentSpec, arms: Sequence[Arm]) -> None:

@@ -12,6 +12,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import nan
+from sys import float_info
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import JSON, ColumnElement, Integer, Text, bindparam, case, cast, func, select, true
@@ -114,7 +115,9 @@ def updated_figures(
         for measure, value in measures.items():
             if measure in found:
                 low, high, _, _, total = found[measure]
-                found[measure] = Figures(min(low, value), max(high, value), value, round, total + value)
+                # JSON has no infinities.
+                total = min(max(total + value, -float_info.max), float_info.max)
+                found[measure] = Figures(min(low, value), max(high, value), value, round, total)
             else:
                 found[measure] = Figures(value, value, value, round, value)
     return found

@@ -31,11 +31,18 @@ from fedcore.platform.store import (
     webhook_outbox,
     weights,
 )
-from fedcore.platform.store.arms import arm_rows
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import claim_key
 from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lock_runs, pause
-from fedcore.platform.store.records import RecordPage, floor, get_by_id, identifiers, insert_into, newest
+from fedcore.platform.store.records import (
+    RecordPage,
+    arm_rows,
+    floor,
+    get_by_id,
+    identifiers,
+    insert_into,
+    newest,
+)
 from fedcore.platform.store.tables import (
     ArmRecord,
     Document,

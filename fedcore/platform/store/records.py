@@ -13,7 +13,8 @@ from sqlalchemy import Insert, Select, Table, bindparam, insert, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from ulid import ULID
 
-from fedcore.platform.store.tables import Base
+from fedcore.platform.store.tables import Base, Document
+from fedcore.spec.parameters import Parameters
 
 Record = TypeVar("Record")
 Row = TypeVar("Row", bound=Base)
@@ -88,3 +89,11 @@ def _milliseconds(moment: datetime) -> int:
 
 def _ulid(number: int) -> str:
     return str(ULID.from_int(number)).lower()
+
+
+def arm_rows(experiment_id: str, parameters: Sequence[Parameters], first: int = 0) -> list[Document]:
+    """Rows of the arms of an experiment from number `first` on."""
+    return [
+        {"experiment_id": experiment_id, "arm": arm, "parameters": own}
+        for arm, own in enumerate(parameters, first)
+    ]

@@ -7,15 +7,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fedcore.lazy import LazyModule
 from fedcore.platform.status import ENDED
 from fedq import schemas
 from fedq.client.errors import ExportError, UnreadableDataError
-from fedq.local import folder
 from fedq.results import tables
 from fedq.results.documents import results_document
 from fedq.results.tables import Frame, arms_of, rows_of
+
+if TYPE_CHECKING:
+    from fedq.local import folder as local_folder
+else:
+    local_folder = LazyModule("fedq.local.folder")
 
 
 class Tables(ABC):
@@ -113,9 +118,9 @@ def content_of(file: Path) -> bytes:
     """
     try:
         if file.is_dir():
-            return encoded(folder.archive(file))
+            return encoded(local_folder.archive(file))
         return gzip.decompress(file.read_bytes()) if file.suffix == COMPRESSED else file.read_bytes()
-    except folder.FolderError as error:
+    except local_folder.FolderError as error:
         raise UnreadableDataError(str(error)) from error
     except (OSError, EOFError, zlib.error) as error:
         raise UnreadableDataError(f"{file} cannot be read: {error}") from error

@@ -95,6 +95,7 @@ def test_only_those_are_summed_that_send_deltas_alone(kind: str) -> None:
         "fedadagrad",
         "fedlin",
         "fedsvrg",
+        "ifca",
     }
     assert (wanted.sums is not None) == (kind in sums)
     assert wanted.each == (wanted.sums is None)

@@ -193,7 +193,7 @@ def test_pages_stay_as_they_are_when_experiments_are_added_and_deleted(database:
 def test_a_listing_does_not_load_specifications(database: Database) -> None:
     submit(database)
     (item,) = read(database, experiments.page).items
-    assert inspect(item).unloaded == {"spec"}
+    assert inspect(item).unloaded == {"spec", "parameters"}
 
 
 def test_a_listing_can_be_narrowed(database: Database) -> None:

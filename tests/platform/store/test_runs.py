@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import delete, select, update
 
 from fedcore.errors import ResourceNotFoundError, StaleLeaseError
 from fedcore.platform.store import Database, Status, WorkerDirective, curves, experiments, runs
@@ -59,23 +59,25 @@ def overtake(database: Database, held: Claim, since: str) -> None:
         claim(database, "worker-2")
 
 
-def columns(run: RunRecord) -> dict[str, Any]:
-    """A run as its row has it."""
-    return {column.key: getattr(run, column.key) for column in RunRecord.__mapper__.column_attrs}
+def columns(database: Database, run_id: str) -> dict[str, Any]:
+    """The row of a run."""
+    with database.reading() as session:
+        query = select(RunRecord.__table__).where(RunRecord.id == run_id)
+        return dict(session.execute(query).mappings().one())
 
 
 @pytest.mark.parametrize("since", ["lost", "claimed again", "paused", "cancelled", "ended"])
 def test_a_stale_claim_is_refused_and_changes_nothing(database: Database, since: str) -> None:
-    experiment = submit(database)
+    submit(database)
     held = commit(database, claim(database), lease_s=-1)
     overtake(database, held, since)
-    before = columns(the_run(database, experiment))
+    before = columns(database, held.run_id)
     for act in STALE.values():
         with pytest.raises(
             StaleLeaseError, match=rf"run {held.run_id} is no longer held by {WORKER} \(claim 1, round 1\)"
         ):
             act(database, held)
-    assert columns(the_run(database, experiment)) == before
+    assert columns(database, held.run_id) == before
     assert len(read(database, curves.after, held.run_id)) == before["done"]
 
 
