@@ -215,7 +215,7 @@ def test_a_tab_chosen_while_the_page_loads_keeps_the_focus(opened: Opened, done:
     with page.expect_request("**/curves.js"):
         page.goto(f"/experiments/{done}", wait_until="commit")
     taken_over(page)
-    page.get_by_role("tab", name="Results").focus()
+    page.get_by_role("tab", name="Arms").focus()
     page.keyboard.press("ArrowRight")
     runs = page.get_by_role("tab", name="Runs")
     expect(runs).to_be_focused()
@@ -235,7 +235,7 @@ def test_a_keyboard_is_enough(page: Page, done: str) -> None:
     page.get_by_role("link", name="FedAvg and FedProx on unequal clients").focus()
     page.keyboard.press("Enter")
     taken_over(page)
-    page.get_by_role("tab", name="Results").focus()
+    page.get_by_role("tab", name="Arms").focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tab", name="Runs")).to_be_focused()
     run = page.get_by_role("link", name="fedavg").first

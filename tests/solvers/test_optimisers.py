@@ -214,7 +214,8 @@ def test_an_algorithm_says_whether_it_divides_by_the_normaliser(kind: str) -> No
 
 @pytest.mark.parametrize("local", [{"lr": None, "optimizer": ADAM}, {"clip_norm": 1.0}], ids=str)
 def test_machine_code_is_for_plain_sgd(local: Document) -> None:
-    simulation = Simulation(specification(SYNTHETIC, local=local), seed=0)
+    # So short a run is not measured.
+    simulation = Simulation(specification(SYNTHETIC, local=local, rounds=1), seed=0)
     assert simulation.engine == "vectorised"
     with pytest.raises(SpecificationError) as refused:
         resolve_engine("compiled", simulation._setting.algorithm, simulation._setting.problem)
