@@ -75,7 +75,10 @@ def final(simulation: Simulation) -> Tensor:
     return torch.cat([value.flatten() for value in simulation.model().values()])
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    ["fedavg", "scaffold", "fedlin", "ifca", "asynchronous: own batch norm", "median", "each client seen"],
+)
 def test_shards_agree_with_the_whole_cohort(case: str) -> None:
     """Only the order of sums differs."""
     document = merged(CASES[case], {"execution": {"engine": "reference", "precision": "float64"}})
