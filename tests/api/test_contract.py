@@ -89,6 +89,7 @@ CONFIG = {
                 "GET /v1/experiments/{experiment_id}/events",
                 "GET /v1/experiments/{experiment_id}/results",
                 "GET /v1/experiments/{experiment_id}/figure.{form}",
+                "GET /v1/arms",
                 "GET /v1/compare",
                 "GET /v1/compare/figure.{form}",
                 "POST /v1/keys",
