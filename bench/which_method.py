@@ -384,7 +384,7 @@ def _other(runs: Sequence[Sequence[RoundReport]], metric: str) -> str:
 
 
 def _parameters(candidates: Sequence[Document], chosen: Document) -> str:
-    """What was chosen, where there was a choice: the fields in which the candidates differ."""
+    """The values chosen, where there was a choice: the fields in which the candidates differ."""
     flat = [_flattened(each) for each in candidates]
     varied = {path for path in flat[0] for each in flat if each.get(path) != flat[0][path]} if flat else set()
     parts = [f"{path.rpartition('.')[2]} {_flattened(chosen)[path]}" for path in sorted(varied)]
