@@ -4,8 +4,8 @@ gloo, in a process group of these two alone, so that the loss of one connection 
 Neither side waits for the other without end. Each sends a sign of life several times per timeout, so
 that a peer that is stopped, or whose machine is cut off, is noticed like one that is killed.
 
-Nothing is encrypted, and every process that reaches the port may write to it: workers belong in a network of
-their own, as `torch.distributed` says of itself.
+Nothing is encrypted, and every process that reaches the port may write to it: workers belong in a
+network of their own, as `torch.distributed` says of itself.
 """
 
 import json
@@ -45,7 +45,7 @@ class Peer:
         try:
             self._group: Any = ProcessGroupGloo(store, rank, 2, timedelta(seconds=connect_s))
         except RuntimeError as error:
-            raise _lost(error) from error
+            raise lost(error) from error
         self._sending, self._closed = threading.Lock(), threading.Event()
         self._sent: dict[str, Tensor] = {}
         self._arrived: SimpleQueue[ShardMessage | PeerLostError] = SimpleQueue()
@@ -76,7 +76,7 @@ class Peer:
                     self._put(piece)
         except RuntimeError as error:
             self._closed.set()
-            raise _lost(error) from error
+            raise lost(error) from error
         self._sent = {name: value for name, value in message.tensors.items() if value.dim() == 1}
 
     def receive(self, wait_s: float | None = None) -> ShardMessage | None:
@@ -125,7 +125,7 @@ class Peer:
                     return
         except RuntimeError as error:
             self._closed.set()
-            self._arrived.put(_lost(error))
+            self._arrived.put(lost(error))
 
     def _message(self, size: int, kept: Mapping[str, Tensor]) -> ShardMessage:
         content = json.loads(bytes(self._get(torch.empty(size, dtype=torch.uint8)).numpy()))
@@ -144,7 +144,8 @@ class Peer:
         return value
 
 
-def _lost(error: RuntimeError) -> PeerLostError:
+def lost(error: RuntimeError) -> PeerLostError:
+    """The loss of a connection, as an error of `torch.distributed` tells it."""
     return PeerLostError(str(error).partition("\n")[0])
 
 

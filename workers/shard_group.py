@@ -27,7 +27,7 @@ from fedcore.platform.store import UNAVAILABLE, Database, groups
 from fedcore.platform.store.groups import Membership
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.simulation import Simulation
-from workers.peer import Peer, PeerLostError
+from workers.peer import Peer, PeerLostError, lost
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +195,7 @@ def serve(
             timeout=timedelta(seconds=pacing.connect_s),
         )
     except RuntimeError as error:
-        raise PeerLostError(str(error).partition("\n")[0]) from error
+        raise lost(error) from error
     peer = Peer(PrefixStore(member.worker, store), 1, pacing.connect_s, pacing.silence_s)
     renewal = Renewal(database, member, lease_s, pacing.look_s)
     renewal.start()
@@ -218,7 +218,7 @@ def _answer(simulation: Simulation, message: ShardMessage) -> ShardMessage:
     try:
         return simulation.train_shard(message)
     except Exception as error:
-        log.exception("a shard of run failed here")
+        log.exception("a shard failed here")
         return ShardMessage({ERROR: f"{type(error).__name__}: {error}"}, {})
 
 

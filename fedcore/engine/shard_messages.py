@@ -72,10 +72,11 @@ def message_of_shard(shard: Job, engine: str, parameters: Mapping[str, float]) -
     return ShardMessage(header, tensors | {name: value for name, value in given.items() if value is not None})
 
 
-def shard_of_message(message: ShardMessage, algorithm: Algorithm, problem: TrainingProblem) -> Job:
-    """The shard that a message is of, in a run with this `algorithm` and `problem`."""
+def shard_of_message(
+    message: ShardMessage, algorithm: Algorithm, problem: TrainingProblem, device: torch.device
+) -> Job:
+    """The shard that a message is of, on `device`, in a run with this `algorithm` and `problem`."""
     header, tensors = message
-    device = problem.initial().device
     clients, steps = tensors["clients"].numpy(), tensors["steps"].numpy()
     counts = (steps * np.array(header["widths"])).tolist()
     on_device = {name: value.to(device) for name, value in tensors.items()}

@@ -242,7 +242,8 @@ class Simulation:
 
     def train_shard(self, message: ShardMessage) -> ShardMessage:
         """Train a shard of a round of another process; the run's own state is neither used nor changed."""
-        shard = shard_of_message(message, self._setting.algorithm, self._setting.problem)
+        setting, device = self._setting, self._server.x.device
+        shard = shard_of_message(message, setting.algorithm, setting.problem, device)
         return message_of_result(train_shard(ENGINES[message.header["engine"]], shard))
 
     def model(self) -> dict[str, Tensor]:
