@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.algorithms.feddyn import MeanAndDrift
 from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.block import NonNegative
 from fedcore.core import (
@@ -49,22 +50,8 @@ class DriftVariables(ControlVariates):
 
 
 @dataclass(frozen=True)
-class DriftAveraging(Aggregator):
+class DriftAveraging(MeanAndDrift):
     """h <- h + (1/N) sum_S delta_i, the mean drift of all clients, and x moves by sum_i w_i delta_i + h."""
-
-    def start(self, x: Tensor) -> Vectors:
-        return {"h": x.new_zeros(x.shape)}
-
-    def vectors_kept(self) -> tuple[int, int]:
-        return 1, 0
-
-    def coefficients(self, cohort: Cohort) -> Tensor:
-        return cohort.weights + 1 / cohort.population
-
-    def weighted_sums(self, cohort: Cohort) -> Tensor:
-        sums = cohort.weights.new_ones((2, len(cohort.weights)))
-        sums[0] = cohort.weights
-        return sums
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
         mean, total = seen

@@ -45,10 +45,10 @@ class DynamicRegulariser(ClientRule):
 
 
 @dataclass(frozen=True)
-class DynamicAveraging(Aggregator):
-    """h <- h - (alpha/N) sum_S delta_k, and x moves by mean_S delta_k - h/alpha."""
-
-    alpha: float = 0.1
+class MeanAndDrift(Aggregator):
+    """Base of aggregators whose direction is the mean change and a part of h [D], to which each round adds
+    a part of sum_S delta_k / N.
+    """
 
     def start(self, x: Tensor) -> Vectors:
         return {"h": x.new_zeros(x.shape)}
@@ -63,6 +63,13 @@ class DynamicAveraging(Aggregator):
         sums = cohort.weights.new_ones((2, len(cohort.weights)))
         sums[0] = cohort.weights
         return sums
+
+
+@dataclass(frozen=True)
+class DynamicAveraging(MeanAndDrift):
+    """h <- h - (alpha/N) sum_S delta_k, and x moves by mean_S delta_k - h/alpha."""
+
+    alpha: float = 0.1
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
         mean, total = seen
