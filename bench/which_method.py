@@ -91,14 +91,14 @@ def asynchronous(kind: str, steps: int, **fields: Any) -> Document:
 
 @dataclass(frozen=True)
 class Condition:
-    """What clients, devices or attackers are like, and the arms that are compared with FedAvg there."""
+    """A condition of clients, devices or attackers, and the arms that are compared with FedAvg there."""
 
     title: str
     changes: Document
     arms: Arms
     metric: str = "test_accuracy"
     costs: tuple[str, ...] = ("rounds", "MB")
-    """What it takes to reach FedAvg's accuracy: columns of COSTS."""
+    """The cost of reaching FedAvg's accuracy: columns of COSTS."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Titles of further columns by metric, percentages if they are accuracies."""
 
@@ -259,7 +259,7 @@ COSTS: Mapping[str, Callable[[Sequence[RoundReport]], list[float]]] = {
     "MB up": lambda rows: list(accumulate(row.bytes_up / 1e6 for row in rows)),
     "seconds": lambda rows: [row.value("simulated_seconds") or 0.0 for row in rows],
 }
-"""What a run has cost after each round."""
+"""The cost of a run after each round."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -356,7 +356,7 @@ def _tail(rows: Sequence[RoundReport], metric: str) -> float:
 
 
 def _cost(rows: Sequence[RoundReport], metric: str, target: float, column: str) -> float:
-    """What it cost to reach the target; infinite where it was not reached."""
+    """The cost of reaching the target; infinite where it was not reached."""
     reached = (
         spent
         for row, spent in zip(rows, COSTS[column](rows), strict=True)
