@@ -215,15 +215,18 @@ def test_a_run_that_fails_is_named_and_tried_again(
 def test_components_in_a_folder_are_run(tmp_path: Path, fedq: Fedq) -> None:
     code = tmp_path / "code"
     code.mkdir()
-    written = (EXAMPLES / "our_clipping" / "our_clipping.py").read_text()
-    (code / "our_clipping.py").write_text(written)
-    document = merged(SYNTHETIC, {"aggregator": {"kind": "our_clipping"}, "rounds": 2, "seeds": [0]})
+    # A name of its own: another test of this process may have registered the example's.
+    example = (EXAMPLES / "our_clipping" / "our_clipping.py").read_text()
+    written = example.replace('"our_clipping"', '"clipping_of_a_folder"')
+    assert written != example
+    (code / "clipping_of_a_folder.py").write_text(written)
+    document = merged(SYNTHETIC, {"aggregator": {"kind": "clipping_of_a_folder"}, "rounds": 2, "seeds": [0]})
     file, out = spec_file(tmp_path, document), tmp_path / "out"
     assert fedq("run", str(file), "--output", str(out)).code == 2
     assert fedq("run", str(file), "--output", str(out), "--code", str(code)).code == 0
     (rows, digest) = bits(out)["0-0"]
     assert (len(rows), bool(digest)) == (2, True)
-    (code / "our_clipping.py").write_text(written + "\n")
+    (code / "clipping_of_a_folder.py").write_text(written + "\n")
     changed = fedq("run", str(file), "--output", str(out), "--code", str(code))
     assert changed.code == 4
     assert "code.digest is " in changed.err
