@@ -81,6 +81,13 @@ NOT_YET = "not yet"
 """Placeholder for a missing reason; a test asserts that there is none."""
 PICTURE = "webp"
 PAPERS = {
+    "asynchronous": "Asynchronous federated learning (FedAT, FedAsync)",
+    "client": "Client selection (Oort, FedCS, optimal sampling, DivFL)",
+    "compressed": "Compressed uplinks (natural compression, EF21)",
+    "local": "Corrections of local steps (FedDC, Mime, FedSAM, FedExP)",
+    "personal": "Personal models (FedPer, LG-FedAvg, FedRep, APFL, Per-FedAvg, pFedMe, q-FedAvg)",
+    "privacy": "Mechanisms of privacy (adaptive clipping, DP-FTRL, local)",
+    "robust": "Robust aggregators (Krum, median, trimmed mean, Bulyan, RFA, clipping, bounded norms, buckets)",
     "alie": "A Little Is Enough (Baruch et al., NeurIPS 2019)",
     "ditto": "Ditto (Li et al., ICML 2021)",
     "ifca": "IFCA (Ghosh et al., NeurIPS 2020)",

@@ -12,6 +12,9 @@ from fedcore.spec.search import Study
 
 QUICK = (
     "alie-defences-small",
+    "asynchronous-tiers",
+    "client-selection-rounds",
+    "compressed-uplinks",
     "ditto-fairness",
     "dp-fedavg-epsilon",
     "fedbuff-simulated-time",
@@ -27,6 +30,10 @@ QUICK = (
     "fedprox-figure-9-synthetic-small",
     "fedprox-figure-11-iid-small",
     "ifca-rotated",
+    "local-corrections",
+    "personal-models",
+    "privacy-mechanisms",
+    "robust-backdoor",
     "power-of-choice-small",
     "tpe-against-grid-seed-0",
 )
