@@ -46,7 +46,7 @@ def claims_of(preset: PresetSpec) -> list[PublishedClaim]:
     return presets.sheet(preset.sheet).claims_of(preset.panel)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", QUICK)
 def test_claims_come_out_as_on_record(name: str) -> None:
     come_out_as_on_record(presets.load(name))
