@@ -164,9 +164,8 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=() if kind == "study" else pytest.mark.nightly) for kind in SEARCHES]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", SEARCHES)
 def test_a_search_decides_as_in_one_process_and_can_be_resumed(
     kind: str, tmp_path: Path, fedq: Fedq, client: Client
 ) -> None:
