@@ -52,7 +52,6 @@ def test_claims_come_out_as_on_record(name: str) -> None:
     come_out_as_on_record(presets.load(name))
 
 
-@pytest.mark.slow
 @pytest.mark.papers
 @pytest.mark.timeout(LONGEST_S)
 @pytest.mark.parametrize("name", [preset.name for preset in in_full()])
