@@ -36,18 +36,18 @@ up: $(DEMO) ## Start the embedded stack and keep it running
 	@$(BIN)/fedq up $(ARGS)
 
 test: $(DEVELOPMENT) ## Run the tests, on all cores, without the slow ones
-	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'not slow and not papers' $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'not slow and not papers and not nightly' $(ARGS)
 
-test-slow: $(DEVELOPMENT) ## Run the slow tests alone
+test-slow: $(DEVELOPMENT) ## Run the slow tests alone, without the exhaustive ones
 	@# Half of the time they wait for processes that they have started. Files without any are not imported.
-	@$(BIN)/python -m pytest --numprocesses=$$((2 * $$(nproc))) --maxprocesses=8 --dist=worksteal -m 'slow and not papers' $$(grep -rl --include='test_*.py' 'mark\.slow' tests) $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=$$((2 * $$(nproc))) --maxprocesses=8 --dist=worksteal -m 'slow and not papers and not nightly' $$(grep -rl --include='test_*.py' 'mark\.slow' tests) $(ARGS)
 
-test-all: $(DEVELOPMENT) ## Run all tests, the slow ones too
+test-all: $(DEVELOPMENT) ## Run all tests, the slow and the exhaustive ones too
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
 
 test-lowest: $(LOWEST) ## Run the quick tests with the oldest versions that pyproject.toml allows, in an environment of their own
 	@# Old releases call what their own dependencies have deprecated since, and leave sockets to be collected.
-	@.lowest/bin/python -m pytest -W default::DeprecationWarning -W default::pytest.PytestUnraisableExceptionWarning --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'not slow and not papers' --ignore=tests/deploy --ignore=tests/docs $(ARGS)
+	@.lowest/bin/python -m pytest -W default::DeprecationWarning -W default::pytest.PytestUnraisableExceptionWarning --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'not slow and not papers and not nightly' --ignore=tests/deploy --ignore=tests/docs $(ARGS)
 
 reproduce: $(DEVELOPMENT) ## Run every figure of the papers on generated data in full and hold its claims to the record (a quarter of an hour)
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m papers tests/presets $(ARGS)

@@ -206,7 +206,7 @@ def services(stocks: list[Stock], tmp_path: Path) -> Iterator[list[Service]]:
         yield [running.enter_context(_serving(stock, tmp_path)) for stock in stocks]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @schema.parametrize()
 @BOUNDS
 def test_every_answer_is_as_described(case: AnyCase, services: list[Service]) -> None:

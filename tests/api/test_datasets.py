@@ -345,7 +345,13 @@ print(*sorted(heavy & set(sys.modules)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", [npz, parquet, partial(parquet, lists=True)])
+@pytest.mark.parametrize(
+    "form",
+    [
+        npz,
+        *(pytest.param(form, marks=pytest.mark.nightly) for form in (parquet, partial(parquet, lists=True))),
+    ],
+)
 def test_the_api_process_holds_no_upload_and_loads_no_arrays_and_its_reader_holds_it_once(
     form: Any, tmp_path: Path
 ) -> None:

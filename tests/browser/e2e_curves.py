@@ -49,6 +49,9 @@ def test_curves_grow_while_they_are_watched_and_arms_and_axes_are_changed_by_the
     expect(first.locator(".value")).not_to_be_empty()
     before = first.locator(".value").inner_text()
     expect(first.locator(".value")).not_to_have_text(before)
+    # What is left needs no rounds, which would take the browser a core.
+    stack.client.cancel(id)
+    stack.client.wait(id)
     expect(page.locator(".plot")).to_have_attribute("aria-label", re.compile("over round, 1 of 1 arms"))
     first.get_by_role("checkbox").focus()
     page.keyboard.press("Space")
@@ -64,14 +67,12 @@ def test_curves_grow_while_they_are_watched_and_arms_and_axes_are_changed_by_the
     expect(page.get_by_role("button", name="Reset zoom")).to_be_enabled()
     page.keyboard.press("0")
     expect(page.get_by_role("button", name="Reset zoom")).to_be_disabled()
-    stack.client.cancel(id)
-    stack.client.wait(id)
 
 
 def test_a_part_that_is_zoomed_into_is_drawn_with_what_the_whole_leaves_out(
     opened: Opened, stack: Stack
 ) -> None:
-    id = stack.client.submit(GROWING | {"rounds": 4_000, "seeds": [0]}).id
+    id = stack.client.submit(GROWING | {"rounds": 2_000, "seeds": [0]}).id
     stack.client.wait(id)
     page = opened(f"/experiments/{id}")
     filled(page)
@@ -90,8 +91,8 @@ def test_a_part_that_is_zoomed_into_is_drawn_with_what_the_whole_leaves_out(
         page.mouse.up()
     expect(back).to_be_enabled()
     (curve,) = (curve for arm in finer.value.json()["arms"] for curve in arm["curves"].values())
-    # All rounds of a tenth of the whole, of which it showed every fourth.
-    assert 380 < len(curve["rounds"]) < 420
+    # All rounds of a tenth of the whole, of which it showed every second.
+    assert 190 < len(curve["rounds"]) < 210
     assert curve["rounds"] == list(range(curve["rounds"][0], curve["rounds"][-1] + 1))
     over.dblclick()
     expect(back).to_be_disabled()

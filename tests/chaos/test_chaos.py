@@ -28,7 +28,7 @@ def redis_of_its_own() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_run_that_suffers_one_fault_after_another_is_the_run_of_the_library(
     production: Site, redis_of_its_own: str

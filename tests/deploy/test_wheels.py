@@ -19,12 +19,6 @@ from tests.deploy.conftest import ROOT
 from tests.documents import QUADRATIC
 
 pytestmark = pytest.mark.slow
-RUN = """
-from fedq import Client
-with Client() as client:
-    experiment = client.submit("demo", {"rounds": 1, "seeds": [0], "sweep": None})
-    assert client.wait(experiment.id).status == "succeeded"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -106,33 +100,6 @@ print(Client.__module__, AsyncClient.__module__, ExperimentSpec.__module__)
         assert "pip install 'fedq[all]'" in refused.stderr
 
 
-def test_both_wheels_together_start_the_service(wheels: dict[str, Path], tmp_path: Path) -> None:
-    everything = Path(str(metadata.distribution("numpy").locate_file("")))
-    python = _environment(tmp_path / "environment", [*wheels.values()], everything)
-    names = "api, fedcore, fedq, migrations, workers"
-    program = f"import {names}; print(*(module.__path__[0] for module in ({names})))"
-    for place in _succeeds([python, "-c", program], tmp_path).split():
-        assert Path(place).is_relative_to(tmp_path / "environment")
-    command = [
-        python.with_name("fedq"),
-        "up",
-        "--home",
-        tmp_path / "home",
-        "--port=0",
-        "--workers=1",
-        "--json",
-    ]
-    with subprocess.Popen(
-        list(map(str, command)), cwd=tmp_path, env=_settings(), stdout=subprocess.PIPE, text=True
-    ) as stack:
-        try:
-            assert stack.stdout
-            told = json.loads(stack.stdout.readline())
-            _succeeds([python, "-c", RUN], tmp_path, FEDQ_URL=told["url"])
-        finally:
-            stack.terminate()
-
-
 COMPARISON = """
 name: mine against FedAvg
 problem:
@@ -153,8 +120,12 @@ def test_a_newcomer_writes_checks_submits_and_reproduces_an_algorithm(
     wheels: dict[str, Path], tmp_path: Path
 ) -> None:
     everything = Path(str(metadata.distribution("numpy").locate_file("")))
-    fedq = _environment(tmp_path / "environment", [*wheels.values()], everything).with_name("fedq")
-    home = {"FEDQ_HOME": str(tmp_path / "home")}
+    python = _environment(tmp_path / "environment", [*wheels.values()], everything)
+    names = "api, fedcore, fedq, migrations, workers"
+    program = f"import {names}; print(*(module.__path__[0] for module in ({names})))"
+    for place in _succeeds([python, "-c", program], tmp_path).split():
+        assert Path(place).is_relative_to(tmp_path / "environment")
+    fedq, home = python.with_name("fedq"), {"FEDQ_HOME": str(tmp_path / "home")}
     assert "slow" in _succeeds([fedq, "new", "algorithm", "slow"], tmp_path, **home)
     (module,) = (path for path in (tmp_path / "slow").glob("*.py") if not path.name.startswith("test_"))
     _edit(module)

@@ -6,7 +6,6 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,8 @@ SETTINGS = {
 }
 """Prerequisites of the pages; images of noise replace MNIST's, in its file format."""
 RUNNABLE = {"console", "python"}
+IN_CI = {"README", "tutorial"}
+"""Pages whose commands are run before each change; those of the others are run every night."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,12 @@ def ours(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if languages(page) & RUNNABLE], ids=attrgetter("stem")
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=() if page.stem in IN_CI else pytest.mark.nightly)
+        for page in PAGES
+        if languages(page) & RUNNABLE
+    ],
 )
 def test_what_a_page_shows_can_be_done(place: Path, ours: dict[str, str], page: Path) -> None:
     with Shell(place, ours) as shell:

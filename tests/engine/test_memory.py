@@ -37,7 +37,10 @@ def growth_mb(engine: str, folder: Path) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
+@pytest.mark.parametrize(
+    "engine",
+    [*(pytest.param(name, marks=pytest.mark.nightly) for name in ("reference", "parallel")), "vectorised"],
+)
 def test_full_batches_of_a_cnn_take_little_memory(engine: str, tmp_path: Path) -> None:
     """Two thousand images at once would take 0.35 MB each by their layers' outputs.
 

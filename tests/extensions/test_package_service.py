@@ -127,7 +127,7 @@ def running_site(folder: Path, database_url: str, broker_url: str) -> Iterator[S
         yield Site(folder, settings, resources)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_experiment_waits_for_a_worker_with_its_package_and_its_measures_are_shown_everywhere(
     place: Path, postgresql_url: str, valkey_url: str
 ) -> None:

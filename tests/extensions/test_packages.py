@@ -176,8 +176,8 @@ def test_a_distribution_that_is_on_the_path_twice_is_one_package(tmp_path: Path)
     [
         ("uvicorn", "--factory", "api.app:create_app", "--port", "0"),
         ("workers.worker",),
-        ("workers.reconciler",),
-        ("workers.embedded.supervisor", "--port", "0"),
+        pytest.param(("workers.reconciler",), marks=pytest.mark.nightly),
+        pytest.param(("workers.embedded.supervisor", "--port", "0"), marks=pytest.mark.nightly),
         ("fedq.cli", "presets"),
     ],
     ids=lambda start: start[0],
@@ -281,7 +281,7 @@ def test_a_kind_of_a_package_that_is_not_installed_is_said_to_be_one() -> None:
         assert detail_of(error).endswith("'; no installed package defines it")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_documentation_site_describes_the_kinds_of_packages(tmp_path: Path) -> None:
     install(tmp_path, "ourlab-rules")
     done = python(

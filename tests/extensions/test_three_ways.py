@@ -15,6 +15,7 @@ from fedcore import run
 from fedq.client import Client
 from fedq.embedded import embedded_service
 from tests.documents import DIGITS, Document, specification
+from tests.support.commands import START_S
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "extensions"
 
@@ -80,7 +81,7 @@ def test_objects_packages_and_bundles_give_the_same_bits(
         monkeypatch.syspath_prepend(example)
     roots = installed, Path(__file__).parents[2]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, roots)))
-    with embedded_service(1) as (url, key), Client(url, key) as client:
+    with embedded_service(1) as (url, key), Client(url, key, timeout_s=START_S) as client:
         made = [
             client.submit(experiment(*by_kind(installed=True))),
             client.submit(experiment(*by_kind(installed=False)), code=lab),

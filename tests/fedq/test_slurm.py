@@ -76,6 +76,7 @@ def test_the_arms_run_as_an_array(slurm: Slurm, tmp_path: Path, capsys: pytest.C
     assert "invalid partition" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_a_job_at_its_time_limit_is_requeued_and_continues(
     slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_job_at_its_time_limit_is_requeued_and_continues(
     assert kept == [row["committed_at"] for row in before], "a clean end loses no round"
 
 
+@pytest.mark.nightly
 def test_a_worker_serves_its_queue_and_leaves_before_the_time_limit(
     slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,13 +53,12 @@ def claims_of(preset: PresetSpec) -> list[PublishedClaim]:
     return presets.sheet(preset.sheet).claims_of(preset.panel)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", QUICK)
 def test_claims_come_out_as_on_record(name: str) -> None:
     come_out_as_on_record(presets.load(name))
 
 
-@pytest.mark.slow
 @pytest.mark.papers
 @pytest.mark.timeout(LONGEST_S)
 @pytest.mark.parametrize("name", [preset.name for preset in in_full()])

@@ -16,7 +16,7 @@ from fedcore.spec.search import Study
 from fedcore.spec.space import Settings
 from tests.documents import QUADRATIC, merged, specification
 
-GP = pytest.param("gp", marks=pytest.mark.slow)
+GP = pytest.param("gp", marks=pytest.mark.nightly)
 SAMPLERS = ["random", "tpe", GP, "cmaes"]
 SPACE = {
     "local.lr": {"kind": "float", "low": 0.001, "high": 10.0, "log": True},

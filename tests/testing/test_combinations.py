@@ -333,7 +333,7 @@ def test_every_kind_runs_alike_on_all_engines_and_resumes(part: int) -> None:
         runs_alike_and_resumes(row)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("part", range(SLOW_PARTS))
 def test_every_pair_of_kinds_runs_alike_on_all_engines_and_resumes(part: int) -> None:
     for row in rows(2)[part::SLOW_PARTS]:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load
 from torch import Tensor
@@ -45,6 +46,15 @@ EXPERIMENT = merged(
 """Half a second of work; its clients and its server remember from round to round."""
 MIDDLE = 20
 END_S = 120.0
+PRODUCTION_IN_CI = pytest.mark.parametrize(
+    "site",
+    [
+        pytest.param(("sqlite", "valkey"), id="embedded", marks=pytest.mark.nightly),
+        pytest.param(("postgresql", "redis"), id="production"),
+    ],
+    indirect=True,
+)
+"""Marks tests of `site` whose variant on SQLite is one of the exhaustive tests."""
 
 
 @dataclass(frozen=True)

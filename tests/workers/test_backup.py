@@ -22,7 +22,7 @@ from fedcore.settings import Settings, settings
 from fedq.cli import main
 from tests.support.polling import eventually
 from tests.support.postgresql import PROGRAMS, fresh_database
-from tests.workers.site import END_S, Site, assert_undisturbed
+from tests.workers.site import END_S, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.reconciler import reconcile_once
 
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
@@ -117,6 +117,7 @@ def _playing(site: Site) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.slow
+@PRODUCTION_IN_CI
 def test_a_run_in_flight_goes_on_from_a_backup_to_the_same_bits(
     site: Site, elsewhere: Site, commands: Commands
 ) -> None:

@@ -21,7 +21,7 @@ from fedcore.platform.store import Database, RunRequest, Session, Status, lifecy
 from fedcore.platform.store.tables import RunRecord
 from tests.documents import merged
 from tests.support.polling import eventually
-from tests.workers.site import END_S, EXPERIMENT, MIDDLE, Site
+from tests.workers.site import END_S, EXPERIMENT, MIDDLE, PRODUCTION_IN_CI, Site
 from workers.celery_app import send_wakeup
 
 SEEDS = [0, 1, 2]
@@ -198,6 +198,7 @@ def test_runs_that_fail_together_go_on_apart(embedded: Site) -> None:
 
 
 @pytest.mark.slow
+@PRODUCTION_IN_CI
 def test_a_worker_killed_in_the_middle_of_a_gang_is_replaced(site: Site) -> None:
     rounds = 100
     with site.running():

@@ -7,12 +7,13 @@ import pytest
 from fedcore.platform.store import Status, experiments, lifecycle
 from tests.documents import merged
 from tests.support.polling import eventually
-from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
+from tests.workers.site import EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.celery_app import send_wakeup
 
 pytestmark = pytest.mark.slow
 
 
+@PRODUCTION_IN_CI
 def test_a_paused_run_stops_after_a_round_and_goes_on_when_resumed(site: Site) -> None:
     with site.running():
         experiment = site.submit()

@@ -10,7 +10,7 @@ import pytest
 from fedcore.platform.store import Status
 from tests.support.brokers import connect
 from tests.support.polling import eventually
-from tests.workers.site import END_S, Site, assert_undisturbed
+from tests.workers.site import END_S, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.celery_app import send_wakeup
 
 pytestmark = pytest.mark.slow
@@ -22,6 +22,7 @@ def test_a_run_through_the_workers_is_the_run_of_the_library(site: Site) -> None
     assert_undisturbed(site, run)
 
 
+@PRODUCTION_IN_CI
 def test_a_killed_worker_process_is_replaced_and_its_run_goes_on(site: Site) -> None:
     with site.running():
         experiment = site.submit()
@@ -43,6 +44,7 @@ def test_a_run_moves_to_another_worker_when_its_own_is_killed_parent_and_child(e
     assert_undisturbed(embedded, run)
 
 
+@pytest.mark.nightly
 def test_a_worker_killed_again_and_again_still_gets_there(embedded: Site) -> None:
     with embedded.running():
         experiment = embedded.submit()
@@ -53,6 +55,7 @@ def test_a_worker_killed_again_and_again_still_gets_there(embedded: Site) -> Non
     assert run.fence >= 4
 
 
+@PRODUCTION_IN_CI
 def test_a_worker_that_was_frozen_past_its_lease_is_refused(site: Site) -> None:
     with site.running(count=2) as workers:
         experiment = site.submit()
@@ -80,6 +83,7 @@ def test_a_process_that_has_stopped_is_killed_and_another_takes_its_place(embedd
         assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.nightly
 def test_nudges_that_come_many_times_repeat_nothing(embedded: Site) -> None:
     with embedded.running(count=2):
         experiment = embedded.submit()
@@ -105,6 +109,7 @@ def test_a_nudge_without_a_broker_is_given_up_soon_and_without_an_error(tmp_path
     assert time.monotonic() - began < 5
 
 
+@PRODUCTION_IN_CI
 def test_a_worker_asked_to_end_commits_its_round_and_hands_the_run_back(site: Site) -> None:
     with site.running() as (worker,):
         experiment = site.submit()
@@ -120,6 +125,7 @@ def test_a_worker_asked_to_end_commits_its_round_and_hands_the_run_back(site: Si
     assert_undisturbed(site, run)
 
 
+@pytest.mark.nightly
 def test_a_worker_asked_to_end_whose_round_does_not_end_leaves_it_after_its_grace(embedded: Site) -> None:
     # The lease is long: it is not for having stopped that the process is killed.
     site = embedded.with_settings(grace_seconds=0.5, lease_seconds=600)

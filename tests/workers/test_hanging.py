@@ -20,7 +20,7 @@ from tests.support.polling import eventually
 from tests.workers.impatient_supervisor import SILENT_S
 from tests.workers.stacks import PROCESSES, RunningStack, running_stack
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.platform.store.acts import ATTEMPTS, claim, finish, lose, read, submi
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.counted import KILLS
-from tests.workers.site import END_S, Site, assert_undisturbed, undisturbed
+from tests.workers.site import END_S, PRODUCTION_IN_CI, Site, assert_undisturbed, undisturbed
 from workers import memory
 from workers.celery_app import send_wakeup
 from workers.memory import FOLDER, FORGET_S, HeldRuns, requeue_oom_killed
@@ -50,7 +50,8 @@ def _child(worker: Forked, pid: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kill", [_whole, _child])
+@PRODUCTION_IN_CI
+@pytest.mark.parametrize("kill", [pytest.param(_whole, marks=pytest.mark.nightly), _child])
 def test_a_run_whose_worker_was_killed_for_memory_goes_on_with_less_before_its_lease_is_over(
     site: Site, kill: Callable[[Forked, int], None]
 ) -> None:

@@ -15,13 +15,14 @@ from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from tests.documents import merged
 from tests.support.silence import knocks
-from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
+from tests.workers.site import EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.claimed_run import Pacing
 
 ROUNDS = EXPERIMENT["rounds"]
 
 
 @pytest.mark.slow
+@PRODUCTION_IN_CI
 def test_a_run_that_is_handed_back_again_and_again_goes_on_each_time(site: Site) -> None:
     experiment = site.submit(nudge=False)
     for stop in (1, 2, 10, 30):

@@ -16,7 +16,7 @@ from fedcore.platform.store.tables import MemberRecord, RunRecord
 from fedcore.simulation.report import RoundReport
 from tests.documents import merged
 from tests.support.polling import eventually
-from tests.workers.site import END_S, EXPERIMENT, Site
+from tests.workers.site import END_S, EXPERIMENT, PRODUCTION_IN_CI, Site
 
 pytestmark = pytest.mark.slow
 DOCUMENT = merged(EXPERIMENT, {"name": "in shards", "execution": {"shards": 4}})
@@ -66,7 +66,8 @@ def joined(site: Site) -> int:
     return sum(text.count("has joined the group") for text in texts)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@PRODUCTION_IN_CI
+@pytest.mark.parametrize("count", [*(pytest.param(count, marks=pytest.mark.nightly) for count in (1, 3)), 2])
 def test_the_number_of_workers_changes_no_bit(site: Site, count: int) -> None:
     with site.running(count=count):
         experiment = site.submit(DOCUMENT)
@@ -76,7 +77,7 @@ def test_the_number_of_workers_changes_no_bit(site: Site, count: int) -> None:
         eventually(lambda: not members(site), timeout_s=END_S)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("signum", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.nightly)])
 def test_a_member_that_is_lost_changes_no_bit(embedded: Site, signum: signal.Signals) -> None:
     with embedded.running(count=2):
         experiment = embedded.submit(DOCUMENT)
@@ -98,6 +99,7 @@ def test_a_run_whose_worker_is_killed_goes_on_with_another(embedded: Site) -> No
     assert run.fence > before.fence
 
 
+@pytest.mark.nightly
 def test_a_queued_run_comes_before_a_membership(embedded: Site) -> None:
     with embedded.running(count=2):
         first = embedded.submit(DOCUMENT)

@@ -150,7 +150,7 @@ def _waiting_for_quotas(database: Database) -> list[ExperimentRecord]:
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_idle_worker_goes_on_while_runs_wait_for_quotas_and_others_take_the_messages_of_its_queue(
     embedded: Site,
 ) -> None:

@@ -79,6 +79,8 @@ REFUSED: dict[str, Callable[[], bytes]] = {
     "YAML: keys": lambda: b"".join(b"%x:\n" % number for number in range(140_000)),
     "YAML: itself": partial(_filled, b"&a [", b"*a,", size=YAML_BYTES),
 }
+IN_CI = {"JSON: deep", "JSON: wrong rounds", "YAML: itself"}
+"""Cases that are tried before each change; the others are tried every night."""
 
 
 def _unbounded(schema: Any) -> Iterator[Any]:
@@ -127,7 +129,9 @@ def _dry_run(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in IN_CI else pytest.mark.nightly) for case in REFUSED]
+)
 def test_a_body_that_is_refused_takes_little_memory(http: httpx.Client, running: Service, case: str) -> None:
     answer, taken = _dry_run(http, running, REFUSED[case](), f"application/{case.partition(':')[0].lower()}")
     assert answer.status_code in (400, 413, 422)
@@ -171,7 +175,10 @@ def _quadratics() -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("made", "arms"), [(_trace, 1), (_steps, 100), (_quadratics, 100)])
+@pytest.mark.parametrize(
+    ("made", "arms"),
+    [(_trace, 1), *(pytest.param(made, 100, marks=pytest.mark.nightly) for made in (_steps, _quadratics))],
+)
 def test_the_largest_specifications_are_taken_and_their_arms_share_what_is_the_same(
     http: httpx.Client, running: Service, made: Any, arms: int
 ) -> None:
@@ -181,7 +188,7 @@ def test_the_largest_specifications_are_taken_and_their_arms_share_what_is_the_s
     assert taken < 2 * MOST_BYTES
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_arms_that_cannot_share_long_lists_are_refused(http: httpx.Client, running: Service) -> None:
     document = merged(_steps(), {"systems": {"stragglers": {"fraction": 0.5, "policy": "drop"}}})
     document["sweep"] = {"systems.stragglers.fraction": [arm / 1_000 for arm in range(1, 1_001)]}

@@ -52,7 +52,7 @@ def name_of(family: str) -> str:
     return f"my_{family.replace('-', '_')}"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_created_packages_pass_their_own_tests(created: Path) -> None:
     texts = {
         name: (created / name / f"test_{name}.py").read_text().lower().replace("_", "").replace(compact, "")
@@ -68,7 +68,10 @@ def test_created_packages_pass_their_own_tests(created: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(family, marks=() if family == "dataset" else pytest.mark.nightly) for family in FAMILIES],
+)
 def test_a_created_package_passes_its_check(
     family: str, created: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,7 +166,7 @@ def test_what_is_no_extension_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert "defines no component" in told
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_component_without_its_entry_point_is_a_finding(tmp_path: Path) -> None:
     executed(tmp_path, "fedq.cli", "new", "partition", "my_parts")
     project = tmp_path / "my_parts" / "pyproject.toml"

@@ -74,6 +74,7 @@ def test_up_lets_other_machines_in_only_with_keys_and_says_how_to_make_one(place
         pass
 
 
+@pytest.mark.nightly
 def test_the_demo_prints_a_table_draws_pictures_and_leaves_nothing_running(place: Path) -> None:
     with _demo(place, "--set", "rounds=2", "--set", "seeds=[0, 1]") as process:
         assert process.wait(START_S) == 0, log_of(place).read_text()
@@ -86,6 +87,7 @@ def test_the_demo_prints_a_table_draws_pictures_and_leaves_nothing_running(place
     assert list((place / "tmp").iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_an_interrupted_demo_cleans_up(place: Path) -> None:
     with _demo(place) as process:
         eventually(lambda: list((place / "tmp").glob("*/ready")), timeout_s=START_S)

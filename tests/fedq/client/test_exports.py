@@ -165,7 +165,7 @@ def test_only_a_study_is_exported_to_optuna(client: Client, tmp_path: Path) -> N
         client.export(client.submit(TWO_ARMS).id, "optuna", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_mlflow_is_brought_up_to_date_and_doubles_nothing(
     service: Service, client: Client, tmp_path: Path
 ) -> None:

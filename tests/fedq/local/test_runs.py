@@ -70,11 +70,11 @@ def test_killed_at_any_time_it_continues_to_the_same_bits(
 ) -> None:
     document = merged(
         SYNTHETIC,
-        {"rounds": 400, "seeds": [0, 1], "sweep": {"algorithm": [{"kind": "fedavg"}, {"kind": "scaffold"}]}},
+        {"rounds": 400, "seeds": [0], "sweep": {"algorithm": [{"kind": "fedavg"}, {"kind": "scaffold"}]}},
     )
     file, out = spec_file(tmp_path, document), tmp_path / "out"
     command = [sys.executable, "-m", "fedq.cli", "run", str(file), f"--output={out}", "--processes=2"]
-    for rounds in (60, 500):
+    for rounds in (60, 300):
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
                 eventually(partial(has_committed, out, rounds), timeout_s=START_S)
@@ -164,6 +164,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_a_search_decides_as_in_one_process_and_can_be_resumed(
     kind: str, tmp_path: Path, fedq: Fedq, client: Client

@@ -306,7 +306,7 @@ def emptied(request: pytest.FixtureRequest, kind: str, folder: Path) -> Iterator
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", [pytest.param("sqlite", marks=pytest.mark.nightly), "postgresql"])
 def test_any_history_leaves_the_books_in_order(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:

@@ -118,7 +118,7 @@ def test_proposals_do_not_depend_on_the_order_in_which_runs_end(database: Databa
 
 
 @on_sqlite
-@pytest.mark.parametrize("sampler", ["random", "tpe", pytest.param("gp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", ["random", "tpe", pytest.param("gp", marks=pytest.mark.nightly)])
 def test_other_samplers_are_asked_the_same_way(database: Database, sampler: str) -> None:
     experiment = studied(database, seeds=(0,), sampler=sampler, trials=14, parallel=5)
     drain(database)
@@ -369,7 +369,7 @@ def test_values_of_further_metrics_are_kept_and_lead_to_the_same_proposals(datab
         assert one.further_values == [sent(known.proposed[one.arm])]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @on_sqlite
 def test_without_pytorch_a_worker_proposes_by_the_gaussian_process(
     database: Database, monkeypatch: pytest.MonkeyPatch

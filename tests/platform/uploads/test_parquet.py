@@ -150,7 +150,7 @@ def test_a_file_cut_short_or_damaged_is_refused() -> None:
     assert "not a readable Parquet file" in _refusal(bytes(garbled)).detail
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_file_damaged_anywhere_is_refused_or_read_and_at_worst_ends_its_reader() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.platform.uploads.damage"], capture_output=True, text=True, check=True

@@ -103,7 +103,10 @@ def _many_samples(samples: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("made", "samples"), [(_wide_bytes, 50_000), (_many_samples, 2_000_000)])
+@pytest.mark.parametrize(
+    ("made", "samples"),
+    [(_wide_bytes, 50_000), pytest.param(_many_samples, 2_000_000, marks=pytest.mark.nightly)],
+)
 def test_reading_takes_no_more_memory_than_is_said(
     made: Callable[[int], dict[str, Any]], samples: int, tmp_path: Path
 ) -> None:

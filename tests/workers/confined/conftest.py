@@ -27,6 +27,10 @@ class Mine(FedAvg):
 """A bundle's module with an algorithm `mine`."""
 
 BUBBLEWRAP = pytest.mark.skipif(bubblewrap() is None, reason="bwrap is absent or may not create namespaces")
+EACH_CONFINEMENT = (
+    pytest.param("bubblewrap", marks=BUBBLEWRAP),
+    pytest.param("limits", marks=pytest.mark.nightly),
+)
 Open = Callable[..., Sandbox]
 
 
@@ -37,7 +41,7 @@ def packed(folder: Path, source: str = MINE) -> bytes:
     return bundles.pack(folder)
 
 
-@pytest.fixture(params=[pytest.param("bubblewrap", marks=BUBBLEWRAP), "limits"])
+@pytest.fixture(params=EACH_CONFINEMENT)
 def confinement(request: pytest.FixtureRequest) -> Confinement:
     found: Confinement = request.param
     return found

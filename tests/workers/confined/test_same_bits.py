@@ -15,7 +15,7 @@ from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from tests.documents import SYNTHETIC, Document, merged
-from tests.workers.confined.conftest import BUBBLEWRAP, packed
+from tests.workers.confined.conftest import EACH_CONFINEMENT, packed
 from workers.confined.sandbox import Sandbox
 from workers.confined.simulation import ConfinedRun, ConfinedSimulation
 
@@ -47,7 +47,7 @@ DOCUMENTS = {
 }
 
 
-@pytest.fixture(scope="module", params=[pytest.param("bubblewrap", marks=BUBBLEWRAP), "limits"])
+@pytest.fixture(scope="module", params=EACH_CONFINEMENT)
 def sandbox(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     archive = packed(tmp_path_factory.mktemp("lab") / "mylab")
     with Sandbox(archive, Settings(_env_file=None, code_confinement=request.param)) as opened:

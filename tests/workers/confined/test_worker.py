@@ -92,6 +92,7 @@ def test_a_run_of_a_bundle_is_stored_as_any_run(embedded: Site) -> None:
     }
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_handed_back_goes_on_with_the_same_bits(embedded: Site) -> None:
     id = embedded.submit(bundled(embedded), nudge=False)
     for _ in range(20):
@@ -118,7 +119,7 @@ BROKEN = MINE.replace(
     [
         (BROKEN, ("ZeroDivisionError: division by zero (mine.py, line 13)", 'return 1 / len("")')),
         (MINE + "import os\nos._exit(0)\n", ("ended with exit code 0",)),
-        (MINE + "while True:\n    pass\n", ("took longer than 3 s",)),
+        pytest.param(MINE + "while True:\n    pass\n", ("took longer than 3 s",), marks=pytest.mark.nightly),
     ],
     ids=["raises", "exits", "loops"],
 )
@@ -218,6 +219,7 @@ def network_files() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(find_spec("peft") is None, reason="the extra `transformers` is not installed")
 def test_a_bundle_trains_adapters_of_uploaded_weights_as_any_run_does(
     embedded: Site, tmp_path_factory: pytest.TempPathFactory

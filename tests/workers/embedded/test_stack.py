@@ -166,6 +166,7 @@ def test_a_broker_that_is_not_there_is_named(place: Path) -> None:
         pass
 
 
+@pytest.mark.nightly
 def test_a_child_that_keeps_ending_ends_the_stack_with_its_last_words(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

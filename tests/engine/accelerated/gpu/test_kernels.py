@@ -65,7 +65,7 @@ def usage(kernel: Any, folder: Path) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("capability", SHARED_BYTES)
 @pytest.mark.parametrize(
     ("name", "compares", "number"),
