@@ -1,0 +1,51 @@
+"""Query parameters: unknown ones are refused, and lists link to their next page."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import Depends, Query, Request, Response, params
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
+
+from api.http.problems import InvalidDocumentError
+from fedq.schemas import Flaw
+
+
+def refuse_unknown(request: Request) -> None:
+    """Raise InvalidDocumentError for query parameters that the route of a request does not have."""
+    if not request.query_params:
+        return
+    route: APIRoute = request.scope["route"]
+    fields = get_flat_params(route.dependant)
+    known = sorted({field.alias for field in fields if isinstance(field.field_info, params.Query)})
+    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
+    if unknown:
+        detail = f"unknown parameter; known ones are: {', '.join(known)}" if known else "takes no parameters"
+        raise InvalidDocumentError([Flaw(pointer=f"?{name}", detail=detail) for name in unknown])
+
+
+LinkNext = Callable[[str | None], str | None]
+"""Tells the `Link` header the cursor of the next page, and returns it; None: there is none."""
+
+
+# Declared async so that FastAPI calls it at once instead of in a thread.
+async def _link_next(request: Request, response: Response) -> LinkNext:
+    def link(cursor: str | None) -> str | None:
+        if cursor is not None:
+            following = request.url.include_query_params(cursor=cursor)
+            # Without the host: a proxy may give the service another name.
+            response.headers["Link"] = f'<{following.path}?{following.query}>; rel="next"'
+        return cursor
+
+    return link
+
+
+NextLink = Annotated[LinkNext, Depends(_link_next)]
+RowCursor = Annotated[
+    int | None,
+    Query(
+        ge=0,
+        le=2**31 - 1,
+        description="The `next` value of the previous page, as in lists; takes precedence over `after`.",
+    ),
+]
