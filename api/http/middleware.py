@@ -114,7 +114,7 @@ class HeadRequests:
 
 
 COMPRESSION_LEVEL = 6
-"""Results are within 3 % of the size at level 9, in half of the time."""
+"""Documents are within 4 % of their size at level 9, in a third of the time."""
 INCOMPRESSIBLE = (
     *DEFAULT_EXCLUDED_CONTENT_TYPES,
     "application/octet-stream",  # parameters of models and archives

@@ -1,6 +1,6 @@
 """Query parameters: unknown ones are refused, and lists link to their next page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fastapi import Depends, Query, Request, Response, params
@@ -20,8 +20,13 @@ def refuse_unknown(request: Request) -> None:
     known = sorted({field.alias for field in fields if isinstance(field.field_info, params.Query)})
     unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
     if unknown:
-        detail = f"unknown parameter; known ones are: {', '.join(known)}" if known else "takes no parameters"
+        detail = unknown_parameter(known)
         raise InvalidDocumentError([Flaw(pointer=f"?{name}", detail=detail) for name in unknown])
+
+
+def unknown_parameter(known: Sequence[str]) -> str:
+    """Return the error of a parameter that is not one of those `known`."""
+    return f"unknown parameter; known ones are: {', '.join(known)}" if known else "this takes no parameters"
 
 
 LinkNext = Callable[[str | None], str | None]
