@@ -2,20 +2,28 @@
 an error for each parameter that is not known.
 """
 
-import gzip
+from ipaddress import ip_address
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
+from api.webhooks.service import UrlValidator
 from fedcore.platform.store import Database
+from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from tests.api.histories import TINY, TWO_ARMS, submit, write
 from tests.platform.store.acts import report
 from tests.support.access import bearer
-from tests.support.asgi import calling
+from tests.support.asgi import application, calling
 
 IDENTITY = {"Accept-Encoding": "identity"}
+
+
+@pytest.fixture
+def app(settings: Settings) -> FastAPI:
+    """Looks up no names."""
+    return application(settings, UrlValidator(lambda _host, _port: [ip_address("93.184.216.34")]))
 
 
 def _three_rounds(_: object) -> list[RoundReport]:
@@ -65,13 +73,6 @@ def test_large_responses_are_compressed_for_those_who_take_it(http: httpx.Client
     assert "content-encoding" not in http.get("/v1/me", headers={"Accept-Encoding": "gzip"}).headers
 
 
-def test_figures_and_pages_decompress_to_what_they_are(http: httpx.Client) -> None:
-    page = http.get("/docs")
-    assert page.headers["content-encoding"] == "gzip"
-    assert gzip.compress(page.content)
-    assert page.text.lstrip().startswith("<!DOCTYPE html>")
-
-
 def test_get_answers_304_while_the_client_has_the_state(http: httpx.Client) -> None:
     path = f"/v1/experiments/{submit(http)['id']}"
     tag = http.get(path).headers["etag"]
@@ -86,19 +87,15 @@ def test_get_answers_304_while_the_client_has_the_state(http: httpx.Client) -> N
 
 
 def test_a_change_is_refused_once_the_state_is_another(http: httpx.Client) -> None:
-    webhook = http.post("/v1/webhooks", json={"url": "https://hooks.example.org/"})
+    webhook = http.post("/v1/webhooks", json={"url": "https://hooks.example.org/"}).headers["location"]
     key = http.post("/v1/keys", json={"owner": "ann"}).json()["id"]
     experiment = f"/v1/experiments/{submit(http)['id']}"
-    paths = [experiment, f"/v1/keys/{key}"]
-    if webhook.status_code == 201:
-        paths.append(webhook.headers["location"])
-    for path in paths:
+    for path in (experiment, f"/v1/keys/{key}", webhook):
         tag = http.get(path).headers["etag"]
         assert http.patch(path, json={"name": "first"}, headers={"If-Match": tag}).status_code == 200
         refused = http.patch(path, json={"name": "second"}, headers={"If-Match": tag})
         assert (refused.status_code, refused.json()["title"]) == (412, "Precondition Failed")
-        now = http.get(path)
-        assert "first" in now.text
+        assert '"first"' in http.get(path).text
         assert http.patch(path, json={"name": "third"}, headers={"If-Match": "*"}).status_code == 200
         if path == experiment:
             assert http.delete(path, headers={"If-Match": tag}).status_code == 412

@@ -3,17 +3,14 @@
 import re
 from collections.abc import Iterator
 
-import httpx
 import jsonschema
 import pytest
 
 from api.openapi.document import documents
 from fedcore.block import kind_of
-from fedcore.platform.webhooks.events import EventKind
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.kinds import kinds
 from fedq.schemas import ProblemDetails
-from tests.api.histories import submit
 from tests.documents import Document
 from tests.support.described import described
 
@@ -97,23 +94,6 @@ def test_the_example_of_every_error_is_of_its_status_and_operation(document: Doc
                 assert (str(problem.status), bool(problem.errors)) == (status, status in {"400", "422"}), name
                 path = re.sub(r"{\w+}", "[^/{}]+", name.split()[1])
                 assert re.fullmatch(path, problem.instance), name
-
-
-def test_what_webhooks_are_sent_is_described(document: Document, http: httpx.Client) -> None:
-    hook = http.post("/v1/webhooks", json={"url": "https://hooks.example.org/", "events": [*EventKind]})
-    path = hook.headers["location"]
-    submit(http)
-    http.post(f"{path}/ping")
-    schemas = {name: post["post"]["requestBody"]["content"] for name, post in document["webhooks"].items()}
-    sent = [delivery["payload"] for delivery in http.get(f"{path}/deliveries").json()["items"]]
-    assert {message["type"] for message in sent} == {"webhook.ping", "experiment.queued", "run.queued"}
-    for message in sent:
-        name = "ping" if message["type"] == "webhook.ping" else message["type"].partition(".")[0]
-        schema = schemas[name]["application/json"]["schema"]
-        jsonschema.validate(message, {**schema, "components": document["components"]})
-        described = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-        data = document["components"]["schemas"][described["properties"]["data"]["$ref"].rpartition("/")[2]]
-        assert message["data"].keys() == data["properties"].keys()
 
 
 def test_every_parameter_has_a_description(document: Document) -> None:
