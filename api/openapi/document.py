@@ -85,11 +85,11 @@ HEADERS = {
     ),
     "RateLimit": (
         "Requests that are left now (`r`), and seconds until all are there again (`t`).",
-        '"default";r=199;t=1',
+        '"default";r=999;t=1',
     ),
     "RateLimit-Policy": (
         "Requests (`q`) that are allowed in a number of seconds (`w`).",
-        '"default";q=200;w=4',
+        '"default";q=1000;w=5',
     ),
 }
 """Headers of responses: description and example."""
