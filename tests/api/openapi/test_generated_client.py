@@ -39,15 +39,18 @@ def test_a_generated_client_runs_an_experiment(generated: str, service: Service)
     def module(name: str) -> ModuleType:
         return importlib.import_module(f"{generated}.{name}")
 
-    client = module("client").AuthenticatedClient(service.url, service.key, raise_on_unexpected_status=True)
     specification = module("models.experiment_spec").ExperimentSpec.from_dict(TINY)
-    made = module("api.experiments.submit_experiment").sync(client=client, body=specification)
-    assert made.name == TINY["name"]
-    carry_out(service.database, service.storage, 1)
-    ended = module("api.experiments.read_experiment").sync(made.id, client=client)
-    assert ended.status.value == "succeeded"
-    (run,) = module("api.runs.read_runs").sync(made.id, client=client).items
-    rows = module("api.runs.read_run_metrics").sync(run.id, client=client)
-    assert [row.round_ for row in rows.items] == [1, 2, 3]
-    problem = module("api.experiments.read_experiment").sync("exp_0", client=client)
-    assert (problem.status, problem.title) == (404, "Not found")
+    connecting = module("client").AuthenticatedClient(
+        service.url, service.key, raise_on_unexpected_status=True, timeout=60.0
+    )
+    with connecting as client:
+        made = module("api.experiments.submit_experiment").sync(client=client, body=specification)
+        assert made.name == TINY["name"]
+        carry_out(service.database, service.storage, 1)
+        ended = module("api.experiments.read_experiment").sync(made.id, client=client)
+        assert ended.status.value == "succeeded"
+        (run,) = module("api.runs.read_runs").sync(made.id, client=client).items
+        rows = module("api.runs.read_run_metrics").sync(run.id, client=client)
+        assert [row.round_ for row in rows.items] == [1, 2, 3]
+        problem = module("api.experiments.read_experiment").sync("exp_0", client=client)
+        assert (problem.status, problem.title) == (404, "Not found")
