@@ -12,8 +12,11 @@ from fedq.schemas import Flaw
 
 
 def refuse_unknown(request: Request) -> None:
-    """Raise InvalidDocumentError for query parameters that the route of a request does not have."""
-    if not request.query_params:
+    """Raise InvalidDocumentError for query parameters that the route of a request does not have.
+
+    Pages have any: their scripts read some, and people share links with more.
+    """
+    if not request.query_params or not request.url.path.startswith("/v1/"):
         return
     route: APIRoute = request.scope["route"]
     fields = get_flat_params(route.dependant)

@@ -57,6 +57,10 @@ def test_head_answers_as_get_without_the_body(http: httpx.Client, path: str) -> 
     assert {**head.headers, **dict.fromkeys(differing)} == {**got.headers, **dict.fromkeys(differing)}
 
 
+def test_pages_may_be_linked_with_any_parameters(browser: httpx.Client) -> None:
+    assert browser.get("/compare?tab=curves").status_code == 200
+
+
 def test_head_of_a_stream_ends(http: httpx.Client) -> None:
     head = http.head(f"/v1/experiments/{submit(http)['id']}/events")
     assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
