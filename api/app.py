@@ -31,9 +31,9 @@ from api.http.conditional import ConditionalGet
 from api.http.dependencies import AppState
 from api.http.middleware import (
     BodyTimeout,
-    Compression,
     HeadRequests,
     RequestLog,
+    ResponseCompression,
     SecurityHeadersMiddleware,
     is_probe,
 )
@@ -164,7 +164,7 @@ def create_app(
     app.add_middleware(ConditionalGet)
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(AuditFailuresMiddleware)
-    app.add_middleware(Compression)
+    app.add_middleware(ResponseCompression)
     app.add_middleware(HeadRequests)
     app.add_middleware(RequestLog)
     return app

@@ -124,7 +124,7 @@ INCOMPRESSIBLE = (
 )
 
 
-class Compression(GZipMiddleware):
+class ResponseCompression(GZipMiddleware):
     """Middleware that compresses responses with gzip for clients that accept it; event streams and
     files that are compressed already are sent as they are.
     """

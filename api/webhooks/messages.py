@@ -1,4 +1,4 @@
-"""What webhooks receive, for the OpenAPI document; `webhook_outbox` writes it.
+"""The messages to webhooks, for the OpenAPI document; `webhook_outbox` writes them.
 
 Written here instead of as routes of FastAPI's `webhooks`: it wraps bodies in a field of its own,
 which pydantic warns of for schemas that are built when first used.

@@ -1,5 +1,5 @@
-"""What any client of HTTP may rely on: HEAD, compression, conditional requests, pages by links, and
-an error for each parameter that is not known.
+"""Conventions of HTTP: HEAD, compression, conditional requests, pages by links, and an error for each
+parameter that is not known.
 """
 
 from ipaddress import ip_address
