@@ -76,7 +76,7 @@ def _tagged(start: Message, message: Message, known: str) -> Message:
 
 
 class Precondition:
-    """What a change expects of the state of its resource."""
+    """State of its resource that a change expects."""
 
     def __init__(self, header: str | None) -> None:
         self._header = header

@@ -21,8 +21,12 @@ RUNS = 6
 def _read(answer: CallToolResult) -> Any:
     """The JSON documents of an answer."""
     assert not answer.is_error, answer.content
-    documents = [json.loads(part.text) for part in answer.content if isinstance(part, TextContent)]
+    documents = [json.loads(text) for text in _texts(answer)]
     return documents[0] if len(documents) == 1 else documents
+
+
+def _texts(answer: CallToolResult) -> list[str]:
+    return [part.text for part in answer.content if isinstance(part, TextContent)]
 
 
 async def _use(service: Service) -> None:
@@ -43,9 +47,7 @@ async def _use(service: Service) -> None:
             "plan", {"specification": TWO_ARMS, "overrides": {"rounds": 0, "seeds": []}}
         )
         assert wrong.is_error
-        assert {"/rounds", "/seeds"} <= {
-            line.partition(":")[0] for line in wrong.content[0].text.splitlines()
-        }
+        assert {"/rounds", "/seeds"} <= {line.partition(":")[0] for line in _texts(wrong)[0].splitlines()}
         assert _read(await agent.call_tool("plan", {"specification": TWO_ARMS}))["runs"] == RUNS
         given = {"specification": TWO_ARMS, "idempotency_key": "an agent's"}
         made, again = [_read(await agent.call_tool("submit", given)) for _ in range(2)]
@@ -66,7 +68,7 @@ async def _use(service: Service) -> None:
         assert base64.b64decode(picture.data).startswith(b"\x89PNG")
         absent = await agent.call_tool("watch", {"experiment": "exp_0"})
         assert absent.is_error
-        assert absent.content[0].text.endswith("there is no experiment 'exp_0'")
+        assert _texts(absent)[0].endswith("there is no experiment 'exp_0'")
 
 
 @pytest.mark.slow
