@@ -27,8 +27,16 @@ from api.experiments import routes as experiments_routes
 from api.http import health, metrics, problems
 from api.http.audit_trail import AuditFailuresMiddleware
 from api.http.authentication import KeyAuthenticator
+from api.http.conditional import ConditionalGet
 from api.http.dependencies import AppState
-from api.http.middleware import BodyTimeout, RequestLog, SecurityHeadersMiddleware, is_probe
+from api.http.middleware import (
+    BodyTimeout,
+    HeadRequests,
+    RequestLog,
+    ResponseCompression,
+    SecurityHeadersMiddleware,
+    is_probe,
+)
 from api.http.rate_limit import RateLimiter
 from api.keys import pages as keys_pages
 from api.keys import routes as keys_routes
@@ -129,6 +137,8 @@ def create_app(
         description=DESCRIPTION,
         version=release(),
         lifespan=_lifespan,
+        generate_unique_id_function=lambda route: route.name,
+        servers=[{"url": "/", "description": "The service that this document comes from."}],
         # Spans of requests are FastAPI's own; probes have none, and metrics and logs go other ways.
         telemetry={
             "metrics": False,
@@ -140,7 +150,7 @@ def create_app(
     )
     app.state.fedq = build_state(settings, url_validator, drawing_gate)
     for router in KEYED:
-        app.include_router(router, responses=problems.responses(401, 403, 429, 500, 503))
+        app.include_router(router, responses=problems.responses(401, 403, 422, 429, 500, 503))
     for router in (health.router, metrics.router):
         app.include_router(router, responses=problems.responses(500, 503))
     problems.install(app)
@@ -151,8 +161,11 @@ def create_app(
     document.install(app)
     app.add_middleware(BodyTimeout)
     app.add_middleware(problems.UnhandledErrorMiddleware)
+    app.add_middleware(ConditionalGet)
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(AuditFailuresMiddleware)
+    app.add_middleware(ResponseCompression)
+    app.add_middleware(HeadRequests)
     app.add_middleware(RequestLog)
     return app
 

@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from api.arms import filters
 from api.arms.service import arm_answer, fields_of
 from api.http.authentication import Reader
 from api.http.dependencies import NO_NUL, Cursor, DatabaseDep
+from api.http.parameters import NextLink
 from api.http.problems import InvalidDocumentError, responses
 from fedcore.platform.store import arms, experiments
 from fedcore.platform.store.arms import ArmFilter
@@ -64,12 +65,22 @@ FieldNames = Annotated[
 Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of arms per page.")]
 
 
-@router.get("", responses=responses(404, 422), summary="List arms")
-def read_arms(
+async def _selected(
     principal: Reader,
-    database: DatabaseDep,
     experiment: Experiments = None,
     filter: FilterText = None,  # noqa: A002 - its name in the query
+) -> ArmFilter:
+    return ArmFilter(principal.sees, experiment, None if filter is None else filters.condition_of(filter))
+
+
+Selected = Annotated[ArmFilter, Depends(_selected)]
+
+
+@router.get("", responses=responses(404, 422), summary="List arms")
+def read_arms(
+    selected: Selected,
+    database: DatabaseDep,
+    link: NextLink,
     sort: Sort = None,
     fields: FieldNames = None,
     limit: Limit = 200,
@@ -79,15 +90,14 @@ def read_arms(
 
     An absent setting or metric is never equal, less or greater, nor unequal; `is null` finds it.
     """
-    condition = None if filter is None else filters.condition_of(filter)
     wanted = fields_of(None if fields is None else filters.columns_of(fields))
     with database.reading() as session:
-        for id in experiment or ():
-            experiments.find(session, id, principal.sees)
+        for id in selected.experiments or ():
+            experiments.find(session, id, selected.owner)
         try:
             page = arms.page(
                 session,
-                ArmFilter(principal.sees, experiment, condition),
+                selected,
                 wanted.figures,
                 filters.order_of(sort or ""),
                 limit=limit,
@@ -96,4 +106,4 @@ def read_arms(
         except LookupError:
             detail = f"must be the `next` of a page of these arms, not {cursor!r}; start again without it"
             raise InvalidDocumentError([Flaw(pointer="?cursor", detail=detail)]) from None
-    return ArmPage(items=[arm_answer(entry, wanted) for entry in page.items], next=page.next)
+    return ArmPage(items=[arm_answer(entry, wanted) for entry in page.items], next=link(page.next))

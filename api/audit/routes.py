@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 
 from api.http.authentication import Administrator
 from api.http.dependencies import Cursor, DatabaseDep, OwnerFilter, TargetFilter
+from api.http.parameters import NextLink
 from api.http.problems import responses
 from fedcore.platform.store import audit
 from fedq.schemas import AuditEntry, AuditPage
@@ -19,6 +20,7 @@ Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of entrie
 def read_audit(
     _principal: Administrator,
     database: DatabaseDep,
+    link: NextLink,
     owner: OwnerFilter = None,
     target: TargetFilter = None,
     limit: Limit = 50,
@@ -27,4 +29,4 @@ def read_audit(
     """Return all changes and refused attempts, newest first."""
     with database.reading() as session:
         page = audit.page(session, owner=owner, target=target, limit=limit, cursor=cursor)
-    return AuditPage(items=[AuditEntry.model_validate(record) for record in page.items], next=page.next)
+    return AuditPage(items=[AuditEntry.model_validate(record) for record in page.items], next=link(page.next))

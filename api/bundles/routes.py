@@ -10,6 +10,7 @@ from api.datasets.service import upload_body
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Sender, Submitter
 from api.http.dependencies import AppStateDep, Cursor, DatabaseDep
+from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadDigest, UploadLimit
 from fedcore.platform.store import audit, bundles
@@ -29,7 +30,7 @@ router = APIRouter(prefix="/v1/bundles", tags=["code bundles"])
     openapi_extra=upload_body("A bundle as `fedcore.bundles.pack` writes it."),
     summary="Send a code bundle",
 )
-async def send(
+async def send_bundle(
     principal: Sender,
     facts: Audit,
     archive: Annotated[bytes, Depends(receive)],
@@ -57,12 +58,12 @@ async def send(
 
 @router.get("", responses=responses(422), summary="List code bundles")
 def read_bundles(
-    principal: Reader, database: DatabaseDep, limit: UploadLimit = 50, cursor: Cursor = None
+    principal: Reader, database: DatabaseDep, link: NextLink, limit: UploadLimit = 50, cursor: Cursor = None
 ) -> BundlePage:
     """Return code bundles, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = bundles.BUNDLES.page(session, owner=principal.sees, limit=limit, cursor=cursor)
-    return BundlePage(items=[bundle_answer(record) for record in page.items], next=page.next)
+    return BundlePage(items=[bundle_answer(record) for record in page.items], next=link(page.next))
 
 
 @router.get("/{bundle_digest}", responses=responses(404, 422), summary="Read a code bundle")
@@ -81,7 +82,7 @@ def read_bundle(principal: Reader, bundle_digest: UploadDigest, database: Databa
     response_class=Response,
     summary="Download a code bundle",
 )
-def download(principal: Reader, bundle_digest: UploadDigest, state: AppStateDep) -> Response:
+def download_bundle(principal: Reader, bundle_digest: UploadDigest, state: AppStateDep) -> Response:
     """Return the archive, a tar file."""
     with state.database.reading() as session:
         record = bundles.BUNDLES.find(session, bundle_digest, principal.sees)
@@ -93,7 +94,9 @@ def download(principal: Reader, bundle_digest: UploadDigest, state: AppStateDep)
 @router.delete(
     "/{bundle_digest}", status_code=204, responses=responses(404, 409, 422), summary="Delete a code bundle"
 )
-def delete(principal: Submitter, bundle_digest: UploadDigest, database: DatabaseDep, facts: Audit) -> None:
+def delete_bundle(
+    principal: Submitter, bundle_digest: UploadDigest, database: DatabaseDep, facts: Audit
+) -> None:
     """Remove a code bundle, and its file soon after; 409 while an experiment uses it."""
     with database.transaction() as session:
         bundles.BUNDLES.delete(session, bundle_digest, principal.sees)

@@ -6,7 +6,8 @@ from fastapi import APIRouter, Response
 from api.datasets.service import Labelled, Received, dataset_answer, keep, upload_body
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, DatasetId
+from api.http.dependencies import REPLAYED, AppStateDep, Cursor, DatabaseDep, DatasetId
+from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadLimit
 from fedcore.platform.store import audit, datasets
@@ -26,7 +27,7 @@ router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
     openapi_extra=upload_body("An NPZ or Parquet file."),
     summary="Upload a data set",
 )
-async def upload(
+async def upload_dataset(
     label: Labelled,
     facts: Audit,
     file: Received,
@@ -61,18 +62,20 @@ async def upload(
 
     answer, made = await to_thread.run_sync(work, limiter=state.upload_gate)
     response.status_code = 201 if made else 200
+    if label.idempotency_key and not made:
+        response.headers.update(REPLAYED)
     response.headers["Location"] = f"{router.prefix}/{answer.id}"
     return answer
 
 
 @router.get("", responses=responses(422), summary="List data sets")
 def read_datasets(
-    principal: Reader, database: DatabaseDep, limit: UploadLimit = 50, cursor: Cursor = None
+    principal: Reader, database: DatabaseDep, link: NextLink, limit: UploadLimit = 50, cursor: Cursor = None
 ) -> DatasetPage:
     """Return data sets, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = datasets.page(session, owner=principal.sees, limit=limit, cursor=cursor)
-    return DatasetPage(items=[dataset_answer(record) for record in page.items], next=page.next)
+    return DatasetPage(items=[dataset_answer(record) for record in page.items], next=link(page.next))
 
 
 @router.get("/{dataset_id}", responses=responses(404, 422), summary="Read a data set")
@@ -85,7 +88,7 @@ def read_dataset(principal: Reader, dataset_id: DatasetId, database: DatabaseDep
 @router.delete(
     "/{dataset_id}", status_code=204, responses=responses(404, 409, 422), summary="Delete a data set"
 )
-def delete(principal: Submitter, dataset_id: DatasetId, database: DatabaseDep, facts: Audit) -> None:
+def delete_dataset(principal: Submitter, dataset_id: DatasetId, database: DatabaseDep, facts: Audit) -> None:
     """Remove a data set, and its file soon after; 409 while an unfinished experiment trains on it.
 
     Finished ones keep their results, but cannot be retried.

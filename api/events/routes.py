@@ -176,7 +176,7 @@ async def seat(state: AppStateDep, principal: Reader) -> AsyncGenerator[None, No
     },
     summary="Stream events of an experiment",
 )
-async def listen(
+async def stream_events(
     principal: Reader,
     experiment_id: ExperimentId,
     state: AppStateDep,

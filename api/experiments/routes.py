@@ -16,8 +16,10 @@ from api.experiments.service import (
 )
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
+from api.http.conditional import UNCONDITIONAL, IfMatch, Precondition
 from api.http.dependencies import (
     NO_NUL,
+    REPLAYED,
     AppStateDep,
     Cursor,
     DatabaseDep,
@@ -29,12 +31,14 @@ from api.http.dependencies import (
     context_of,
 )
 from api.http.documents import Document, body_of, validate
+from api.http.parameters import NextLink
 from api.http.problems import responses
 from fedcore.platform.access import Principal
 from fedcore.platform.provenance import code
 from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import Filter
+from fedcore.platform.store.lifecycle import lock_runs
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.platform.tracing import span
 from fedcore.spec import ExperimentSpec
@@ -125,7 +129,7 @@ async def _dry_run(request: Request, dry_run: DryRun = False) -> bool:
     openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
     summary="Submit an experiment",
 )
-def submit(
+def submit_experiment(
     principal: Submitter,
     facts: Audit,
     dry_run: Annotated[bool, Depends(_dry_run)],
@@ -145,7 +149,9 @@ def submit(
         submission = specification(document.value, state, principal)
         request_hash = document.digest if idempotency_key else None
         new = new_submission(principal, submission, idempotency_key, request_hash)
-        answer, _ = create_experiment(state.database, new, facts)
+        answer, is_new = create_experiment(state.database, new, facts)
+    if not is_new:
+        response.headers.update(REPLAYED)
     response.headers["Location"] = f"{router.prefix}/{answer.id}"
     wakeups.notify([submission.spec.execution.queue])
     return answer
@@ -153,14 +159,14 @@ def submit(
 
 @router.get("", responses=responses(422), summary="List experiments")
 def read_experiments(
-    wanted: Wanted, database: DatabaseDep, limit: Limit = 50, cursor: Cursor = None
+    wanted: Wanted, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
 ) -> ExperimentPage:
     """Return experiments, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = experiments.page(session, wanted, limit=limit, cursor=cursor)
         progresses = progress.progress_of(session, [record.id for record in page.items])
     return ExperimentPage(
-        items=[summary_answer(record, progresses[record.id]) for record in page.items], next=page.next
+        items=[summary_answer(record, progresses[record.id]) for record in page.items], next=link(page.next)
     )
 
 
@@ -173,12 +179,17 @@ def read_experiment(principal: Reader, experiment_id: ExperimentId, database: Da
 
 @router.patch(
     "/{experiment_id}",
-    responses=responses(400, 404, 413, 415, 422),
+    responses=responses(400, 404, 412, 413, 415, 422),
     openapi_extra=body_of("ExperimentEdit"),
     summary="Edit name, tags or priority",
 )
-def edit(
-    principal: Submitter, experiment_id: ExperimentId, document: Document, database: DatabaseDep, facts: Audit
+def edit_experiment(
+    principal: Submitter,
+    experiment_id: ExperimentId,
+    document: Document,
+    database: DatabaseDep,
+    facts: Audit,
+    precondition: IfMatch,
 ) -> Experiment:
     """Change the given fields of an experiment.
 
@@ -193,11 +204,12 @@ def edit(
         lambda session, id: experiments.edit(
             session, id, name=changes.name, tags=changes.tags, priority=changes.priority
         ),
+        precondition,
     )
 
 
 @router.post("/{experiment_id}/cancel", responses=responses(404, 409, 422), summary="Cancel")
-def cancel(
+def cancel_experiment(
     principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit
 ) -> Experiment:
     """Cancel unfinished runs; runs in progress stop at their next round boundary.
@@ -208,7 +220,7 @@ def cancel(
 
 
 @router.post("/{experiment_id}/pause", responses=responses(404, 409, 422), summary="Pause")
-def pause(
+def pause_experiment(
     principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit
 ) -> Experiment:
     """Pause until `resume`; runs in progress stop at their next round boundary.
@@ -219,7 +231,7 @@ def pause(
 
 
 @router.post("/{experiment_id}/resume", responses=responses(404, 409, 422), summary="Resume")
-def resume(
+def resume_experiment(
     principal: Submitter,
     experiment_id: ExperimentId,
     database: DatabaseDep,
@@ -236,7 +248,7 @@ def resume(
 
 
 @router.post("/{experiment_id}/retry", responses=responses(404, 409, 422), summary="Retry")
-def retry(
+def retry_experiment(
     principal: Submitter,
     experiment_id: ExperimentId,
     database: DatabaseDep,
@@ -258,7 +270,7 @@ def retry(
     openapi_extra=body_of("ExperimentExtension"),
     summary="Extend by rounds or seeds",
 )
-def extend(
+def extend_experiment(
     principal: Submitter,
     experiment_id: ExperimentId,
     document: Document,
@@ -299,14 +311,21 @@ def extend(
     return answer
 
 
-@router.delete("/{experiment_id}", status_code=204, responses=responses(404, 422), summary="Delete")
-def delete(principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit) -> None:
+@router.delete("/{experiment_id}", status_code=204, responses=responses(404, 412, 422), summary="Delete")
+def delete_experiment(
+    principal: Submitter,
+    experiment_id: ExperimentId,
+    database: DatabaseDep,
+    facts: Audit,
+    precondition: IfMatch,
+) -> None:
     """Remove an experiment with its rows, whatever its status, and its files soon after.
 
     A worker that has one of its runs drops it at its next commit.
     """
     with database.transaction() as session:
         experiments.find(session, experiment_id, principal.sees)
+        _check(session, experiment_id, precondition)
         experiments.delete(session, experiment_id)
         audit.record(session, facts, experiment_id)
 
@@ -343,10 +362,25 @@ def import_results(
 
 
 def _change(
-    database: Database, principal: Principal, facts: AuditFacts, experiment_id: str, change: Change
+    database: Database,
+    principal: Principal,
+    facts: AuditFacts,
+    experiment_id: str,
+    change: Change,
+    precondition: Precondition = UNCONDITIONAL,
 ) -> Experiment:
     with database.transaction() as session:
         experiments.find(session, experiment_id, principal.sees)
+        _check(session, experiment_id, precondition)
         record = change(session, experiment_id)
         audit.record(session, facts, experiment_id)
         return experiment_answer(session, record)
+
+
+def _check(session: Session, experiment_id: str, precondition: Precondition) -> None:
+    if precondition.is_given:
+        # Locked, so that of two changes of the same state the second is refused.
+        lock_runs(session, experiment_id)
+        record = experiments.find(session, experiment_id)
+        session.refresh(record)
+        precondition.check(experiment_answer(session, record))

@@ -8,6 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
 from api.http.dependencies import context_of, state_of
+from api.http.parameters import refuse_unknown
 from fedcore.errors import AuthenticationError, ForbiddenError
 from fedcore.platform.access import Principal, Scope, Token
 from fedcore.platform.store import Database, keys
@@ -141,8 +142,9 @@ async def current_principal(request: Request, given: HTTPAuthorizationCredential
         raise AuthenticationError("requires an API key in the header `Authorization: Bearer fq_...`")
     state = state_of(request)
     principal = await state.authenticator.authenticate(Token.parse(key))
-    context_of(request.scope).principal = principal
-    await state.rate_limiter.take(principal.key_id)
+    context = context_of(request.scope)
+    context.principal = principal
+    await state.rate_limiter.take(principal.key_id, context.headers)
     return principal
 
 
@@ -153,22 +155,28 @@ async def require_scope(
 ) -> Principal:
     """Return the `current_principal` if its key has the scope that is needed.
 
-    Raises ForbiddenError otherwise.
+    Raises ForbiddenError otherwise, and InvalidDocumentError for unknown query parameters: here,
+    since strangers are told nothing but that they need a key.
     """
     principal = await current_principal(request, given)
     for scope in needed.scopes:
         if not principal.scope.covers(Scope(scope)):
             raise ForbiddenError(f"requires a key of scope `{scope}`; this key has `{principal.scope}`")
+    refuse_unknown(request)
     return principal
 
 
 async def require_code(
     request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:
-    """Return the `current_principal` if its key may send code bundles; raises ForbiddenError."""
+    """Return the `current_principal` if its key may send code bundles.
+
+    Raises ForbiddenError otherwise, and InvalidDocumentError for unknown query parameters.
+    """
     principal = await current_principal(request, given)
     if not (principal.code and principal.scope.covers(Scope.SUBMIT)):
         raise ForbiddenError("requires a key of scope `code`; create one with `fedq key create --code`")
+    refuse_unknown(request)
     return principal
 
 

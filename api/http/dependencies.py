@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio import CapacityLimiter
@@ -73,6 +73,8 @@ class RequestContext:
     """True if the request changes nothing, whatever its outcome."""
     yaml: str | None = None
     """A YAML body, in which errors are located by line and column."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Headers that the response has whatever comes of the request."""
 
 
 # Declared async so that FastAPI calls them at once instead of in a thread.
@@ -158,11 +160,13 @@ IdempotencyKey = Annotated[
         pattern=r"^[\x20-\x7e]+$",
         examples=["7f3c9a52-thesis-figure-4"],
         description=(
-            "Repeating a request with the same key and body returns the original result; a different body is"
-            " rejected."
+            "Repeating a request with the same key and body returns the original result, with the header"
+            " `Idempotency-Replayed: true`; a different body is rejected."
         ),
     ),
 ]
+REPLAYED = {"Idempotency-Replayed": "true"}
+"""Header of an answer to a repeated request with an idempotency key."""
 Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
 OwnerFilter = Annotated[
     str | None,

@@ -98,7 +98,7 @@ DESCRIBED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"
 @router.get(
     "/metrics", response_class=PlainTextResponse, responses=DESCRIBED, summary="Metrics for Prometheus"
 )
-def read_metrics(
+def read_service_metrics(
     state: AppStateDep,
 ) -> Response:
     """Queues, runs and workers as the database has them now, and the requests of this process.

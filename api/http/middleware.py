@@ -1,4 +1,5 @@
-"""Middleware of all requests: log lines, timeouts of request bodies, security headers.
+"""Middleware of all requests: log lines, HEAD, compression, timeouts of request bodies, security
+headers.
 
 Requests carry their key in a header, or in a cookie that foreign pages cannot make a browser send
 to any effect (`api/http/authentication.py`). Pages that show what users have written come with a
@@ -16,6 +17,7 @@ from uuid import uuid4
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -55,7 +57,9 @@ class RequestLog:
             nonlocal status, answered, seconds
             if message["type"] == "http.response.start":
                 status, answered = message["status"], perf_counter() - began
-                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+                headers = MutableHeaders(scope=message)
+                headers[REQUEST_ID] = request_id
+                headers.update(context_of(scope).headers)
             await send(message)
             # Work after the last message, such as waking a worker, does not delay the client.
             seconds = perf_counter() - began
@@ -73,6 +77,62 @@ class RequestLog:
                         "seconds": round(seconds, 4),
                     }
                     log.info("request", **facts, **scope.get("path_params", {}))
+
+
+class HeadRequests:
+    """Middleware that answers HEAD as GET, without the body.
+
+    Of a stream only the head is made: the application receives a disconnect message.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        answered = False
+
+        async def receive_until_answered() -> Message:
+            return {"type": "http.disconnect"} if answered else await receive()
+
+        async def send_head(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body", "body": b""})
+                answered = True
+
+        as_get = {**scope, "method": "GET"}
+        try:
+            await self._app(as_get, receive_until_answered, send_head)
+        finally:
+            # The log names the route and the path parameters.
+            scope.update({name: value for name, value in as_get.items() if name != "method"})
+
+
+COMPRESSION_LEVEL = 4
+"""Documents are within 16 % of their size at level 9, in a quarter of the time."""
+INCOMPRESSIBLE = (
+    *DEFAULT_EXCLUDED_CONTENT_TYPES,
+    "application/octet-stream",  # parameters of models and archives
+    "application/pdf",
+    "application/vnd.apache.parquet",
+    "font/woff2",
+)
+
+
+class ResponseCompression(GZipMiddleware):
+    """Middleware that compresses responses with gzip for clients that accept it; event streams and
+    files that are compressed already are sent as they are.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(
+            app, minimum_size=1_000, compresslevel=COMPRESSION_LEVEL, exclude_content_types=INCOMPRESSIBLE
+        )
 
 
 GRACE_S = 30.0

@@ -46,7 +46,18 @@ class ProblemType(NamedTuple):
     kind: str
     title: str
 
+    @property
+    def uri(self) -> str:
+        """`type` of the problem details."""
+        return self.kind if self.kind == BLANK else f"urn:fedq:problem:{self.kind}"
 
+
+def blank(status: int) -> ProblemType:
+    """Return the problem type of an error that its status describes."""
+    return ProblemType(status, BLANK, HTTPStatus(status).phrase)
+
+
+INVALID = ProblemType(422, "invalid", "Invalid request")
 ANSWERS: dict[type[FedcoreError], ProblemType] = {
     SpecificationError: ProblemType(422, "specification", "Invalid specification"),
     UploadError: ProblemType(422, "upload", "Invalid upload"),
@@ -133,7 +144,7 @@ def _problem(
     request: Request, answer: ProblemType, detail: str, errors: Sequence[Flaw] = (), headers: Any = None
 ) -> Response:
     body = ProblemDetails(
-        type=answer.kind if answer.kind == BLANK else f"urn:fedq:problem:{answer.kind}",
+        type=answer.uri,
         title=answer.title,
         status=answer.status,
         detail=detail,
@@ -157,12 +168,12 @@ def _located(yaml: str | None, flaws: Sequence[Flaw]) -> list[Flaw]:
 
 def _invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, InvalidDocumentError)
-    return _problem(request, ProblemType(422, "invalid", "Invalid request"), str(error), error.flaws)
+    return _problem(request, INVALID, str(error), error.flaws)
 
 
 def _unreadable_body(request: Request, error: Exception) -> Response:
     assert isinstance(error, UnreadableBodyError)
-    return _problem(request, ProblemType(400, BLANK, HTTPStatus.BAD_REQUEST.phrase), str(error), [error.flaw])
+    return _problem(request, blank(400), str(error), [error.flaw])
 
 
 def _invalid_parameters(request: Request, error: Exception) -> Response:
@@ -177,10 +188,8 @@ def _parameter_flaw(error: Any) -> Flaw:
 
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    answer, path = (
-        ProblemType(error.status_code, BLANK, HTTPStatus(error.status_code).phrase),
-        request.url.path,
-    )
+    answer = blank(error.status_code)
+    path = request.url.path
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
             return _problem(request, answer, f"Not found: {path}")
@@ -198,7 +207,7 @@ def _incomplete_body(request: Request, _error: Exception) -> Response:
 
     One that has disconnected is only logged.
     """
-    answer = ProblemType(408, BLANK, HTTPStatus.REQUEST_TIMEOUT.phrase)
+    answer = blank(408)
     return _problem(
         request, answer, "The body was incomplete or arrived too slowly.", headers={"Connection": "close"}
     )
@@ -244,19 +253,21 @@ def _hints(error: Exception) -> dict[str, str] | None:
 def _unavailable(request: Request, error: Exception) -> Response:
     log.warning("database unavailable", path=request.url.path, error=str(error))
     state_of(request).metrics.unavailable.inc()
-    answer = ProblemType(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
-    return _problem(request, answer, "The database is unavailable. Try again.", headers={"Retry-After": "1"})
+    return _problem(
+        request, blank(503), "The database is unavailable. Try again.", headers={"Retry-After": "1"}
+    )
 
 
 def _no_storage(request: Request, error: Exception) -> Response:
     log.warning("storage unavailable", path=request.url.path, error=str(error))
-    answer = ProblemType(503, BLANK, HTTPStatus.SERVICE_UNAVAILABLE.phrase)
     return _problem(
-        request, answer, "The storage is unavailable or full. Try again later.", headers={"Retry-After": "10"}
+        request,
+        blank(503),
+        "The storage is unavailable or full. Try again later.",
+        headers={"Retry-After": "10"},
     )
 
 
 def _unexpected(request: Request, error: Exception) -> Response:
     log.error("unexpected error", path=request.url.path, exc_info=error)
-    answer = ProblemType(500, BLANK, HTTPStatus.INTERNAL_SERVER_ERROR.phrase)
-    return _problem(request, answer, "Internal error. See the log of the service for details.")
+    return _problem(request, blank(500), "Internal error. See the log of the service for details.")

@@ -12,6 +12,7 @@ window has passed (5 s with the defaults), where `FEDQ_RATE_LIMIT` promises a st
 import asyncio
 import math
 import time
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -41,11 +42,19 @@ local wait = 0
 if tokens >= 1 then tokens = tokens - 1 else wait = (1 - tokens) / rate end
 redis.call('HSET', KEYS[1], 'tokens', string.format('%.6f', tokens), 'at', string.format('%.6f', now))
 redis.call('EXPIRE', KEYS[1], math.ceil(burst / rate) + 1)
-return tostring(wait)
+return {tostring(tokens), tostring(wait)}
 """
 """`_LocalBuckets.take` by the clock of the Redis."""
 
 log = structlog.stdlib.get_logger("fedq.api")
+
+
+class _Taken(NamedTuple):
+    """State of a bucket after a request has asked for a token."""
+
+    tokens: float
+    wait_s: float
+    """Time until there is one; 0 if it was given one."""
 
 
 class RateLimiter:
@@ -64,32 +73,42 @@ class RateLimiter:
         )
         self._avoided_until = 0.0
 
-    async def take(self, key_id: str) -> None:
-        """Take a token for a request of this key; raises RateError if there is none."""
+    async def take(self, key_id: str, headers: MutableMapping[str, str]) -> None:
+        """Take a token for a request of this key and tell `headers` how many are left; raises
+        RateError if there is none.
+
+        The fields are those of draft-ietf-httpapi-ratelimit-headers-10: `q` requests in `w` seconds
+        are allowed, `r` are left, and in `t` seconds all are there again.
+        """
         if self._rate == 0:
             return
-        wait_s = await self._shared(key_id)
-        if wait_s > 0:
+        taken = await self._shared(key_id)
+        full_s = math.ceil((self._burst - taken.tokens) / self._rate)
+        window_s = math.ceil(self._burst / self._rate)
+        headers["RateLimit-Policy"] = f'"default";q={self._burst};w={window_s}'
+        headers["RateLimit"] = f'"default";r={math.floor(taken.tokens)};t={full_s}'
+        if taken.wait_s > 0:
             allowed = (
                 f"{self._rate:g} requests per second with bursts of {self._burst} (FEDQ_RATE_LIMIT,"
                 " FEDQ_RATE_BURST)"
             )
-            raise RateError(f"rate limit exceeded: {allowed}; try again in {wait_s:.1f} s", math.ceil(wait_s))
+            raise RateError(
+                f"rate limit exceeded: {allowed}; try again in {taken.wait_s:.1f} s", math.ceil(taken.wait_s)
+            )
 
     async def close(self) -> None:
         """Close the connections."""
         if self._redis is not None:
             await self._redis.aclose()
 
-    async def _shared(self, key_id: str) -> float:
+    async def _shared(self, key_id: str) -> _Taken:
         if self._redis is not None and time.monotonic() >= self._avoided_until:
             try:
                 async with asyncio.timeout(LIMIT_S):
-                    return float(
-                        await self._redis.eval(
-                            TAKE, 1, f"fedq.rate.{key_id}", str(self._rate), str(self._burst)
-                        )
+                    tokens, wait_s = await self._redis.eval(
+                        TAKE, 1, f"fedq.rate.{key_id}", str(self._rate), str(self._burst)
                     )
+                    return _Taken(float(tokens), float(wait_s))
             except (redis.RedisError, TimeoutError) as error:
                 self._avoided_until = time.monotonic() + AVOIDED_S
                 log.warning(
@@ -110,11 +129,12 @@ class _LocalBuckets:
         self._rate, self._burst = rate, burst
         self._buckets: dict[str, _Bucket] = {}
 
-    def take(self, name: str, now_s: float) -> float:
-        """Take a token and return 0, or return the seconds until there is one."""
+    def take(self, name: str, now_s: float) -> _Taken:
+        """Take a token, if there is one."""
         before = self._buckets.get(name, _Bucket(self._burst, now_s))
         tokens = min(self._burst, before.tokens + (now_s - before.at_s) * self._rate)
         if len(self._buckets) >= MAX_BUCKETS:
             self._buckets.clear()
-        self._buckets[name] = _Bucket(tokens - 1 if tokens >= 1 else tokens, now_s)
-        return 0.0 if tokens >= 1 else (1 - tokens) / self._rate
+        left = tokens - 1 if tokens >= 1 else tokens
+        self._buckets[name] = _Bucket(left, now_s)
+        return _Taken(left, 0.0 if tokens >= 1 else (1 - tokens) / self._rate)

@@ -9,10 +9,13 @@ from pydantic import AfterValidator
 
 from api.http.audit_trail import Audit
 from api.http.authentication import Administrator, Reader
+from api.http.conditional import IfMatch
 from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, printable
 from api.http.documents import Document, body_of, validate
+from api.http.parameters import NextLink
 from api.http.problems import responses
-from fedcore.platform.store import audit, keys, quotas
+from fedcore.platform.store import Session, audit, keys, quotas
+from fedcore.platform.store.tables import KeyRecord
 from fedq.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
 
 router = APIRouter(prefix="/v1", tags=["access"])
@@ -30,7 +33,7 @@ KeyId = Annotated[
     openapi_extra=body_of("KeyRequest"),
     summary="Create a key",
 )
-def create(_principal: Administrator, document: Document, database: DatabaseDep, facts: Audit) -> NewKey:
+def create_key(_principal: Administrator, document: Document, database: DatabaseDep, facts: Audit) -> NewKey:
     """Create a key for a new or existing owner.
 
     The response contains the key itself, which is not stored or shown again.
@@ -44,36 +47,34 @@ def create(_principal: Administrator, document: Document, database: DatabaseDep,
 
 @router.get("/keys", responses=responses(422), summary="List keys")
 def read_keys(
-    _principal: Administrator, database: DatabaseDep, limit: Limit = 50, cursor: Cursor = None
+    _principal: Administrator, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
 ) -> KeyPage:
     """Return keys, including revoked ones, newest first."""
     with database.reading() as session:
         page = keys.page(session, limit=limit, cursor=cursor)
-    return KeyPage(items=[Key.model_validate(record) for record in page.items], next=page.next)
+    return KeyPage(items=[Key.model_validate(record) for record in page.items], next=link(page.next))
 
 
 @router.get("/keys/{key_id}", responses=responses(404, 422), summary="Read a key")
 def read_key(_principal: Administrator, key_id: KeyId, database: DatabaseDep) -> KeyStanding:
     """Return a key and its use of quotas. `/v1/me` returns the caller's own key."""
     with database.reading() as session:
-        record = keys.find(session, key_id)
-        return KeyStanding(
-            key=Key.model_validate(record), usage=KeyUsage.model_validate(quotas.usage(session, record))
-        )
+        return _standing(session, keys.find(session, key_id))
 
 
 @router.patch(
     "/keys/{key_id}",
-    responses=responses(400, 404, 409, 413, 415, 422),
+    responses=responses(400, 404, 409, 412, 413, 415, 422),
     openapi_extra=body_of("KeyEdit"),
     summary="Edit a key",
 )
-def edit(
+def edit_key(
     _principal: Administrator,
     key_id: KeyId,
     document: Document,
     state: AppStateDep,
     facts: Audit,
+    precondition: IfMatch,
 ) -> Key:
     """Change the given fields of a key, effective within two seconds.
 
@@ -81,6 +82,10 @@ def edit(
     """
     changes = validate(KeyEdit, document.value)
     with state.database.transaction() as session:
+        if precondition.is_given:
+            record = keys.find(session, key_id)
+            session.refresh(record, with_for_update=True)
+            precondition.check(_standing(session, record))
         record = keys.edit(
             session, key_id, {name: getattr(changes, name) for name in changes.model_fields_set}
         )
@@ -90,7 +95,7 @@ def edit(
 
 
 @router.post("/keys/{key_id}/revoke", responses=responses(404, 422), summary="Revoke a key")
-def revoke(_principal: Administrator, key_id: KeyId, state: AppStateDep, facts: Audit) -> Key:
+def revoke_key(_principal: Administrator, key_id: KeyId, state: AppStateDep, facts: Audit) -> Key:
     """Revoke a key, effective within two seconds. Everything created with it is kept.
     Idempotent.
     """
@@ -109,3 +114,9 @@ def read_me(principal: Reader, database: DatabaseDep) -> Me:
         return Me(
             key=Key.model_validate(record), usage=KeyUsage.model_validate(quotas.usage(session, record))
         )
+
+
+def _standing(session: Session, record: KeyRecord) -> KeyStanding:
+    return KeyStanding(
+        key=Key.model_validate(record), usage=KeyUsage.model_validate(quotas.usage(session, record))
+    )

@@ -1,7 +1,8 @@
 """The OpenAPI document: FastAPI's, with the models of bodies that are not parsed by FastAPI, with
-examples (`examples.yaml`) and links between operations.
+examples (`examples.yaml`), headers and links between operations.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -12,7 +13,17 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from api.experiments.service import PresetSubmission
+from api.http import problems
+from api.http.parameters import unknown_parameter
+from api.webhooks import messages
 from fedcore.block import kind_of
+from fedcore.errors import (
+    AuthenticationError,
+    ForbiddenError,
+    RateError,
+    ResourceNotFoundError,
+    StateConflictError,
+)
 from fedcore.packages import is_of_package
 from fedcore.spec import ExperimentSpec, yaml_documents
 from fedcore.spec.code import CodeBundle
@@ -44,11 +55,44 @@ BODIES = (
     WebhookRequest,
     WebhookEdit,
 )
-ANSWERS = (ProblemDetails, RoundEvent, StatusEvent, DecisionEvent, HeartbeatEvent)
+ANSWERS = (
+    *(ProblemDetails, RoundEvent, StatusEvent, DecisionEvent, HeartbeatEvent),
+    *(message for message, _, _ in messages.MESSAGES.values()),
+)
 FOREIGN = ("HTTPValidationError", "ValidationError")
 """Schemas of FastAPI's own errors, which this service does not return."""
 
 Object = dict[str, Any]
+
+
+ILLUSTRATED = {
+    problems.ANSWERS[error].status: problems.ANSWERS[error]
+    for error in (AuthenticationError, ForbiddenError, ResourceNotFoundError, StateConflictError, RateError)
+} | {422: problems.INVALID}
+"""Problem types in the examples of errors; other statuses have none of their own."""
+HEADERS = {
+    "ETag": (
+        "State of the resource. With `If-None-Match`, GET returns 304 while it is the same.",
+        'W/"2cf24dba5fb0a30e26e83b2ac5b9e29e"',
+    ),
+    "Idempotency-Replayed": (
+        "`true` if the `Idempotency-Key` was used before; nothing new was created.",
+        "true",
+    ),
+    "Link": (
+        "URL of the next page, relative to this one, if there is one (RFC 8288).",
+        '</v1/experiments?cursor=exp_01k9x3zq7rh2v8m4t6w0ybe5nc>; rel="next"',
+    ),
+    "RateLimit": (
+        "Requests that are left now (`r`), and seconds until all are there again (`t`).",
+        '"default";r=999;t=1',
+    ),
+    "RateLimit-Policy": (
+        "Requests (`q`) that are allowed in a number of seconds (`w`).",
+        '"default";q=1000;w=5',
+    ),
+}
+"""Headers of responses: description and example."""
 
 
 class Source(NamedTuple):
@@ -82,10 +126,15 @@ def install(app: FastAPI) -> None:
         if app.openapi_schema is None:
             document = describe()
             schemas = document["components"]["schemas"]
+            document["webhooks"] = messages.operations()
             schemas.update(_schemas() | schemas)
             for name in FOREIGN:
                 schemas.pop(name, None)
             _illustrate(document)
+            _illustrate_errors(document)
+            _describe_headers(document)
+            for schema in schemas.values():
+                _omit_default_objects(schema)
             link(document)
         return describe()
 
@@ -120,10 +169,91 @@ def _illustrate(document: Object) -> None:
 
 def _bodies(document: Object) -> Iterator[Object]:
     """Yield the JSON and YAML bodies of all operations, of requests and responses."""
-    for path in document["paths"].values():
+    for path in (*document["paths"].values(), *document["webhooks"].values()):
         for operation in path.values():
             for message in (operation.get("requestBody", {}), *operation["responses"].values()):
                 yield from (body for body in message.get("content", {}).values() if "schema" in body)
+
+
+def _illustrate_errors(document: Object) -> None:
+    """Give each error of each operation an example of its status."""
+    told = documents()["errors"]
+    whole = document["components"]["schemas"]["ProblemDetails"]["examples"][0]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            for status, response in operation["responses"].items():
+                if problems.MEDIA_TYPE in response.get("content", {}):
+                    answer = ILLUSTRATED.get(int(status)) or problems.blank(int(status))
+                    example = told.get(int(status)) or _of_parameters(operation)
+                    if status == "422" and "ExperimentSpec" in str(operation.get("requestBody")):
+                        example = {name: whole[name] for name in ("detail", "errors")}
+                    value = {
+                        "type": answer.uri,
+                        "title": answer.title,
+                        "status": answer.status,
+                        "detail": example["detail"],
+                        "instance": _example_of(path, operation),
+                        "errors": example.get("errors", []),
+                    }
+                    response["content"][problems.MEDIA_TYPE]["examples"] = {
+                        "ProblemDetails": {"value": value}
+                    }
+
+
+def _of_parameters(operation: Object) -> Object:
+    """Return the error of a query parameter that the operation does not have."""
+    known = [given["name"] for given in operation.get("parameters", ()) if given["in"] == "query"]
+    detail = unknown_parameter(known)
+    return {"detail": f"?colour: {detail}", "errors": [{"pointer": "?colour", "detail": detail}]}
+
+
+def _example_of(path: str, operation: Object) -> str:
+    """Return `path` with the examples of its parameters."""
+    for given in operation.get("parameters", ()):
+        if given["in"] == "path":
+            examples = given["schema"].get("examples") or given["schema"].get("enum") or [given["name"]]
+            path = path.replace(f"{{{given['name']}}}", str(examples[0]))
+    return path
+
+
+def _describe_headers(document: Object) -> None:
+    """Name the headers that responses below `/v1` have."""
+    document["components"]["headers"] = {
+        name: {"description": description, "schema": {"type": "string"}, "example": example}
+        for name, (description, example) in HEADERS.items()
+    }
+    for path, operations in document["paths"].items():
+        if path.startswith("/v1/"):
+            for method, operation in operations.items():
+                for status, response in operation["responses"].items():
+                    wanted = [*_headers_of(method, status, operation)]
+                    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in wanted}
+                    response["headers"] = response.get("headers", {}) | headers
+
+
+def _headers_of(method: str, status: str, operation: Object) -> Iterator[str]:
+    if status != "401":
+        yield from ("RateLimit", "RateLimit-Policy")
+    if status.startswith("2"):
+        names = {given["name"] for given in operation.get("parameters", ())}
+        if method == "get":
+            yield "ETag"
+        if "cursor" in names:
+            yield "Link"
+        if "Idempotency-Key" in names:
+            yield "Idempotency-Replayed"
+
+
+def _omit_default_objects(schema: Object) -> None:
+    """Move defaults that are objects from the fields of a schema to their descriptions.
+
+    Generators of clients cannot make an instance of one of several classes from them
+    (openapi-python-client leaves out the whole schema), or require the field (openapi-typescript).
+    """
+    for field in schema.get("properties", {}).values():
+        if isinstance(field.get("default"), dict):
+            default = json.dumps(field.pop("default"))
+            field["description"] = f"{field['description']} Default: `{default}`."
 
 
 def _name(schema: Object) -> str:

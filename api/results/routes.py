@@ -12,7 +12,15 @@ from fastapi.responses import StreamingResponse
 from api.experiments.service import REPRODUCES, create_experiment, new_reproduction
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import NO_NUL, AppStateDep, DatabaseDep, ExperimentId, IdempotencyKey, WakeupsDep
+from api.http.dependencies import (
+    NO_NUL,
+    REPLAYED,
+    AppStateDep,
+    DatabaseDep,
+    ExperimentId,
+    IdempotencyKey,
+    WakeupsDep,
+)
 from api.http.problems import responses
 from api.results import queries, report
 from api.results.compared_arms import MOST_ARMS, compare
@@ -313,7 +321,7 @@ async def read_report(
     },
     summary="Reproduce an experiment",
 )
-def reproduce(
+def reproduce_experiment(
     principal: Submitter,
     facts: Audit,
     experiment_id: ExperimentId,
@@ -328,7 +336,9 @@ def reproduce(
     succeeded.
     """
     new = new_reproduction(state, principal, experiment_id, idempotency_key)
-    answer, _ = create_experiment(state.database, new, facts)
+    answer, is_new = create_experiment(state.database, new, facts)
+    if not is_new:
+        response.headers.update(REPLAYED)
     response.headers["Location"] = f"/v1/experiments/{answer.id}"
     wakeups.notify([new.spec.execution.queue])
     return answer

@@ -7,6 +7,7 @@ from fastapi.responses import StreamingResponse
 
 from api.http.authentication import Reader
 from api.http.dependencies import Cursor, DatabaseDep, ExperimentId, RunId, SettingsDep, StorageDep
+from api.http.parameters import NextLink, RowCursor
 from api.http.problems import responses
 from api.runs.service import pieces_of, run_answer
 from fedcore.errors import ResourceNotFoundError
@@ -39,6 +40,7 @@ def read_runs(
     principal: Reader,
     experiment_id: ExperimentId,
     database: DatabaseDep,
+    link: NextLink,
     settings: SettingsDep,
     limit: Limit = 1_000,
     cursor: Cursor = None,
@@ -50,7 +52,8 @@ def read_runs(
         page, more = records[:limit], records[limit:]
         held = wait_reasons.reasons(session, page, settings.seen_seconds)
     return RunPage(
-        items=[run_answer(record, held.get(record.id)) for record in page], next=page[-1].id if more else None
+        items=[run_answer(record, held.get(record.id)) for record in page],
+        next=link(page[-1].id if more else None),
     )
 
 
@@ -63,15 +66,28 @@ def read_run(principal: Reader, run_id: RunId, database: DatabaseDep, settings: 
 
 
 @router.get("/runs/{run_id}/metrics", responses=responses(404, 422), summary="Read the rounds of a run")
-def read_metrics(
-    principal: Reader, run_id: RunId, database: DatabaseDep, after: After = 0, limit: RowLimit = 1_000
+def read_run_metrics(
+    principal: Reader,
+    run_id: RunId,
+    database: DatabaseDep,
+    link: NextLink,
+    after: After = 0,
+    cursor: RowCursor = None,
+    limit: RowLimit = 1_000,
 ) -> MetricsPage:
-    """Return the rounds after a given one, in order. Poll with `after` set to the last `next`."""
+    """Return the rounds after a given one, in order.
+
+    Poll with `cursor` set to the last `next`. The `Link` header leads to further rounds that are
+    there already.
+    """
+    start = after if cursor is None else cursor
     with database.reading() as session:
         run = runs.find(session, run_id, principal.sees)
-        found = curves.after(session, run_id, after, limit) if run.done > after else ()
+        found = curves.after(session, run_id, start, limit) if run.done > start else ()
     rows = [RoundRow.model_validate(record) for record in found]
-    return MetricsPage(run_id=run_id, status=run.status, items=rows, next=rows[-1].round if rows else after)
+    last = rows[-1].round if rows else start
+    link(str(last) if last < run.done else None)
+    return MetricsPage(run_id=run_id, status=run.status, items=rows, next=last)
 
 
 @router.get(

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 
 from api.http.authentication import Reader
 from api.http.dependencies import DatabaseDep, ExperimentId
+from api.http.parameters import NextLink, RowCursor
 from api.http.problems import responses
 from api.search.service import ARRIVALS, search_answer
 from fedcore.platform.store import experiments, search
@@ -24,7 +25,9 @@ def read_search(
     principal: Reader,
     experiment_id: ExperimentId,
     database: DatabaseDep,
+    link: NextLink,
     after: After = 0,
+    cursor: RowCursor = None,
     limit: Limit = ARRIVALS,
 ) -> SearchPage:
     """Return arms in the order in which they reached rungs, with value, rank and decision.
@@ -36,4 +39,8 @@ def read_search(
     """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
-        return search_answer(session, search.find(session, experiment_id), after, limit)
+        page = search_answer(
+            session, search.find(session, experiment_id), after if cursor is None else cursor, limit
+        )
+    link(str(page.next) if len(page.items) == limit else None)
+    return page

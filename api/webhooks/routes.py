@@ -8,8 +8,10 @@ from pydantic import AfterValidator
 
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
+from api.http.conditional import IfMatch
 from api.http.dependencies import Cursor, DatabaseDep, SettingsDep, WebhookId, printable
 from api.http.documents import Document, body_of, validate
+from api.http.parameters import NextLink
 from api.http.problems import InvalidDocumentError, responses
 from api.webhooks.service import Probe, delivery_answer, new_webhook_answer, webhook_answer
 from fedcore.errors import ResourceNotFoundError
@@ -53,7 +55,7 @@ MADE: dict[int | str, dict[str, Any]] = {
     openapi_extra=body_of("WebhookRequest"),
     summary="Create a webhook",
 )
-async def create(
+async def create_webhook(
     principal: Submitter,
     document: Document,
     database: DatabaseDep,
@@ -90,12 +92,12 @@ async def create(
 
 @router.get("", responses=responses(422), summary="List webhooks")
 def read_webhooks(
-    principal: Reader, database: DatabaseDep, limit: Limit = 50, cursor: Cursor = None
+    principal: Reader, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
 ) -> WebhookPage:
     """Return webhooks, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = webhooks.page(session, owner=principal.sees, limit=limit, cursor=cursor)
-    return WebhookPage(items=[webhook_answer(record) for record in page.items], next=page.next)
+    return WebhookPage(items=[webhook_answer(record) for record in page.items], next=link(page.next))
 
 
 @router.get("/{webhook_id}", responses=responses(404, 422), summary="Read a webhook")
@@ -107,17 +109,18 @@ def read_webhook(principal: Reader, webhook_id: WebhookId, database: DatabaseDep
 
 @router.patch(
     "/{webhook_id}",
-    responses=responses(400, 404, 413, 415, 422),
+    responses=responses(400, 404, 412, 413, 415, 422),
     openapi_extra=body_of("WebhookEdit"),
     summary="Edit a webhook",
 )
-async def edit(
+async def edit_webhook(
     principal: Submitter,
     webhook_id: WebhookId,
     document: Document,
     database: DatabaseDep,
     facts: Audit,
     probe: Probe,
+    precondition: IfMatch,
 ) -> Webhook:
     """Change the given fields.
 
@@ -129,8 +132,11 @@ async def edit(
 
     def work() -> WebhookRecord:
         with database.transaction() as session:
-            owner = webhooks.find(session, webhook_id, principal.sees).owner
-            _refuse_foreign(session, wanted.experiment_id, owner)
+            record = webhooks.find(session, webhook_id, principal.sees)
+            if precondition.is_given:
+                session.refresh(record, with_for_update=True)
+                precondition.check(webhook_answer(record))
+            _refuse_foreign(session, wanted.experiment_id, record.owner)
             webhooks.edit(session, webhook_id, **_changes(wanted))
             if wanted.enabled is not None:
                 webhooks.enable(session, webhook_id) if wanted.enabled else webhooks.disable(
@@ -143,7 +149,9 @@ async def edit(
 
 
 @router.post("/{webhook_id}/rotate", responses=responses(404, 422), summary="Rotate the secret")
-def rotate(principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit) -> NewWebhook:
+def rotate_webhook_secret(
+    principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit
+) -> NewWebhook:
     """Return a new secret, which is not shown again.
 
     Deliveries are also signed with the previous one for a day.
@@ -156,7 +164,7 @@ def rotate(principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, f
 
 
 @router.delete("/{webhook_id}", status_code=204, responses=responses(404, 422), summary="Delete a webhook")
-def delete(principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit) -> None:
+def delete_webhook(principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit) -> None:
     """Delete a webhook with its deliveries. Pending deliveries are not sent."""
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)
@@ -167,7 +175,9 @@ def delete(principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, f
 @router.post(
     "/{webhook_id}/ping", status_code=202, responses=responses(404, 409, 422), summary="Send a test event"
 )
-def ping(principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit) -> Delivery:
+def ping_webhook(
+    principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit
+) -> Delivery:
     """Send an event `webhook.ping`, independent of the webhook's events.
 
     Read the delivery for its result. 409 while disabled.
@@ -184,6 +194,7 @@ def read_deliveries(
     principal: Reader,
     webhook_id: WebhookId,
     database: DatabaseDep,
+    link: NextLink,
     status: StatusFilter = None,
     limit: DeliveryLimit = 50,
     cursor: Cursor = None,
@@ -195,7 +206,7 @@ def read_deliveries(
     with database.reading() as session:
         webhooks.find(session, webhook_id, principal.sees)
         page = webhook_deliveries.page(session, webhook_id, status=status, limit=limit, cursor=cursor)
-    return DeliveryPage(items=[delivery_answer(record) for record in page.items], next=page.next)
+    return DeliveryPage(items=[delivery_answer(record) for record in page.items], next=link(page.next))
 
 
 @router.get(
@@ -216,7 +227,7 @@ def read_delivery(
     responses=responses(404, 409, 422),
     summary="Redeliver",
 )
-def redeliver(
+def redeliver_event(
     principal: Submitter, webhook_id: WebhookId, delivery_id: DeliveryId, database: DatabaseDep, facts: Audit
 ) -> Delivery:
     """Send a delivery again immediately, with the same id. 409 while the webhook is disabled."""

@@ -12,6 +12,7 @@ from api.datasets.service import Received, upload_body, upload_folder
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep
+from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadDigest, UploadLimit, create_row
 from fedcore.platform.access import Principal
@@ -36,7 +37,7 @@ router = APIRouter(prefix="/v1/weights", tags=["weights"])
     openapi_extra=upload_body("A safetensors file, or the config.json or tokenizer.json of a network."),
     summary="Upload pretrained weights",
 )
-async def upload(
+async def upload_weights(
     principal: Submitter, facts: Audit, file: Received, state: AppStateDep, response: Response
 ) -> Weights:
     """Check and store a safetensors file, to be used as `problem.model.weights: sha256:...`, or the
@@ -60,12 +61,12 @@ async def upload(
 
 @router.get("", responses=responses(422), summary="List pretrained weights")
 def read_weights_page(
-    principal: Reader, database: DatabaseDep, limit: UploadLimit = 50, cursor: Cursor = None
+    principal: Reader, database: DatabaseDep, link: NextLink, limit: UploadLimit = 50, cursor: Cursor = None
 ) -> WeightsPage:
     """Return uploaded weights, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = WEIGHTS.page(session, owner=principal.sees, limit=limit, cursor=cursor)
-    return WeightsPage(items=[_answer(record) for record in page.items], next=page.next)
+    return WeightsPage(items=[_answer(record) for record in page.items], next=link(page.next))
 
 
 @router.get("/{weights_digest}", responses=responses(404, 422), summary="Read pretrained weights")
@@ -81,7 +82,9 @@ def read_weights(principal: Reader, weights_digest: UploadDigest, database: Data
     responses=responses(404, 409, 422),
     summary="Delete pretrained weights",
 )
-def delete(principal: Submitter, weights_digest: UploadDigest, database: DatabaseDep, facts: Audit) -> None:
+def delete_weights(
+    principal: Submitter, weights_digest: UploadDigest, database: DatabaseDep, facts: Audit
+) -> None:
     """Remove uploaded weights, and their file soon after; 409 while an experiment uses them."""
     with database.transaction() as session:
         WEIGHTS.delete(session, weights_digest, principal.sees)

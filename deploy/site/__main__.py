@@ -8,10 +8,11 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from deploy.site import commands, interface, offers, python, specification
+from deploy.site import commands, interface, llms, offers, python, specification
 from deploy.site.formulas import with_mathml
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,7 @@ def build(place: Path) -> None:
         path = place / "docs" / REFERENCE / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    shutil.copytree(place / "docs", place / "markdown")
     for path in (place / "docs").rglob("*.md"):
         path.write_text(with_mathml(path.read_text(encoding="utf-8")), encoding="utf-8")
     shutil.copy(ROOT / "mkdocs.yml", place)
@@ -51,6 +53,8 @@ def build(place: Path) -> None:
     )
     if done.returncode:
         raise RuntimeError(done.stdout + done.stderr)
+    llms.copy_pages(place / "markdown", place / "site")
+    (place / "site" / llms.NAME).write_text(llms.text(configuration(), place / "markdown"), encoding="utf-8")
 
 
 def reference() -> Iterator[tuple[str, str]]:
@@ -64,18 +68,13 @@ def reference() -> Iterator[tuple[str, str]]:
 
 def navigation() -> list[str]:
     """The pages that the navigation names."""
+    return list(llms.pages_of(configuration()["nav"]))
 
-    def walk(entry: object) -> Iterator[str]:
-        match entry:
-            case str():
-                yield entry
-            case list():
-                for below in entry:
-                    yield from walk(below)
-            case dict():
-                yield from walk(list(entry.values()))
 
-    return list(walk(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
+def configuration() -> dict[str, Any]:
+    """The content of mkdocs.yml."""
+    read: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    return read
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import typer
 from fedcore.errors import ExtensionError, SettingsError
 from fedcore.lazy import LazyModule
 from fedq.cli import (
+    agents,
     connection,
     data,
     experiments,
@@ -80,6 +81,7 @@ PANELS = {
         service.migrate,
         service.backup,
         service.restore,
+        agents.mcp,
         keys.me,
         keys.audit,
     ),

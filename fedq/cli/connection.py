@@ -42,6 +42,11 @@ def choose(key: str | None) -> None:
     _key.set(key)
 
 
+def chosen_key() -> str | None:
+    """The key given before the command."""
+    return _key.get()
+
+
 def connect(**options: Any) -> Client:
     """A client with the key of this command."""
     return clients.Client(api_key=_key.get(), **options)

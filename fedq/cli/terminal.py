@@ -175,6 +175,7 @@ def conclude_all(experiments: Sequence[Experiment]) -> None:
 
 
 EXTRAS: dict[str, tuple[str, ...]] = {
+    "mcp": ("mcp", "mcp_types"),
     "frames": ("pandas", "polars", "pyarrow"),
     "library": ("cmaes", "llvmlite", "numba", "optuna", "safetensors", "scipy", "torch", "torchvision"),
     "service": (

@@ -1,12 +1,12 @@
 """Webhooks and deliveries."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from fedcore.block import describe_fields
-from fedcore.platform.status import DeliveryStatus
+from fedcore.platform.status import DeliveryStatus, Status
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.platform.webhooks.urls import MOST_CHARACTERS
 from fedq.schemas.base import Schema
@@ -148,3 +148,108 @@ class DeliveryPage(Schema):
     """The deliveries."""
     next: str | None
     """The `cursor` of the next page; null on the last one."""
+
+
+class ExperimentMessageData(Schema):
+    """The experiment that a message is about, at the moment of the change."""
+
+    owner: str
+    """Owner of the experiment."""
+    experiment_id: str
+    """The experiment."""
+    name: str
+    """Name of the experiment."""
+    tags: list[str]
+    """Tags of the experiment."""
+    status: Status
+    """The new status."""
+    error: str | None
+    """First error of its runs; null without one."""
+
+
+class ExperimentMessage(Schema):
+    """Message to a webhook: an experiment has changed its status."""
+
+    type: Literal[
+        EventKind.EXPERIMENT_QUEUED,
+        EventKind.EXPERIMENT_RUNNING,
+        EventKind.EXPERIMENT_PAUSED,
+        EventKind.EXPERIMENT_SUCCEEDED,
+        EventKind.EXPERIMENT_FAILED,
+        EventKind.EXPERIMENT_CANCELLED,
+    ]
+    """`experiment.` and the new status."""
+    timestamp: datetime
+    """Time of the change (UTC)."""
+    data: ExperimentMessageData
+    """The experiment."""
+
+
+class RunMessageData(Schema):
+    """The run that a message is about, at the moment of the change."""
+
+    owner: str
+    """Owner of the experiment."""
+    experiment_id: str
+    """The experiment."""
+    name: str
+    """Name of the experiment."""
+    tags: list[str]
+    """Tags of the experiment."""
+    run_id: str
+    """The run."""
+    arm: int
+    """Index of its arm."""
+    arm_name: str
+    """Name of its arm."""
+    seed: int
+    """Its seed."""
+    status: Status
+    """The new status."""
+    rounds_done: int
+    """Committed rounds."""
+    rounds_total: int
+    """Rounds of the run."""
+    diverged_round: int | None
+    """Round in which it diverged; null if it did not."""
+    stop_reason: str | None
+    """Reason why it was stopped early; null if it was not."""
+    error: str | None
+    """Its error; null without one."""
+
+
+class RunMessage(Schema):
+    """Message to a webhook: a run has changed its status."""
+
+    type: Literal[
+        EventKind.RUN_QUEUED,
+        EventKind.RUN_RUNNING,
+        EventKind.RUN_WAITING,
+        EventKind.RUN_PAUSED,
+        EventKind.RUN_SUCCEEDED,
+        EventKind.RUN_FAILED,
+        EventKind.RUN_CANCELLED,
+    ]
+    """`run.` and the new status."""
+    timestamp: datetime
+    """Time of the change (UTC)."""
+    data: RunMessageData
+    """The run."""
+
+
+class PingMessageData(Schema):
+    """The webhook that is tested."""
+
+    webhook_id: str
+    """The webhook."""
+
+
+class PingMessage(Schema):
+    """Message to a webhook: a user tests it."""
+
+    type: Literal["webhook.ping"]
+    """Always `webhook.ping`."""
+    timestamp: datetime
+    """Time of the request (UTC)."""
+    data: PingMessageData
+    """The webhook."""

@@ -4,13 +4,14 @@ from ipaddress import ip_address
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
 from fastapi import FastAPI
 
 from api.webhooks.service import UrlValidator
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, webhooks
-from fedcore.platform.webhooks.events import ENDINGS
+from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.settings import Settings
 from tests.api.histories import submit
 from tests.documents import Document
@@ -19,6 +20,7 @@ from tests.platform.store.hooks import BAD, take, told
 from tests.platform.store.test_webhook_deliveries import conclude, let_pass
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
+from tests.support.described import described
 
 HOOKS, URL = "/v1/webhooks", "https://hooks.example.org/fedq"
 NAMES = {
@@ -215,3 +217,19 @@ def test_whatever_is_done_is_in_the_audit_log_and_no_url_is(http: httpx.Client) 
     ]
     assert "hunter2" not in log.text
     assert "whsec_" not in log.text
+
+
+def test_the_openapi_document_describes_the_messages(http: httpx.Client) -> None:
+    document = described()
+    components = document["components"]["schemas"]
+    path = f"{HOOKS}/{make(http, events=[*EventKind])['id']}"
+    submit(http)
+    http.post(f"{path}/ping")
+    sent = [delivery["payload"] for delivery in http.get(f"{path}/deliveries").json()["items"]]
+    assert {message["type"] for message in sent} == {"webhook.ping", "experiment.queued", "run.queued"}
+    for message in sent:
+        name = "ping" if message["type"] == "webhook.ping" else message["type"].partition(".")[0]
+        body = document["webhooks"][name]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        jsonschema.validate(message, {**body, "components": document["components"]})
+        about = components[body["$ref"].rpartition("/")[2]]["properties"]["data"]["$ref"].rpartition("/")[2]
+        assert message["data"].keys() == components[about]["properties"].keys()

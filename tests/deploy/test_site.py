@@ -36,6 +36,10 @@ def test_it_builds_without_a_dead_link_and_loads_nothing_from_other_hosts(tmp_pa
     for name in navigation():
         assert (site / name).with_suffix(".html").exists()
     assert "<math" in (site / "mathematics.html").read_text()
+    listed = re.findall(r"^- \[[^\]]+\]\(([^)]+\.md)\): .+", (site / "llms.txt").read_text(), re.MULTILINE)
+    assert listed == navigation()
+    for name in listed:
+        assert "<math" not in (site / name).read_text()
 
 
 def test_every_page_is_in_the_navigation(pages: dict[str, str]) -> None:

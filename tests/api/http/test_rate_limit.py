@@ -39,11 +39,11 @@ def _narrow(settings: Settings, **limits: object) -> Iterator[httpx.Client]:
 
 def test_a_bucket_lets_a_burst_through_and_then_a_steady_rate() -> None:
     buckets = _LocalBuckets(2.0, 3)
-    assert [buckets.take("a", 10.0) for _ in range(4)] == [0, 0, 0, 0.5]
-    assert buckets.take("b", 10.0) == 0
-    assert buckets.take("a", 10.25) == 0.25
-    assert [buckets.take("a", 10.5), buckets.take("a", 10.5)] == [0, 0.5]
-    assert [buckets.take("a", 99.0) for _ in range(4)] == [0, 0, 0, 0.5]
+    assert [buckets.take("a", 10.0) for _ in range(4)] == [(2, 0), (1, 0), (0, 0), (0, 0.5)]
+    assert buckets.take("b", 10.0) == (2, 0)
+    assert buckets.take("a", 10.25) == (0.5, 0.25)
+    assert [buckets.take("a", 10.5), buckets.take("a", 10.5)] == [(0, 0), (0, 0.5)]
+    assert [buckets.take("a", 99.0) for _ in range(4)] == [(2, 0), (1, 0), (0, 0), (0, 0.5)]
 
 
 def test_a_key_that_asks_too_often_is_told_when_to_ask_again_and_others_are_not_held_up(
@@ -56,6 +56,11 @@ def test_a_key_that_asks_too_often_is_told_when_to_ask_again_and_others_are_not_
             "2",
             "urn:fedq:problem:rate",
         )
+        assert {answer.headers["ratelimit-policy"] for answer in answers} == {'"default";q=3;w=6'}
+        assert [answer.headers["ratelimit"].partition(";t=")[0] for answer in answers] == [
+            f'"default";r={left}' for left in (2, 1, 0, 0)
+        ]
+        assert answers[0].headers["ratelimit"].endswith(";t=2")
         assert "(FEDQ_RATE_LIMIT, FEDQ_RATE_BURST)" in answers[-1].json()["detail"]
         assert http.get("/v1/me", headers=bearer(key_for(settings.database, "ann"))).status_code == 200
         assert http.get("/healthz").status_code == 200
@@ -98,7 +103,7 @@ async def _taken(settings: Settings, processes: int, each: int) -> int:
     taken = 0
     for one in rates * each:
         with suppress(RateError):
-            await one.take("key_1")
+            await one.take("key_1", {})
             taken += 1
     for one in rates:
         await one.close()

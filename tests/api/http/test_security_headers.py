@@ -30,8 +30,10 @@ def test_every_answer_carries_them(http: httpx.Client, path: str) -> None:
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
-def test_answers_about_anybodys_work_are_not_kept_by_caches(http: httpx.Client) -> None:
-    assert http.get("/v1/experiments").headers["cache-control"] == "no-store"
+def test_answers_about_anybodys_work_are_not_kept_by_shared_caches(http: httpx.Client) -> None:
+    assert http.get("/v1/experiments").headers["cache-control"] == "private, no-cache"
+    assert http.get("/v1/experiments/exp_0").headers["cache-control"] == "no-store"
+    assert http.post("/v1/keys", json={"owner": "ann"}).headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/docs/oauth2-redirect"])

@@ -10,6 +10,7 @@ from api.openapi.document import documents
 from fedcore.block import kind_of
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.kinds import kinds
+from fedq.schemas import ProblemDetails
 from tests.documents import Document
 from tests.support.described import described
 
@@ -65,6 +66,34 @@ def test_every_operation_has_a_summary_a_description_and_a_name_of_its_own(docum
     ] == []
     names = [operation["operationId"] for _, operation in _operations(document)]
     assert len(names) == len(set(names))
+
+
+def test_operations_are_named_by_their_functions(document: Document) -> None:
+    names = [operation["operationId"] for _, operation in _operations(document)]
+    assert [name for name in names if not re.fullmatch(r"[a-z]+(_[a-z]+)+", name)] == []
+    assert document["servers"][0]["url"] == "/"
+
+
+def test_no_default_is_an_object(document: Document) -> None:
+    """Generators of clients cannot choose the class of one."""
+    assert [name for name, field in _fields(document) if isinstance(field.get("default"), dict)] == []
+    optional = document["components"]["schemas"]["ExperimentSpec"]
+    assert (
+        'Default: `{"weighting": null, "kind": "full"}`.'
+        in (optional["properties"]["participation"]["description"])
+    )
+    assert "participation" not in optional["required"]
+
+
+def test_the_example_of_every_error_is_of_its_status_and_operation(document: Document) -> None:
+    for name, operation in _operations(document):
+        for status, response in operation["responses"].items():
+            body = response.get("content", {}).get("application/problem+json", {"examples": {}})
+            for example in body["examples"].values():
+                problem = ProblemDetails.model_validate(example["value"])
+                assert (str(problem.status), bool(problem.errors)) == (status, status in {"400", "422"}), name
+                path = re.sub(r"{\w+}", "[^/{}]+", name.split()[1])
+                assert re.fullmatch(path, problem.instance), name
 
 
 def test_every_parameter_has_a_description(document: Document) -> None:

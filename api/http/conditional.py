@@ -1,0 +1,115 @@
+"""Conditional requests: entity tags of what GET returns, `If-None-Match`, and `If-Match` of changes.
+
+A tag identifies the state of a resource. It is weak (RFC 9110, section 8.8.1), since compression
+sends the same state as other bytes. `If-Match` therefore accepts weak tags: what a client read
+compressed, it can change.
+"""
+
+import re
+from hashlib import sha256
+from typing import Annotated
+
+from fastapi import Depends, Header, HTTPException
+from pydantic import BaseModel
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+DIGITS = 32
+_TAG = re.compile(r'(?:W/)?"([^"]*)"')
+_OF_CONTENT = ("content-length", "content-type")
+
+
+def entity_tag(body: bytes) -> str:
+    """Return the ETag of a response body."""
+    return f'W/"{sha256(body).hexdigest()[:DIGITS]}"'
+
+
+def is_listed(tag: str, header: str) -> bool:
+    """Return whether a header `If-Match` or `If-None-Match` lists this tag, or is `*`."""
+    return header.strip() == "*" or tag.removeprefix("W/").strip('"') in _TAG.findall(header)
+
+
+class ConditionalGet:
+    """Middleware that gives what GET returns below `/v1` an ETag, and answers 304 to those who have
+    it. Streams have none.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith("/v1/"):
+            await self._app(scope, receive, send)
+            return
+        known = ", ".join(Headers(scope=scope).getlist("if-none-match"))
+        start: Message | None = None
+
+        async def tag(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                start = message
+                return
+            if start is not None:
+                begun, start = start, None
+                if not message.get("more_body", False):
+                    message = _tagged(begun, message, known)
+                await send(begun)
+            await send(message)
+
+        await self._app(scope, receive, tag)
+
+
+def _tagged(start: Message, message: Message, known: str) -> Message:
+    """Add the tag to the head of a response, which becomes 304 if the client knows it; returns the
+    body to send.
+    """
+    headers = MutableHeaders(scope=start)
+    headers["ETag"] = entity_tag(message.get("body", b""))
+    headers.setdefault("Cache-Control", "private, no-cache")
+    if not known or not is_listed(headers["ETag"], known):
+        return message
+    start["status"] = 304
+    for name in _OF_CONTENT:
+        del headers[name]
+    return {**message, "body": b""}
+
+
+class Precondition:
+    """State of its resource that a change expects."""
+
+    def __init__(self, header: str | None) -> None:
+        self._header = header
+
+    @property
+    def is_given(self) -> bool:
+        """True if the request has a header `If-Match`."""
+        return self._header is not None
+
+    def check(self, answer: BaseModel) -> None:
+        """Hold what GET would return now to `If-Match`; raises HTTPException (412)."""
+        if self._header is None:
+            return
+        if not is_listed(entity_tag(answer.model_dump_json().encode()), self._header):
+            raise HTTPException(412, "It has changed since it was read with this ETag. Read it again.")
+
+
+UNCONDITIONAL = Precondition(None)
+
+
+# Declared async so that FastAPI calls it at once instead of in a thread.
+async def _precondition(
+    if_match: Annotated[
+        str | None,
+        Header(
+            alias="If-Match",
+            max_length=1_000,
+            description="Change nothing unless the resource still has this ETag, which GET returned.",
+            examples=['W/"2cf24dba5fb0a30e26e83b2ac5b9e29e"'],
+        ),
+    ] = None,
+) -> Precondition:
+    return Precondition(if_match)
+
+
+IfMatch = Annotated[Precondition, Depends(_precondition)]

@@ -1,0 +1,59 @@
+"""Query parameters: unknown ones are refused, and lists link to their next page."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+from fastapi import Depends, Query, Request, Response, params
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
+
+from api.http.problems import InvalidDocumentError
+from fedq.schemas import Flaw
+
+
+def refuse_unknown(request: Request) -> None:
+    """Raise InvalidDocumentError for query parameters that the route of a request does not have.
+
+    Pages have any: their scripts read some, and people share links with more.
+    """
+    if not request.query_params or not request.url.path.startswith("/v1/"):
+        return
+    route: APIRoute = request.scope["route"]
+    fields = get_flat_params(route.dependant)
+    known = sorted({field.alias for field in fields if isinstance(field.field_info, params.Query)})
+    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
+    if unknown:
+        detail = unknown_parameter(known)
+        raise InvalidDocumentError([Flaw(pointer=f"?{name}", detail=detail) for name in unknown])
+
+
+def unknown_parameter(known: Sequence[str]) -> str:
+    """Return the error of a parameter that is not one of those `known`."""
+    return f"unknown parameter; known ones are: {', '.join(known)}" if known else "this takes no parameters"
+
+
+LinkNext = Callable[[str | None], str | None]
+"""Tells the `Link` header the cursor of the next page, and returns it; None: there is none."""
+
+
+# Declared async so that FastAPI calls it at once instead of in a thread.
+async def _link_next(request: Request, response: Response) -> LinkNext:
+    def link(cursor: str | None) -> str | None:
+        if cursor is not None:
+            following = request.url.include_query_params(cursor=cursor)
+            # Without the host: a proxy may give the service another name.
+            response.headers["Link"] = f'<{following.path}?{following.query}>; rel="next"'
+        return cursor
+
+    return link
+
+
+NextLink = Annotated[LinkNext, Depends(_link_next)]
+RowCursor = Annotated[
+    int | None,
+    Query(
+        ge=0,
+        le=2**31 - 1,
+        description="The `next` value of the previous page, as in lists; takes precedence over `after`.",
+    ),
+]
