@@ -112,6 +112,7 @@ def read_page(
         "experiment.html",
         now=now,
         **curve_context([record.spec], sweep.size(record.spec["sweep"])),
+        notes=record.notes,
         specification=specification,
         highlighted=highlight(specification),
         provenance=record.provenance,
@@ -128,6 +129,17 @@ def read_standing(
     with database.reading() as session:
         now = read(session, experiment_id, principal.sees)
     return Response(status_code=204) if now.digest == seen else page(request, "_standing.html", now=now)
+
+
+@router.get("/notes")
+def read_notes(
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep
+) -> Response:
+    """Return the notes, rendered."""
+    with database.reading() as session:
+        notes = experiments.find(session, experiment_id, principal.sees).notes
+    about = {"resource": f"experiments/{experiment_id}", "heading": "Notes of the experiment"}
+    return page(request, "_notes.html", notes=notes, **about)
 
 
 @router.get("/runs")

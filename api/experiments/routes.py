@@ -87,10 +87,14 @@ Before = Annotated[
     Moment | None,
     Query(description="Return only experiments submitted before this time (ISO 8601 with time zone)."),
 ]
+Starred = Annotated[
+    bool | None, Query(description="Return only experiments with a star, or only those without one.")
+]
+Archived = Annotated[bool, Query(description="Return archived experiments instead of all others.")]
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of experiments per page.")]
 
 
-async def _wanted(
+async def _wanted(  # noqa: PLR0913, PLR0917 - a filter each
     principal: Reader,
     status: StatusFilter = None,
     tag: TagFilter = None,
@@ -98,8 +102,10 @@ async def _wanted(
     search: SearchFilter = None,
     created_after: After = None,
     created_before: Before = None,
+    starred: Starred = None,
+    archived: Archived = False,
 ) -> Filter:
-    return Filter(principal.sees, status, tag, name, created_after, created_before, search)
+    return Filter(principal.sees, status, tag, name, created_after, created_before, search, starred, archived)
 
 
 Wanted = Annotated[Filter, Depends(_wanted)]
@@ -155,7 +161,10 @@ def submit(
 def read_experiments(
     wanted: Wanted, database: DatabaseDep, limit: Limit = 50, cursor: Cursor = None
 ) -> ExperimentPage:
-    """Return experiments, newest first; administrators see those of all owners."""
+    """Return experiments, newest first; administrators see those of all owners.
+
+    Archived experiments are returned with `archived=true` only.
+    """
     with database.reading() as session:
         page = experiments.page(session, wanted, limit=limit, cursor=cursor)
         progresses = progress.progress_of(session, [record.id for record in page.items])
@@ -175,7 +184,7 @@ def read_experiment(principal: Reader, experiment_id: ExperimentId, database: Da
     "/{experiment_id}",
     responses=responses(400, 404, 413, 415, 422),
     openapi_extra=body_of("ExperimentEdit"),
-    summary="Edit name, tags or priority",
+    summary="Edit name, tags, priority, notes, star or archive",
 )
 def edit(
     principal: Submitter, experiment_id: ExperimentId, document: Document, database: DatabaseDep, facts: Audit
@@ -190,9 +199,7 @@ def edit(
         principal,
         facts,
         experiment_id,
-        lambda session, id: experiments.edit(
-            session, id, name=changes.name, tags=changes.tags, priority=changes.priority
-        ),
+        lambda session, id: experiments.edit(session, id, **dict(changes)),
     )
 
 

@@ -108,3 +108,11 @@ def read_run(
         claims=record.fence,
         happened=happened,
     )
+
+
+@router.get("/{run_id}/notes")
+def read_notes(request: Request, principal: Reader, run_id: RunId, database: DatabaseDep) -> Response:
+    """Return the notes, rendered."""
+    with database.reading() as session:
+        notes = runs.find(session, run_id, principal.sees).notes
+    return page(request, "_notes.html", notes=notes, resource=f"runs/{run_id}", heading="Notes of the run")

@@ -59,6 +59,7 @@ PANELS = {
         experiments.resume,
         experiments.retry,
         experiments.extend,
+        experiments.edit,
         experiments.delete,
     ),
     "Results": (

@@ -69,6 +69,7 @@ from fedq.schemas.runs import (
     RoundEvent,
     RoundRow,
     Run,
+    RunEdit,
     RunPage,
     StatusEvent,
 )
@@ -186,6 +187,7 @@ __all__ = [
     "RoundRow",
     "Run",
     "RunDifference",
+    "RunEdit",
     "RunPage",
     "Schema",
     "SearchPage",

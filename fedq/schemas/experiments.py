@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedcore.block import MAX_ROUNDS, Mode, Seed, Tag, describe_fields
 from fedcore.platform.status import Status
 from fedcore.simulation.halving import Verdict
-from fedq.schemas.base import Schema
+from fedq.schemas.base import Notes, Schema
 
 
 class Progress(Schema):
@@ -67,13 +67,17 @@ class ExperimentSummary(Schema):
     created_at: datetime
     """Time of submission (UTC, as all times)."""
     updated_at: datetime
-    """Time of the last change of status, name, tags or priority."""
+    """Time of the last change of status, or of a field that users edit."""
     started_at: datetime | None
     """Time at which a worker first started one of its runs."""
     finished_at: datetime | None
     """Time at which the last run finished."""
     error: str | None
     """Error of a failed run."""
+    starred: bool = False
+    """True if users have marked it with a star."""
+    archived: bool = False
+    """True if it is archived: lists contain it only when asked for archived experiments."""
     progress: Progress
     """Progress over all runs."""
 
@@ -81,6 +85,8 @@ class ExperimentSummary(Schema):
 class Experiment(ExperimentSummary):
     """An experiment with its specification, arms and provenance."""
 
+    notes: str = ""
+    """Notes of users, in Markdown."""
     arms: list[ArmSummary]
     """Points of the sweep; a single arm if there is no sweep."""
     specification: dict[str, Any]
@@ -228,6 +234,14 @@ class ExperimentEdit(BaseModel):
     priority: int | None = Field(default=None, ge=0, le=9)
     """Higher priorities run first. Runs in progress yield after their current round; changes are
     polled at most ten times a second.
+    """
+    notes: Notes | None = None
+    """Notes in Markdown, shown on its page; an empty text removes them."""
+    starred: bool | None = None
+    """Mark it with a star, or remove the star."""
+    archived: bool | None = None
+    """Archive it, so that lists leave it out unless asked for archived experiments, or take it
+    back. Runs are not affected.
     """
 
 

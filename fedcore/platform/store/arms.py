@@ -171,6 +171,7 @@ class ArmFilter(NamedTuple):
 
     owner: str | None = None
     experiments: Sequence[str] | None = None
+    """None: all but archived ones."""
     condition: Condition | None = None
 
 
@@ -439,7 +440,9 @@ def _rows_of(wanted: ArmFilter) -> Select[Any]:
     )
     if wanted.owner is not None:
         query = query.where(ExperimentRecord.owner == wanted.owner)
-    if wanted.experiments is not None:
+    if wanted.experiments is None:
+        query = query.where(not_(ExperimentRecord.archived))
+    else:
         query = query.where(RunRecord.experiment_id.in_(wanted.experiments))
     return query
 

@@ -231,8 +231,8 @@ def origin(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which experiments are wanted: those with this owner, status, tag and name, created in [after,
-    before); None: any.
+    """Which experiments are wanted: those with this owner, status, tag, name and star, created in
+    [after, before); None: any.
     """
 
     owner: str | None = None
@@ -243,6 +243,9 @@ class Filter:
     created_before: datetime | None = None
     search: str | None = None
     """Part of the name, in upper or lower case (of ASCII, on SQLite)."""
+    starred: bool | None = None
+    archived: bool = False
+    """True: archived experiments; False: all others."""
 
 
 def find(session: Session, experiment_id: str, owner: str | None = None) -> ExperimentRecord:
@@ -262,10 +265,11 @@ def page(
 ) -> RecordPage[ExperimentRecord]:
     """Experiments that are wanted, newest first.
 
-    They come without `spec`, which can be large: use `find`.
+    They come without `spec` and `notes`, which can be large: use `find`.
     """
-    query = select(ExperimentRecord).options(defer(ExperimentRecord.spec, raiseload=True))
-    for column in ("owner", "status", "name"):
+    large = ExperimentRecord.spec, ExperimentRecord.notes
+    query = select(ExperimentRecord).options(*(defer(column, raiseload=True) for column in large))
+    for column in ("owner", "status", "name", "starred", "archived"):
         value = getattr(wanted, column)
         query = query if value is None else query.where(getattr(ExperimentRecord, column) == value)
     if wanted.tag is not None:
@@ -290,6 +294,9 @@ def edit(
     name: str | None = None,
     tags: Sequence[str] | None = None,
     priority: int | None = None,
+    notes: str | None = None,
+    starred: bool | None = None,
+    archived: bool | None = None,
 ) -> ExperimentRecord:
     """Change what is given; a new priority holds for its runs, too. Raises ResourceNotFoundError."""
     if priority is not None:
@@ -297,7 +304,14 @@ def edit(
         session.execute(
             update(RunRecord).where(RunRecord.experiment_id == experiment_id).values(priority=priority)
         )
-    given = {"name": name, "tags": None if tags is None else list(tags), "priority": priority}
+    given = {
+        "name": name,
+        "tags": None if tags is None else list(tags),
+        "priority": priority,
+        "notes": notes,
+        "starred": starred,
+        "archived": archived,
+    }
     changes = {field: value for field, value in given.items() if value is not None}
     session.execute(
         update(ExperimentRecord)

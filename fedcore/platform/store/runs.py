@@ -45,6 +45,13 @@ def find(session: Session, run_id: str, owner: str | None = None) -> RunRecord:
     return record
 
 
+def edit(session: Session, run_id: str, *, notes: str | None = None) -> RunRecord:
+    """Change what is given; raises ResourceNotFoundError."""
+    if notes is not None:
+        session.execute(update(RunRecord).where(RunRecord.id == run_id).values(notes=notes))
+    return find(session, run_id)
+
+
 def ids(session: Session) -> Sequence[str]:
     """The ids of all runs, in order."""
     return session.scalars(select(RunRecord.id).order_by(RunRecord.id)).all()

@@ -74,6 +74,11 @@ class ExperimentRecord(Base):
     """Its origin: the preset, the version of FedQ."""
     traceparent: Mapped[str | None] = mapped_column(String(64))
     """The trace of the request that submitted it, where there was one."""
+    notes: Mapped[str] = mapped_column(Text, default="")
+    """Markdown; not loaded in listings."""
+    starred: Mapped[bool] = mapped_column(default=False)
+    archived: Mapped[bool] = mapped_column(default=False)
+    """True if it is left out of listings that do not ask for archived ones."""
     parameters: Mapped[Document | None] = mapped_column(deferred=True, deferred_raiseload=True)
     """The settings that all arms share, by dotted path; None until `arms.fill`."""
 
@@ -179,6 +184,8 @@ class RunRecord(Base):
     """The API key it was made with; empty for none."""
     provenance: Mapped[Document]
     """How it was executed: engine, device, data, versions."""
+    notes: Mapped[str] = mapped_column(Text, default="")
+    """Markdown."""
     figures: Mapped[Document | None] = mapped_column(deferred=True, deferred_raiseload=True)
     """`curves.Figures` of each measure over the committed rounds; None until `arms.fill`."""
 

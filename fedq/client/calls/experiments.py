@@ -145,9 +145,11 @@ class ExperimentCalls(BundleCalls):
         search: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        starred: bool | None = None,
+        archived: bool | None = None,
     ) -> AsyncGenerator[ExperimentSummary, None]:
         """Iterate over matching experiments, newest first: with exactly this `name`, or whose name
-        contains `search`.
+        contains `search`. Archived experiments are left out, or with `archived=True` the only ones.
         """
         filters = given(
             status=status,
@@ -156,6 +158,8 @@ class ExperimentCalls(BundleCalls):
             search=search,
             created_after=created_after,
             created_before=created_before,
+            starred=starred,
+            archived=archived,
         )
         return walk(
             lambda cursor: self._transport.read(ExperimentPage, EXPERIMENTS, cursor=cursor, **filters)
@@ -283,10 +287,19 @@ class ExperimentCalls(BundleCalls):
         name: str | None = None,
         tags: Sequence[str] | None = None,
         priority: int | None = None,
+        notes: str | None = None,
+        starred: bool | None = None,
+        archived: bool | None = None,
     ) -> Experiment:
-        """Change the given fields."""
-        changes = given(name=name, tags=tags, priority=priority)
+        """Change the given fields; `notes` are Markdown."""
+        changes = given(
+            name=name, tags=tags, priority=priority, notes=notes, starred=starred, archived=archived
+        )
         return await self._transport.send(Experiment, "PATCH", f"{EXPERIMENTS}/{id}", json=changes)
+
+    async def edit_run(self, run_id: str, *, notes: str) -> Run:
+        """Change the notes of a run, which are Markdown."""
+        return await self._transport.send(Run, "PATCH", f"/v1/runs/{run_id}", json={"notes": notes})
 
     async def delete(self, id: str) -> None:
         """Delete an experiment with its results and files."""
