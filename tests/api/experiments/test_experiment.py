@@ -119,6 +119,8 @@ def test_nothing_is_offered_of_what_was_carried_out_elsewhere(
     assert set(re.findall(r'data-act="(\w+)"', browser.get(f"/experiments/{id}/standing").text)) == {
         "edit",
         "delete",
+        "star",
+        "archive",
     }
     assert http.post(f"/v1/experiments/{id}/retry").status_code == 409
 
