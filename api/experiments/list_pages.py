@@ -57,7 +57,8 @@ class ListFilter(NamedTuple):
     def filter(self, principal: Principal) -> Filter:
         """Return the filter of the query; days are in UTC, both ends included."""
         return Filter(
-            owner=principal.sees or self.owner,
+            owner=self.owner,
+            seen_by=principal.sees,
             status=self.status,
             tag=self.tag,
             created_after=_midnight(self.since) if self.since else None,

@@ -23,8 +23,10 @@ from fedcore.platform.store import (
     progress,
     runs,
     search,
+    sharing,
     wait_reasons,
 )
+from fedcore.platform.store.sharing import Access
 from fedcore.spec import sweep, yaml_documents
 from fedq.schemas import ExperimentSummary
 
@@ -40,6 +42,8 @@ class ExperimentState:
     """True if it ran elsewhere and never continues here."""
     searched: bool
     """True if a search decides how far its arms get."""
+    access: Access
+    """Rights of the user."""
 
     @property
     def live(self) -> bool:
@@ -61,8 +65,10 @@ def read(session: Session, experiment_id: str, owner: str | None) -> ExperimentS
     """Read the state of an experiment of `owner`, None: of anyone; raises ResourceNotFoundError."""
     record = experiments.find(session, experiment_id, owner)
     summary = summary_answer(record, progress.progress(session, experiment_id))
+    access = sharing.access_of(session, experiment_id, record.owner, owner)
+    assert access is not None  # `find` would have raised
     return ExperimentState(
-        summary, lifecycle.IMPORTED in record.provenance, record.spec.get("search") is not None
+        summary, lifecycle.IMPORTED in record.provenance, record.spec.get("search") is not None, access
     )
 
 
@@ -106,6 +112,7 @@ def read_page(
         record = experiments.find(session, experiment_id, principal.sees)
         now = read(session, experiment_id, principal.sees)
         has_search = record.spec.get("search") is not None
+        shares = sharing.shares(session, experiment_id)
     specification = yaml_documents.dump(record.spec)
     return page(
         request,
@@ -113,6 +120,9 @@ def read_page(
         now=now,
         **curve_context([record.spec], sweep.size(record.spec["sweep"])),
         notes=record.notes,
+        may_change=now.access is not Access.READ,
+        readers=[owner for owner, access in shares.items() if access is Access.READ],
+        writers=[owner for owner, access in shares.items() if access is Access.WRITE],
         specification=specification,
         highlighted=highlight(specification),
         provenance=record.provenance,
@@ -137,9 +147,11 @@ def read_notes(
 ) -> Response:
     """Return the notes, rendered."""
     with database.reading() as session:
-        notes = experiments.find(session, experiment_id, principal.sees).notes
+        record = experiments.find(session, experiment_id, principal.sees)
+        access = sharing.access_of(session, experiment_id, record.owner, principal.sees)
+    may_change = access is not Access.READ
     about = {"resource": f"experiments/{experiment_id}", "heading": "Notes of the experiment"}
-    return page(request, "_notes.html", notes=notes, **about)
+    return page(request, "_notes.html", notes=record.notes, may_change=may_change, **about)
 
 
 @router.get("/runs")

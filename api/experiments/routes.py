@@ -1,6 +1,6 @@
 """`/v1/experiments` and `/v1/imports`: submit, import, list, read, change, delete."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -32,15 +32,24 @@ from api.http.documents import Document, body_of, validate
 from api.http.problems import responses
 from fedcore.platform.access import Principal
 from fedcore.platform.provenance import code
-from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress
+from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress, sharing
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import Filter
+from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.platform.tracing import span
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.limits import ExperimentLimits, refuse_excess
 from fedq.planning.estimates import memory_needed
-from fedq.schemas import Experiment, ExperimentEdit, ExperimentExtension, ExperimentPage, Plan
+from fedq.schemas import (
+    AccessEdit,
+    Experiment,
+    ExperimentAccess,
+    ExperimentEdit,
+    ExperimentExtension,
+    ExperimentPage,
+    Plan,
+)
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 imports_router = APIRouter(prefix="/v1/imports", tags=["experiments"])
@@ -105,7 +114,9 @@ async def _wanted(  # noqa: PLR0913, PLR0917 - a filter each
     starred: Starred = None,
     archived: Archived = False,
 ) -> Filter:
-    return Filter(principal.sees, status, tag, name, created_after, created_before, search, starred, archived)
+    return Filter(
+        None, status, tag, name, created_after, created_before, principal.sees, search, starred, archived
+    )
 
 
 Wanted = Annotated[Filter, Depends(_wanted)]
@@ -161,7 +172,8 @@ def submit(
 def read_experiments(
     wanted: Wanted, database: DatabaseDep, limit: Limit = 50, cursor: Cursor = None
 ) -> ExperimentPage:
-    """Return experiments, newest first; administrators see those of all owners.
+    """Return experiments, newest first; your own and those that others share with you.
+    Administrators see those of all owners.
 
     Archived experiments are returned with `archived=true` only.
     """
@@ -306,14 +318,49 @@ def extend(
     return answer
 
 
+@router.get("/{experiment_id}/access", responses=responses(404, 422), summary="Read who has access")
+def read_access(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> ExperimentAccess:
+    """Return the owner of an experiment and the users with whom it is shared."""
+    with database.reading() as session:
+        record = experiments.find(session, experiment_id, principal.sees)
+        return _access(record, sharing.shares(session, experiment_id))
+
+
+@router.patch(
+    "/{experiment_id}/access",
+    responses=responses(400, 404, 413, 415, 422),
+    openapi_extra=body_of("AccessEdit"),
+    summary="Share with other users",
+)
+def edit_access(
+    principal: Submitter, experiment_id: ExperimentId, document: Document, database: DatabaseDep, facts: Audit
+) -> ExperimentAccess:
+    """Give other users of the service read or write access to an experiment of yours, or take it
+    back.
+
+    A user is the owner of API keys. A name in both lists may change the experiment.
+    """
+    changes = validate(AccessEdit, document.value)
+    with database.transaction() as session:
+        record = experiments.find_own(session, experiment_id, principal.sees)
+        rights = sharing.share(session, experiment_id, read=changes.read, write=changes.write)
+        audit.record(session, facts, experiment_id)
+        return _access(record, rights)
+
+
+def _access(record: ExperimentRecord, rights: Mapping[str, Access]) -> ExperimentAccess:
+    named = {access: [owner for owner, one in rights.items() if one is access] for access in Access}
+    return ExperimentAccess(owner=record.owner, read=named[Access.READ], write=named[Access.WRITE])
+
+
 @router.delete("/{experiment_id}", status_code=204, responses=responses(404, 422), summary="Delete")
 def delete(principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit) -> None:
-    """Remove an experiment with its rows, whatever its status, and its files soon after.
+    """Remove an experiment of yours with its rows, whatever its status, and its files soon after.
 
     A worker that has one of its runs drops it at its next commit.
     """
     with database.transaction() as session:
-        experiments.find(session, experiment_id, principal.sees)
+        experiments.find_own(session, experiment_id, principal.sees)
         experiments.delete(session, experiment_id)
         audit.record(session, facts, experiment_id)
 
@@ -353,7 +400,7 @@ def _change(
     database: Database, principal: Principal, facts: AuditFacts, experiment_id: str, change: Change
 ) -> Experiment:
     with database.transaction() as session:
-        experiments.find(session, experiment_id, principal.sees)
+        experiments.find_to_change(session, experiment_id, principal.sees)
         record = change(session, experiment_id)
         audit.record(session, facts, experiment_id)
         return experiment_answer(session, record)

@@ -19,6 +19,7 @@ from fedcore.spec.code import CodeBundle
 from fedcore.spec.kinds import kinds
 from fedq import schemas
 from fedq.schemas import (
+    AccessEdit,
     DecisionEvent,
     ExperimentEdit,
     ExperimentExtension,
@@ -39,6 +40,7 @@ BODIES = (
     PresetSubmission,
     ExperimentEdit,
     ExperimentExtension,
+    AccessEdit,
     RunEdit,
     KeyRequest,
     KeyEdit,

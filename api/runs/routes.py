@@ -81,7 +81,8 @@ def edit(
     """Change the given fields of a run."""
     changes = validate(RunEdit, document.value)
     with database.transaction() as session:
-        runs.find(session, run_id, principal.sees)
+        run = runs.find(session, run_id, principal.sees)
+        experiments.find_to_change(session, run.experiment_id, principal.sees)
         record = runs.edit(session, run_id, notes=changes.notes)
         audit.record(session, facts, run_id)
         return run_answer(record, wait_reasons.reasons(session, [record], settings.seen_seconds).get(run_id))

@@ -60,6 +60,7 @@ PANELS = {
         experiments.retry,
         experiments.extend,
         experiments.edit,
+        experiments.share,
         experiments.delete,
     ),
     "Results": (

@@ -1,5 +1,5 @@
-"""`fedq submit`, `status`, `watch`, `search`, `cancel`, `pause`, `resume`, `retry`, `extend`, `edit`
-and `delete`.
+"""`fedq submit`, `status`, `watch`, `search`, `cancel`, `pause`, `resume`, `retry`, `extend`, `edit`,
+`share` and `delete`.
 """
 
 from __future__ import annotations
@@ -474,6 +474,43 @@ def edit(
             raise typer.BadParameter("of a run, only --notes can be changed", param_hint="EXPERIMENT|RUN")
         run = client.edit_run(id, notes=text)
     print_json(run) if as_json else typer.echo(f"{run.id} {run.status}")
+
+
+Readers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--read", metavar="USER", help="User who may read it; may be repeated, replaces all readers."
+    ),
+]
+Writers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--write",
+        metavar="USER",
+        help="User who may also edit, control and extend it; may be repeated, replaces all writers.",
+    ),
+]
+Private = Annotated[bool, typer.Option("--private", help="Take all access of other users back.")]
+
+
+def share(
+    experiment: ExperimentId,
+    read: Readers = None,
+    write: Writers = None,
+    private: Private = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give other users of the service access to an experiment, and print who has access."""
+    if private and (read or write):
+        raise typer.BadParameter("cannot be combined with --read and --write", param_hint="--private")
+    with connect() as client:
+        if private:
+            access = client.share(experiment, read=[], write=[])
+        elif read or write:
+            access = client.share(experiment, read=read or None, write=write or None)
+        else:
+            access = client.access(experiment)
+    show(access, views.access, as_json=as_json)
 
 
 def delete(experiment: ExperimentId, as_json: AsJson = False) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Dataset,
         Delivery,
         Experiment,
+        ExperimentAccess,
         ExperimentSummary,
         Key,
         KeyStanding,
@@ -80,6 +81,12 @@ def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
         for run in runs
     )
     return Group(head, *error, *notes, table(("run", "arm", "seed", "status", "rounds", ""), rows))
+
+
+def access(item: ExperimentAccess) -> Table:
+    """Users with access to an experiment."""
+    users = [(item.owner, "owner"), *((name, "write") for name in item.write)]
+    return table(("user", "access"), [*users, *((name, "read") for name in item.read)])
 
 
 def plan(item: Plan) -> RenderableType:

@@ -3,10 +3,12 @@
 from fedq.schemas.arms import ArmFigures, ArmPage, ArmRow, ArmSeed
 from fedq.schemas.base import Flaw, ProblemDetails, Schema
 from fedq.schemas.experiments import (
+    AccessEdit,
     ArmArrival,
     ArmPlan,
     ArmSummary,
     Experiment,
+    ExperimentAccess,
     ExperimentEdit,
     ExperimentExtension,
     ExperimentPage,
@@ -108,6 +110,7 @@ from fedq.schemas.webhooks import (
 )
 
 __all__ = [
+    "AccessEdit",
     "ArmArrival",
     "ArmFigures",
     "ArmPage",
@@ -141,6 +144,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "Experiment",
+    "ExperimentAccess",
     "ExperimentEdit",
     "ExperimentExtension",
     "ExperimentPage",

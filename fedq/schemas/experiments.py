@@ -1,7 +1,7 @@
 """Experiments: summaries, plans, searches, and requests to edit and extend them."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -243,6 +243,31 @@ class ExperimentEdit(BaseModel):
     """Archive it, so that lists leave it out unless asked for archived experiments, or take it
     back. Runs are not affected.
     """
+
+
+Users = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=100)]
+
+
+class ExperimentAccess(Schema):
+    """Users other than the owner who have access to an experiment."""
+
+    owner: str
+    """The owner, who also shares and deletes it."""
+    read: list[str]
+    """Users who may read the experiment with all its results."""
+    write: list[str]
+    """Users who may edit, control and extend it, too."""
+
+
+class AccessEdit(BaseModel):
+    """Changes to the access of other users. Omitted fields keep their values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
+
+    read: Users | None = None
+    """Users who may read the experiment, by the owner of their keys; replaces the present ones."""
+    write: Users | None = None
+    """Users who may edit, control and extend it, too; replaces the present ones."""
 
 
 class ArmArrival(Schema):

@@ -106,6 +106,22 @@ function opened(id, send) {
   return { form, fields: form.elements };
 }
 
+const sharing = document.getElementById("sharing");
+sharing?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const flaw = sharing.querySelector(".flaw");
+  const names = (field) => sharing.elements[field].value.split(",").map((name) => name.trim()).filter(Boolean);
+  flaw.hidden = true;
+  try {
+    const now = await call("PATCH", `${path}/access`, { read: names("read"), write: names("write") });
+    for (const field of ["read", "write"]) sharing.elements[field].value = now[field].join(", ");
+    tell("Saved.");
+  } catch (error) {
+    flaw.textContent = error.message;
+    flaw.hidden = false;
+  }
+});
+
 root.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-act]");
   if (!button || button.disabled) return;

@@ -15,7 +15,7 @@ from sqlalchemy import Select, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.orm import Session, defer
 
-from fedcore.errors import ResourceNotFoundError
+from fedcore.errors import ForbiddenError, ResourceNotFoundError
 from fedcore.packages import requirement
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import RunRequest, Status
@@ -27,6 +27,7 @@ from fedcore.platform.store import (
     quotas,
     removals,
     search,
+    sharing,
     study,
     webhook_outbox,
     weights,
@@ -43,6 +44,7 @@ from fedcore.platform.store.records import (
     insert_into,
     newest,
 )
+from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import (
     ArmRecord,
     Document,
@@ -68,6 +70,8 @@ __all__ = [
     "delete",
     "edit",
     "find",
+    "find_own",
+    "find_to_change",
     "origin",
     "page",
     "pause",
@@ -241,6 +245,8 @@ class Filter:
     name: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+    seen_by: str | None = None
+    """An owner who sees them: theirs, and those that others share with them."""
     search: str | None = None
     """Part of the name, in upper or lower case (of ASCII, on SQLite)."""
     starred: bool | None = None
@@ -249,10 +255,28 @@ class Filter:
 
 
 def find(session: Session, experiment_id: str, owner: str | None = None) -> ExperimentRecord:
-    """The experiment with this id, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
+    """The experiment with this id, if `owner` may read it where one is given; raises
+    ResourceNotFoundError.
+    """
     record = get_by_id(session, ExperimentRecord, experiment_id)
-    if record is None or owner not in (None, record.owner):
+    if record is None or sharing.access_of(session, experiment_id, record.owner, owner) is None:
         raise ResourceNotFoundError(f"there is no experiment {experiment_id!r}")
+    return record
+
+
+def find_to_change(session: Session, experiment_id: str, owner: str | None) -> ExperimentRecord:
+    """As `find`; raises ForbiddenError if `owner` may only read it."""
+    record = find(session, experiment_id, owner)
+    if sharing.access_of(session, experiment_id, record.owner, owner) is Access.READ:
+        raise ForbiddenError(f"you may read {experiment_id}, not change it: ask {record.owner} for access")
+    return record
+
+
+def find_own(session: Session, experiment_id: str, owner: str | None) -> ExperimentRecord:
+    """As `find`; raises ForbiddenError unless it is `owner`'s."""
+    record = find(session, experiment_id, owner)
+    if owner not in (None, record.owner):
+        raise ForbiddenError(f"only its owner, {record.owner}, deletes and shares {experiment_id}")
     return record
 
 
@@ -272,6 +296,8 @@ def page(
     for column in ("owner", "status", "name", "starred", "archived"):
         value = getattr(wanted, column)
         query = query if value is None else query.where(getattr(ExperimentRecord, column) == value)
+    if wanted.seen_by is not None:
+        query = query.where(sharing.visible_to(wanted.seen_by))
     if wanted.tag is not None:
         query = query.where(
             ExperimentRecord.id.in_(select(TagRecord.experiment_id).where(TagRecord.tag == wanted.tag))

@@ -102,6 +102,21 @@ class TagRecord(Base):
     __table_args__ = (Index("experiment_tag_by_experiment", "experiment_id"),)
 
 
+class SharedExperimentRecord(Base):
+    """A user other than the owner who may see an experiment; see `sharing`."""
+
+    __tablename__ = "experiment_share"
+
+    experiment_id: Mapped[str] = mapped_column(
+        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
+    )
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    """The owner of keys that see the experiment."""
+    may_change: Mapped[bool]
+
+    __table_args__ = (Index("experiment_share_by_owner", "owner"),)
+
+
 class ArmRecord(Base):
     """One point of a sweep, or one trial of a study."""
 

@@ -22,6 +22,7 @@ from fedq.schemas import (
     BundlePage,
     Claims,
     Experiment,
+    ExperimentAccess,
     ExperimentPage,
     ExperimentSummary,
     MetricsPage,
@@ -300,6 +301,21 @@ class ExperimentCalls(BundleCalls):
     async def edit_run(self, run_id: str, *, notes: str) -> Run:
         """Change the notes of a run, which are Markdown."""
         return await self._transport.send(Run, "PATCH", f"/v1/runs/{run_id}", json={"notes": notes})
+
+    async def access(self, id: str) -> ExperimentAccess:
+        """Return the users who have access to an experiment."""
+        return await self._transport.read(ExperimentAccess, f"{EXPERIMENTS}/{id}/access")
+
+    async def share(
+        self, id: str, *, read: Sequence[str] | None = None, write: Sequence[str] | None = None
+    ) -> ExperimentAccess:
+        """Replace the users who may read an experiment of yours, and those who may also edit, control
+        and extend it. Users are the owners of API keys; an empty list takes the access back.
+        """
+        changes = given(read=read, write=write)
+        return await self._transport.send(
+            ExperimentAccess, "PATCH", f"{EXPERIMENTS}/{id}/access", json=changes, repeatable=True
+        )
 
     async def delete(self, id: str) -> None:
         """Delete an experiment with its results and files."""
