@@ -120,9 +120,13 @@ def markdown(text: str) -> Markup:
     """Render Markdown that users have written.
 
     HTML in it is shown as text, links lead to the web and to mail only, and there are no images,
-    which a page would load from elsewhere.
+    which a page would load from elsewhere. Headings are below those of the page.
     """
-    return Markup(_MARKDOWN.render(text))  # noqa: S704 - the renderer escapes HTML
+    tokens = _MARKDOWN.parse(text)
+    for token in tokens:
+        if token.type.startswith("heading"):
+            token.tag = f"h{min(int(token.tag[1]) + 2, 6)}"
+    return Markup(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))  # noqa: S704 - the renderer escapes HTML
 
 
 FILTERS: dict[str, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""Notes, stars and the archive; the keyboard; the navigation of a phone."""
+"""Notes, stars, the archive and sharing; the keyboard; the navigation of a phone."""
 
 import pytest
 from playwright.sync_api import expect
@@ -55,6 +55,15 @@ def test_notes_are_written_and_stars_and_the_archive_sort_the_list(
     star.click()
     expect(page.get_by_text("No experiments match the filter.")).to_be_visible()
     page.goto(f"/experiments/{done}")
+    ready(page)
+    page.get_by_role("tab", name="Access").click()
+    page.get_by_label("May read").fill("ben, eve")
+    page.get_by_label("May also edit").fill("eve")
+    hold_accessible(page)
+    shoot(page, "access")
+    page.get_by_role("button", name="Save access").click()
+    expect(page.get_by_label("May read")).to_have_value("ben")
+    assert stack.client.access(done).write == ["eve"]
     page.get_by_role("button", name="Archive").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("archived")
     page.goto("/")
