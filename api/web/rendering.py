@@ -125,7 +125,7 @@ def markdown(text: str) -> Markup:
     tokens = _MARKDOWN.parse(text)
     for token in tokens:
         if token.type.startswith("heading"):
-            token.tag = f"h{min(int(token.tag[1]) + 2, 6)}"
+            token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"
     return Markup(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))  # noqa: S704 - the renderer escapes HTML
 
 

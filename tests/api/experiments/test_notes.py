@@ -36,7 +36,7 @@ def test_notes_are_kept_audited_and_rendered_without_scripts_and_images(
         assert http.get(path).json()["notes"] == MARKDOWN
         assert http.patch(path, json={}).json()["notes"] == MARKDOWN
         for shown in (browser.get(page).text, browser.get(f"{page}/notes").text):
-            assert "<h3>Finding</h3>" in shown
+            assert "<h2>Finding</h2>" in shown
             assert "<strong>well</strong>" in shown
             assert '<a href="https://example.org/a">' in shown
             assert "<script>alert" not in shown
