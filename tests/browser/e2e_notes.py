@@ -108,7 +108,7 @@ def test_an_experiment_shows_curves_with_its_first_round_and_no_empty_chart_befo
     expect(page.locator(".plot")).to_have_count(0)
 
 
-def test_the_navigation_of_a_phone_shows_that_it_scrolls(opened: Opened, shoot: Shoot) -> None:
+def test_the_navigation_of_a_phone_shows_that_it_scrolls(opened: Opened) -> None:
     page = opened("/", viewport=PHONE)
     ready(page)
     hold_narrow(page)
@@ -117,5 +117,4 @@ def test_the_navigation_of_a_phone_shows_that_it_scrolls(opened: Opened, shoot: 
     page.goto("/webhooks")
     ready(page)
     assert nav.evaluate("nav => nav.scrollLeft > 0"), "the present page is scrolled into view"
-    shoot(page, "phone-navigation")
     assert nav.evaluate("nav => getComputedStyle(nav).backgroundAttachment.includes('local')")
