@@ -73,10 +73,9 @@ def share(
     session.scalars(
         select(ExperimentRecord.id).where(ExperimentRecord.id == experiment_id).with_for_update()
     ).first()
-    before = shares(session, experiment_id)
-    kept = lambda access: [owner for owner, one in before.items() if one is access]  # noqa: E731 - one expression
-    readers = kept(Access.READ) if read is None else read
-    writers = kept(Access.WRITE) if write is None else write
+    before = shares(session, experiment_id).items()
+    readers = [owner for owner, access in before if access is Access.READ] if read is None else read
+    writers = [owner for owner, access in before if access is Access.WRITE] if write is None else write
     rights = dict.fromkeys(readers, Access.READ) | dict.fromkeys(writers, Access.WRITE)
     session.execute(
         delete(SharedExperimentRecord).where(SharedExperimentRecord.experiment_id == experiment_id)
