@@ -149,9 +149,14 @@ def read_notes(
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         access = sharing.access_of(session, experiment_id, record.owner, principal.sees)
-    may_change = access is not Access.READ
-    about = {"resource": f"experiments/{experiment_id}", "heading": "Notes of the experiment"}
-    return page(request, "_notes.html", notes=record.notes, may_change=may_change, **about)
+    return page(
+        request,
+        "_notes.html",
+        notes=record.notes,
+        may_change=access is not Access.READ,
+        resource=f"experiments/{experiment_id}",
+        heading="Notes of the experiment",
+    )
 
 
 @router.get("/runs")

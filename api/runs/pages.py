@@ -128,8 +128,14 @@ def read_notes(request: Request, principal: Reader, run_id: RunId, database: Dat
         run = runs.find(session, run_id, principal.sees)
         experiment = experiments.find(session, run.experiment_id, principal.sees)
         may_change = _may_change(session, experiment, principal)
-    about = {"resource": f"runs/{run_id}", "heading": "Notes of the run"}
-    return page(request, "_notes.html", notes=run.notes, may_change=may_change, **about)
+    return page(
+        request,
+        "_notes.html",
+        notes=run.notes,
+        may_change=may_change,
+        resource=f"runs/{run_id}",
+        heading="Notes of the run",
+    )
 
 
 def _may_change(session: Session, experiment: ExperimentRecord, principal: Principal) -> bool:

@@ -1,7 +1,7 @@
 """Experiments that owners share: who sees and changes what."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import httpx
@@ -50,7 +50,7 @@ def test_readers_read_writers_change_and_owners_delete_and_share(
     ]
     own = [("PATCH", f"{path}/access", {"read": ["mallory"]}), ("DELETE", path, None)]
 
-    def statuses(http: httpx.Client, requests: list[tuple[str, str, object]]) -> set[int]:
+    def statuses(http: httpx.Client, requests: Sequence[tuple[str, str, object]]) -> set[int]:
         return {http.request(method, to, json=body).status_code for method, to, body in requests}
 
     def reads(http: httpx.Client) -> set[int]:
