@@ -21,7 +21,7 @@ from api.events.listeners import Event, EventStream, Listener
 from api.http.authentication import Reader
 from api.http.dependencies import AppStateDep, DatabaseDep, ExperimentId
 from api.http.problems import InvalidDocumentError, responses
-from fedcore.errors import RateError
+from fedcore.errors import RateError, ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import UNAVAILABLE, Database, experiments, keys, progress, search
 from fedq.event_positions import Position
@@ -32,10 +32,13 @@ LOOK_S = 5.0
 
 
 class KeyCheck:
-    """Checks from time to time that the key of a stream is still valid. Changes in place."""
+    """Checks from time to time that the key of a stream is still valid, and its experiment visible.
+    Changes in place.
+    """
 
-    def __init__(self, database: Database, principal: Principal, every_s: float) -> None:
+    def __init__(self, database: Database, principal: Principal, experiment_id: str, every_s: float) -> None:
         self._database, self._principal, self._every_s = database, principal, every_s
+        self._experiment_id = experiment_id
         self._looked_at = monotonic()
 
     async def holds(self) -> bool:
@@ -48,7 +51,10 @@ class KeyCheck:
     def _look(self) -> bool:
         try:
             with self._database.reading() as session:
+                experiments.find(session, self._experiment_id, self._principal.sees)
                 return keys.still_allows(session, self._principal)
+        except ResourceNotFoundError:
+            return False
         except UNAVAILABLE:
             return True  # There is nothing to tell either.
 
@@ -191,7 +197,7 @@ async def stream_events(
     a run are in order. The stream ends after the final status of the experiment, or when the key is
     revoked, expires or changes its scope.
     """
-    leave = KeyCheck(state.database, principal, state.stream_limit.key_check_s)
+    leave = KeyCheck(state.database, principal, experiment_id, state.stream_limit.key_check_s)
     return EventStream(_listen(experiment_id, state.feed, listener, heartbeat, leave))
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -37,6 +37,8 @@ class ListFilter(NamedTuple):
     owner: str | None
     since: date | None
     until: date | None
+    shown: Literal["starred", "archived"] | None
+    """Only those with a star, or the archived ones; None: all that are not archived."""
 
     @classmethod
     async def read(
@@ -47,14 +49,16 @@ class ListFilter(NamedTuple):
         owner: Text = None,
         since: Day = None,
         until: Day = None,
+        shown: Annotated[Literal["starred", "archived"] | None, _Blank, Query()] = None,
     ) -> Self:
         """Read the form from the query string."""
-        return cls(search, status, tag, owner, since, until)
+        return cls(search, status, tag, owner, since, until, shown)
 
     def filter(self, principal: Principal) -> Filter:
         """Return the filter of the query; days are in UTC, both ends included."""
         return Filter(
-            owner=principal.sees or self.owner,
+            owner=self.owner,
+            seen_by=principal.sees,
             status=self.status,
             tag=self.tag,
             created_after=_midnight(self.since) if self.since else None,
@@ -63,6 +67,8 @@ class ListFilter(NamedTuple):
             if self.until and self.until < date.max
             else None,
             search=self.search,
+            starred=True if self.shown == "starred" else None,
+            archived=self.shown == "archived",
         )
 
     def address(self, cursor: str) -> str:
@@ -82,6 +88,7 @@ class ListPage(NamedTuple):
 
 
 @router.get("/")
+@router.get("/experiments")
 def read_list(
     request: Request,
     principal: Reader,

@@ -23,8 +23,10 @@ from fedcore.platform.store import (
     progress,
     runs,
     search,
+    sharing,
     wait_reasons,
 )
+from fedcore.platform.store.sharing import Access
 from fedcore.spec import sweep, yaml_documents
 from fedq.schemas import ExperimentSummary
 
@@ -40,6 +42,8 @@ class ExperimentState:
     """True if it ran elsewhere and never continues here."""
     searched: bool
     """True if a search decides how far its arms get."""
+    access: Access
+    """Rights of the user."""
 
     @property
     def live(self) -> bool:
@@ -61,8 +65,10 @@ def read(session: Session, experiment_id: str, owner: str | None) -> ExperimentS
     """Read the state of an experiment of `owner`, None: of anyone; raises ResourceNotFoundError."""
     record = experiments.find(session, experiment_id, owner)
     summary = summary_answer(record, progress.progress(session, experiment_id))
+    access = sharing.access_of(session, experiment_id, record.owner, owner)
+    assert access is not None  # `find` would have raised
     return ExperimentState(
-        summary, lifecycle.IMPORTED in record.provenance, record.spec.get("search") is not None
+        summary, lifecycle.IMPORTED in record.provenance, record.spec.get("search") is not None, access
     )
 
 
@@ -106,12 +112,17 @@ def read_page(
         record = experiments.find(session, experiment_id, principal.sees)
         now = read(session, experiment_id, principal.sees)
         has_search = record.spec.get("search") is not None
+        shares = sharing.shares(session, experiment_id)
     specification = yaml_documents.dump(record.spec)
     return page(
         request,
         "experiment.html",
         now=now,
         **curve_context([record.spec], sweep.size(record.spec["sweep"])),
+        notes=record.notes,
+        may_change=now.access is not Access.READ,
+        readers=[owner for owner, access in shares.items() if access is Access.READ],
+        writers=[owner for owner, access in shares.items() if access is Access.WRITE],
         specification=specification,
         highlighted=highlight(specification),
         provenance=record.provenance,
@@ -128,6 +139,24 @@ def read_standing(
     with database.reading() as session:
         now = read(session, experiment_id, principal.sees)
     return Response(status_code=204) if now.digest == seen else page(request, "_standing.html", now=now)
+
+
+@router.get("/notes")
+def read_notes(
+    request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep
+) -> Response:
+    """Return the notes, rendered."""
+    with database.reading() as session:
+        record = experiments.find(session, experiment_id, principal.sees)
+        access = sharing.access_of(session, experiment_id, record.owner, principal.sees)
+    return page(
+        request,
+        "_notes.html",
+        notes=record.notes,
+        may_change=access is not Access.READ,
+        resource=f"experiments/{experiment_id}",
+        heading="Notes of the experiment",
+    )
 
 
 @router.get("/runs")

@@ -1,6 +1,6 @@
 """`/v1/experiments` and `/v1/imports`: submit, import, list, read, change, delete."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -35,16 +35,25 @@ from api.http.parameters import NextLink
 from api.http.problems import responses
 from fedcore.platform.access import Principal
 from fedcore.platform.provenance import code
-from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress
+from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress, sharing
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import Filter
 from fedcore.platform.store.lifecycle import lock_runs
+from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.platform.tracing import span
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.limits import ExperimentLimits, refuse_excess
 from fedq.planning.estimates import memory_needed
-from fedq.schemas import Experiment, ExperimentEdit, ExperimentExtension, ExperimentPage, Plan
+from fedq.schemas import (
+    AccessEdit,
+    Experiment,
+    ExperimentAccess,
+    ExperimentEdit,
+    ExperimentExtension,
+    ExperimentPage,
+    Plan,
+)
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 imports_router = APIRouter(prefix="/v1/imports", tags=["experiments"])
@@ -91,10 +100,14 @@ Before = Annotated[
     Moment | None,
     Query(description="Return only experiments submitted before this time (ISO 8601 with time zone)."),
 ]
+Starred = Annotated[
+    bool | None, Query(description="Return only experiments with a star, or only those without one.")
+]
+Archived = Annotated[bool, Query(description="Return archived experiments instead of all others.")]
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of experiments per page.")]
 
 
-async def _wanted(
+async def _wanted(  # noqa: PLR0913, PLR0917 - a filter each
     principal: Reader,
     status: StatusFilter = None,
     tag: TagFilter = None,
@@ -102,8 +115,12 @@ async def _wanted(
     search: SearchFilter = None,
     created_after: After = None,
     created_before: Before = None,
+    starred: Starred = None,
+    archived: Archived = False,
 ) -> Filter:
-    return Filter(principal.sees, status, tag, name, created_after, created_before, search)
+    return Filter(
+        None, status, tag, name, created_after, created_before, principal.sees, search, starred, archived
+    )
 
 
 Wanted = Annotated[Filter, Depends(_wanted)]
@@ -161,7 +178,11 @@ def submit_experiment(
 def read_experiments(
     wanted: Wanted, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
 ) -> ExperimentPage:
-    """Return experiments, newest first; administrators see those of all owners."""
+    """Return experiments, newest first; your own and those that others share with you.
+    Administrators see those of all owners.
+
+    Archived experiments are returned with `archived=true` only.
+    """
     with database.reading() as session:
         page = experiments.page(session, wanted, limit=limit, cursor=cursor)
         progresses = progress.progress_of(session, [record.id for record in page.items])
@@ -181,7 +202,7 @@ def read_experiment(principal: Reader, experiment_id: ExperimentId, database: Da
     "/{experiment_id}",
     responses=responses(400, 404, 412, 413, 415, 422),
     openapi_extra=body_of("ExperimentEdit"),
-    summary="Edit name, tags or priority",
+    summary="Edit name, tags, priority, notes, star or archive",
 )
 def edit_experiment(
     principal: Submitter,
@@ -201,9 +222,7 @@ def edit_experiment(
         principal,
         facts,
         experiment_id,
-        lambda session, id: experiments.edit(
-            session, id, name=changes.name, tags=changes.tags, priority=changes.priority
-        ),
+        lambda session, id: experiments.edit(session, id, **dict(changes)),
         precondition,
     )
 
@@ -311,6 +330,41 @@ def extend_experiment(
     return answer
 
 
+@router.get("/{experiment_id}/access", responses=responses(404, 422), summary="Read who has access")
+def read_access(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> ExperimentAccess:
+    """Return the owner of an experiment and the users with whom it is shared."""
+    with database.reading() as session:
+        record = experiments.find(session, experiment_id, principal.sees)
+        return _access(record, sharing.shares(session, experiment_id))
+
+
+@router.patch(
+    "/{experiment_id}/access",
+    responses=responses(400, 404, 413, 415, 422),
+    openapi_extra=body_of("AccessEdit"),
+    summary="Share with other users",
+)
+def edit_access(
+    principal: Submitter, experiment_id: ExperimentId, document: Document, database: DatabaseDep, facts: Audit
+) -> ExperimentAccess:
+    """Give other users of the service read or write access to an experiment of yours, or take it
+    back.
+
+    A user is the owner of API keys. A name in both lists may change the experiment.
+    """
+    changes = validate(AccessEdit, document.value)
+    with database.transaction() as session:
+        record = experiments.find_own(session, experiment_id, principal.sees)
+        rights = sharing.share(session, experiment_id, read=changes.read, write=changes.write)
+        audit.record(session, facts, experiment_id)
+        return _access(record, rights)
+
+
+def _access(record: ExperimentRecord, rights: Mapping[str, Access]) -> ExperimentAccess:
+    named = {access: [owner for owner, one in rights.items() if one is access] for access in Access}
+    return ExperimentAccess(owner=record.owner, read=named[Access.READ], write=named[Access.WRITE])
+
+
 @router.delete("/{experiment_id}", status_code=204, responses=responses(404, 412, 422), summary="Delete")
 def delete_experiment(
     principal: Submitter,
@@ -319,12 +373,12 @@ def delete_experiment(
     facts: Audit,
     precondition: IfMatch,
 ) -> None:
-    """Remove an experiment with its rows, whatever its status, and its files soon after.
+    """Remove an experiment of yours with its rows, whatever its status, and its files soon after.
 
     A worker that has one of its runs drops it at its next commit.
     """
     with database.transaction() as session:
-        experiments.find(session, experiment_id, principal.sees)
+        experiments.find_own(session, experiment_id, principal.sees)
         _check(session, experiment_id, precondition)
         experiments.delete(session, experiment_id)
         audit.record(session, facts, experiment_id)
@@ -370,7 +424,7 @@ def _change(
     precondition: Precondition = UNCONDITIONAL,
 ) -> Experiment:
     with database.transaction() as session:
-        experiments.find(session, experiment_id, principal.sees)
+        experiments.find_to_change(session, experiment_id, principal.sees)
         _check(session, experiment_id, precondition)
         record = change(session, experiment_id)
         audit.record(session, facts, experiment_id)

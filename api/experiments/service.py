@@ -260,7 +260,13 @@ def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
     last = search.last(session, record.id) if record.spec.get("search") else {}
     summary = summary_answer(record, rounds)
     arms = [_arm(point, last.get(point.arm)) for point in points]
-    return Experiment(**_fields(summary), arms=arms, specification=record.spec, provenance=made_from(record))
+    return Experiment(
+        **_fields(summary),
+        notes=record.notes,
+        arms=arms,
+        specification=record.spec,
+        provenance=made_from(record),
+    )
 
 
 def made_from(record: ExperimentRecord) -> dict[str, Any]:
@@ -283,6 +289,8 @@ def summary_answer(record: ExperimentRecord, rounds: RunProgress) -> ExperimentS
         started_at=record.started_at,
         finished_at=record.finished_at,
         error=record.error,
+        starred=record.starred,
+        archived=record.archived,
         progress=_progress(rounds),
     )
 

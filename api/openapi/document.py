@@ -30,6 +30,7 @@ from fedcore.spec.code import CodeBundle
 from fedcore.spec.kinds import kinds
 from fedq import schemas
 from fedq.schemas import (
+    AccessEdit,
     DecisionEvent,
     ExperimentEdit,
     ExperimentExtension,
@@ -39,6 +40,7 @@ from fedq.schemas import (
     ProblemDetails,
     ResultsFile,
     RoundEvent,
+    RunEdit,
     StatusEvent,
     WebhookEdit,
     WebhookRequest,
@@ -49,6 +51,8 @@ BODIES = (
     PresetSubmission,
     ExperimentEdit,
     ExperimentExtension,
+    AccessEdit,
+    RunEdit,
     KeyRequest,
     KeyEdit,
     ResultsFile,

@@ -1,7 +1,7 @@
 """`/queue`: queued experiments in scheduling order with reasons, and workers with their runs."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from fastapi import APIRouter, Request, Response
@@ -10,8 +10,7 @@ from api.http.authentication import Reader
 from api.http.dependencies import DatabaseDep, SettingsDep
 from api.queue.routes import queue_answers
 from api.web.rendering import page
-from fedcore.platform.access import Principal
-from fedcore.platform.store import queue_view, workers
+from fedcore.platform.store import queue_view, sharing, workers
 from fedcore.platform.store.queue_view import QueuePosition, RunningRun
 from fedcore.platform.store.tables import WorkerRecord
 from fedq.schemas import QueueDepth
@@ -50,23 +49,39 @@ class QueueLine(NamedTuple):
     """Number of queued experiments that are not listed."""
 
 
+class Visibility(NamedTuple):
+    """Experiments whose names a user may see."""
+
+    owner: str | None
+    """None: an administrator, who sees all."""
+    shared: Collection[str]
+    """Ids of those that others share with the user."""
+
+    def covers(self, owner: str, experiment_id: str) -> bool:
+        """Return whether an experiment of `owner` is shown."""
+        return self.owner in (None, owner) or experiment_id in self.shared
+
+
 @router.get("/queue")
 def read(request: Request, principal: Reader, database: DatabaseDep, settings: SettingsDep) -> Response:
     """Return the page, which refreshes itself every few seconds.
 
-    Experiments and runs are named to their owner and to administrators.
+    Experiments and runs are named to their owner, to users with whom they are shared, and to administrators.
     """
     with database.reading() as session:
         depths = queue_answers(session, settings.seen_seconds)
         waiting = queue_view.queue_positions(session, settings.seen_seconds)
         alive = workers.alive(session, settings.seen_seconds)
         busy = queue_view.running_runs(session, MOST)
+        owner = principal.sees
+        shared = [] if owner is None else session.scalars(sharing.shared_with(owner)).all()
+    visible = Visibility(owner, set(shared))
     names = sorted({queue.queue for queue in depths} | {queue for worker in alive for queue in worker.queues})
     shown = [
-        _line(name, depths, [item for item in waiting if item.entry.queue == name], alive, principal)
+        _line(name, depths, [item for item in waiting if item.entry.queue == name], alive, visible)
         for name in names
     ]
-    return page(request, "queue.html", lines=shown, benches=_benches(alive, busy, principal))
+    return page(request, "queue.html", lines=shown, benches=_benches(alive, busy, visible))
 
 
 def _line(
@@ -74,20 +89,23 @@ def _line(
     depths: Iterable[QueueDepth],
     waiting: Sequence[QueuePosition],
     alive: Iterable[WorkerRecord],
-    who: Principal,
+    who: Visibility,
 ) -> QueueLine:
     depth = next((depth for depth in depths if depth.queue == name), None)
-    rows = [QueueRow(item, who.sees in (None, item.entry.owner)) for item in waiting[:MOST]]
+    rows = [QueueRow(item, who.covers(item.entry.owner, item.entry.experiment_id)) for item in waiting[:MOST]]
     return QueueLine(
         name, depth, sum(name in worker.queues for worker in alive), rows, max(0, len(waiting) - MOST)
     )
 
 
-def _benches(alive: Iterable[WorkerRecord], busy: Iterable[RunningRun], who: Principal) -> list[WorkerRow]:
+def _benches(alive: Iterable[WorkerRecord], busy: Iterable[RunningRun], who: Visibility) -> list[WorkerRow]:
     held: defaultdict[str | None, list[RunningRun]] = defaultdict(list)
     for run in busy:
         held[run.worker].append(run)
-    seen = {worker.id: [run for run in held[worker.id] if who.sees in (None, run.owner)] for worker in alive}
+    seen = {
+        worker.id: [run for run in held[worker.id] if who.covers(run.owner, run.experiment_id)]
+        for worker in alive
+    }
     return [
         WorkerRow(worker, seen[worker.id], len(held[worker.id]) - len(seen[worker.id])) for worker in alive
     ]

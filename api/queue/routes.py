@@ -24,8 +24,8 @@ def read_queue(_principal: Reader, database: DatabaseDep, settings: SettingsDep)
 
 @router.get("/workers", summary="List workers")
 def read_workers(principal: Reader, database: DatabaseDep, settings: SettingsDep) -> Workers:
-    """Return workers with a recent heartbeat. A run is visible to its owner and to
-    administrators.
+    """Return workers with a recent heartbeat. A run is visible to users who may read its
+    experiment.
     """
     with database.reading() as session:
         alive = workers.alive(session, settings.seen_seconds)

@@ -33,7 +33,7 @@ def read_compare(request: Request, principal: Reader, database: DatabaseDep, wan
     """Return curves and results of the arms in the address, and the experiments that can be added."""
     with database.reading() as session:
         chosen = gather(session, principal, wanted)
-        offered = experiments.page(session, Filter(principal.sees), limit=OFFERED).items
+        offered = experiments.page(session, Filter(seen_by=principal.sees), limit=OFFERED).items
         specifications = {one.experiment.id: one.experiment.spec for one in chosen}
     arms = [
         (f"{one.experiment.id}:{one.arm}", one.experiment.name, one.name, one.experiment.id) for one in chosen

@@ -11,15 +11,24 @@ from api.http.authentication import Reader
 from api.http.dependencies import DatabaseDep, RunId, SettingsDep
 from api.runs.service import run_answer
 from api.web.rendering import is_fragment, page
+from fedcore.platform.access import Principal
 from fedcore.platform.status import ENDED, Status
-from fedcore.platform.store import Session, audit, experiments, runs, search, wait_reasons
+from fedcore.platform.store import Session, audit, experiments, runs, search, sharing, wait_reasons
+from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import StopReason
 
 AUDIT_ENTRIES = 50
 """Maximum number of audit entries, the newest."""
 DONE = {"POST": "", "PATCH": "edit", "DELETE": "delete"}
-PAST = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried", "edit": "edited"}
+PAST = {
+    "access": "shared",
+    "pause": "paused",
+    "resume": "resumed",
+    "cancel": "cancelled",
+    "retry": "retried",
+    "edit": "edited",
+}
 STOPPED = {
     StopReason.RUNG: "stopped at a rung: the search did not promote its arm",
     StopReason.PATIENCE: "stopped early: no improvement within the patience",
@@ -99,6 +108,7 @@ def read_run(
         experiment = experiments.find(session, record.experiment_id, principal.sees)
         held = wait_reasons.reasons(session, [record], settings.seen_seconds).get(run_id)
         happened = of_run(session, record, experiment)
+        may_change = _may_change(session, experiment, principal)
     template = "_run.html" if is_fragment(request) else "run.html"
     return page(
         request,
@@ -106,5 +116,28 @@ def read_run(
         run=run_answer(record, held),
         experiment=experiment.name,
         claims=record.fence,
+        may_change=may_change,
         happened=happened,
     )
+
+
+@router.get("/{run_id}/notes")
+def read_notes(request: Request, principal: Reader, run_id: RunId, database: DatabaseDep) -> Response:
+    """Return the notes, rendered."""
+    with database.reading() as session:
+        run = runs.find(session, run_id, principal.sees)
+        experiment = experiments.find(session, run.experiment_id, principal.sees)
+        may_change = _may_change(session, experiment, principal)
+    return page(
+        request,
+        "_notes.html",
+        notes=run.notes,
+        may_change=may_change,
+        resource=f"runs/{run_id}",
+        heading="Notes of the run",
+    )
+
+
+def _may_change(session: Session, experiment: ExperimentRecord, principal: Principal) -> bool:
+    access = sharing.access_of(session, experiment.id, experiment.owner, principal.sees)
+    return access is not Access.READ

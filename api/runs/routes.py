@@ -5,16 +5,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from api.http.authentication import Reader
+from api.http.audit_trail import Audit
+from api.http.authentication import Reader, Submitter
 from api.http.dependencies import Cursor, DatabaseDep, ExperimentId, RunId, SettingsDep, StorageDep
+from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink, RowCursor
 from api.http.problems import responses
 from api.runs.service import pieces_of, run_answer
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.storage import Storage
-from fedcore.platform.store import Database, curves, experiments, runs, wait_reasons
-from fedq.schemas import MetricsPage, RoundRow, Run, RunPage
+from fedcore.platform.store import Database, audit, curves, experiments, runs, wait_reasons
+from fedq.schemas import MetricsPage, RoundRow, Run, RunEdit, RunPage
 
 router = APIRouter(prefix="/v1", tags=["runs"])
 
@@ -62,6 +64,30 @@ def read_run(principal: Reader, run_id: RunId, database: DatabaseDep, settings: 
     """Return a run with status, progress and provenance."""
     with database.reading() as session:
         record = runs.find(session, run_id, principal.sees)
+        return run_answer(record, wait_reasons.reasons(session, [record], settings.seen_seconds).get(run_id))
+
+
+@router.patch(
+    "/runs/{run_id}",
+    responses=responses(400, 404, 413, 415, 422),
+    openapi_extra=body_of("RunEdit"),
+    summary="Edit the notes of a run",
+)
+def edit_run(
+    principal: Submitter,
+    run_id: RunId,
+    document: Document,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    facts: Audit,
+) -> Run:
+    """Change the given fields of a run."""
+    changes = validate(RunEdit, document.value)
+    with database.transaction() as session:
+        run = runs.find(session, run_id, principal.sees)
+        experiments.find_to_change(session, run.experiment_id, principal.sees)
+        record = runs.edit(session, run_id, notes=changes.notes)
+        audit.record(session, facts, run_id)
         return run_answer(record, wait_reasons.reasons(session, [record], settings.seen_seconds).get(run_id))
 
 

@@ -40,6 +40,7 @@ def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:
         finished_at=record.finished_at,
         has_model=record.model is not None,
         has_checkpoint=record.checkpoint is not None,
+        notes=record.notes,
         provenance=record.provenance,
     )
 

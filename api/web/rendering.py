@@ -18,6 +18,8 @@ from urllib.parse import quote, urlsplit
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope as AsgiScope
@@ -111,7 +113,24 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+_MARKDOWN = MarkdownIt("js-default").disable("image")
+
+
+def markdown(text: str) -> Markup:
+    """Render Markdown that users have written.
+
+    HTML in it is shown as text, links lead to the web and to mail only, and there are no images,
+    which a page would load from elsewhere. Headings are below those of the page.
+    """
+    tokens = _MARKDOWN.parse(text)
+    for token in tokens:
+        if token.type.startswith("heading"):
+            token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"
+    return Markup(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))  # noqa: S704 - the renderer escapes HTML
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
+    "markdown": markdown,
     "duration": duration,
     "ago": ago,
     "clock": clock,

@@ -60,6 +60,8 @@ PANELS = {
         experiments.resume,
         experiments.retry,
         experiments.extend,
+        experiments.edit,
+        experiments.share,
         experiments.delete,
     ),
     "Results": (

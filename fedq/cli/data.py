@@ -15,12 +15,12 @@ from fedq.cli.connection import connect
 from fedq.cli.terminal import AsJson, ExperimentId, print_json, show, tell
 
 To = Annotated[
-    Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "optuna"],
+    Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"],
     typer.Option(
         "--to",
         help=(
-            "Format: a file for `fedq import`, tables, TensorBoard event files, an MLflow tracking store, or"
-            " an Optuna study."
+            "Format: a file for `fedq import`, tables, TensorBoard event files, an MLflow tracking store,"
+            " offline runs of Weights & Biases, or an Optuna study."
         ),
     ),
 ]

@@ -1,5 +1,5 @@
-"""`fedq submit`, `status`, `watch`, `search`, `cancel`, `pause`, `resume`, `retry`, `extend` and
-`delete`.
+"""`fedq submit`, `status`, `watch`, `search`, `cancel`, `pause`, `resume`, `retry`, `extend`, `edit`,
+`share` and `delete`.
 """
 
 from __future__ import annotations
@@ -218,23 +218,35 @@ Since = Annotated[
     ),
 ]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
+Starred = Annotated[bool, typer.Option("--starred", help="List only experiments with a star.")]
+Archived = Annotated[
+    bool, typer.Option("--archived", help="List archived experiments, which are otherwise left out.")
+]
 
 
-def status(
+def status(  # noqa: PLR0913, PLR0917 - an option each
     experiment: OptionalId = None,
     with_status: WithStatus = None,
     tag: Tag = None,
     name: Name = None,
     search: Search = None,
+    starred: Starred = False,
+    archived: Archived = False,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """Show an experiment and its runs, or list experiments, newest first."""
     with connect() as client:
         if experiment is None:
-            items = list(
-                islice(client.experiments(status=with_status, tag=tag, name=name, search=search), limit)
+            found = client.experiments(
+                status=with_status,
+                tag=tag,
+                name=name,
+                search=search,
+                starred=starred or None,
+                archived=archived or None,
             )
+            items = list(islice(found, limit))
             show(items, views.experiments, as_json=as_json)
         elif as_json:
             print_json(client.experiment(experiment))
@@ -398,6 +410,107 @@ def extend(
         )
     with connect() as client:
         show(client.extend(experiment, rounds=rounds, seeds=seed), _one_line, as_json=as_json)
+
+
+Edited = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXPERIMENT|RUN",
+        help="Experiment id, or run id with --notes.",
+        autocompletion=connection.complete_experiments,
+    ),
+]
+NewName = Annotated[str | None, typer.Option("--name", help="New name.")]
+NewTags = Annotated[
+    list[str] | None, typer.Option("--tag", help="New tag instead of the present ones; may be repeated.")
+]
+NewPriority = Annotated[
+    int | None, typer.Option("--priority", min=0, max=9, help="New priority; higher runs first.")
+]
+NotesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--notes", metavar="FILE", help="New notes: a Markdown file; - reads standard input, empty removes."
+    ),
+]
+Star = Annotated[bool | None, typer.Option("--star/--unstar", help="Mark with a star, or remove it.")]
+Archive = Annotated[
+    bool | None,
+    typer.Option("--archive/--unarchive", help="Leave out of lists, or take back; runs are not affected."),
+]
+
+
+def edit(
+    id: Edited,
+    name: NewName = None,
+    tags: NewTags = None,
+    priority: NewPriority = None,
+    notes: NotesFile = None,
+    starred: Star = None,
+    archived: Archive = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change name, tags, priority, notes, star or archive of an experiment, or the notes of a run."""
+    text = None
+    if notes is not None:
+        text = sys.stdin.read() if notes == STDIN else notes.read_text(encoding="utf-8")
+    others = (name, tags, priority, starred, archived)
+    if text is None and not any(given is not None for given in others):
+        raise typer.BadParameter("give at least one field to change", param_hint="--name, --notes, ...")
+    with connect() as client:
+        if not id.startswith("run_"):
+            changed = client.edit(
+                id,
+                name=name,
+                tags=tags,
+                priority=priority,
+                notes=text,
+                starred=starred,
+                archived=archived,
+            )
+            show(changed, _one_line, as_json=as_json)
+            return
+        if text is None or any(given is not None for given in others):
+            raise typer.BadParameter("of a run, only --notes can be changed", param_hint="EXPERIMENT|RUN")
+        run = client.edit_run(id, notes=text)
+    print_json(run) if as_json else typer.echo(f"{run.id} {run.status}")
+
+
+Readers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--read", metavar="USER", help="User who may read it; may be repeated, replaces all readers."
+    ),
+]
+Writers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--write",
+        metavar="USER",
+        help="User who may also edit, control and extend it; may be repeated, replaces all writers.",
+    ),
+]
+Private = Annotated[bool, typer.Option("--private", help="Take all access of other users back.")]
+
+
+def share(
+    experiment: ExperimentId,
+    read: Readers = None,
+    write: Writers = None,
+    private: Private = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give other users of the service access to an experiment, and print who has access."""
+    if private and (read or write):
+        raise typer.BadParameter("cannot be combined with --read and --write", param_hint="--private")
+    with connect() as client:
+        if private:
+            access = client.share(experiment, read=[], write=[])
+        elif read or write:
+            access = client.share(experiment, read=read or None, write=write or None)
+        else:
+            access = client.access(experiment)
+    show(access, views.access, as_json=as_json)
 
 
 def delete(experiment: ExperimentId, as_json: AsJson = False) -> None:

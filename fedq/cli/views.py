@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Dataset,
         Delivery,
         Experiment,
+        ExperimentAccess,
         ExperimentSummary,
         Key,
         KeyStanding,
@@ -74,11 +75,18 @@ def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
     eta = "" if item.progress.eta_s is None else f", about {item.progress.eta_s:.0f} s remaining"
     head = Text.assemble(f"{item.name}: ", _cell(item.status), f", {_rounds(item)} rounds{eta}")
     error = [Text(item.error, style="red")] if item.error else []
+    notes = [Text(item.notes)] if item.notes else []
     rows = (
         (run.id, run.arm_name, run.seed, run.status, f"{run.rounds_done}/{run.rounds_total}", _note(run))
         for run in runs
     )
-    return Group(head, *error, table(("run", "arm", "seed", "status", "rounds", ""), rows))
+    return Group(head, *error, *notes, table(("run", "arm", "seed", "status", "rounds", ""), rows))
+
+
+def access(item: ExperimentAccess) -> Table:
+    """Users with access to an experiment."""
+    users = [(item.owner, "owner"), *((name, "write") for name in item.write)]
+    return table(("user", "access"), [*users, *((name, "read") for name in item.read)])
 
 
 def plan(item: Plan) -> RenderableType:

@@ -174,6 +174,9 @@ class Client:
     reproduction = _now(AllCalls.reproduction)
     extend = _now(AllCalls.extend)
     edit = _now(AllCalls.edit)
+    edit_run = _now(AllCalls.edit_run)
+    access = _now(AllCalls.access)
+    share = _now(AllCalls.share)
     delete = _now(AllCalls.delete)
 
     results = _now(AllCalls.results)

@@ -3,10 +3,12 @@
 from fedq.schemas.arms import ArmFigures, ArmPage, ArmRow, ArmSeed
 from fedq.schemas.base import Flaw, ProblemDetails, Schema
 from fedq.schemas.experiments import (
+    AccessEdit,
     ArmArrival,
     ArmPlan,
     ArmSummary,
     Experiment,
+    ExperimentAccess,
     ExperimentEdit,
     ExperimentExtension,
     ExperimentPage,
@@ -69,6 +71,7 @@ from fedq.schemas.runs import (
     RoundEvent,
     RoundRow,
     Run,
+    RunEdit,
     RunPage,
     StatusEvent,
 )
@@ -113,6 +116,7 @@ from fedq.schemas.webhooks import (
 )
 
 __all__ = [
+    "AccessEdit",
     "ArmArrival",
     "ArmFigures",
     "ArmPage",
@@ -146,6 +150,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "Experiment",
+    "ExperimentAccess",
     "ExperimentEdit",
     "ExperimentExtension",
     "ExperimentMessage",
@@ -196,6 +201,7 @@ __all__ = [
     "RoundRow",
     "Run",
     "RunDifference",
+    "RunEdit",
     "RunMessage",
     "RunMessageData",
     "RunPage",

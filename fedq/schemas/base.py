@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from fedcore.block import describe_fields
 
@@ -19,6 +19,10 @@ def _storable(moment: datetime) -> datetime:
 
 StoredMoment = Annotated[AwareDatetime, AfterValidator(_storable)]
 """Time that can be stored in the database."""
+
+
+Notes = Annotated[str, Field(max_length=20_000)]
+"""Markdown that users write about an experiment or a run."""
 
 
 class Schema(BaseModel):

@@ -1,14 +1,14 @@
 """Experiments: summaries, plans, searches, and requests to edit and extend them."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedcore.block import MAX_ROUNDS, Mode, Seed, Tag, describe_fields
 from fedcore.platform.status import Status
 from fedcore.simulation.halving import Verdict
-from fedq.schemas.base import Schema
+from fedq.schemas.base import Notes, Schema
 
 
 class Progress(Schema):
@@ -67,13 +67,17 @@ class ExperimentSummary(Schema):
     created_at: datetime
     """Time of submission (UTC, as all times)."""
     updated_at: datetime
-    """Time of the last change of status, name, tags or priority."""
+    """Time of the last change of status, or of a field that users edit."""
     started_at: datetime | None
     """Time at which a worker first started one of its runs."""
     finished_at: datetime | None
     """Time at which the last run finished."""
     error: str | None
     """Error of a failed run."""
+    starred: bool = False
+    """True if users have marked it with a star."""
+    archived: bool = False
+    """True if it is archived: lists contain it only when asked for archived experiments."""
     progress: Progress
     """Progress over all runs."""
 
@@ -81,6 +85,8 @@ class ExperimentSummary(Schema):
 class Experiment(ExperimentSummary):
     """An experiment with its specification, arms and provenance."""
 
+    notes: str = ""
+    """Notes of users, in Markdown."""
     arms: list[ArmSummary]
     """Points of the sweep; a single arm if there is no sweep."""
     specification: dict[str, Any]
@@ -229,6 +235,39 @@ class ExperimentEdit(BaseModel):
     """Higher priorities run first. Runs in progress yield after their current round; changes are
     polled at most ten times a second.
     """
+    notes: Notes | None = None
+    """Notes in Markdown, shown on its page; an empty text removes them."""
+    starred: bool | None = None
+    """Mark it with a star, or remove the star."""
+    archived: bool | None = None
+    """Archive it, so that lists leave it out unless asked for archived experiments, or take it
+    back. Runs are not affected.
+    """
+
+
+Users = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=100)]
+
+
+class ExperimentAccess(Schema):
+    """Users other than the owner who have access to an experiment."""
+
+    owner: str
+    """The owner, who also shares and deletes it."""
+    read: list[str]
+    """Users who may read the experiment with all its results."""
+    write: list[str]
+    """Users who may edit, control and extend it, too."""
+
+
+class AccessEdit(BaseModel):
+    """Changes to the access of other users. Omitted fields keep their values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
+
+    read: Users | None = None
+    """Users who may read the experiment, by the owner of their keys; replaces the present ones."""
+    write: Users | None = None
+    """Users who may edit, control and extend it, too; replaces the present ones."""
 
 
 class ArmArrival(Schema):

@@ -3,9 +3,12 @@
 from datetime import datetime
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
+from fedcore.block import describe_fields
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
-from fedq.schemas.base import Schema
+from fedq.schemas.base import Notes, Schema
 from fedq.schemas.experiments import ArmArrival
 
 
@@ -77,10 +80,21 @@ class Run(Schema):
     """True if the final model can be downloaded."""
     has_checkpoint: bool
     """True if a checkpoint can be downloaded."""
+    notes: str = ""
+    """Notes of users, in Markdown."""
     provenance: dict[str, Any]
     """Provenance: code, versions, device, hardware, engine, precision, description of the data, and
     SHA-256 digests of data and final model (`data_sha256`, `model_sha256`).
     """
+
+
+class RunEdit(BaseModel):
+    """Changes to a run. Omitted fields keep their values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
+
+    notes: Notes | None = None
+    """Notes in Markdown, shown on its page; an empty text removes them."""
 
 
 class RunPage(Schema):

@@ -51,6 +51,8 @@ READ = [
 BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/experiments"): TINY,
     ("patch", "/v1/experiments/{experiment_id}"): {"name": "mine now"},
+    ("patch", "/v1/experiments/{experiment_id}/access"): {"read": ["bob"]},
+    ("patch", "/v1/runs/{run_id}"): {"notes": "mine now"},
     ("post", "/v1/experiments/{experiment_id}/extend"): {"seeds": [7]},
     ("post", "/v1/keys"): {"owner": "eve", "scope": "admin"},
     ("patch", "/v1/keys/{key_id}"): {"scope": "admin"},

@@ -85,6 +85,8 @@ CONFIG = {
                 "POST /v1/experiments",
                 "POST /v1/imports",
                 "PATCH /v1/experiments/{experiment_id}",
+                "PATCH /v1/experiments/{experiment_id}/access",
+                "PATCH /v1/runs/{run_id}",
                 "POST /v1/experiments/{experiment_id}/extend",
                 "GET /v1/experiments/{experiment_id}/events",
                 "GET /v1/experiments/{experiment_id}/results",

@@ -14,6 +14,8 @@ const DONE = {
   retry: "Retrying: failed and cancelled runs are queued.",
 };
 
+const MARKS = { star: "starred", archive: "archived" };
+
 function refresh() {
   window.htmx.trigger(asking, "refresh");
 }
@@ -30,8 +32,17 @@ async function act(action) {
   if (action === "extend") return extend();
   if (action === "delete") return remove();
   if (action === "cancel" && !(await confirmed(document.getElementById("confirm-cancel")))) return;
+  if (action in MARKS) return mark(action);
   await call("POST", `${path}/${action}`);
   tell(DONE[action]);
+  refresh();
+}
+
+/** Set or remove the star, or archive and take back. */
+async function mark(action) {
+  const set = root.querySelector(`[data-act=${action}]`).ariaPressed !== "true";
+  await call("PATCH", path, { [MARKS[action]]: set });
+  if (action === "archive") tell(set ? "Archived: the list shows it under “archived” only." : "Taken back from the archive.");
   refresh();
 }
 
@@ -95,6 +106,22 @@ function opened(id, send) {
   return { form, fields: form.elements };
 }
 
+const sharing = document.getElementById("sharing");
+sharing?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const flaw = sharing.querySelector(".flaw");
+  const names = (field) => sharing.elements[field].value.split(",").map((name) => name.trim()).filter(Boolean);
+  flaw.hidden = true;
+  try {
+    const now = await call("PATCH", `${path}/access`, { read: names("read"), write: names("write") });
+    for (const field of ["read", "write"]) sharing.elements[field].value = now[field].join(", ");
+    tell("Saved.");
+  } catch (error) {
+    flaw.textContent = error.message;
+    flaw.hidden = false;
+  }
+});
+
 root.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-act]");
   if (!button || button.disabled) return;
@@ -136,6 +163,8 @@ document.addEventListener("htmx:after:swap", (event) => {
   document.title = `${name()} · FedQ`;
   // Hidden parts are loaded when they become visible.
   for (const part of document.querySelectorAll("section:not([hidden]) .live")) window.htmx.trigger(part, "refresh");
+  // The first round brings the curves; what is being written is not lost for them.
+  if (document.getElementById("no-results") && Number(now.rounds) && !document.querySelector("dialog[open], .notes details[open]")) location.reload();
   document.dispatchEvent(new CustomEvent("fedq:moved", { detail: { status: now.status, live: now.live === "yes" } }));
 });
 

@@ -1,4 +1,4 @@
-// What every page has: the choice of the theme.
+// What every page has: the choice of the theme, and keyboard shortcuts.
 const THEMES = ["system", "light", "dark"];
 
 function showTheme(button, name) {
@@ -25,3 +25,28 @@ function offerThemes(button) {
 }
 
 offerThemes(document.getElementById("theme"));
+
+const shortcuts = document.getElementById("shortcuts");
+const SEARCH = "#search";
+
+/** Go to the search field that is visible, or else to that of the list. */
+function search() {
+  const field = [...document.querySelectorAll("main input[type=search]")].find((input) => input.checkVisibility());
+  if (field) field.focus();
+  else location.assign(`/${SEARCH}`);
+}
+
+document.addEventListener("keydown", (event) => {
+  const writing = event.target.closest("input, select, textarea, [contenteditable], [role=textbox]");
+  if (writing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.key === "/") search();
+  else if (event.key === "?") shortcuts.showModal();
+  else return;
+  event.preventDefault();
+});
+const keys = document.getElementById("keys");
+keys.hidden = false;
+keys.addEventListener("click", () => shortcuts.showModal());
+if (location.pathname === "/" && location.hash === SEARCH) search();
+// On a phone the navigation scrolls.
+document.querySelector(".bar nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });

@@ -34,7 +34,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import SpecificationError
 from fedcore.platform.status import Status
-from fedcore.platform.store import curves
+from fedcore.platform.store import curves, sharing
 from fedcore.platform.store.records import arm_rows, insert_into
 from fedcore.platform.store.tables import ArmRecord, ExperimentRecord, RoundRecord, RunRecord
 from fedcore.spec import Arm, ExperimentSpec, stored_arms, stored_spec
@@ -169,8 +169,10 @@ class Order(NamedTuple):
 class ArmFilter(NamedTuple):
     """Which arms are wanted; None: any."""
 
-    owner: str | None = None
+    seen_by: str | None = None
+    """An owner who sees them: theirs, and those that others share with them."""
     experiments: Sequence[str] | None = None
+    """None: all but archived ones."""
     condition: Condition | None = None
 
 
@@ -437,9 +439,11 @@ def _rows_of(wanted: ArmFilter) -> Select[Any]:
         # The keys of the other tables, on which their other columns depend.
         .group_by(ExperimentRecord.id, RunRecord.arm, ArmRecord.experiment_id, ArmRecord.arm)
     )
-    if wanted.owner is not None:
-        query = query.where(ExperimentRecord.owner == wanted.owner)
-    if wanted.experiments is not None:
+    if wanted.seen_by is not None:
+        query = query.where(sharing.visible_to(wanted.seen_by))
+    if wanted.experiments is None:
+        query = query.where(not_(ExperimentRecord.archived))
+    else:
         query = query.where(RunRecord.experiment_id.in_(wanted.experiments))
     return query
 

@@ -15,7 +15,7 @@ from sqlalchemy import Select, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.orm import Session, defer
 
-from fedcore.errors import ResourceNotFoundError
+from fedcore.errors import ForbiddenError, ResourceNotFoundError
 from fedcore.packages import requirement
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import RunRequest, Status
@@ -27,6 +27,7 @@ from fedcore.platform.store import (
     quotas,
     removals,
     search,
+    sharing,
     study,
     webhook_outbox,
     weights,
@@ -43,6 +44,7 @@ from fedcore.platform.store.records import (
     insert_into,
     newest,
 )
+from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import (
     ArmRecord,
     Document,
@@ -68,6 +70,8 @@ __all__ = [
     "delete",
     "edit",
     "find",
+    "find_own",
+    "find_to_change",
     "origin",
     "page",
     "pause",
@@ -231,8 +235,8 @@ def origin(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which experiments are wanted: those with this owner, status, tag and name, created in [after,
-    before); None: any.
+    """Which experiments are wanted: those with this owner, status, tag, name and star, created in
+    [after, before); None: any.
     """
 
     owner: str | None = None
@@ -241,15 +245,38 @@ class Filter:
     name: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+    seen_by: str | None = None
+    """An owner who sees them: theirs, and those that others share with them."""
     search: str | None = None
     """Part of the name, in upper or lower case (of ASCII, on SQLite)."""
+    starred: bool | None = None
+    archived: bool = False
+    """True: archived experiments; False: all others."""
 
 
 def find(session: Session, experiment_id: str, owner: str | None = None) -> ExperimentRecord:
-    """The experiment with this id, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
+    """The experiment with this id, if `owner` may read it where one is given; raises
+    ResourceNotFoundError.
+    """
     record = get_by_id(session, ExperimentRecord, experiment_id)
-    if record is None or owner not in (None, record.owner):
+    if record is None or sharing.access_of(session, experiment_id, record.owner, owner) is None:
         raise ResourceNotFoundError(f"there is no experiment {experiment_id!r}")
+    return record
+
+
+def find_to_change(session: Session, experiment_id: str, owner: str | None) -> ExperimentRecord:
+    """As `find`; raises ForbiddenError if `owner` may only read it."""
+    record = find(session, experiment_id, owner)
+    if sharing.access_of(session, experiment_id, record.owner, owner) is Access.READ:
+        raise ForbiddenError(f"you may read {experiment_id}, not change it: ask {record.owner} for access")
+    return record
+
+
+def find_own(session: Session, experiment_id: str, owner: str | None) -> ExperimentRecord:
+    """As `find`; raises ForbiddenError unless it is `owner`'s."""
+    record = find(session, experiment_id, owner)
+    if owner not in (None, record.owner):
+        raise ForbiddenError(f"only its owner, {record.owner}, deletes and shares {experiment_id}")
     return record
 
 
@@ -262,12 +289,15 @@ def page(
 ) -> RecordPage[ExperimentRecord]:
     """Experiments that are wanted, newest first.
 
-    They come without `spec`, which can be large: use `find`.
+    They come without `spec` and `notes`, which can be large: use `find`.
     """
-    query = select(ExperimentRecord).options(defer(ExperimentRecord.spec, raiseload=True))
-    for column in ("owner", "status", "name"):
+    large = ExperimentRecord.spec, ExperimentRecord.notes
+    query = select(ExperimentRecord).options(*(defer(column, raiseload=True) for column in large))
+    for column in ("owner", "status", "name", "starred", "archived"):
         value = getattr(wanted, column)
         query = query if value is None else query.where(getattr(ExperimentRecord, column) == value)
+    if wanted.seen_by is not None:
+        query = query.where(sharing.visible_to(wanted.seen_by))
     if wanted.tag is not None:
         query = query.where(
             ExperimentRecord.id.in_(select(TagRecord.experiment_id).where(TagRecord.tag == wanted.tag))
@@ -290,6 +320,9 @@ def edit(
     name: str | None = None,
     tags: Sequence[str] | None = None,
     priority: int | None = None,
+    notes: str | None = None,
+    starred: bool | None = None,
+    archived: bool | None = None,
 ) -> ExperimentRecord:
     """Change what is given; a new priority holds for its runs, too. Raises ResourceNotFoundError."""
     if priority is not None:
@@ -297,7 +330,14 @@ def edit(
         session.execute(
             update(RunRecord).where(RunRecord.experiment_id == experiment_id).values(priority=priority)
         )
-    given = {"name": name, "tags": None if tags is None else list(tags), "priority": priority}
+    given = {
+        "name": name,
+        "tags": None if tags is None else list(tags),
+        "priority": priority,
+        "notes": notes,
+        "starred": starred,
+        "archived": archived,
+    }
     changes = {field: value for field, value in given.items() if value is not None}
     session.execute(
         update(ExperimentRecord)

@@ -22,6 +22,7 @@ from fedcore.platform.store import (
     quotas,
     scheduler,
     search,
+    sharing,
     webhook_outbox,
     workers,
 )
@@ -38,11 +39,20 @@ _CONTROL = {RunRequest.PAUSE: WorkerDirective.PAUSE, RunRequest.CANCEL: WorkerDi
 
 
 def find(session: Session, run_id: str, owner: str | None = None) -> RunRecord:
-    """The run with this id, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
+    """The run with this id, if `owner` may read its experiment where one is given; raises
+    ResourceNotFoundError.
+    """
     record = get_by_id(session, RunRecord, run_id)
-    if record is None or owner not in (None, record.owner):
+    if record is None or sharing.access_of(session, record.experiment_id, record.owner, owner) is None:
         raise ResourceNotFoundError(f"there is no run {run_id!r}")
     return record
+
+
+def edit(session: Session, run_id: str, *, notes: str | None = None) -> RunRecord:
+    """Change what is given; raises ResourceNotFoundError."""
+    if notes is not None:
+        session.execute(update(RunRecord).where(RunRecord.id == run_id).values(notes=notes))
+    return find(session, run_id)
 
 
 def ids(session: Session) -> Sequence[str]:
@@ -66,9 +76,12 @@ def of_experiment(
 
 
 def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[str]:
-    """Those of the runs that are `owner`'s, or all that there are where none is given."""
+    """Those of the runs that `owner` may read, or all that there are where none is given."""
     query = select(RunRecord.id).where(RunRecord.id.in_(run_ids))
-    return set(session.scalars(query if owner is None else query.where(RunRecord.owner == owner)))
+    if owner is not None:
+        shared = RunRecord.experiment_id.in_(sharing.shared_with(owner))
+        query = query.where(or_(RunRecord.owner == owner, shared))
+    return set(session.scalars(query))
 
 
 def claim(

@@ -74,6 +74,11 @@ class ExperimentRecord(Base):
     """Its origin: the preset, the version of FedQ."""
     traceparent: Mapped[str | None] = mapped_column(String(64))
     """The trace of the request that submitted it, where there was one."""
+    notes: Mapped[str] = mapped_column(Text, default="")
+    """Markdown; not loaded in listings."""
+    starred: Mapped[bool] = mapped_column(default=False)
+    archived: Mapped[bool] = mapped_column(default=False)
+    """True if it is left out of listings that do not ask for archived ones."""
     parameters: Mapped[Document | None] = mapped_column(deferred=True, deferred_raiseload=True)
     """The settings that all arms share, by dotted path; None until `arms.fill`."""
 
@@ -95,6 +100,21 @@ class TagRecord(Base):
     )
 
     __table_args__ = (Index("experiment_tag_by_experiment", "experiment_id"),)
+
+
+class SharedExperimentRecord(Base):
+    """A user other than the owner who may see an experiment; see `sharing`."""
+
+    __tablename__ = "experiment_share"
+
+    experiment_id: Mapped[str] = mapped_column(
+        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
+    )
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    """The owner of keys that see the experiment."""
+    may_change: Mapped[bool]
+
+    __table_args__ = (Index("experiment_share_by_owner", "owner"),)
 
 
 class ArmRecord(Base):
@@ -179,6 +199,8 @@ class RunRecord(Base):
     """The API key it was made with; empty for none."""
     provenance: Mapped[Document]
     """How it was executed: engine, device, data, versions."""
+    notes: Mapped[str] = mapped_column(Text, default="")
+    """Markdown."""
     figures: Mapped[Document | None] = mapped_column(deferred=True, deferred_raiseload=True)
     """`curves.Figures` of each measure over the committed rounds; None until `arms.fill`."""
 

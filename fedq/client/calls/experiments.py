@@ -22,6 +22,7 @@ from fedq.schemas import (
     BundlePage,
     Claims,
     Experiment,
+    ExperimentAccess,
     ExperimentPage,
     ExperimentSummary,
     MetricsPage,
@@ -145,9 +146,11 @@ class ExperimentCalls(BundleCalls):
         search: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        starred: bool | None = None,
+        archived: bool | None = None,
     ) -> AsyncGenerator[ExperimentSummary, None]:
         """Iterate over matching experiments, newest first: with exactly this `name`, or whose name
-        contains `search`.
+        contains `search`. Archived experiments are left out, or with `archived=True` the only ones.
         """
         filters = given(
             status=status,
@@ -156,6 +159,8 @@ class ExperimentCalls(BundleCalls):
             search=search,
             created_after=created_after,
             created_before=created_before,
+            starred=starred,
+            archived=archived,
         )
         return walk(
             lambda cursor: self._transport.read(ExperimentPage, EXPERIMENTS, cursor=cursor, **filters)
@@ -283,10 +288,34 @@ class ExperimentCalls(BundleCalls):
         name: str | None = None,
         tags: Sequence[str] | None = None,
         priority: int | None = None,
+        notes: str | None = None,
+        starred: bool | None = None,
+        archived: bool | None = None,
     ) -> Experiment:
-        """Change the given fields."""
-        changes = given(name=name, tags=tags, priority=priority)
+        """Change the given fields; `notes` are Markdown."""
+        changes = given(
+            name=name, tags=tags, priority=priority, notes=notes, starred=starred, archived=archived
+        )
         return await self._transport.send(Experiment, "PATCH", f"{EXPERIMENTS}/{id}", json=changes)
+
+    async def edit_run(self, run_id: str, *, notes: str) -> Run:
+        """Change the notes of a run, which are Markdown."""
+        return await self._transport.send(Run, "PATCH", f"/v1/runs/{run_id}", json={"notes": notes})
+
+    async def access(self, id: str) -> ExperimentAccess:
+        """Return the users who have access to an experiment."""
+        return await self._transport.read(ExperimentAccess, f"{EXPERIMENTS}/{id}/access")
+
+    async def share(
+        self, id: str, *, read: Sequence[str] | None = None, write: Sequence[str] | None = None
+    ) -> ExperimentAccess:
+        """Replace the users who may read an experiment of yours, and those who may also edit, control
+        and extend it. Users are the owners of API keys; an empty list takes the access back.
+        """
+        changes = given(read=read, write=write)
+        return await self._transport.send(
+            ExperimentAccess, "PATCH", f"{EXPERIMENTS}/{id}/access", json=changes, repeatable=True
+        )
 
     async def delete(self, id: str) -> None:
         """Delete an experiment with its results and files."""

@@ -214,10 +214,11 @@ class ExportCalls(OutcomeCalls):
         `fedq`: a single file (default: `ID.fedq.json.gz`) for `import_`, of a finished experiment,
         without models. `csv` and `parquet`: the files `rounds` and `summary`. `tensorboard`: event
         files, one folder per run. `mlflow`: a tracking store, by default `mlflow.db` in the folder,
-        or that of `tracking_uri`; with `models`, final models are stored as artifacts. `optuna`: the
-        trials of a study in `study.db`, which Optuna and its dashboard open.
+        or that of `tracking_uri`; with `models`, final models are stored as artifacts. `wandb`:
+        offline runs, for `wandb sync`. `optuna`: the trials of a study in `study.db`, which Optuna
+        and its dashboard open.
 
-        Exporting again updates an existing export. The last three require
+        Exporting again updates an existing export. The last four require
         `pip install 'fedq[export]'`, parquet `fedq[frames]`; otherwise MissingPackageError. Raises
         ExportError if a tracking store fails, or `optuna` is asked of an experiment without a
         study. AsyncClient blocks the event loop while it writes.

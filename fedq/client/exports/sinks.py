@@ -10,7 +10,7 @@ from fedcore.spec.sweep import expand
 from fedq import schemas
 from fedq.client.errors import MissingPackageError
 
-ExportForm = Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "optuna"]
+ExportForm = Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"]
 
 
 class Sink(Protocol):
@@ -32,6 +32,7 @@ _SINKS: dict[ExportForm, tuple[str, str]] = {
     "parquet": ("columns", "ParquetRuns"),
     "tensorboard": ("tensorboard", "TensorBoardRuns"),
     "mlflow": ("tracking", "MlflowRuns"),
+    "wandb": ("weights_and_biases", "WandbRuns"),
     "optuna": ("trials", "OptunaTrials"),
 }
 """Module and class of each; each module loads a library that the others do without."""
@@ -39,6 +40,7 @@ _EXTRAS: dict[ExportForm, str] = {
     "parquet": "frames",
     "tensorboard": "export",
     "mlflow": "export",
+    "wandb": "export",
     "optuna": "export",
 }
 

@@ -86,6 +86,8 @@ def test_what_is_offered_is_what_the_service_takes(
         return set(re.findall(r'data-act="(\w+)"', browser.get(f"/experiments/{id}/standing").text)) - {
             "edit",
             "delete",
+            "star",
+            "archive",
         }
 
     id = submit(http)["id"]
@@ -119,6 +121,8 @@ def test_nothing_is_offered_of_what_was_carried_out_elsewhere(
     assert set(re.findall(r'data-act="(\w+)"', browser.get(f"/experiments/{id}/standing").text)) == {
         "edit",
         "delete",
+        "star",
+        "archive",
     }
     assert http.post(f"/v1/experiments/{id}/retry").status_code == 409
 

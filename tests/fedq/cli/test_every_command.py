@@ -34,6 +34,7 @@ GIVEN = {
     "submit": ["--preset", "demo"],
     "key edit": ["--set", "name=x"],
     "extend": ["--rounds", "9"],
+    "edit": ["--star"],
 }
 
 

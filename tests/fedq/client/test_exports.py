@@ -5,6 +5,7 @@ import json
 import struct
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyarrow import parquet
 from tensorboardX.crc32c import crc32c
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
+from wandb.proto.wandb_internal_pb2 import Record
 
 from fedq.client import Client, ExportError, MissingPackageError, UnreadableDataError
 from fedq.client.exports.sinks import ExportForm
@@ -81,6 +83,32 @@ def test_tensorboard_reads_each_round_of_each_run_once(
             run.seed,
             run.settings["local.lr"],
         )
+
+
+@pytest.mark.slow
+def test_offline_runs_of_wandb_hold_settings_as_numbers_and_each_round_once(
+    service: Service, client: Client, tmp_path: Path
+) -> None:
+    id = client.submit(WITH_X | {"seeds": [0]}).id
+    carry_out(service.database, service.storage, 1)
+    client.export(id, "wandb", tmp_path)
+    carry_out(service.database, service.storage, 1)
+    assert client.export(id, "wandb", tmp_path) == str(tmp_path)
+    files = {file.stem.removeprefix("run-"): file for file in tmp_path.glob("wandb/offline-run-*/*.wandb")}
+    for run in client.runs(id):
+        records = list(_wandb_records(files.pop(run.id)))
+        (about,) = (record.run for record in records if record.WhichOneof("record_type") == "run")
+        config = {entry.key: json.loads(entry.value_json) for entry in about.config.update}
+        assert (config["local.lr"], config["algorithm.kind"]) == (run.settings["local.lr"], "fedavg")
+        assert (type(config["seed"]), about.run_group, about.project) == (int, id, "two arms")
+        logged = [
+            {item.nested_key[0] if item.nested_key else item.key: json.loads(item.value_json) for item in one}
+            for one in (record.history.item for record in records if record.HasField("history"))
+        ]
+        for line, row in zip(logged, client.rounds(run.id), strict=True):
+            assert (line["objective"], line["x/0"]) == (row.extra["objective"], row.extra["x"][0])
+            assert (line["_step"], line["_timestamp"]) == (row.round, row.committed_at.timestamp())
+    assert not files
 
 
 STUDY = merged(
@@ -210,13 +238,14 @@ def test_a_store_that_cannot_be_used_is_told_as_such(client: Client, tmp_path: P
         ("parquet", "pyarrow", "frames"),
         ("tensorboard", "tensorboardX", "export"),
         ("mlflow", "mlflow.entities", "export"),
+        ("wandb", "wandb", "export"),
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(
     client: Client, monkeypatch: pytest.MonkeyPatch, form: ExportForm, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    for name in ("columns", "tensorboard", "tracking"):
+    for name in ("columns", "tensorboard", "tracking", "weights_and_biases"):
         monkeypatch.delitem(sys.modules, f"fedq.client.exports.{name}", raising=False)
     with pytest.raises(MissingPackageError, match=rf"needs {package}: pip install 'fedq\[{extra}\]'"):
         client.export(client.submit(TWO_ARMS).id, form)
@@ -246,6 +275,22 @@ def test_a_file_of_results_goes_into_a_service_and_stays_what_it_is(
     file.write_bytes(b"not compressed")
     with pytest.raises(UnreadableDataError, match="cannot be read"):
         client.import_(file)
+
+
+def _wandb_records(file: Path) -> Iterator[Record]:
+    """Records of an offline run: a log in blocks of 32 KiB, after LevelDB."""
+    content, record = file.read_bytes(), b""
+    place = 7
+    while place < len(content):
+        if (left := -place % 32_768) < 7 and left:
+            place += left
+            continue
+        size, kind = struct.unpack("<HB", content[place + 4 : place + 7])
+        record += content[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield Record.FromString(record)
+            record = b""
 
 
 def _told(file: Path) -> tuple[dict[tuple[str, int], list[float]], dict[str, Any]]:

@@ -190,10 +190,10 @@ def test_pages_stay_as_they_are_when_experiments_are_added_and_deleted(database:
     assert list(listing) == [[made[3], made[1]], [made[0]]]
 
 
-def test_a_listing_does_not_load_specifications(database: Database) -> None:
+def test_a_listing_does_not_load_specifications_and_notes(database: Database) -> None:
     submit(database)
     (item,) = read(database, experiments.page).items
-    assert inspect(item).unloaded == {"spec", "parameters"}
+    assert inspect(item).unloaded == {"spec", "notes", "parameters"}
 
 
 def test_a_listing_can_be_narrowed(database: Database) -> None:
