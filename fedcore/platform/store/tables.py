@@ -110,6 +110,10 @@ class ArmRecord(Base):
     """Its settings, by dotted path, besides those of the experiment."""
 
 
+TO_PACK = text("finished_at IS NOT NULL AND done - packed >= 200")
+"""Condition of runs with rows that `blocks.pack_finished` moves; 200 is `blocks.SIZE`."""
+
+
 class RunRecord(Base):
     """One arm with one seed."""
 
@@ -181,9 +185,12 @@ class RunRecord(Base):
     """How it was executed: engine, device, data, versions."""
     figures: Mapped[Document | None] = mapped_column(deferred=True, deferred_raiseload=True)
     """`curves.Figures` of each measure over the committed rounds; None until `arms.fill`."""
+    packed: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Rounds whose rows have become `PackedRecord`s."""
 
     __table_args__ = (
         Index("run_by_experiment", "experiment_id", "id"),
+        Index("run_to_pack", "id", sqlite_where=TO_PACK, postgresql_where=TO_PACK),
         Index(
             "run_by_turn",
             "status",
@@ -269,7 +276,10 @@ class ArrivalRecord(Base):
 
 
 class RoundRecord(Base):
-    """One round of one run; None where it was not evaluated, has no meaning, or was not finite."""
+    """One round of one run; None where it was not evaluated, has no meaning, or was not finite.
+
+    Rows of finished runs become `PackedRecord`s, block by block.
+    """
 
     __tablename__ = "round"
 
@@ -288,7 +298,7 @@ class RoundRecord(Base):
 
 
 class BlockRecord(Base):
-    """One measure over many rounds of one run; see `curves`."""
+    """One measure over many rounds of one run; see `blocks`."""
 
     __tablename__ = "block"
 
@@ -298,6 +308,18 @@ class BlockRecord(Base):
     """The first of its rounds."""
     values: Mapped[bytes]
     """Float64, little-endian, NaN where a round has none."""
+
+
+class PackedRecord(Base):
+    """Rows of one run that its blocks replace, with all that is not in the blocks; see `blocks`."""
+
+    __tablename__ = "packed_rounds"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    first: Mapped[int] = mapped_column(primary_key=True)
+    """The first of its rounds."""
+    rest: Mapped[bytes]
+    """One JSON object for each round, compressed by zlib."""
 
 
 class IdempotencyRecord(Base):
