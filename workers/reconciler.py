@@ -27,6 +27,7 @@ from fedcore.platform.store import (
     audit,
     blocks,
     bundles,
+    fair_share,
     open_database,
     recovery,
     removals,
@@ -110,6 +111,7 @@ def reconcile_once(database: Database, configured: Settings) -> tuple[Sequence[s
         served = sorted(workers.memory_limits(session, configured.seen_seconds))
         queues = [queue for queue in served if recovery.runs_to_wake(session, queue, WAKE_AGAIN_S)]
         workers.forget(session, FORGET_WORKER_S)
+        fair_share.compact(session)
         bundles.BUNDLES.prune(session)
         weights.WEIGHTS.prune(session)
     return lost, queues

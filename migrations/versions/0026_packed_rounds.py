@@ -15,6 +15,10 @@ depends_on = None
 
 SIZE = 200
 TO_PACK = sa.text("finished_at IS NOT NULL AND done - packed >= 200")
+TO_FILL = {
+    "run_to_fill": ("run", sa.text("figures IS NULL")),
+    "experiment_to_fill": ("experiment", sa.text("parameters IS NULL")),
+}
 COLUMNS = ("train_loss", "test_loss", "test_accuracy", "local_steps", "bytes_up", "bytes_down", "seconds")
 INTEGERS = ("local_steps", "bytes_up", "bytes_down")
 
@@ -29,6 +33,8 @@ def upgrade() -> None:
     )
     op.add_column("run", sa.Column("packed", sa.Integer, nullable=False, server_default="0"))
     op.create_index("run_to_pack", "run", ["id"], sqlite_where=TO_PACK, postgresql_where=TO_PACK)
+    for name, (table, condition) in TO_FILL.items():
+        op.create_index(name, table, ["id"], sqlite_where=condition, postgresql_where=condition)
 
 
 def downgrade() -> None:
@@ -65,6 +71,8 @@ def downgrade() -> None:
                 }
             )
         connection.execute(sa.insert(rounds), rows)
+    for name, (table, _) in TO_FILL.items():
+        op.drop_index(name, table)
     op.drop_index("run_to_pack", "run")
     op.drop_column("run", "packed")
     op.drop_table("packed_rounds")

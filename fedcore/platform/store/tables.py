@@ -49,6 +49,9 @@ class Base(DeclarativeBase):
     }
 
 
+NO_PARAMETERS = text("parameters IS NULL")
+
+
 class ExperimentRecord(Base):
     """One submitted specification."""
 
@@ -81,6 +84,7 @@ class ExperimentRecord(Base):
         Index("experiment_by_status", "status", "id"),
         Index("experiment_by_name", "name", "id"),
         Index("experiment_by_owner", "owner", "id"),
+        Index("experiment_to_fill", "id", sqlite_where=NO_PARAMETERS, postgresql_where=NO_PARAMETERS),
     )
 
 
@@ -112,6 +116,9 @@ class ArmRecord(Base):
 
 TO_PACK = text("finished_at IS NOT NULL AND done - packed >= 200")
 """Condition of runs with rows that `blocks.pack_finished` moves; 200 is `blocks.SIZE`."""
+
+
+NO_FIGURES = text("figures IS NULL")
 
 
 class RunRecord(Base):
@@ -191,6 +198,7 @@ class RunRecord(Base):
     __table_args__ = (
         Index("run_by_experiment", "experiment_id", "id"),
         Index("run_to_pack", "id", sqlite_where=TO_PACK, postgresql_where=TO_PACK),
+        Index("run_to_fill", "id", sqlite_where=NO_FIGURES, postgresql_where=NO_FIGURES),
         Index(
             "run_by_turn",
             "status",
