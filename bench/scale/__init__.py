@@ -27,7 +27,15 @@ from fedcore.platform.store import upgrade
 from tests.support.postgresql import fresh_database, postgresql
 
 HEADINGS = ("what", "empty: p50, ms", "p99, ms", "full: p50, ms", "p99, ms", "full / empty")
-CLAIM_HEADINGS = ("workers", "connections to PostgreSQL", "claims a second", "p50, ms", "p99, ms", "runs of an owner", "of a worker")
+CLAIM_HEADINGS = (
+    "workers",
+    "connections to PostgreSQL",
+    "claims a second",
+    "p50, ms",
+    "p99, ms",
+    "runs of an owner",
+    "of a worker",
+)
 
 
 def main(arguments: Sequence[str]) -> None:

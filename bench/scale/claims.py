@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,19 +85,15 @@ def _claims(url: str, workers: int, seconds: float, connections: str) -> Claims:
     with ExitStack() as stack:
         # Each has as many connections as it has threads, so that each thread has one of its own.
         opened = [stack.enter_context(closing(open_database(url))) for _ in range(-(-workers // POOLED))]
-        threads = [
-            threading.Thread(target=work, args=(opened[number // POOLED], number))
-            for number in range(workers)
-        ]
-        for thread in threads:
-            thread.start()
+        pool = stack.enter_context(ThreadPoolExecutor(workers))
+        working = [pool.submit(work, opened[number // POOLED], number) for number in range(workers)]
         ready.wait()
         began = time.perf_counter()
         started.set()
         ended.wait(seconds)
         ended.set()
-        for thread in threads:
-            thread.join()
+        for worker in working:
+            worker.result()
         wall_s = time.perf_counter() - began
         with opened[0].reading() as session:
             queued = RunRecord.status == Status.QUEUED, RunRecord.queue == "default"
