@@ -126,7 +126,7 @@ def _postgresql(url: URL, idle_s: float, lock_timeout_s: float) -> Engine:
         "idle_in_transaction_session_timeout": str(round(1_000 * idle_s)),
         "timezone": "UTC",
     }
-    arguments = {
+    arguments: dict[str, Any] = {
         "connect_timeout": 5,
         "keepalives_idle": 15,
         "keepalives_interval": 5,
