@@ -16,6 +16,7 @@ COMMANDS = {
     "population": ("bench.population", "a round by the number of clients"),
     "seeds": ("bench.seeds", "five seeds in a batch against one by one"),
     "load": ("bench.load", "the service under load"),
+    "scale": ("bench.scale", "the service on a large database, and claims of many workers"),
     "startup": ("bench.startup", "a run in a process that is warm, until its first round"),
     "study": ("bench.study", "runs to the target: TPE and random draws beside a grid"),
     "service": ("bench.service", "what the service adds to a run"),

@@ -34,9 +34,9 @@ _MACHINE = Path("/proc/meminfo")
 log = logging.getLogger(__name__)
 
 
-def memory_limit(device: str, given: int | None = None) -> int:
-    """Return the bytes that runs may take: `given`, or what the machine, the container or the GPU
-    has, less what the libraries take.
+def memory_limit(device: str, given: int | None = None, workers_per_gpu: int = 1) -> int:
+    """Return the bytes that runs may take: `given`, or what the machine, the container or this
+    worker's part of the GPU has, less what the libraries take.
     """
     if given is not None:
         return given
@@ -46,7 +46,7 @@ def memory_limit(device: str, given: int | None = None) -> int:
         return left
     import torch
 
-    return min(left, torch.cuda.get_device_properties(device).total_memory)
+    return min(left, torch.cuda.get_device_properties(device).total_memory // workers_per_gpu)
 
 
 def host_memory_bytes(machine: Path = _MACHINE, limits: Iterable[Path] = _GROUP_LIMITS) -> int:

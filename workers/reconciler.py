@@ -3,15 +3,15 @@
     python -m workers.reconciler
 
 Several may run at once; each run is handled by one of them. While there is none, runs still start
-by the wake-ups of the API. Webhooks are sent, and files of deleted rows removed, on threads of the
-same process: a receiver or a storage may take minutes, for which runs that lost their workers must
-not wait.
+by the wake-ups of the API. Webhooks are sent, files of deleted rows removed, and rows of finished
+runs packed, on threads of the same process: a receiver or a storage may take minutes, for which
+runs that lost their workers must not wait.
 """
 
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 
@@ -25,7 +25,9 @@ from fedcore.platform.store import (
     UNAVAILABLE,
     Database,
     audit,
+    blocks,
     bundles,
+    fair_share,
     open_database,
     recovery,
     removals,
@@ -47,8 +49,10 @@ REMOVAL_LEASE_S = 1_200.0
 """Until claimed removals are due again; an operation of a storage that hangs is given up after
 `fedcore.platform.storage.remote.TIMEOUT_S`.
 """
-REMOVAL_GRACE_S = 5.0
-"""For the current removal when the process is asked to end; then it is left to its lease."""
+THREAD_GRACE_S = 5.0
+"""For the current removal, or transaction, when the process is asked to end; a removal is then left
+to its lease.
+"""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -65,11 +69,13 @@ def main() -> None:
 
 
 def run_forever(database: Database, configured: Settings, ended: threading.Event) -> None:
-    """Reconcile every second, send webhooks and remove files, until `ended`."""
+    """Reconcile every second, send webhooks, remove files and pack rows, until `ended`."""
     reset_watchdog = watchdog.resetter()
     storage = open_storage(configured.storage)
     wakeups = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
-    with dispatching(database, configured), removing(database, storage), closing(wakeups):
+    removing = _in_thread("removal", partial(remove_due, database, storage))
+    packing = _in_thread("packing", partial(pack_rows, database))
+    with dispatching(database, configured), removing, packing, closing(wakeups):
         while not ended.wait(PERIOD_S):
             reset_watchdog()
             try:
@@ -105,24 +111,42 @@ def reconcile_once(database: Database, configured: Settings) -> tuple[Sequence[s
         served = sorted(workers.memory_limits(session, configured.seen_seconds))
         queues = [queue for queue in served if recovery.runs_to_wake(session, queue, WAKE_AGAIN_S)]
         workers.forget(session, FORGET_WORKER_S)
+        fair_share.compact(session)
         bundles.BUNDLES.prune(session)
         weights.WEIGHTS.prune(session)
     return lost, queues
 
 
 @contextmanager
-def removing(database: Database, storage: Storage) -> Iterator[None]:
-    """Remove files that are due every second, in a thread, as long as the block lasts."""
+def _in_thread(name: str, step: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Call `step` every second, in a thread, as long as the block lasts; the event ends it."""
     ended = threading.Event()
-    thread = threading.Thread(
-        target=_remove_forever, args=(database, storage, ended), name="removal", daemon=True
-    )
+
+    def repeat() -> None:
+        while not ended.wait(PERIOD_S):
+            try:
+                step(ended)
+            except UNAVAILABLE as error:
+                log.warning("the database is away: %s", error)
+            except Exception:
+                # It is still to be done, and tried again.
+                log.exception("%s did not work", name)
+
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
-        thread.join(REMOVAL_GRACE_S)
+        thread.join(THREAD_GRACE_S)
+
+
+def pack_rows(database: Database, ended: threading.Event) -> None:
+    """Pack rows of finished runs until there are none, or `ended`."""
+    moved = 1
+    while moved and not ended.is_set():
+        with database.transaction() as session:
+            moved = blocks.pack_finished(session)
 
 
 def remove_due(database: Database, storage: Storage, ended: threading.Event) -> None:
@@ -152,17 +176,6 @@ def _remove(storage: Storage, path: str) -> None:
         storage.delete_prefix(path[:-1])
     else:
         storage.delete(path)
-
-
-def _remove_forever(database: Database, storage: Storage, ended: threading.Event) -> None:
-    while not ended.wait(PERIOD_S):
-        try:
-            remove_due(database, storage, ended)
-        except UNAVAILABLE as error:
-            log.warning("the database is away: %s", error)
-        except Exception:
-            # What is due stays due.
-            log.exception("no files were removed")
 
 
 if __name__ == "__main__":

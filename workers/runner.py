@@ -85,7 +85,7 @@ def build_runner(
         os.getpid(),
         configured.queues,
         device,
-        memory_limit(device, configured.memory_bytes),
+        memory_limit(device, configured.memory_bytes, configured.workers_per_gpu),
         tuple(map(str, packages)),
     )
     storage = open_storage(configured.storage)

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import psutil
 import psycopg
+from sqlalchemy import make_url
 
 from fedcore.platform.access import Scope
 from fedcore.platform.store import keys, open_database, upgrade
@@ -78,14 +79,21 @@ class Service:
 
 @contextmanager
 def service() -> Iterator[Service]:
-    """Start a service on the loopback, and stop it at the end."""
+    """Start a service on the loopback, with a database of its own, and stop it at the end."""
+    with postgresql(durable=True) as url:
+        upgrade(url)
+        with serving(url, _keys(url)) as running:
+            yield running
+
+
+@contextmanager
+def serving(url: str, keys: list[str]) -> Iterator[Service]:
+    """Start an API process over the database at `url`, and stop it at the end."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        postgresql(durable=True) as url,
         socket.create_server(("127.0.0.1", 0), backlog=512) as listener,
     ):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        upgrade(url)
         own = {
             "FEDQ_HOME": folder,
             "FEDQ_DATABASE_URL": url,
@@ -99,7 +107,7 @@ def service() -> Iterator[Service]:
             eventually(
                 lambda: httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=30, trust_env=False).is_success
             )
-            yield Service(port, url, _keys(url), psutil.Process(child.pid), _server(url))
+            yield Service(port, url, keys, psutil.Process(child.pid), _server(url))
 
 
 def _keys(url: str) -> list[str]:
@@ -111,5 +119,5 @@ def _keys(url: str) -> list[str]:
 
 
 def _server(url: str) -> psutil.Process:
-    folder = url.partition("host=")[2]
+    folder = str(make_url(url).query["host"])
     return next(process for process in psutil.Process().children() if folder in " ".join(process.cmdline()))

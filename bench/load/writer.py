@@ -50,7 +50,7 @@ def _write(
         for place, claim in enumerate(held):
             # Spread over the pause: workers do not commit at one moment.
             time.sleep(max(0.0, began + (tick + place / len(held)) * pause_s - time.time()))
-            reports = [_report(first + step) for step in range(1, min(size, rounds - first) + 1)]
+            reports = [report(first + step) for step in range(1, min(size, rounds - first) + 1)]
             done, commit = first + len(reports), time.time()
             checkpoint = f"{claim.run_id}/{done}-{claim.fence}"
             with database.transaction() as session:
@@ -67,7 +67,7 @@ def _write(
     return {"began": began, "ended": ended, "commits": commits}
 
 
-def _report(round: int) -> RoundReport:
+def report(round: int) -> RoundReport:
     """Return the report of a run with an evaluation in every round."""
     loss = math.exp(-round / 100)
     extra = {

@@ -48,7 +48,8 @@ Port = Annotated[
     typer.Option(min=0, max=65_535, help="Port to listen on, or 0 for any free port (default: 8642)."),
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Number of worker processes (default: one per core).")
+    int | None,
+    typer.Option(min=1, help="Number of worker processes (default: one per GPU; without GPUs, per core)."),
 ]
 Open = Annotated[bool, typer.Option("--open", help="Open the web pages in a browser, signed in.")]
 

@@ -87,7 +87,7 @@ PAPERS = {
     "local": "Corrections of local steps (FedDC, Mime, FedSAM, FedExP)",
     "personal": "Personal models (FedPer, LG-FedAvg, FedRep, APFL, Per-FedAvg, pFedMe, q-FedAvg)",
     "privacy": "Mechanisms of privacy (adaptive clipping, DP-FTRL, local)",
-    "robust": "Robust aggregators (Krum, median, trimmed mean, Bulyan, RFA, clipping, bounded norms, buckets)",
+    "robust": "Robust aggregators (Krum, median, trimmed mean, Bulyan, RFA, clipping, buckets)",
     "alie": "A Little Is Enough (Baruch et al., NeurIPS 2019)",
     "ditto": "Ditto (Li et al., ICML 2021)",
     "ifca": "IFCA (Ghosh et al., NeurIPS 2020)",

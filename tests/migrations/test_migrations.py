@@ -23,7 +23,8 @@ from fedcore.platform.access import LOCAL, Scope
 from fedcore.platform.store import Database, datasets, keys, open_database, upgrade
 from fedcore.platform.store.database import canonical, engine
 from fedcore.platform.store.migration import migrating
-from tests.platform.store.acts import claim, commit, submit, the_run
+from tests.platform.store.acts import claim, commit, finish, submit, the_run
+from tests.platform.store.test_blocks import ROUNDS, everything, history, packed, played, stored_rows
 from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database
 
@@ -177,3 +178,15 @@ def test_what_was_made_before_there_were_keys_belongs_to_local_and_can_be_reache
     alembic_runner.migrate_down_to("0003")
     with database_at.reading() as session:
         assert session.scalars(text("SELECT owner FROM dataset")).all() == [LOCAL]
+
+
+def test_a_downgrade_writes_packed_rows_back(alembic_runner: MigrationContext, database_at: Database) -> None:
+    alembic_runner.migrate_up_to("heads")
+    held = played(database_at, history())
+    finish(database_at, held)
+    before = everything(database_at, held)
+    packed(database_at)
+    alembic_runner.migrate_down_one()
+    alembic_runner.migrate_up_one()
+    assert stored_rows(database_at) == ROUNDS
+    assert everything(database_at, held) == before

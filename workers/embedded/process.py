@@ -127,13 +127,16 @@ class ManagedProcess:
 class ManagedFork(ManagedProcess):
     """A module of the stack, run by the fork server."""
 
-    def __init__(self, name: str, module: str, server: socket.socket, log_file: Path) -> None:
-        """`server` is the connection to the fork server."""
+    def __init__(
+        self, name: str, module: str, server: socket.socket, log_file: Path, gpu: str | None = None
+    ) -> None:
+        """`server` is the connection to the fork server; `gpu` the only one that the module may use."""
         super().__init__(name, (module,), {}, log_file)
-        self._module, self._server = module, server
+        self._module, self._server, self._gpu = module, server, gpu
 
     def _run(self, output: IO[bytes]) -> ForkedProcess:
-        return ForkedProcess(self._server, self.name, self._module, (output.fileno(), self.watchdog.writer))
+        descriptors = output.fileno(), self.watchdog.writer
+        return ForkedProcess(self._server, self.name, self._module, descriptors, self._gpu)
 
 
 def _die_with_parent() -> None:

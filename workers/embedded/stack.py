@@ -58,8 +58,9 @@ class StackError(Exception):
 class Stack:
     """Broker, API, workers and reconciler on this machine; a context manager that ends them."""
 
-    def __init__(self, configured: Settings, host: str, port: int, workers: int) -> None:
-        self._settings, self._host, self._port, self._workers = configured, host, port, workers
+    def __init__(self, configured: Settings, host: str, port: int, gpus: Sequence[str | None]) -> None:
+        """`gpus` names the GPU of each worker; None: any or none."""
+        self._settings, self._host, self._port, self._gpus = configured, host, port, gpus
         self._run, self._logs = configured.home / "run", configured.home / "logs"
         self._open = ExitStack()
         self._children: list[ManagedProcess] = []
@@ -114,8 +115,8 @@ class Stack:
         python = (sys.executable, "-m")
         descriptor = listener.fileno()
         self._launch("api", *API, f"--fd={descriptor}", "--timeout-graceful-shutdown=3", keep=descriptor)
-        names = {f"worker-{number}": "workers.worker" for number in range(1, self._workers + 1)}
-        names["reconciler"] = "workers.reconciler"
+        gpus = {f"worker-{number}": gpu for number, gpu in enumerate(self._gpus, 1)}
+        names = dict.fromkeys(gpus, "workers.worker") | {"reconciler": "workers.reconciler"}
         if sys.platform != "linux":
             # Where system libraries start threads of their own, a fork may not go on.
             for name, module in names.items():
@@ -130,7 +131,7 @@ class Stack:
             keep=theirs.fileno(),
         )
         for name, module in names.items():
-            self._manage(ManagedFork(name, module, ours, self._logs / f"{name}.log"))
+            self._manage(ManagedFork(name, module, ours, self._logs / f"{name}.log", gpus.get(name)))
 
     def _start_broker(self) -> None:
         own = {"FEDQ_HOME": str(self._settings.home), "OMP_NUM_THREADS": str(self._settings.torch_threads)}

@@ -26,6 +26,7 @@ from fedcore.packages import installed
 from fedcore.platform import local_credentials
 from fedcore.platform.logging import configure
 from fedcore.settings import Settings, settings
+from workers.embedded import gpus
 from workers.embedded.stack import ListenError, Stack, StackError
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             components.check_packages()
         options = _parser(settings()).parse_args(arguments)
         configured = settings().model_copy(update={"home": options.home.absolute()})
-        with Stack(configured, options.host, options.port, options.workers) as stack:
+        names = gpus.devices(os.environ, gpus.listing()) if configured.device in {"auto", "cuda"} else []
+        shared = gpus.assignment(names, options.workers, configured.workers_per_gpu, os.cpu_count() or 1)
+        with Stack(configured, options.host, options.port, shared) as stack:
             stack.run(ended, when_ready=lambda: _announce(stack.url, configured.home, options))
     except (SettingsError, ExtensionError, StackError, ListenError) as error:
         print(f"fedq: {error}", file=sys.stderr)
@@ -68,7 +71,9 @@ def _parser(configured: Settings) -> argparse.ArgumentParser:
         help="port to listen on, or 0 for any free port (default: %(default)s)",
     )
     parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: one per core)"
+        "--workers",
+        type=int,
+        help="worker processes (default: FEDQ_WORKERS_PER_GPU on each GPU, or one per core without GPUs)",
     )
     parser.add_argument("--open", action="store_true", help="open the web pages in a browser, signed in")
     parser.add_argument("--json", action="store_true", help="print the address as a line of JSON")

@@ -36,7 +36,14 @@ from fedcore.errors import SpecificationError
 from fedcore.platform.status import Status
 from fedcore.platform.store import curves, sharing
 from fedcore.platform.store.records import arm_rows, insert_into
-from fedcore.platform.store.tables import ArmRecord, ExperimentRecord, RoundRecord, RunRecord
+from fedcore.platform.store.tables import (
+    NO_FIGURES,
+    NO_PARAMETERS,
+    ArmRecord,
+    ExperimentRecord,
+    RoundRecord,
+    RunRecord,
+)
 from fedcore.spec import Arm, ExperimentSpec, stored_arms, stored_spec
 from fedcore.spec.parameters import Parameters, Value, parameters_of
 
@@ -61,11 +68,12 @@ def fill(session: Session) -> None:
 
     Specifications that can no longer be read have no settings.
     """
-    for id in session.scalars(select(ExperimentRecord.id).where(ExperimentRecord.parameters.is_(None))).all():
+    # In the words of their indexes: these are few among many.
+    for id in session.scalars(select(ExperimentRecord.id).where(NO_PARAMETERS)).all():
         document = session.scalars(select(ExperimentRecord.spec).where(ExperimentRecord.id == id)).one()
         with suppress(ValidationError, SpecificationError):
             replace(session, id, stored_spec(document), stored_arms(document))
-    runs = session.scalars(select(RunRecord.id).where(RunRecord.figures.is_(None))).all()
+    runs = session.scalars(select(RunRecord.id).where(NO_FIGURES)).all()
     for start in range(0, len(runs), 100):
         some = runs[start : start + 100]
         query = (

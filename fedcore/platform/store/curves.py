@@ -1,82 +1,35 @@
-"""Curves of runs: the rows of their rounds, the blocks they are packed into, and series of single
-measures.
+"""Curves of runs: the rows of their rounds, and series of single measures.
 
-A block holds one measure over `SIZE` rounds. It is written with the last of these rounds, in the
-same transaction, and never changes. What is not in blocks, the rows after the last of them, is read
-from the rows.
+Series are read from `blocks`, and what is not in blocks, the rows after the last of them, from the
+rows.
 """
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from math import nan
 from sys import float_info
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import JSON, ColumnElement, Integer, Text, bindparam, case, cast, func, select, true
+from sqlalchemy import ColumnElement, Integer, Text, bindparam, case, cast, func, select, true
 from sqlalchemy.orm import Session
 
+from fedcore.platform.store.blocks import (
+    ABSENT,
+    ANCHOR,
+    CURSOR_ROUND,
+    CURSORS,
+    SIZE,
+    append_blocks,
+    numbers_of,
+    packed_extra_measures,
+    packed_rows,
+)
 from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import BlockRecord, Document, RoundRecord, RunRecord
 from fedcore.simulation.report import COLUMNS, RoundReport
 from fedcore.statistics.series import Series
-
-SIZE = 200
-"""Rounds of a block. PostgreSQL keeps values of this many bytes in the row itself."""
-ANCHOR = "bytes_up"
-"""A measure that every round has: whatever is in blocks, it is there too."""
-_FLOATS = struct.Struct(f"<{SIZE}d")
-ABSENT = _FLOATS.pack(*[nan] * SIZE)
-"""Values of a measure without a block."""
-_MINE = BlockRecord.run_id == bindparam("run"), BlockRecord.metric == ANCHOR
-_NEXT = select(func.coalesce(func.max(BlockRecord.first) + SIZE, 1)).where(*_MINE)
-_HEAD = (
-    select(RoundRecord)
-    .where(
-        RoundRecord.run_id == bindparam("run"),
-        RoundRecord.round >= bindparam("start"),
-        RoundRecord.round < bindparam("end"),
-    )
-    .order_by(RoundRecord.round)
-)
-
-
-def append_blocks(session: Session, run_id: str, rows: Sequence[Document], columns: Sequence[str]) -> None:
-    """Write the blocks that `rows`, just stored, complete.
-
-    `columns` of them are numbers, and so are some of `extra`.
-    """
-    first, whole = rows[0]["round"], rows[-1]["round"] // SIZE * SIZE
-    if whole < first:
-        return
-    start = session.scalars(_NEXT, {"run": run_id}).one()
-    head = session.scalars(_HEAD, {"run": run_id, "start": start, "end": first}).all()
-    measures = [_numbers({column: getattr(row, column) for column in columns}, row.extra) for row in head]
-    measures += [
-        _numbers({column: row[column] for column in columns}, row["extra"])
-        for row in rows
-        if row["round"] >= start
-    ]
-    blocks = [
-        {"run_id": run_id, "metric": metric, "first": block, "values": values}
-        for block in range(start, whole, SIZE)
-        for metric, values in _packed(measures[block - start : block - start + SIZE]).items()
-    ]
-    session.execute(insert_into(BlockRecord), blocks)
-
-
-def _numbers(values: Mapping[str, float | None], extra: Document) -> dict[str, float]:
-    return {name: value for name, value in {**extra, **values}.items() if isinstance(value, int | float)}
-
-
-def _packed(measures: Sequence[Mapping[str, float]]) -> dict[str, bytes]:
-    """The block of each measure that one of these rounds has."""
-    names = sorted({name for measured in measures for name in measured})
-    return {name: _FLOATS.pack(*[measured.get(name, nan) for measured in measures]) for name in names}
-
 
 _IN_ORDER = (
     select(RoundRecord)
@@ -84,11 +37,8 @@ _IN_ORDER = (
     .limit(bindparam("most", type_=Integer))
 )
 _AFTER = _IN_ORDER.where(RoundRecord.run_id == bindparam("wanted"), RoundRecord.round > bindparam("after"))
-# The runs and their rounds go as one JSON document, so that the statement is the same for any
-# number of them.
-_CURSORS = func.json_each(bindparam("cursors", type_=JSON)).table_valued("key", "value")
-_AFTER_MANY = _IN_ORDER.join(_CURSORS, RoundRecord.run_id == _CURSORS.c.key).where(
-    RoundRecord.round > cast(cast(_CURSORS.c.value, Text), Integer)
+_AFTER_MANY = _IN_ORDER.join(CURSORS, RoundRecord.run_id == CURSORS.c.key).where(
+    RoundRecord.round > cast(cast(CURSORS.c.value, Text), Integer)
 )
 
 
@@ -125,7 +75,7 @@ def updated_figures(
 
 def measures_of(row: Document) -> dict[str, float]:
     """The measures of a row that are numbers."""
-    return _numbers({column: row[column] for column in COLUMNS}, row["extra"])
+    return numbers_of({column: row[column] for column in COLUMNS}, row["extra"])
 
 
 def committed_figures(session: Session, run_id: str, reports: Sequence[RoundReport]) -> Document:
@@ -140,12 +90,13 @@ def append_rounds(session: Session, run_id: str, reports: Sequence[RoundReport])
     committed_at = database_time(session)
     rows = [{"run_id": run_id, **report.row(), "committed_at": committed_at} for report in reports]
     session.execute(insert_into(RoundRecord), rows)
-    append_blocks(session, run_id, rows, COLUMNS)
+    append_blocks(session, run_id, rows)
 
 
 def after(session: Session, run_id: str, after: int = 0, limit: int = 1_000) -> Sequence[RoundRecord]:
     """The rounds of a run that follow round `after`, in order."""
-    return session.scalars(_AFTER, {"wanted": run_id, "after": after, "most": limit}).all()
+    rows = session.scalars(_AFTER, {"wanted": run_id, "after": after, "most": limit}).all()
+    return _with_packed(session, rows, {run_id: after}, limit)
 
 
 def after_many(session: Session, cursors: Mapping[str, int], limit: int = 1_000) -> Sequence[RoundRecord]:
@@ -153,7 +104,29 @@ def after_many(session: Session, cursors: Mapping[str, int], limit: int = 1_000)
 
     At most `limit` in all.
     """
-    return session.scalars(_AFTER_MANY, {"cursors": dict(cursors), "most": limit}).all()
+    rows = session.scalars(_AFTER_MANY, {"cursors": dict(cursors), "most": limit}).all()
+    return _with_packed(session, rows, cursors, limit)
+
+
+def _with_packed(
+    session: Session, rows: Sequence[RoundRecord], cursors: Mapping[str, int], limit: int
+) -> Sequence[RoundRecord]:
+    """`rows` after the cursors, which were read before, and those that are packed."""
+    last = rows[-1].run_id if len(rows) == limit else None
+    next_row = {row.run_id: row.round for row in reversed(rows)}
+    # Rounds have no gaps: where the next one is a row, none is packed.
+    behind = {
+        run_id: done
+        for run_id, done in cursors.items()
+        if next_row.get(run_id) != done + 1 and (last is None or run_id <= last)
+    }
+    if not behind:
+        return rows
+    packed, are_all = packed_rows(session, behind, limit)
+    # What was packed between the two statements is in both.
+    found = {(row.run_id, row.round): row for row in (*packed, *rows)}
+    end = max(found, default=("", 0)) if are_all else (packed[-1].run_id, packed[-1].round)
+    return [found[place] for place in sorted(found) if place <= end][:limit]
 
 
 def extra_measures(session: Session, experiment_id: str) -> dict[str, bool]:
@@ -167,20 +140,30 @@ def extra_measures(session: Session, experiment_id: str) -> dict[str, bool]:
         .join(entries, true())
         .where(RunRecord.experiment_id == experiment_id)
         .group_by(entries.c.key)
-        .order_by(entries.c.key)
     )
-    return {name: bool(found) for name, found in session.execute(query).all()}
+    found = {name: bool(found) for name, found in session.execute(query).all()}
+    for name, listed in packed_extra_measures(session, experiment_id).items():
+        found[name] = found.get(name, False) or listed
+    return dict(sorted(found.items()))
 
 
 def value(session: Session, run: RunRecord, metric: str, round: int) -> float | None:
     """A measure of a run after `round`; of a run that ended before, its last one."""
     chosen = figure(metric, session.get_bind().dialect.name)
-    rows = select(chosen).where(RoundRecord.run_id == run.id)
+    rows = select(RoundRecord.round, chosen).where(RoundRecord.run_id == run.id)
     if run.done >= round:
-        return session.scalars(rows.where(RoundRecord.round == round)).first()
-    return session.scalars(
-        rows.where(chosen.is_not(None)).order_by(RoundRecord.round.desc()).limit(1)
-    ).first()
+        wanted = rows.where(RoundRecord.round == round)
+    else:
+        wanted = rows.where(chosen.is_not(None)).order_by(RoundRecord.round.desc()).limit(1)
+    found = session.execute(wanted).first()
+    if found is not None:
+        measured: float | None = found[1]
+        return measured
+    curve = of_runs(session, [run.id], metric).get(run.id)
+    packed = [] if curve is None else curve.listed(metric)[:round]
+    if run.done >= round:
+        packed = packed[round - 1 :]
+    return next((value for value in reversed(packed) if value is not None), None)
 
 
 def figure(metric: str, dialect: str) -> ColumnElement[float | None]:
@@ -211,7 +194,7 @@ _STORED = BlockRecord.__table__.c
 # Past the ORM, which would take longer than the database.
 _BLOCKS = (
     select(_STORED.run_id, _STORED.metric, _STORED.first, _STORED["values"])
-    .join(_CURSORS, _STORED.run_id == _CURSORS.c.key)
+    .join(CURSORS, _STORED.run_id == CURSORS.c.key)
     .where(_STORED.metric.in_(bindparam("metrics", expanding=True)))
 )
 
@@ -260,7 +243,7 @@ def _covered(blocks: _Blocks) -> int:
 def _rows(session: Session, covered: Mapping[str, int], metrics: Sequence[str]) -> Mapping[str, list[_Row]]:
     """The measures of the rounds past those that are `covered`, by run."""
     dialect = session.get_bind().dialect.name
-    key, after = _CURSORS.c.key, cast(cast(_CURSORS.c.value, Text), Integer)
+    key, after = CURSORS.c.key, CURSOR_ROUND
     wanted = [RoundRecord.run_id, RoundRecord.round, *[figure(metric, dialect) for metric in metrics]]
     query = select(*wanted).order_by(RoundRecord.run_id, RoundRecord.round)
     if dialect == "postgresql":
@@ -268,13 +251,13 @@ def _rows(session: Session, covered: Mapping[str, int], metrics: Sequence[str]) 
         each = (
             select(*wanted)
             .where(RoundRecord.run_id == key, RoundRecord.round > after)
-            .correlate(_CURSORS)
+            .correlate(CURSORS)
             .offset(0)
             .lateral()
         )
-        query = select(each).select_from(_CURSORS.join(each, true())).order_by(each.c.run_id, each.c.round)
+        query = select(each).select_from(CURSORS.join(each, true())).order_by(each.c.run_id, each.c.round)
     else:
-        query = query.join(_CURSORS, RoundRecord.run_id == key).where(RoundRecord.round > after)
+        query = query.join(CURSORS, RoundRecord.run_id == key).where(RoundRecord.round > after)
     rows: defaultdict[str, list[_Row]] = defaultdict(list)
     for run_id, _, *values in session.execute(query, {"cursors": dict(covered)}).all():
         rows[run_id].append(values)

@@ -23,6 +23,8 @@ POOLED = 8
 """Connections of an engine, at most: opening further ones for each request would cost more than the
 request.
 """
+POOLER = "pooler"
+"""Option in the URL of a database behind a pooler of transactions."""
 UNAVAILABLE = (InterfaceError, InternalError, OperationalError, PoolTimeoutError)
 """Errors while the database is away, keeps a lock for too long, or has given up a frozen process:
 the same transaction may work later.
@@ -81,7 +83,8 @@ class Database:
 
 
 def open_database(url: str, idle_s: float = IDLE_S, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Database:
-    """The database at `url`: `sqlite:///path` or `postgresql://...`.
+    """The database at `url`: `sqlite:///path`, `postgresql://...`, or `postgresql://...?pooler=transaction`
+    behind PgBouncer and the like, which give each transaction another connection.
 
     A transaction waits for a lock for at most `lock_timeout_s` seconds. PostgreSQL ends transactions
     that are silent for `idle_s` seconds.
@@ -99,6 +102,8 @@ def canonical(url: str) -> URL:
         case "sqlite":
             return parsed
         case "postgresql" | "postgres":
+            if parsed.query.get(POOLER, "transaction") != "transaction":
+                raise ValueError(f"{POOLER} must be transaction, not {parsed.query[POOLER]}")
             return parsed.set(drivername="postgresql+psycopg")
         case other:
             raise ValueError(
@@ -116,23 +121,28 @@ def engine(url: URL, idle_s: float = IDLE_S, lock_timeout_s: float = LOCK_TIMEOU
 # Parameters are hidden: the text of an error, which is logged, says which statement failed and not
 # what was to be written.
 def _postgresql(url: URL, idle_s: float, lock_timeout_s: float) -> Engine:
-    options = {
-        "lock_timeout": round(1_000 * lock_timeout_s),
-        "idle_in_transaction_session_timeout": round(1_000 * idle_s),
+    settings = {
+        "lock_timeout": str(round(1_000 * lock_timeout_s)),
+        "idle_in_transaction_session_timeout": str(round(1_000 * idle_s)),
         "timezone": "UTC",
     }
-    arguments = {
+    arguments: dict[str, Any] = {
         "connect_timeout": 5,
         "keepalives_idle": 15,
         "keepalives_interval": 5,
         "keepalives_count": 3,
         "tcp_user_timeout": 30_000,  # keepalives are not sent while an answer is awaited
-        "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
     }
+    pooled = POOLER in url.query
+    if pooled:
+        # The server's connection is another one in the next transaction.
+        arguments["prepare_threshold"] = None
+    else:
+        arguments["options"] = " ".join(f"-c {name}={value}" for name, value in settings.items())
     # Set explicitly: a transaction that waited for a lock must then see what was committed
     # meanwhile, regardless of the server's default.
-    return create_engine(
-        url,
+    made = create_engine(
+        url.difference_update_query([POOLER]),
         hide_parameters=True,
         isolation_level="READ COMMITTED",
         connect_args=arguments,
@@ -140,6 +150,10 @@ def _postgresql(url: URL, idle_s: float, lock_timeout_s: float) -> Engine:
         max_overflow=0,
         pool_pre_ping=True,
     )
+    if pooled:
+        calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+        event.listen(made, "begin", lambda connection: connection.exec_driver_sql(f"SELECT {calls}"))
+    return made
 
 
 def _sqlite(url: URL, lock_timeout_s: float) -> Engine:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DatabaseError
 
 from fedcore.errors import BackupError
 from fedcore.platform.private_files import private_files
-from fedcore.platform.store.database import canonical, engine
+from fedcore.platform.store.database import POOLER, canonical, engine
 
 SQLITE, POSTGRESQL = "fedq.db", "fedq.dump"
 """Name of the copy in its folder."""
@@ -115,7 +115,8 @@ def _run(url: URL, program: str, *arguments: str) -> None:
             f"{program} is not on PATH: install the client programs of your PostgreSQL, or dump it where they"
             " are and take --files"
         )
-    plain = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+    direct = url.difference_update_query([POOLER])
+    plain = direct.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
     # The password goes where a list of processes does not show it.
     environment = os.environ | ({"PGPASSWORD": str(url.password)} if url.password else {})
     _check([path, f"--dbname={plain}", *arguments], environment)

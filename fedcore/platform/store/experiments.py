@@ -32,6 +32,7 @@ from fedcore.platform.store import (
     webhook_outbox,
     weights,
 )
+from fedcore.platform.store.blocks import append_blocks
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import claim_key
 from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lock_runs, pause
@@ -54,7 +55,7 @@ from fedcore.platform.store.tables import (
     RunRecord,
     TagRecord,
 )
-from fedcore.simulation.report import COLUMNS, StopReason
+from fedcore.simulation.report import StopReason
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.components import packages_of
 from fedcore.spec.parameters import parameters_of
@@ -465,7 +466,7 @@ def _store_rows(session: Session, runs: Sequence[Document], outcomes: Sequence[R
         rows = [{"run_id": run["id"], **row} for row in outcome.rows]
         if rows:
             session.execute(insert_into(RoundRecord), rows)
-            curves.append_blocks(session, run["id"], rows, COLUMNS)
+            append_blocks(session, run["id"], rows)
 
 
 def _add_tags(session: Session, experiment_id: str, tags: Sequence[str]) -> None:

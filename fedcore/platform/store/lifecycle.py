@@ -129,9 +129,10 @@ def refresh_status(session: Session, experiment_ids: Iterable[str]) -> list[Expe
     wanted = ExperimentRecord.id.in_(set(experiment_ids))
     # Of two transactions that finish runs of one experiment, the second waits here and then sees
     # the first's.
-    locked = session.scalars(
-        select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id).with_for_update()
-    ).all()
+    query = select(ExperimentRecord).where(wanted).order_by(ExperimentRecord.id)
+    # Not the key: who has written to a run twice in a transaction has locked that for sharing, and
+    # two of them would wait for each other.
+    locked = session.scalars(query.with_for_update(key_share=True)).all()
     webhook_outbox.of_experiments(
         session, [experiment.id for experiment in locked if _update_status(session, experiment)]
     )

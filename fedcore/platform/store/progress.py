@@ -15,6 +15,7 @@ from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord
 _SUMS = (func.count(), func.sum(RunRecord.done), func.sum(RunRecord.rounds), func.sum(RunRecord.seconds))
 """Columns of a `_Group`, after the status."""
 # JSON cannot be grouped by, its text can; that of an arm is the same in all its runs.
+UNENDED = tuple(status for status in Status if status not in ENDED)
 _ARM = (RunRecord.arm, RunRecord.arm_name, cast(RunRecord.settings, Text), RunRecord.status)
 _OVERVIEW: Executable = (
     select(*_ARM, *_SUMS).where(RunRecord.experiment_id == bindparam("wanted")).group_by(*_ARM)
@@ -109,7 +110,8 @@ def queue_depths(session: Session) -> Sequence[UnfinishedRuns]:
     place, left = (RunRecord.queue, RunRecord.status), func.sum(RunRecord.rounds - RunRecord.done)
     query = (
         select(*place, func.count(), left)
-        .where(RunRecord.status.not_in(ENDED))
+        # Not `not_in(ENDED)`: that reads all runs there are.
+        .where(RunRecord.status.in_(UNENDED))
         .group_by(*place)
         .order_by(*place)
     )

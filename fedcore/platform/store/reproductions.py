@@ -4,7 +4,7 @@ differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session, aliased
 
 from fedcore.packages import Package, requirement
 from fedcore.platform.provenance import ENGINE_CHOICE, PACKAGES
-from fedcore.platform.store import runs
+from fedcore.platform.store import curves, runs
+from fedcore.platform.store.blocks import SIZE
 from fedcore.platform.store.tables import Document, RoundRecord, RunRecord
 from fedcore.simulation.report import COLUMNS
 
@@ -81,7 +82,11 @@ def first_difference(session: Session, pair: Pair, page_rows: int = PAGE_ROWS) -
 
     None where none does. Wall-clock times may.
     """
-    after = 0
+    after = max(pair.original.packed, pair.here.packed)
+    for there, here in _packed(session, pair, after):
+        unlike = _unlike(_measures_of(there), _measures_of(here))
+        if unlike is not None:
+            return RowDifference(here.round, *unlike)
     while rows := session.execute(
         _differing(),
         {"original": pair.original.id, "here": pair.here.id, "after": after, "rows": page_rows},
@@ -92,6 +97,21 @@ def first_difference(session: Session, pair: Pair, page_rows: int = PAGE_ROWS) -
             if unlike is not None:
                 return RowDifference(after, *unlike)
     return None
+
+
+def _packed(session: Session, pair: Pair, last: int) -> Iterator[tuple[RoundRecord, RoundRecord]]:
+    """The rounds up to `last` that both runs have; of one of them at least, they are packed."""
+    done = 0
+    while done < last:
+        there, here = (curves.after(session, run.id, done, min(SIZE, last - done)) for run in pair)
+        if not there or not here:
+            return
+        yield from zip(there, here, strict=False)
+        done += SIZE
+
+
+def _measures_of(row: RoundRecord) -> Document:
+    return _measures([*(getattr(row, name) for name in COMPARED), row.extra])
 
 
 @cache

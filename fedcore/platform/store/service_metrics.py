@@ -12,7 +12,7 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.platform.status import Status
 from fedcore.platform.store import counters, webhook_deliveries, workers
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.tables import ExperimentRecord, RoundRecord, RunRecord, WorkerRecord
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord, WorkerRecord
 from fedcore.platform.store.webhook_deliveries import Backlog
 
 
@@ -87,12 +87,12 @@ def seconds_per_gradient(session: Session, spec: Mapping[str, Any], owner: str |
 
 def _median(session: Session, algorithms: Mapping[str, Mapping[str, Any]]) -> float | None:
     """Of the runs of experiments with these algorithms."""
-    run, last = RunRecord, RoundRecord
-    query = select(run.experiment_id, run.seconds, run.done, last.local_steps).join(
-        last, (last.run_id == run.id) & (last.round == run.done)
-    )
+    run = RunRecord
+    # `curves.Figures.last`: the steps of the last round.
+    steps = run.figures[("local_steps", 2)].as_float()
     played = (
-        query.where(run.experiment_id.in_(list(algorithms)), last.local_steps > 0, run.fence > 0)
+        select(run.experiment_id, run.seconds, run.done, steps)
+        .where(run.experiment_id.in_(list(algorithms)), steps > 0, run.fence > 0)
         .order_by(run.id.desc())
         .limit(MOST_RUNS)
     )

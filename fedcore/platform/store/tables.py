@@ -49,6 +49,9 @@ class Base(DeclarativeBase):
     }
 
 
+NO_PARAMETERS = text("parameters IS NULL")
+
+
 class ExperimentRecord(Base):
     """One submitted specification."""
 
@@ -86,6 +89,7 @@ class ExperimentRecord(Base):
         Index("experiment_by_status", "status", "id"),
         Index("experiment_by_name", "name", "id"),
         Index("experiment_by_owner", "owner", "id"),
+        Index("experiment_to_fill", "id", sqlite_where=NO_PARAMETERS, postgresql_where=NO_PARAMETERS),
     )
 
 
@@ -128,6 +132,13 @@ class ArmRecord(Base):
     arm: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     parameters: Mapped[Document]
     """Its settings, by dotted path, besides those of the experiment."""
+
+
+TO_PACK = text("finished_at IS NOT NULL AND done - packed >= 200")
+"""Condition of runs with rows that `blocks.pack_finished` moves; 200 is `blocks.SIZE`."""
+
+
+NO_FIGURES = text("figures IS NULL")
 
 
 class RunRecord(Base):
@@ -203,9 +214,13 @@ class RunRecord(Base):
     """Markdown."""
     figures: Mapped[Document | None] = mapped_column(deferred=True, deferred_raiseload=True)
     """`curves.Figures` of each measure over the committed rounds; None until `arms.fill`."""
+    packed: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Rounds whose rows have become `PackedRecord`s."""
 
     __table_args__ = (
         Index("run_by_experiment", "experiment_id", "id"),
+        Index("run_to_pack", "id", sqlite_where=TO_PACK, postgresql_where=TO_PACK),
+        Index("run_to_fill", "id", sqlite_where=NO_FIGURES, postgresql_where=NO_FIGURES),
         Index(
             "run_by_turn",
             "status",
@@ -291,7 +306,10 @@ class ArrivalRecord(Base):
 
 
 class RoundRecord(Base):
-    """One round of one run; None where it was not evaluated, has no meaning, or was not finite."""
+    """One round of one run; None where it was not evaluated, has no meaning, or was not finite.
+
+    Rows of finished runs become `PackedRecord`s, block by block.
+    """
 
     __tablename__ = "round"
 
@@ -310,7 +328,7 @@ class RoundRecord(Base):
 
 
 class BlockRecord(Base):
-    """One measure over many rounds of one run; see `curves`."""
+    """One measure over many rounds of one run; see `blocks`."""
 
     __tablename__ = "block"
 
@@ -320,6 +338,18 @@ class BlockRecord(Base):
     """The first of its rounds."""
     values: Mapped[bytes]
     """Float64, little-endian, NaN where a round has none."""
+
+
+class PackedRecord(Base):
+    """Rows of one run that its blocks replace, with all that is not in the blocks; see `blocks`."""
+
+    __tablename__ = "packed_rounds"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    first: Mapped[int] = mapped_column(primary_key=True)
+    """The first of its rounds."""
+    rest: Mapped[bytes]
+    """One JSON object for each round, compressed by zlib."""
 
 
 class IdempotencyRecord(Base):

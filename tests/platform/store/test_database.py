@@ -151,3 +151,32 @@ def test_any_usual_name_of_postgresql_means_the_same(scheme: str) -> None:
 def test_other_databases_are_refused_by_name_without_their_password() -> None:
     with pytest.raises(ValueError, match=r"sqlite or postgresql, not mysql: mysql://user:\*\*\*@host/name"):
         canonical("mysql://user:secret@host/name")
+
+
+SAFEGUARDS = "lock_timeout", "idle_in_transaction_session_timeout", "TimeZone"
+
+
+@pytest.mark.parametrize("option", ["", "&pooler=transaction"])
+def test_each_transaction_has_its_safeguards(postgresql_url: str, option: str) -> None:
+    database = open_database(postgresql_url + option, idle_s=7, lock_timeout_s=3)
+    for opened in (database.transaction, database.reading):
+        with opened() as session:
+            found = [session.scalar(text(f"SHOW {name}")) for name in SAFEGUARDS]
+        assert found == ["3s", "7s", "UTC"]
+    database.close()
+
+
+def test_behind_a_pooler_a_connection_keeps_nothing_for_the_next_transaction(postgresql_url: str) -> None:
+    database = open_database(f"{postgresql_url}&pooler=transaction", lock_timeout_s=3)
+    for _ in range(10):  # a driver prepares what it is given often
+        assert present(database) == []
+    with database.transaction() as session:
+        assert session.scalar(text("SELECT count(*) FROM pg_prepared_statements")) == 0
+        session.connection().exec_driver_sql("ROLLBACK")
+        assert session.scalar(text("SHOW lock_timeout")) != "3s"
+    database.close()
+
+
+def test_a_pooler_of_another_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="pooler must be transaction, not session"):
+        canonical("postgresql://fedq@db/fedq?pooler=session")

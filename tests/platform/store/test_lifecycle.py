@@ -4,21 +4,26 @@ of the experiment.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
 from fedcore.errors import ResourceNotFoundError, StateConflictError
 from fedcore.platform.store import Database, Status, experiments, runs
+from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord
 from tests.platform.store.acts import (
+    LEASE_S,
     QUEUE,
     claim,
     commit,
     fail,
     finish,
     lose,
+    on_postgresql,
     play,
+    report,
     state_of,
     status_of,
     submit,
@@ -293,3 +298,21 @@ def test_a_pause_at_the_moment_at_which_a_worker_lets_go_is_not_lost(database: D
             letting_go.result()
             assert state_of(the_run(database, experiment)) == "paused"
             act(database, "resume", experiment)
+
+
+@on_postgresql
+def test_transactions_that_end_runs_of_an_experiment_do_not_lock_each_other_out(database: Database) -> None:
+    """Each writes to its run twice, for which PostgreSQL locks the key of the experiment."""
+    experiment = submit(database, seeds=[0, 1])
+    both = Barrier(2)
+
+    def end(held: Claim) -> None:
+        with database.transaction() as session:
+            runs.commit_slice(session, held, [report(1)], checkpoint="1", lease_s=LEASE_S, provenance={})
+            runs.renew(session, held.at(1, "1"), LEASE_S)
+            both.wait()
+            runs.finish(session, held.at(1, "1"), model=None, provenance={})
+
+    with ThreadPoolExecutor(2) as ending:
+        list(ending.map(end, [claim(database, f"worker-{number}") for number in range(2)]))
+    assert status_of(database, experiment) is Status.SUCCEEDED

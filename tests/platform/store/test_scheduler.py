@@ -5,10 +5,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import event, insert, select, text, update
+from sqlalchemy import event, func, insert, select, text, update
 
 from fedcore.platform.store import (
     Database,
+    Session,
     Status,
     WorkerDirective,
     experiments,
@@ -18,8 +19,8 @@ from fedcore.platform.store import (
     workers,
 )
 from fedcore.platform.store.fair_share import OwnerQueue
-from fedcore.platform.store.tables import RunRecord
-from tests.platform.store.acts import LEASE_S, QUEUE, WORKER, claim, finish, play, read, submit, write
+from fedcore.platform.store.tables import RunRecord, ShareRecord
+from tests.platform.store.acts import LEASE_S, QUEUE, WORKER, claim, commit, finish, play, read, submit, write
 
 
 def order(database: Database, *queues: str) -> list[str]:
@@ -78,6 +79,22 @@ def test_what_owners_had_is_kept_when_the_workers_leave_that_noted_it(database: 
     assert read(database, fair_share.read_usage, "another", [QUEUE]) == before
     assert before[0][OwnerQueue(QUEUE, "ann")].seconds == 2.0
     assert played(database) == "bob"
+
+
+def test_usage_that_was_added_up_is_the_same_usage(database: Database) -> None:
+    for number, owner in enumerate(("ada", "bob", "ada")):
+        submit(database, owner=owner)
+        commit(database, claim(database, f"worker-{number}"), 2)
+    before, clocks, _ = read(database, fair_share.read_usage, "another", [QUEUE])
+    write(database, fair_share.compact, 3)
+    assert read(database, _usage_rows) == 3, "not more than three: they stay"
+    write(database, fair_share.compact, 2)
+    assert read(database, _usage_rows) == 2
+    assert read(database, fair_share.read_usage, "another", [QUEUE])[:2] == (before, clocks)
+
+
+def _usage_rows(session: Session) -> int:
+    return session.scalar(select(func.count()).select_from(ShareRecord)) or 0
 
 
 def test_experiments_of_one_owner_have_fair_shares(database: Database) -> None:

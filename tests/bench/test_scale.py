@@ -1,0 +1,38 @@
+"""The database that `python -m bench scale` fills is one that users and workers could have filled."""
+
+from contextlib import closing
+
+import pytest
+from sqlalchemy import func, select
+
+from bench.scale.claims import simulated_claims
+from bench.scale.fill import RUNS, Sizes, fill
+from fedcore.platform.store import Status, curves, open_database
+from fedcore.platform.store.tables import ExperimentRecord, RoundRecord, RunRecord
+
+ROUNDS = 200
+
+
+@pytest.mark.slow
+def test_a_filled_database_has_what_it_says(postgresql_url: str) -> None:
+    filled = fill(postgresql_url, Sizes(owners=3, experiments=7, rounds=ROUNDS))
+    assert len(filled.tokens) == 3
+    owner, status = ExperimentRecord.owner, ExperimentRecord.status
+    with closing(open_database(postgresql_url)) as database, database.reading() as session:
+        counted = select(status, owner, func.count()).group_by(status, owner).order_by(status, owner)
+        queued, succeeded = Status.QUEUED, Status.SUCCEEDED
+        assert [tuple(row) for row in session.execute(counted)] == [
+            *((queued, f"owner-{number}", 1) for number in range(3)),
+            (succeeded, "owner-0", 3),
+            (succeeded, "owner-1", 2),
+            (succeeded, "owner-2", 2),
+        ]
+        assert session.scalar(select(func.count()).select_from(RoundRecord)) == 0
+        ended = RunRecord.status == Status.SUCCEEDED
+        ids = session.scalars(select(RunRecord.id).where(ended)).all()
+        assert len(ids) == 7 * RUNS
+        found = curves.of_runs(session, ids, "train_loss")
+        assert len({tuple(found[id].listed("train_loss")) for id in ids}) == 1
+        assert [row.round for row in curves.after(session, ids[-1])] == list(range(1, ROUNDS + 1))
+    for claims in simulated_claims(postgresql_url, workers=3, seconds=0.5):
+        assert len(claims.seconds) == sum(claims.by_worker) > 0
