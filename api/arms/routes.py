@@ -11,16 +11,21 @@ from api.http.dependencies import NO_NUL, Cursor, DatabaseDep
 from api.http.problems import InvalidDocumentError, responses
 from fedcore.platform.store import arms, experiments
 from fedcore.platform.store.arms import ArmFilter
+from fedcore.platform.store.records import resolve
+from fedcore.platform.store.tables import ExperimentRecord
 from fedq.schemas import ArmPage, Flaw
 
 router = APIRouter(prefix="/v1/arms", tags=["results"])
 
 Experiments = Annotated[
-    list[Annotated[str, Query(max_length=40, pattern=NO_NUL)]] | None,
+    list[Annotated[str, Query(max_length=200, pattern=NO_NUL)]] | None,
     Query(
         alias="experiment",
         max_length=100,
-        description="Only arms of this experiment; may be repeated (default: all).",
+        description=(
+            "Only arms of this experiment, by id, a unique beginning of it, name or `@last`; may be repeated"
+            " (default: all)."
+        ),
         examples=[["exp_01k9x3zq7rh2v8m4t6w0ybe5nd"]],
     ),
 ]
@@ -82,12 +87,16 @@ def read_arms(
     condition = None if filter is None else filters.condition_of(filter)
     wanted = fields_of(None if fields is None else filters.columns_of(fields))
     with database.reading() as session:
-        for id in experiment or ():
+        ids = [
+            resolve(session, ExperimentRecord, one, principal.sees, principal.owner)
+            for one in experiment or ()
+        ]
+        for id in ids:
             experiments.find(session, id, principal.sees)
         try:
             page = arms.page(
                 session,
-                ArmFilter(principal.sees, experiment, condition),
+                ArmFilter(principal.sees, ids or None, condition),
                 wanted.figures,
                 filters.order_of(sort or ""),
                 limit=limit,

@@ -9,6 +9,7 @@ from api.results.queries import arm_of, listed
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, curves, experiments, runs
 from fedcore.platform.store import arms as stored_settings
+from fedcore.platform.store.records import resolve
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import stored_arms
 from fedcore.statistics import significance, summary
@@ -118,7 +119,8 @@ def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> lis
     chosen: dict[tuple[str, int], ComparedArm] = {}
     arms: dict[str, dict[int, ComparedArm]] = {}
     for entry in wanted:
-        id, _, arm = entry.partition(":")
+        reference, _, arm = entry.partition(":")
+        id = resolve(session, ExperimentRecord, reference, principal.sees, principal.owner)
         if id not in arms:
             record = experiments.find(session, id, principal.sees)
             arms[id] = {

@@ -116,7 +116,7 @@ def test_a_comparison_is_drawn(http: httpx.Client, rows: Database) -> None:
     ("asked", "status", "pointer", "words"),
     [
         ({}, 422, "?arm", "required"),
-        ({"arm": "exp_0"}, 404, None, "no experiment 'exp_0'"),
+        ({"arm": "exp_none"}, 404, None, "no experiment 'exp_none'"),
         ({"arm": "ID:7"}, 422, "?arm", "by name or index: lr=0.1, lr=0.05; not '7'"),
         ({"arm": "ID:lr=3"}, 422, "?arm", "not 'lr=3'"),
         ({"arm": "ID", "baseline": 2}, 422, "?baseline", "must be less than 2"),

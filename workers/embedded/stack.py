@@ -71,7 +71,7 @@ class Stack:
     def __enter__(self) -> Self:
         with ExitStack() as opening:
             for folder in (self._settings.home, self._run, self._logs):
-                make_private_folder(folder)
+                _make_folder(folder)
             opening.enter_context(_exclusive_lock(local_credentials.lock_path(self._settings.home)))
             key_id = _prepare_database(self._settings)
             listener = opening.enter_context(open_listener(self._settings, self._host, self._port, key_id))
@@ -229,6 +229,17 @@ def _prepare_database(configured: Settings) -> str:
 def _url_host(host: str) -> str:
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"[{reachable}]" if ":" in reachable else reachable
+
+
+def _make_folder(folder: Path) -> None:
+    """Raises StackError where none can be made or written."""
+    try:
+        make_private_folder(folder)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise StackError(
+            f"cannot use the folder {folder}: {error.strerror}; give another --home, or set FEDQ_HOME"
+        ) from error
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,14 +68,48 @@ def test_an_experiment_is_steered(fedq: Fedq, client: Client) -> None:
     ):
         assert fedq(command, id) == (0, f"{id} {status}\n", "")
         assert json.loads(fedq(command, id, "--json").out or "{}")["status"] == status
-    assert fedq("delete", id) == (0, "", "")
+    told = fedq("delete", "@last")
+    assert (told.code, told.out) == (2, "")
+    assert id in told.err and "runs: 1 queued; 0 rounds" in " ".join(told.err.split())
+    assert "confirm with --yes" in told.err
+    assert fedq("delete", "@last", "--yes") == (0, "", "")
     assert fedq("status", id).code == 4
 
 
 def test_runs_that_a_worker_has_stop_later(fedq: Fedq, service: Service, client: Client) -> None:
     id = client.submit(TWO_ARMS).id
     claim(service.database)
+    refused = fedq("delete", id, "--yes")
+    assert (refused.code, "has 1 running run: `fedq cancel" in refused.err) == (4, True)
     assert fedq("cancel", id).out == f"{id} running; runs stopping at the next round boundary: 1\n"
+    assert fedq("delete", id, "--yes", "--force").code == 0
+
+
+def test_experiments_and_arms_are_listed_compared_and_opened(
+    fedq: Fedq, service: Service, experiment: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = client.submit(TINY).id
+    assert [item["id"] for item in json.loads(fedq("list", "--json").out)] == [tiny, experiment]
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    assert fedq("open", "two arms").out == f"{service.url}/experiments/{experiment}\n"
+    assert opened == [f"{service.url}/experiments/{experiment}"]
+
+    found = fedq("arms", "two arms", "--sort", "local.lr").out.splitlines()
+    assert found[0].split()[:5] == ["arm", "name", "status", "local.lr", "best"]
+    assert [line.split()[0] for line in found[2:4]] == [f"{experiment}:1", f"{experiment}:0"]
+    share = client.compare([experiment], metrics=["test_accuracy"]).arms[0].metrics["test_accuracy"].final
+    assert share is not None
+    assert f"{100 * share.mean:.2f}" in found[3]
+    assert len(json.loads(fedq("arms", "--limit", "1", "--json").out)) == 1
+    chosen = json.loads(fedq("arms", "--filter", "local.lr < 0.1", "--fields", "local.lr", "--json").out)
+    assert [line["local.lr"] for line in chosen] == [0.05]
+
+    told = json.loads(fedq("diff", f"{experiment}:0", "two arms:lr=0.05", "--json").out)
+    assert told["differences"] == [{"path": "local.lr", "a": 0.1, "b": 0.05}]
+    assert "two arms" in fedq("diff", experiment, tiny).out
+    assert fedq("diff", tiny, "@last").out == f"{tiny} and {tiny} have the same specification\n"
+    assert fedq("diff", tiny, f"{experiment}:7").code == 2
 
 
 def test_watching_tells_events_as_lines_of_json_and_ends_with_the_experiment(
