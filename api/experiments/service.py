@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ from fedcore.platform.store import (
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import IMPORTED, NewExperiment
 from fedcore.platform.store.progress import ArmPoint, RunProgress
-from fedcore.platform.store.tables import ExperimentRecord
+from fedcore.platform.store.tables import ExperimentRecord, WorkerRecord
 from fedcore.platform.tracing import traceparent
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
@@ -46,6 +46,7 @@ from fedcore.spec.components import requirements
 from fedcore.spec.digest import specification_sha256
 from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
 from fedcore.spec.sweep import JOINT
+from fedq.planning.data import data_warnings, datasets_of
 from fedq.planning.estimates import memory_needed, plan
 from fedq.planning.evaluation import default_interval
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Flaw, Plan, Progress
@@ -236,15 +237,22 @@ def add_service_estimates(
     with database.reading() as session:
         obstacles = wait_reasons.obstacles(session, queue, wanted.memory_bytes, needed, seen_s)
         excess = quotas.violations(session, principal.key_id, wanted.runs)
-        serving = sum(queue in worker.queues for worker in workers.alive(session, seen_s))
+        serving = [worker for worker in workers.alive(session, seen_s) if queue in worker.queues]
         gradient_s = service_metrics.seconds_per_gradient(session, wanted.specification, principal.sees)
     return wanted.model_copy(
         update={
-            "warnings": [*obstacles, *excess],
-            "workers": serving,
+            "warnings": [*obstacles, *_data_warnings(spec, serving), *excess],
+            "workers": len(serving),
             "seconds": _seconds(wanted, gradient_s),
         }
     )
+
+
+def _data_warnings(spec: ExperimentSpec, serving: Sequence[WorkerRecord]) -> list[str]:
+    present = [worker.datasets for worker in serving if worker.datasets is not None]
+    if len(present) < len(serving) or not present:
+        return []
+    return data_warnings(datasets_of(spec), present, f"no worker of the queue {spec.execution.queue!r} has")
 
 
 def _seconds(wanted: Plan, gradient_s: float | None) -> float | None:

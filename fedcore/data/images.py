@@ -163,6 +163,7 @@ class Mnist(TorchvisionImages):
 
     source = "LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition (Proc. IEEE)"
     files = "MNIST/raw/*-ubyte"
+    roots = ("MNIST/raw",)
     obtain = "python -m fedcore.data.download mnist"
     title = "MNIST"
     reader = "MNIST"
@@ -195,6 +196,7 @@ class FashionMnist(TorchvisionImages):
 
     source = "Xiao et al. 2017, Fashion-MNIST (arXiv:1708.07747)"
     files = "FashionMNIST/raw/*-ubyte"
+    roots = ("FashionMNIST/raw",)
     obtain = "python -m fedcore.data.download fashion_mnist"
     title = "Fashion-MNIST"
     reader = "FashionMNIST"
@@ -223,6 +225,7 @@ class Emnist(TorchvisionImages):
     source = "Cohen et al. 2017, EMNIST: Extending MNIST to Handwritten Letters (IJCNN)"
     example = {"split": "letters"}
     files = "EMNIST/raw/emnist-SPLIT-*-ubyte"
+    roots = ("EMNIST/raw",)
     obtain = "python -m fedcore.data.download emnist"
     title = "EMNIST"
     reader = "EMNIST"
@@ -253,6 +256,8 @@ class Cifar10(TorchvisionImages):
 
     source = "Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images"
     files = "cifar-10-batches-py/"
+    roots = ("cifar-10-batches-py",)
+    copies: ClassVar[Mapping[str, str]] = {JPEG_COPY: "CIFAR-10 (JPEG copy)"}
     obtain = "python -m fedcore.data.download cifar10"
     title = "CIFAR-10"
     reader = "CIFAR10"
@@ -280,7 +285,7 @@ class Cifar10(TorchvisionImages):
 class _Cifar10Jpeg(Cifar10):
     """CIFAR-10 as JPEG re-encodings: lossy, so it goes by another name."""
 
-    title = "CIFAR-10 (JPEG copy)"
+    title = Cifar10.copies[JPEG_COPY]
 
     def load(self, folder: Path) -> UndividedDataset:
         return ByteImages.load(self, folder)
@@ -306,6 +311,7 @@ class Cifar100(TorchvisionImages):
     source = "Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images"
     example = {"augmentation": "crop_flip"}
     files = "cifar-100-python/"
+    roots = ("cifar-100-python",)
     obtain = "python -m fedcore.data.download cifar100"
     title = "CIFAR-100"
     reader = "CIFAR100"
@@ -325,6 +331,7 @@ class Svhn(TorchvisionImages):
 
     source = "Netzer et al. 2011, Reading Digits in Natural Images (NIPS workshop)"
     files = "train_32x32.mat, test_32x32.mat"
+    roots = ("train_32x32.mat",)
     obtain = "python -m fedcore.data.download svhn"
     title = "SVHN"
     reader = "SVHN"

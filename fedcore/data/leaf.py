@@ -139,6 +139,7 @@ class Femnist(LeafDataset):
 
     example = {"classes": "a-j"}
     files = "femnist/{train,test}/*.json"
+    roots = ("femnist",)
     obtain = "LEAF: cd data/femnist && ./preprocess.sh -s niid --sf 0.05 -k 0 -t sample"
 
     kind: Literal["femnist"]
@@ -183,6 +184,7 @@ class Sent140(LeafDataset):
     """
 
     files = "sent140/{train,test}/*.json, glove.6B.300d.txt"
+    roots = ("sent140",)
     obtain = "LEAF: cd data/sent140 && ./preprocess.sh -s niid --sf 0.05 -k 3 -t sample"
 
     kind: Literal["sent140"]
@@ -247,6 +249,7 @@ class Shakespeare(LeafDataset):
     """
 
     files = "shakespeare/{train,test}/*.json, or tinyshakespeare.txt with form: text"
+    roots = ("shakespeare", "tinyshakespeare.txt")
     obtain = "LEAF: cd data/shakespeare && ./preprocess.sh -s niid --sf 0.2 -k 0 -t sample"
 
     kind: Literal["shakespeare"]

@@ -46,6 +46,7 @@ class StackOverflow(DatasetSpec):
 
     source = "Reddi et al. 2021, Adaptive Federated Optimization (ICLR), Appendix C.4"
     files = "stackoverflow/stackoverflow_{train,test}.h5 or {train,test}/*.json, and stackoverflow.word_count"
+    roots = ("stackoverflow",)
     obtain = (
         "https://storage.googleapis.com/tff-datasets-public/ (stackoverflow.tar.bz2, .word_count.tar.bz2)"
     )

@@ -16,7 +16,7 @@ from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
 
 if TYPE_CHECKING:
-    from fedq.results import presentation
+    from fedq.results import presentation, summaries
     from fedq.schemas import (
         ArmResults,
         AuditEntry,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
 else:
     presentation = LazyModule("fedq.results.presentation")
+    summaries = LazyModule("fedq.results.summaries")
 
 STYLES = {
     Status.SUCCEEDED: "green",
@@ -92,7 +93,9 @@ def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
         )
         for run in runs
     )
-    return Group(head, *error, table(("run", "arm", "seed", "status", "rounds", ""), rows))
+    sources = summaries.data_sources(run.provenance for run in runs)
+    data = [Text(f"data: {', '.join(sources)}")] if sources else []
+    return Group(head, *data, *error, table(("run", "arm", "seed", "status", "rounds", ""), rows))
 
 
 def plan(item: Plan) -> RenderableType:

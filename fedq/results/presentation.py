@@ -18,6 +18,7 @@ from fedq.schemas import (
     MetricResult,
     PublishedRow,
     PublishedTable,
+    Results,
     TargetResult,
 )
 
@@ -97,6 +98,8 @@ def comparison_cells(results: ArmResults, metric: str | None = None) -> Comparis
         rows = [[*row, remark] for row, remark in zip(rows, remarks, strict=True)]
     seeds = max(len(arm.seeds) for arm in results.arms)
     title = f"{results.name}: {metric_title(metric)}, mean ± std over {seeds} seed{'s' * (seeds != 1)}"
+    if isinstance(results, Results) and results.data_sources:
+        title += f"; data: {', '.join(results.data_sources)}"
     return ComparisonTable(columns, rows, title)
 
 

@@ -1,4 +1,4 @@
-// What every page has: the choice of the theme.
+// What every page has: the choice of the theme, and buttons that copy an id.
 const THEMES = ["system", "light", "dark"];
 
 function showTheme(button, name) {
@@ -25,3 +25,17 @@ function offerThemes(button) {
 }
 
 offerThemes(document.getElementById("theme"));
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.textContent = "Copied";
+  } catch {
+    // Pages over plain HTTP may not: select the id, to be copied by hand.
+    getSelection().selectAllChildren(button.previousElementSibling);
+    button.textContent = "Selected";
+  }
+  setTimeout(() => (button.textContent = "Copy"), 2000);
+});
