@@ -49,6 +49,7 @@ from fedcore.spec.sweep import JOINT
 from fedq.planning.data import data_warnings, datasets_of
 from fedq.planning.estimates import memory_needed, plan
 from fedq.planning.evaluation import default_interval
+from fedq.planning.probe import estimated
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Flaw, Plan, Progress
 
 REPRODUCES = "reproduces"
@@ -220,12 +221,23 @@ def _validated(document: Any, state: AppState, principal: Principal, at: str = "
     return Submission(spec, code(), prepared)
 
 
-def service_plan(document: Any, state: AppState, principal: Principal) -> Plan:
+def service_plan(document: Any, state: AppState, principal: Principal, *, probing: bool) -> Plan:
     """Return the plan of a submission: sizes, and the time, workers and warnings of the service as
-    it is now.
+    it is now. With `probing`, rounds are played to estimate the time if there are no similar runs.
     """
     found = specification(document, state, principal)
-    return add_service_estimates(found.plan, found.spec, state.database, state.settings, principal)
+    wanted = add_service_estimates(found.plan, found.spec, state.database, state.settings, principal)
+    limit_s = state.settings.probe_seconds
+    if not (probing and limit_s and wanted.seconds is None):
+        return wanted
+    # One at a time: rounds that are played together slow each other down.
+    if not state.probe_gate.acquire(timeout=limit_s):
+        busy = "no estimate of the time: others are being made; try again"
+        return wanted.model_copy(update={"warnings": [*wanted.warnings, busy]})
+    try:
+        return estimated(wanted, found.spec, limit_s)
+    finally:
+        state.probe_gate.release()
 
 
 def add_service_estimates(
@@ -244,6 +256,7 @@ def add_service_estimates(
             "warnings": [*obstacles, *_data_warnings(spec, serving), *excess],
             "workers": len(serving),
             "seconds": _seconds(wanted, gradient_s),
+            "seconds_from": None if gradient_s is None else "runs",
         }
     )
 

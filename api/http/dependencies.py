@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio import CapacityLimiter
@@ -62,6 +63,8 @@ class AppState:
     """One data set is checked at a time: its arrays are in memory."""
     code_gate: CapacityLimiter
     """One code bundle is checked at a time: its process loads PyTorch."""
+    probe_gate: Lock
+    """Rounds of one plan are played at a time, to estimate its time."""
     document_gate: CapacityLimiter
     """One large request body is handled at a time."""
 

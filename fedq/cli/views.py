@@ -50,6 +50,7 @@ STYLES = {
     Status.PAUSED: "yellow",
 }
 ABSENT = "-"
+TIME_SOURCES = {None: "similar runs", "runs": "similar runs", "probe": "a few rounds played here"}
 TIME = "%Y-%m-%d %H:%M:%S"
 
 
@@ -124,8 +125,9 @@ def plan(item: Plan) -> RenderableType:
         if item.seconds is None
         else [
             Text(
-                f"about {presentation.duration(item.seconds)} on one worker, estimated from similar runs;"
-                f" workers available: {item.workers}"
+                f"about {presentation.duration(item.seconds)} on one worker, estimated from"
+                f" {TIME_SOURCES[item.seconds_from]}"
+                + (f"; workers available: {item.workers}" if item.workers else "")
             )
         ]
     )
