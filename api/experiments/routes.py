@@ -134,7 +134,7 @@ async def _dry_run(request: Request, dry_run: DryRun = False) -> bool:
     openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
     summary="Submit an experiment",
 )
-def submit(
+def submit(  # noqa: PLR0913, PLR0917 - what can be asked for
     principal: Submitter,
     facts: Audit,
     dry_run: Annotated[bool, Depends(_dry_run)],

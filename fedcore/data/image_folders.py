@@ -83,7 +83,7 @@ class Cinic10(ByteImages):
     mean = (0.47889522, 0.47227842, 0.43047404)
     deviation = (0.24205776, 0.23828046, 0.25874835)
 
-    kind: Literal["cinic10"]
+    kind: Literal["cinic10"] = "cinic10"
     validation: bool = False
     """Train on the validation images, too: 180,000 in all."""
     augmentation: Augmentation = "none"
@@ -120,7 +120,7 @@ class TinyImageNet(ByteImages):
     mean = (0.4802, 0.4481, 0.3975)
     deviation = (0.2770, 0.2691, 0.2821)
 
-    kind: Literal["tiny_imagenet"]
+    kind: Literal["tiny_imagenet"] = "tiny_imagenet"
     augmentation: Augmentation = "none"
     """Random variation of training images in each local step."""
 
@@ -151,7 +151,7 @@ class CelebA(LeafDataset):
     obtain = "LEAF: cd data/celeba && ./preprocess.sh -s niid --sf 1.0 -k 5 -t sample"
     example = {"size": 32}
 
-    kind: Literal["celeba"]
+    kind: Literal["celeba"] = "celeba"
     size: Annotated[int, Field(ge=1, le=512)] = 84
     """Height and width that images are resized to, as in LEAF's code (84)."""
 

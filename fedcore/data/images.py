@@ -49,7 +49,7 @@ class Digits(DatasetSpec):
 
     source = "Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (UCI)"
 
-    kind: Literal["digits"]
+    kind: Literal["digits"] = "digits"
 
     def shape(self) -> DataShape:
         return DataShape((1, 8, 8), 10, 1_437, test_samples=360)
@@ -170,7 +170,7 @@ class Mnist(TorchvisionImages):
     mean = (0.1307,)
     deviation = (0.3081,)
 
-    kind: Literal["mnist"]
+    kind: Literal["mnist"] = "mnist"
     standardise: Literal["whole", "pixel"] = "whole"
     """Standardise by mean and deviation of all pixels together, or per pixel over training and test
     images, as in FedProx's code.
@@ -203,7 +203,7 @@ class FashionMnist(TorchvisionImages):
     mean = (0.2860,)
     deviation = (0.3530,)
 
-    kind: Literal["fashion_mnist"]
+    kind: Literal["fashion_mnist"] = "fashion_mnist"
 
     def shape(self) -> DataShape:
         return DataShape((1, 28, 28), 10, 60_000, test_samples=10_000)
@@ -232,7 +232,7 @@ class Emnist(TorchvisionImages):
     mean = (0.1751,)
     deviation = (0.3332,)
 
-    kind: Literal["emnist"]
+    kind: Literal["emnist"] = "emnist"
     split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
     """Published split: `balanced`, `bymerge` and `byclass` contain all characters, the others a
     part.
@@ -264,7 +264,7 @@ class Cifar10(TorchvisionImages):
     mean = (0.4914, 0.4822, 0.4465)
     deviation = (0.2023, 0.1994, 0.2010)
 
-    kind: Literal["cifar10"]
+    kind: Literal["cifar10"] = "cifar10"
     augmentation: Augmentation = "none"
     """`crop_flip`: in each local step images are padded by 4, cropped at random and flipped at
     random (FedNova, FedAWARE). Or a transform with fields of its own.
@@ -318,7 +318,7 @@ class Cifar100(TorchvisionImages):
     mean = (0.5071, 0.4865, 0.4409)
     deviation = (0.2673, 0.2564, 0.2762)
 
-    kind: Literal["cifar100"]
+    kind: Literal["cifar100"] = "cifar100"
     augmentation: Augmentation = "none"
     """Random variation of training images in each local step."""
 
@@ -338,7 +338,7 @@ class Svhn(TorchvisionImages):
     mean = (0.4377, 0.4438, 0.4728)
     deviation = (0.1980, 0.2010, 0.1970)
 
-    kind: Literal["svhn"]
+    kind: Literal["svhn"] = "svhn"
     augmentation: Augmentation = "none"
     """Random variation of training images in each local step."""
 
@@ -372,7 +372,7 @@ class Torchvision(TorchvisionImages):
     files = "torchvision's layout"
     obtain = "torchvision.datasets.NAME(root=FEDQ_DATA_DIR, download=True)"
 
-    kind: Literal["torchvision"]
+    kind: Literal["torchvision"] = "torchvision"
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=60)]
     """Name of the class in `torchvision.datasets`, e.g. `KMNIST`."""
     arguments: Annotated[dict[str, str | int | float | bool], Field(max_length=20)] = {}

@@ -52,7 +52,7 @@ class StackOverflow(DatasetSpec):
     )
     example = {"form": "leaf", "vocabulary": 1000}
 
-    kind: Literal["stackoverflow"]
+    kind: Literal["stackoverflow"] = "stackoverflow"
     form: Literal["tff", "leaf"] = "tff"
     """TFF's HDF5 files, which need `h5py`, or JSON files in LEAF's layout, whose `x` are sentences
     or lists of words.

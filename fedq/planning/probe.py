@@ -40,14 +40,14 @@ class Probe(NamedTuple):
     """Reason why no round could be played."""
 
 
-def estimated(plan: Plan, spec: ExperimentSpec, limit_s: float = LIMIT_S) -> Plan:
+def estimated(plan: Plan, spec: ExperimentSpec, limit_s: float = LIMIT_S, load_s: float = LOAD_S) -> Plan:
     """Return the plan of `spec` with the time that a probe on this machine leads to, or a warning."""
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if plan.memory_bytes > available:
         return _unknown(plan, "its runs need more memory than this machine has")
     if spec.code is not None:
         return _unknown(plan, "it uses a code bundle")
-    found = probe(spec, limit_s)
+    found = probe(spec, limit_s, load_s)
     if found.round_s is None:
         return _unknown(plan, found.reason or "the rounds could not be played")
     played = plan.search.rounds / plan.rounds if plan.search else 1.0
@@ -58,14 +58,15 @@ def estimated(plan: Plan, spec: ExperimentSpec, limit_s: float = LIMIT_S) -> Pla
     if found.at_least:
         told["warnings"] = [
             *plan.warnings,
-            f"a round takes more than {found.round_s:.0f} s on this machine: the runs take even longer than"
-            " estimated",
+            f"no round ended within {found.round_s:.0f} s: the runs take longer than estimated",
         ]
     return plan.model_copy(update=told)
 
 
-def probe(spec: ExperimentSpec, limit_s: float) -> Probe:
-    """Play up to ROUNDS rounds of the first arm and seed of `spec`, for at most `limit_s` seconds."""
+def probe(spec: ExperimentSpec, limit_s: float, load_s: float) -> Probe:
+    """Play up to ROUNDS rounds of the first arm and seed of `spec`, for at most `limit_s` seconds after
+    at most `load_s` seconds of loading.
+    """
     arm = spec.arms()[0].spec.with_estimates()
     process = subprocess.Popen(
         [sys.executable, "-m", "fedq.planning.probe"],
@@ -76,14 +77,14 @@ def probe(spec: ExperimentSpec, limit_s: float) -> Probe:
         start_new_session=True,
     )
     # With the processes that it started.
-    timer = Timer(LOAD_S, _kill, [process.pid])
+    timer = Timer(load_s, _kill, [process.pid])
     timer.start()
     ready: float | None = None
     rounds: list[float] = []
     reason = None
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        assert process.stdin is not None
-        assert process.stdout is not None
         with suppress(BrokenPipeError), process.stdin as file:
             file.write(arm.model_dump_json())
         for line in process.stdout:
@@ -99,6 +100,7 @@ def probe(spec: ExperimentSpec, limit_s: float) -> Probe:
     finally:
         timer.cancel()
         _kill(process.pid)
+        process.stdout.close()
         process.wait()
     if rounds:
         # The first one also prepares the others.
@@ -106,7 +108,7 @@ def probe(spec: ExperimentSpec, limit_s: float) -> Probe:
         return Probe(sum(later) / len(later))
     if ready is not None and reason is None:
         return Probe(monotonic() - ready, at_least=True)
-    return Probe(reason=reason or f"loading its data and model takes more than {LOAD_S:.0f} s")
+    return Probe(reason=reason or f"loading its data and model takes more than {load_s:.0f} s")
 
 
 def _kill(pid: int) -> None:
@@ -132,11 +134,16 @@ def main() -> None:
     try:
         simulation = Simulation(spec, spec.seeds[0], device=device)
     except (DataUnavailableError, SpecificationError) as error:
-        print("reason", " ".join(str(error).split()), flush=True)
+        _tell("reason", *str(error).split())
         return
-    print(READY, flush=True)
+    _tell(READY)
     while not simulation.finished and simulation.round < ROUNDS:
-        print("round", simulation.advance().seconds, flush=True)
+        _tell("round", simulation.advance().seconds)
+
+
+def _tell(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
