@@ -58,7 +58,9 @@ class DatasetSpec(Block):
     cannot be told.
     """
     copies: ClassVar[Mapping[str, str]] = {}
-    """Folders that may hold a lossy copy instead, with the names of these data."""
+    """Folders that may hold a lossy copy instead, with the names of these data, which
+    end in `copy)`.
+    """
     obtain: ClassVar[str] = ""
     """How to get the files: a command or an address."""
 

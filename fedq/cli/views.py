@@ -16,7 +16,7 @@ from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
 
 if TYPE_CHECKING:
-    from fedq.results import presentation, summaries
+    from fedq.results import presentation
     from fedq.schemas import (
         ArmResults,
         AuditEntry,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     )
 else:
     presentation = LazyModule("fedq.results.presentation")
-    summaries = LazyModule("fedq.results.summaries")
 
 STYLES = {
     Status.SUCCEEDED: "green",
@@ -94,8 +93,9 @@ def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
         )
         for run in runs
     )
-    sources = summaries.data_sources(run.provenance for run in runs)
-    data = [Text(f"data: {', '.join(sources)}")] if sources else []
+    sources = {str(run.provenance.get("data_source")) for run in runs}
+    copies = presentation.lossy_copies(sorted(sources))
+    data = [Text(f"data: {', '.join(copies)}", style="yellow")] if copies else []
     return Group(head, *data, *error, table(("run", "arm", "seed", "status", "rounds", ""), rows))
 
 

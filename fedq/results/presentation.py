@@ -2,7 +2,7 @@
 web pages.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fedcore.platform.status import Status
@@ -57,6 +57,11 @@ def is_share(metric: str) -> bool:
     )
 
 
+def lossy_copies(data_sources: Iterable[str]) -> list[str]:
+    """Those of the data that runs have read that are copies with losses; their names end so."""
+    return [source for source in data_sources if source.endswith("copy)")]
+
+
 def metric_value(metric: str, value: float) -> str:
     """Format a value of a metric, in percent if it is a share; `metric_title` names the unit."""
     return _percent(value, "") if is_share(metric) else f"{value:.6g}"
@@ -98,8 +103,8 @@ def comparison_cells(results: ArmResults, metric: str | None = None) -> Comparis
         rows = [[*row, remark] for row, remark in zip(rows, remarks, strict=True)]
     seeds = max(len(arm.seeds) for arm in results.arms)
     title = f"{results.name}: {metric_title(metric)}, mean ± std over {seeds} seed{'s' * (seeds != 1)}"
-    if isinstance(results, Results) and results.data_sources:
-        title += f"; data: {', '.join(results.data_sources)}"
+    if isinstance(results, Results) and (copies := lossy_copies(results.data_sources)):
+        title += f"; data: {', '.join(copies)}"
     return ComparisonTable(columns, rows, title)
 
 

@@ -70,7 +70,8 @@ def test_an_experiment_is_steered(fedq: Fedq, client: Client) -> None:
         assert json.loads(fedq(command, id, "--json").out or "{}")["status"] == status
     told = fedq("delete", "@last")
     assert (told.code, told.out) == (2, "")
-    assert id in told.err and "runs: 1 queued; 0 rounds" in " ".join(told.err.split())
+    assert id in told.err
+    assert "runs: 1 queued; 0 rounds" in " ".join(told.err.split())
     assert "confirm with --yes" in told.err
     assert fedq("delete", "@last", "--yes") == (0, "", "")
     assert fedq("status", id).code == 4
