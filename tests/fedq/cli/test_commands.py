@@ -112,6 +112,29 @@ def test_experiments_and_arms_are_listed_compared_and_opened(
     assert fedq("diff", tiny, f"{experiment}:7").code == 2
 
 
+def test_logs_are_in_the_order_of_time_and_of_one_experiment(
+    fedq: Fedq, experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDQ_HOME", str(tmp_path))
+    settings.cache_clear()
+    assert fedq("logs").code == 4
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "api.log").write_text(
+        json.dumps({"time": "2026-01-01T00:00:02Z", "process": "api", "event": "submitted", "id": experiment})
+        + "\nplain text\nincomplete"
+    )
+    (tmp_path / "logs" / "worker-1.log").write_text('{"time": "2026-01-01T00:00:01Z", "event": "ready"}\n')
+    assert fedq("logs").out.splitlines() == [
+        "2026-01-01T00:00:01Z ready",
+        f"2026-01-01T00:00:02Z api submitted id={experiment}",
+        "2026-01-01T00:00:02Z api plain text",
+    ]
+    assert fedq("logs", "two arms").out.count("\n") == 1
+    assert [json.loads(line)["event"] for line in fedq("logs", "-n", "1", "--json").out.splitlines()] == [
+        "plain text"
+    ]
+
+
 def test_watching_tells_events_as_lines_of_json_and_ends_with_the_experiment(
     fedq: Fedq, service: Service, client: Client
 ) -> None:

@@ -27,6 +27,7 @@ LOCAL = {
     "backup",
     "restore",
     "data keep",
+    "logs",
 }
 """These ask no service."""
 GIVEN = {
