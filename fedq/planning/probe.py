@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from threading import Timer
 from time import monotonic
 from typing import NamedTuple
@@ -67,6 +68,8 @@ def probe(spec: ExperimentSpec, limit_s: float, load_s: float) -> Probe:
     """Play up to ROUNDS rounds of the first arm and seed of `spec`, for at most `limit_s` seconds after
     at most `load_s` seconds of loading.
     """
+    if find_spec("torch") is None:
+        return Probe(reason="it needs additional packages: pip install 'fedq[library]'")
     arm = spec.arms()[0].spec.with_estimates()
     process = subprocess.Popen(
         [sys.executable, "-m", "fedq.planning.probe"],
@@ -101,11 +104,13 @@ def probe(spec: ExperimentSpec, limit_s: float, load_s: float) -> Probe:
         timer.cancel()
         _kill(process.pid)
         process.stdout.close()
-        process.wait()
+        code = process.wait()
     if rounds:
         # The first one also prepares the others.
         later = rounds[1:] or rounds
         return Probe(sum(later) / len(later))
+    if reason is None and code != -signal.SIGKILL:
+        return Probe(reason=f"the process that plays the rounds ended with code {code}")
     if ready is not None and reason is None:
         return Probe(monotonic() - ready, at_least=True)
     return Probe(reason=reason or f"loading its data and model takes more than {load_s:.0f} s")
