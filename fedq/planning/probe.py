@@ -1,12 +1,7 @@
-"""Estimate the time of a plan by playing a few rounds of its first arm, in a process of its own that
-is killed at the end of its time.
-
-    python -m fedq.planning.probe < specification.json
-
-The process writes a line `ready` once the data are loaded, and one with the seconds of each round.
+"""Estimate the time of a plan by playing a few rounds of its first arm, in a process of its own
+(`fedq.local.probed_rounds`) that is killed at the end of its time.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -17,8 +12,6 @@ from threading import Timer
 from time import monotonic
 from typing import NamedTuple
 
-from fedcore.errors import DataUnavailableError, SpecificationError
-from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec
 from fedq.schemas import Plan
 
@@ -72,7 +65,7 @@ def probe(spec: ExperimentSpec, limit_s: float, load_s: float) -> Probe:
         return Probe(reason="it needs additional packages: pip install 'fedq[library]'")
     arm = spec.arms()[0].spec.with_estimates()
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedq.planning.probe"],
+        [sys.executable, "-m", "fedq.local.probed_rounds"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -130,33 +123,3 @@ def _kill(pid: int) -> None:
 
 def _unknown(plan: Plan, reason: str) -> Plan:
     return plan.model_copy(update={"warnings": [*plan.warnings, f"no estimate of the time: {reason}"]})
-
-
-def main() -> None:
-    """Play rounds of the specification on standard input."""
-    import torch
-
-    from fedcore.simulation.simulation import Simulation
-
-    torch.set_num_threads(settings().torch_threads)
-    device = settings().device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    spec = ExperimentSpec.model_validate(json.load(sys.stdin))
-    try:
-        simulation = Simulation(spec, spec.seeds[0], device=device)
-    except (DataUnavailableError, SpecificationError) as error:
-        _tell("reason", *str(error).split())
-        return
-    _tell(READY)
-    while not simulation.finished and simulation.round < ROUNDS:
-        _tell("round", simulation.advance().seconds)
-
-
-def _tell(*words: object) -> None:
-    sys.stdout.write(" ".join(map(str, words)) + "\n")
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
