@@ -207,8 +207,9 @@ def diff(a: Compared, b: Compared, as_json: AsJson = False) -> None:
     differ.
     """
     with connect() as client:
-        ids, documents = zip(_described(client, a), _described(client, b), strict=True)
-    first, second = (dict(parameters.leaves(document)) for document in documents)
+        described = [_described(client, one) for one in (a, b)]
+    ids = [id for id, _ in described]
+    first, second = (dict(parameters.leaves(document)) for _, document in described)
     changed = [path for path in {**first, **second} if first.get(path) != second.get(path)]
     if as_json:
         found = [{"path": path, "a": first.get(path), "b": second.get(path)} for path in changed]
