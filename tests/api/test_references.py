@@ -1,4 +1,4 @@
-"""What stands for an id: a unique beginning of it, a name, and `@last`."""
+"""Beginnings of ids, names and `@last` in the place of ids."""
 
 import httpx
 import pytest
