@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
@@ -192,6 +193,7 @@ def build_state(
         upload_slots=UploadSlots(),
         upload_gate=CapacityLimiter(1),
         code_gate=CapacityLimiter(1),
+        probe_gate=Lock(),
         document_gate=CapacityLimiter(1),
     )
 

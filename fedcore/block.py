@@ -107,11 +107,18 @@ def _annotated(definition: ast.ClassDef) -> Iterator[tuple[str, str | None]]:
 
 
 def _describe_block(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Describe fields, and `kind` the same everywhere."""
+    """Describe fields, and `kind` the same everywhere: in a document it tells which class is meant, so
+    its default is for Python alone.
+    """
     describe_fields(schema, model)
-    kind = schema.get("properties", {}).get("kind")
+    properties = schema.get("properties", {})
+    kind = properties.get("kind")
     if kind is not None:
         kind.setdefault("description", "Kind of the block.")
+        if not (issubclass(model, Block) and model.kind_may_be_omitted):
+            kind.pop("default", None)
+            required = {"kind", *schema.get("required", ())}
+            schema["required"] = [name for name in properties if name in required]
 
 
 class Block(BaseModel):
@@ -130,6 +137,8 @@ class Block(BaseModel):
     )
     example: ClassVar[Mapping[str, Any]] = {}
     """Fields of an example, without the kind, for the OpenAPI document and tests."""
+    kind_may_be_omitted: ClassVar[bool] = False
+    """True of the kind that documents of its family mean when they name none."""
     interface: ClassVar[str | None] = None
     """Version of `fedq.extensions` that an extension was written for."""
 

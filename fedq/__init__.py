@@ -1,7 +1,7 @@
-"""FedQ for users: a client of the service, the specification of experiments, and `run` for
-experiments without a service.
+"""FedQ for users: a client of the service, the specification of experiments with all its blocks, and
+`run` for experiments without a service.
 
-from fedq import Client, ExperimentSpec, run
+from fedq import Client, Digits, ExperimentSpec, FedAvg, run
 """
 
 from importlib import import_module
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedcore import run
     from fedcore.spec import ExperimentSpec
     from fedcore.spec.components import code_of_objects
+    from fedq.blocks import *  # noqa: F403 - type checkers see every block
     from fedq.client import AsyncClient, Client
 
 _MODULES = {
@@ -26,6 +27,9 @@ __all__ = ["AsyncClient", "Client", "ExperimentSpec", "code_of_objects", "run"]
 
 def __getattr__(name: str) -> Any:
     """Import on first use: `run` needs torch, and the command line should start quickly."""
-    if name not in _MODULES:
+    # Blocks are classes; a submodule is no reason to import them.
+    module = _MODULES.get(name, "fedq.blocks" if name[0].isupper() else None)
+    found = module and getattr(import_module(module), name, None)
+    if found is None:
         raise AttributeError(f"module 'fedq' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    return found

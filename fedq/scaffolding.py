@@ -1,4 +1,6 @@
-"""Create packages of users' own components from the templates in `fedq/templates`."""
+"""Create packages of users' own components, and specifications, from the templates in
+`fedq/templates`.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ def create(family: str, name: str, folder: Path) -> list[Path]:
     """
     chosen = FAMILIES.get(family)
     if chosen is None:
-        raise ExtensionError(f"no family is called {family!r}; use one of {', '.join(FAMILIES)}")
+        known = ", ".join((*FAMILIES, EXPERIMENT))
+        raise ExtensionError(f"no family is called {family!r}; use one of {known}")
     _check_name(name)
     if folder.exists():
         raise ExtensionError(f"{folder} exists; give another name, or another folder with --folder")
@@ -76,6 +79,27 @@ def create(family: str, name: str, folder: Path) -> list[Path]:
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
     return list(texts)
+
+
+EXPERIMENT = "experiment"
+"""Beside the families: a specification."""
+
+
+def create_experiment(name: str, folder: Path, schema: str) -> Path:
+    """Create the specification `NAME.yaml` in `folder`, which editors check by the JSON Schema at the
+    address `schema`; returns the file.
+
+    Raises ExtensionError if the name is not suitable, or the file exists.
+    """
+    if not re.fullmatch(r"[\w][\w .-]{0,99}", name):
+        raise ExtensionError(f"{name!r} is not a suitable name: use letters, digits, spaces, _, . and -")
+    path = folder / f"{name.removesuffix('.yaml')}.yaml"
+    if path.exists():
+        raise ExtensionError(f"{path} exists; give another name, or another folder with --folder")
+    text = Template((TEMPLATES / "experiment.yaml.txt").read_text(encoding="utf-8"))
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.substitute(name=path.stem, schema=schema), encoding="utf-8")
+    return path
 
 
 def _check_name(name: str) -> None:

@@ -16,12 +16,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 from fedcore.errors import StaleLeaseError
 from fedcore.platform.store import UNAVAILABLE, Database, WorkerDirective, runs, workers
 from fedcore.platform.store.leases import Claim
+from fedq.planning.data import roots_in
 from workers.memory import HeldRuns
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,8 @@ class WorkerIdentity:
     """Memory that a run on it may take."""
     packages: tuple[str, ...] = ()
     """The installed packages with components, as "name version"."""
+    data_dir: Path | None = None
+    """Folder of its data sets."""
 
 
 class HeldLease:
@@ -145,6 +149,7 @@ class Heartbeat:
             "device": worker.device,
             "memory_bytes": worker.memory_bytes,
             "packages": worker.packages,
+            "datasets": None if worker.data_dir is None else roots_in(worker.data_dir),
         }
         with self._database.transaction() as session:
             workers.seen(session, worker.id, run_id=run_id, **present)

@@ -87,6 +87,7 @@ def build_runner(
         device,
         memory_limit(device, configured.memory_bytes, configured.workers_per_gpu),
         tuple(map(str, packages)),
+        configured.data_dir.expanduser(),
     )
     storage = open_storage(configured.storage)
     weights = UploadedWeights(database, storage)

@@ -2,26 +2,30 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 
 from api.arms import filters
 from api.arms.service import arm_answer, fields_of
 from api.http.authentication import Reader
-from api.http.dependencies import NO_NUL, Cursor, DatabaseDep
+from api.http.dependencies import NO_NUL, Cursor, DatabaseDep, resolve_id
 from api.http.parameters import NextLink
 from api.http.problems import InvalidDocumentError, responses
 from fedcore.platform.store import arms, experiments
 from fedcore.platform.store.arms import ArmFilter
+from fedcore.platform.store.tables import ExperimentRecord
 from fedq.schemas import ArmPage, Flaw
 
 router = APIRouter(prefix="/v1/arms", tags=["results"])
 
 Experiments = Annotated[
-    list[Annotated[str, Query(max_length=40, pattern=NO_NUL)]] | None,
+    list[Annotated[str, Query(max_length=200, pattern=NO_NUL)]] | None,
     Query(
         alias="experiment",
         max_length=100,
-        description="Only arms of this experiment; may be repeated (default: all).",
+        description=(
+            "Only arms of this experiment, by id, a unique beginning of it, name or `@last`; may be repeated"
+            " (default: all)."
+        ),
         examples=[["exp_01k9x3zq7rh2v8m4t6w0ybe5nd"]],
     ),
 ]
@@ -66,11 +70,13 @@ Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of arm
 
 
 async def _selected(
+    request: Request,
     principal: Reader,
     experiment: Experiments = None,
     filter: FilterText = None,  # noqa: A002 - its name in the query
 ) -> ArmFilter:
-    return ArmFilter(principal.sees, experiment, None if filter is None else filters.condition_of(filter))
+    ids = [await resolve_id(request, ExperimentRecord, one) for one in experiment or ()]
+    return ArmFilter(principal.sees, ids or None, None if filter is None else filters.condition_of(filter))
 
 
 Selected = Annotated[ArmFilter, Depends(_selected)]

@@ -61,6 +61,15 @@ imports_router = APIRouter(prefix="/v1/imports", tags=["experiments"])
 Change = Callable[[Session, str], ExperimentRecord]
 
 DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing.")]
+Probing = Annotated[
+    bool,
+    Query(
+        description=(
+            "With `dry_run`: play a few rounds to estimate the time if there are no similar runs, where the"
+            " service allows it (FEDQ_PROBE_SECONDS)."
+        )
+    ),
+]
 StatusFilter = Annotated[Status | None, Query(description="Return only experiments with this status.")]
 TagFilter = Annotated[
     str | None,
@@ -146,7 +155,7 @@ async def _dry_run(request: Request, dry_run: DryRun = False) -> bool:
     openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
     summary="Submit an experiment",
 )
-def submit_experiment(
+def submit_experiment(  # noqa: PLR0913, PLR0917 - what can be asked for
     principal: Submitter,
     facts: Audit,
     dry_run: Annotated[bool, Depends(_dry_run)],
@@ -155,13 +164,14 @@ def submit_experiment(
     response: Response,
     wakeups: WakeupsDep,
     idempotency_key: IdempotencyKey = None,
+    probe: Probing = False,
 ) -> Experiment | Plan:
     """Validate a specification, or a preset with overrides, and queue its runs: each arm of the
     sweep with each seed.
     """
     if dry_run:
         response.status_code = 200
-        return service_plan(document.value, state, principal)
+        return service_plan(document.value, state, principal, probing=probe)
     with span("submit"):
         submission = specification(document.value, state, principal)
         request_hash = document.digest if idempotency_key else None

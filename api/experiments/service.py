@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ from fedcore.platform.store import (
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import IMPORTED, NewExperiment
 from fedcore.platform.store.progress import ArmPoint, RunProgress
-from fedcore.platform.store.tables import ExperimentRecord
+from fedcore.platform.store.tables import ExperimentRecord, WorkerRecord
 from fedcore.platform.tracing import traceparent
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
@@ -46,8 +46,10 @@ from fedcore.spec.components import requirements
 from fedcore.spec.digest import specification_sha256
 from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
 from fedcore.spec.sweep import JOINT
+from fedq.planning.data import data_warnings, datasets_of
 from fedq.planning.estimates import memory_needed, plan
 from fedq.planning.evaluation import default_interval
+from fedq.planning.probe import estimated
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Flaw, Plan, Progress
 
 REPRODUCES = "reproduces"
@@ -219,12 +221,23 @@ def _validated(document: Any, state: AppState, principal: Principal, at: str = "
     return Submission(spec, code(), prepared)
 
 
-def service_plan(document: Any, state: AppState, principal: Principal) -> Plan:
+def service_plan(document: Any, state: AppState, principal: Principal, *, probing: bool) -> Plan:
     """Return the plan of a submission: sizes, and the time, workers and warnings of the service as
-    it is now.
+    it is now. With `probing`, rounds are played to estimate the time if there are no similar runs.
     """
     found = specification(document, state, principal)
-    return add_service_estimates(found.plan, found.spec, state.database, state.settings, principal)
+    wanted = add_service_estimates(found.plan, found.spec, state.database, state.settings, principal)
+    limit_s = state.settings.probe_seconds
+    if not (probing and limit_s and wanted.seconds is None):
+        return wanted
+    # One at a time: rounds that are played together slow each other down.
+    if not state.probe_gate.acquire(timeout=limit_s):
+        busy = "no estimate of the time: others are being made; try again"
+        return wanted.model_copy(update={"warnings": [*wanted.warnings, busy]})
+    try:
+        return estimated(wanted, found.spec, limit_s)
+    finally:
+        state.probe_gate.release()
 
 
 def add_service_estimates(
@@ -236,15 +249,23 @@ def add_service_estimates(
     with database.reading() as session:
         obstacles = wait_reasons.obstacles(session, queue, wanted.memory_bytes, needed, seen_s)
         excess = quotas.violations(session, principal.key_id, wanted.runs)
-        serving = sum(queue in worker.queues for worker in workers.alive(session, seen_s))
+        serving = [worker for worker in workers.alive(session, seen_s) if queue in worker.queues]
         gradient_s = service_metrics.seconds_per_gradient(session, wanted.specification, principal.sees)
     return wanted.model_copy(
         update={
-            "warnings": [*obstacles, *excess],
-            "workers": serving,
+            "warnings": [*obstacles, *_data_warnings(spec, serving), *excess],
+            "workers": len(serving),
             "seconds": _seconds(wanted, gradient_s),
+            "seconds_from": None if gradient_s is None else "runs",
         }
     )
+
+
+def _data_warnings(spec: ExperimentSpec, serving: Sequence[WorkerRecord]) -> list[str]:
+    present = [worker.datasets for worker in serving if worker.datasets is not None]
+    if len(present) < len(serving) or not present:
+        return []
+    return data_warnings(datasets_of(spec), present, f"no worker of the queue {spec.execution.queue!r} has")
 
 
 def _seconds(wanted: Plan, gradient_s: float | None) -> float | None:

@@ -9,16 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio import CapacityLimiter
 from fastapi import Depends, Header, Path, Query, Request
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator
+from pydantic import AwareDatetime, BeforeValidator
+from starlette.concurrency import run_in_threadpool
 
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
+from fedcore.platform.identifiers import is_id
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database
+from fedcore.platform.store.records import resolve
+from fedcore.platform.store.tables import Base, DatasetRecord, ExperimentRecord, RunRecord, WebhookRecord
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 
@@ -58,6 +63,8 @@ class AppState:
     """One data set is checked at a time: its arrays are in memory."""
     code_gate: CapacityLimiter
     """One code bundle is checked at a time: its process loads PyTorch."""
+    probe_gate: Lock
+    """Rounds of one plan are played at a time, to estimate its time."""
     document_gate: CapacityLimiter
     """One large request body is handled at a time."""
 
@@ -131,26 +138,78 @@ SettingsDep = Annotated[Settings, Depends(_settings)]
 WakeupsDep = Annotated[WakeupNotifier, Depends(_wakeups)]
 """Wakes a worker of a queue; to be called after the commit."""
 
-ExperimentId = Annotated[
-    str,
-    Path(description="The experiment's id.", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"]),
-    AfterValidator(printable),
-]
-RunId = Annotated[
-    str,
-    Path(description="The run's id.", examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"]),
-    AfterValidator(printable),
-]
-DatasetId = Annotated[
-    str,
-    Path(description="The data set's id.", examples=["set_01k9x3zq7rh2v8m4t6w0ybe5m2"]),
-    AfterValidator(printable),
-]
-WebhookId = Annotated[
-    str,
-    Path(description="The webhook's id.", examples=["whk_01k9x3zq7rh2v8m4t6w0ybe5h1"]),
-    AfterValidator(printable),
-]
+REFERENCE = "{}'s id, a unique beginning of it, {}or `@last`, the newest one of the key's owner."
+"""Description of a parameter that `resolve_id` reads."""
+
+
+async def resolve_id(request: Request, kind: type[Base], given: str) -> str:
+    """Return the id that `given` stands for; see `records.resolve`.
+
+    The principal is known: endpoints list it as their first parameter.
+    """
+    given, principal = printable(given), context_of(request.scope).principal
+    if is_id(given) or principal is None:
+        return given
+
+    def find() -> str:
+        with state_of(request).database.reading() as session:
+            return resolve(session, kind, given, principal.sees, principal.owner)
+
+    return await run_in_threadpool(find)
+
+
+async def _experiment_id(
+    request: Request,
+    experiment_id: Annotated[
+        str,
+        Path(
+            description=REFERENCE.format("The experiment", "its name "),
+            examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"],
+        ),
+    ],
+) -> str:
+    return await resolve_id(request, ExperimentRecord, experiment_id)
+
+
+async def _run_id(
+    request: Request,
+    run_id: Annotated[
+        str, Path(description=REFERENCE.format("The run", ""), examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"])
+    ],
+) -> str:
+    return await resolve_id(request, RunRecord, run_id)
+
+
+async def _dataset_id(
+    request: Request,
+    dataset_id: Annotated[
+        str,
+        Path(
+            description=REFERENCE.format("The data set", "its name "),
+            examples=["set_01k9x3zq7rh2v8m4t6w0ybe5m2"],
+        ),
+    ],
+) -> str:
+    return await resolve_id(request, DatasetRecord, dataset_id)
+
+
+async def _webhook_id(
+    request: Request,
+    webhook_id: Annotated[
+        str,
+        Path(
+            description=REFERENCE.format("The webhook", "its name "),
+            examples=["whk_01k9x3zq7rh2v8m4t6w0ybe5h1"],
+        ),
+    ],
+) -> str:
+    return await resolve_id(request, WebhookRecord, webhook_id)
+
+
+ExperimentId = Annotated[str, Depends(_experiment_id)]
+RunId = Annotated[str, Depends(_run_id)]
+DatasetId = Annotated[str, Depends(_dataset_id)]
+WebhookId = Annotated[str, Depends(_webhook_id)]
 IdempotencyKey = Annotated[
     str | None,
     Header(

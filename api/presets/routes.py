@@ -1,12 +1,13 @@
-"""`/v1/presets` and `/v1/catalog`: named, versioned specifications, and all choices of a
-specification, derived from its types.
+"""`/v1/presets`, `/v1/catalog` and `/v1/schemas`: named, versioned specifications, and all choices of
+a specification, derived from its types.
 """
 
+import json
 from functools import cache
 from inspect import cleandoc
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -55,6 +56,18 @@ def catalog() -> Catalog:
         measures=list(measure_names()),
         json_schema=ExperimentSpec.model_json_schema(),
     )
+
+
+@router.get("/schemas/experiment.json", include_in_schema=False)
+def read_experiment_schema() -> Response:
+    """Return the JSON Schema of specifications, which editors read without a key."""
+    return Response(_experiment_schema(), media_type="application/schema+json")
+
+
+@cache
+def _experiment_schema() -> bytes:
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return json.dumps(dialect | catalog().json_schema).encode()
 
 
 def _kind(model: type[Block]) -> Kind:

@@ -9,8 +9,9 @@ from api.results.queries import arm_of, listed
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, curves, experiments, runs
 from fedcore.platform.store import arms as stored_settings
+from fedcore.platform.store.records import resolve
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
-from fedcore.spec import stored_arms
+from fedcore.spec import ExperimentSpec, stored_arms
 from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
 from fedq.results.curves import Window
@@ -41,10 +42,19 @@ class ComparedArm:
         return self.runs[0].arm_name
 
     @cached_property
+    def spec(self) -> ExperimentSpec:
+        """Its specification."""
+        return stored_arms(self.experiment.spec)[self.arm].spec
+
+    @cached_property
+    def data(self) -> object:
+        """The data set, without augmentation, which changes no test sample."""
+        return self.spec.problem.dataset.model_dump(mode="json", exclude={"augmentation"})
+
+    @cached_property
     def conditions(self) -> Sequence[object]:
         """Parts of the specification that must agree for a seed to mean the same random choices."""
-        spec = stored_arms(self.experiment.spec)[self.arm].spec
-        systems = spec.systems
+        spec, systems = self.spec, self.spec.systems
         cohorts = spec.participation, systems.availability, spec.asynchrony
         return spec.problem.dataset, spec.problem.partition, *cohorts
 
@@ -94,7 +104,8 @@ def compare(
         for one in chosen
     ]
     paired = [one.pairs_with(chosen[baseline], found) for one in chosen]
-    arms = arms_of([one.runs for one in chosen], found, metrics, window, baseline, paired)
+    comparable = [one.data == chosen[baseline].data for one in chosen]
+    arms = arms_of([one.runs for one in chosen], found, metrics, window, baseline, paired, comparable)
     names = _names(chosen)
     return Comparison(
         name=" and ".join(dict.fromkeys(one.experiment.name for one in chosen)),
@@ -106,7 +117,11 @@ def compare(
             for place, arm in enumerate(arms)
         ],
         members=[one.member(paired=paired[place]) for place, one in enumerate(chosen)],
-        pairing=_words([names[place] for place, same in enumerate(paired) if not same], len(chosen)),
+        pairing=_words(
+            [names[place] for place, same in enumerate(paired) if comparable[place] and not same],
+            [names[place] for place, same in enumerate(comparable) if not same],
+            len(chosen),
+        ),
     )
 
 
@@ -118,7 +133,8 @@ def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> lis
     chosen: dict[tuple[str, int], ComparedArm] = {}
     arms: dict[str, dict[int, ComparedArm]] = {}
     for entry in wanted:
-        id, _, arm = entry.partition(":")
+        reference, _, arm = entry.partition(":")
+        id = resolve(session, ExperimentRecord, reference, principal.sees, principal.owner)
         if id not in arms:
             record = experiments.find(session, id, principal.sees)
             arms[id] = {
@@ -151,7 +167,17 @@ def _names(chosen: Sequence[ComparedArm]) -> list[str]:
     ]
 
 
-def _words(apart: Sequence[str], arms: int) -> str:
+def _words(apart: Sequence[str], foreign: Sequence[str], arms: int) -> str:
+    """Say how arms are compared: independent ones, and those with other data, by their names."""
+    if not foreign:
+        return _pairing(apart, arms)
+    refused = "No difference from the baseline is given for arms with another data set"
+    if len(foreign) == arms - 1:
+        return f"{refused}."
+    return f"{_pairing(apart, arms - len(foreign))} {refused}: {listed(foreign)}."
+
+
+def _pairing(apart: Sequence[str], arms: int) -> str:
     if not apart:
         return "Differences are paired by seed."
     lacking = "do not share data, participation and at least two seeds"

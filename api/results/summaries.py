@@ -12,7 +12,7 @@ from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.results.curves import Window
-from fedq.results.summaries import arms_of, by_arm
+from fedq.results.summaries import arms_of, by_arm, data_sources
 from fedq.schemas import Results
 
 
@@ -56,6 +56,7 @@ def results_of(rows: ResultRows, metrics: Collection[str], window: Window, basel
             Position.at(experiment.status, [(run.status, run.done) for run in rows.runs], rows.decisions)
         ),
         provenance=made_from(experiment),
+        data_sources=data_sources(run.provenance for run in rows.runs),
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
         baseline=baseline,

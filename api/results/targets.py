@@ -14,7 +14,7 @@ from fedcore.platform.store.tables import RunRecord
 from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
 from fedq.results.curves import first_reaching, megabytes
-from fedq.results.summaries import differing, estimated, metric_names
+from fedq.results.summaries import comparable_only, differing, estimated, have_data_of, metric_names
 from fedq.schemas import Difference, Estimate, Flaw, Results, Target, TargetResult
 
 COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")
@@ -66,7 +66,9 @@ def _to_target(arms: Sequence[Sequence[_Run]], target: Target, baseline: int) ->
         {run.record.seed: cost for run in arm if (cost := _cost(run.series, target)) is not None}
         for arm in arms
     ]
-    figures = {name: _compared(costs, name, [len(arm) for arm in arms], baseline) for name in _Cost._fields}
+    alike = have_data_of([arm[0].record.settings for arm in arms], baseline)
+    runs = [len(arm) for arm in arms]
+    figures = {name: _compared(costs, name, runs, baseline, alike) for name in _Cost._fields}
     return [
         TargetResult(
             runs=len(arm),
@@ -98,17 +100,21 @@ def _cost(series: Series | None, target: Target) -> _Cost | None:
 
 
 def _compared(
-    costs: Sequence[Mapping[int, _Cost]], name: str, runs: Sequence[int], baseline: int
+    costs: Sequence[Mapping[int, _Cost]],
+    name: str,
+    runs: Sequence[int],
+    baseline: int,
+    comparable: Sequence[bool],
 ) -> list[tuple[Estimate | None, Difference | None]]:
-    """Return one cost over the seeds of each arm, compared with the baseline; `runs` are the
-    numbers of runs.
+    """Return one cost over the seeds of each arm, if comparable compared with the baseline; `runs` are
+    the numbers of runs.
     """
     by_seed = [
         {seed: value for seed, cost in of_arm.items() if (value := getattr(cost, name)) is not None}
         for of_arm in costs
     ]
     whole = [len(values) == count for values, count in zip(by_seed, runs, strict=True)]
-    found = significance.compare(by_seed, baseline, whole, min)
+    found = significance.compare(comparable_only(by_seed, comparable), baseline, whole, min)
     return [
         (estimated(values), None if one is None else differing(one))
         for values, one in zip(by_seed, found, strict=True)

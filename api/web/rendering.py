@@ -62,25 +62,13 @@ NAVIGATION = (
     NavigationEntry("Audit", "/audit", Scope.ADMIN),
 )
 
-UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
-"""Units with their seconds, longest first."""
 UNKNOWN = "\N{EN DASH}"
 SIZES = ("kB", "MB", "GB", "TB")
 
 
 def duration(seconds: float | None) -> str:
-    """Format a duration as `2 h 5 min`: the two largest units, or seconds; a dash if unknown."""
-    if seconds is None:
-        return UNKNOWN
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    whole = round(seconds)
-    for position, (size, name) in enumerate(UNITS):
-        if whole >= size:
-            smaller, smaller_name = UNITS[position + 1] if position + 1 < len(UNITS) else (1, "s")
-            rest = whole % size // smaller
-            return f"{whole // size} {name}" + (f" {rest} {smaller_name}" if rest else "")
-    return f"{whole} s"
+    """Format a duration as `2 h 5 min`; a dash if unknown."""
+    return UNKNOWN if seconds is None else presentation.duration(seconds)
 
 
 def ago(moment: datetime) -> str:
@@ -88,7 +76,7 @@ def ago(moment: datetime) -> str:
     seconds = (datetime.now(UTC) - moment).total_seconds()
     if seconds < 60:
         return "just now"
-    size, name = next((size, name) for size, name in UNITS if seconds >= size)
+    size, name = next((size, name) for size, name in presentation.UNITS if seconds >= size)
     return f"{seconds // size:.0f} {name} ago"
 
 

@@ -27,7 +27,7 @@ class AggregatorSpec(Block):
 class MeanAggregator(AggregatorSpec):
     """The weighted mean of the clients' changes, sum_i w_i Delta_i, as FedAvg aggregates."""
 
-    kind: Literal["mean"]
+    kind: Literal["mean"] = "mean"
 
     def build(self) -> Aggregator:
         return Aggregator()

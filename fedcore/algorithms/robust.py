@@ -234,7 +234,7 @@ class MedianAggregator(RobustAggregatorSpec):
 
     source = "Yin et al., Byzantine-Robust Distributed Learning, ICML 2018 (coordinate-wise median)"
 
-    kind: Literal["median"]
+    kind: Literal["median"] = "median"
 
     def aggregator(self) -> Aggregator:
         return TrimmedMean(0.5)
@@ -246,7 +246,7 @@ class TrimmedMeanAggregator(RobustAggregatorSpec):
     source = "Yin et al., Byzantine-Robust Distributed Learning, ICML 2018 (trimmed mean)"
     example = {"trimmed": 0.2}
 
-    kind: Literal["trimmed_mean"]
+    kind: Literal["trimmed_mean"] = "trimmed_mean"
     trimmed: MaliciousShare = 0.1
     """beta of the paper: floor(trimmed M) values are left out at each end, if one remains."""
 
@@ -264,7 +264,7 @@ class KrumAggregator(RobustAggregatorSpec):
     source = "Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017 (Krum and Multi-Krum)"
     example = {"malicious": 0.2, "selected": 3}
 
-    kind: Literal["krum"]
+    kind: Literal["krum"] = "krum"
     malicious: MaliciousShare = 0.2
     """The share of malicious clients to withstand: f = floor(malicious M)."""
     selected: Annotated[int, Field(ge=1)] = 1
@@ -285,7 +285,7 @@ class BulyanAggregator(RobustAggregatorSpec):
     source = "El Mhamdi et al., The Hidden Vulnerability of Distributed Learning in Byzantium, ICML 2018"
     example = {"malicious": 0.2}
 
-    kind: Literal["bulyan"]
+    kind: Literal["bulyan"] = "bulyan"
     malicious: Annotated[float, Field(ge=0, lt=0.25)] = 0.2
     """The share of malicious clients to withstand: f = floor(malicious M)."""
 
@@ -306,7 +306,7 @@ class GeometricMedianAggregator(RobustAggregatorSpec):
     source = "Pillutla, Kakade and Harchaoui, Robust Aggregation for Federated Learning, 2019 (RFA)"
     example = {"iterations": 5}
 
-    kind: Literal["geometric_median"]
+    kind: Literal["geometric_median"] = "geometric_median"
     iterations: Annotated[int, Field(ge=1, le=1000)] = 3
     """Weiszfeld steps."""
     smoothing: PositiveRate = 1e-6
@@ -328,7 +328,7 @@ class CentredClippingAggregator(RobustAggregatorSpec):
     source = "Karimireddy, He and Jaggi, Learning from History for Byzantine Robust Optimization, ICML 2021"
     example = {"radius": 0.5, "iterations": 3}
 
-    kind: Literal["centred_clipping"]
+    kind: Literal["centred_clipping"] = "centred_clipping"
     radius: PositiveRate = 1.0
     """tau of the paper."""
     iterations: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -344,7 +344,7 @@ class NormBoundingAggregator(RobustAggregatorSpec):
     source = "Sun et al., Can You Really Backdoor Federated Learning?, 2019 (norm thresholding)"
     example = {"radius": 0.5}
 
-    kind: Literal["norm_bounding"]
+    kind: Literal["norm_bounding"] = "norm_bounding"
     radius: PositiveRate = 1.0
     """M of the paper: the longest change that counts in full."""
 

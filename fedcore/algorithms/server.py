@@ -130,7 +130,7 @@ class SgdServer(ServerSpec):
 
     example = {"lr": 0.7}
 
-    kind: Literal["sgd"]
+    kind: Literal["sgd"] = "sgd"
     lr: PositiveRate = 1.0
     """The step size."""
 
@@ -143,7 +143,7 @@ class MomentumServer(ServerSpec):
 
     example = {"nesterov": True}
 
-    kind: Literal["momentum"]
+    kind: Literal["momentum"] = "momentum"
     lr: PositiveRate = 1.0
     """The step size."""
     beta: Decay = 0.9
@@ -158,7 +158,7 @@ class MomentumServer(ServerSpec):
 class AdagradServer(AdaptiveParameters):
     """Server Adagrad, as in FedAdagrad."""
 
-    kind: Literal["adagrad"]
+    kind: Literal["adagrad"] = "adagrad"
     lr: PositiveRate = 0.1
     """The step size."""
     beta1: Decay = 0.0
@@ -171,7 +171,7 @@ class AdagradServer(AdaptiveParameters):
 class AdamServer(AdaptiveParameters):
     """Server Adam, as in FedAdam."""
 
-    kind: Literal["adam"]
+    kind: Literal["adam"] = "adam"
     lr: PositiveRate = 0.1
     """The step size."""
 
@@ -184,7 +184,7 @@ class YogiServer(AdaptiveParameters):
 
     example = {"lr": 0.01}
 
-    kind: Literal["yogi"]
+    kind: Literal["yogi"] = "yogi"
     lr: PositiveRate = 0.1
     """The step size."""
 

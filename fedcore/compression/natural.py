@@ -64,7 +64,7 @@ class Natural(CompressorSpec):
     source = "Horvath et al., Natural Compression for Distributed Deep Learning, MSML 2022"
     example = {"error_feedback": True}
 
-    kind: Literal["natural"]
+    kind: Literal["natural"] = "natural"
     error_feedback: bool = False
     """Carry over what was not sent."""
 

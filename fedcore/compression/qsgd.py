@@ -87,7 +87,7 @@ class QSGD(CompressorSpec):
     )
     example = {"levels": 7}
 
-    kind: Literal["qsgd"]
+    kind: Literal["qsgd"] = "qsgd"
     levels: Annotated[int, Field(ge=1, le=MAX_LEVELS)] = 127
     """s: steps between 0 and the norm; an entry takes 1 + ceil(log2(s + 1)) bits."""
     error_feedback: bool = False

@@ -63,7 +63,7 @@ class RandK(Sparsifier):
     )
     example = {"ratio": 0.25}
 
-    kind: Literal["rand_k"]
+    kind: Literal["rand_k"] = "rand_k"
     error_feedback: bool = False
     """Carry over what was not sent."""
 

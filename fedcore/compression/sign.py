@@ -45,7 +45,7 @@ class Sign(CompressorSpec):
         " Algorithm 1"
     )
 
-    kind: Literal["sign"]
+    kind: Literal["sign"] = "sign"
     error_feedback: bool = True
     """Carry over what was not sent."""
 

@@ -64,7 +64,7 @@ class TopK(Sparsifier):
     source = "Stich et al., Sparsified SGD with Memory, NeurIPS 2018; Mitra et al., FedLin, NeurIPS 2021"
     example = {"ratio": 0.01}
 
-    kind: Literal["top_k"]
+    kind: Literal["top_k"] = "top_k"
     error_feedback: bool = True
     """Carry over what was not sent."""
     feedback: Annotated[Literal["ef21"] | None, Field(exclude_if=is_none)] = None

@@ -54,7 +54,7 @@ class CropFlip(Transform):
     source = "He et al. 2016, Deep Residual Learning for Image Recognition (CVPR), Section 4.2"
     example = {"pad": 4}
 
-    kind: Literal["crop_flip"]
+    kind: Literal["crop_flip"] = "crop_flip"
     pad: Annotated[int, Field(ge=0, le=64)] = 4
     """Number of black pixels on each side."""
 
@@ -91,7 +91,7 @@ class Cutout(Transform):
     source = "DeVries and Taylor 2017, Improved Regularization of CNNs with Cutout (arXiv:1708.04552)"
     example = {"size": 8}
 
-    kind: Literal["cutout"]
+    kind: Literal["cutout"] = "cutout"
     size: Annotated[int, Field(ge=1, le=1_024)] = 16
     """Side of the square."""
 

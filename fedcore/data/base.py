@@ -4,6 +4,7 @@ samples and its loader. Your own data set is a subclass.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
@@ -52,6 +53,14 @@ class DatasetSpec(Block):
     """The paper that published the data."""
     files: ClassVar[str] = ""
     """Where its files lie under FEDQ_DATA_DIR; empty if it needs none."""
+    roots: ClassVar[tuple[str, ...]] = ()
+    """Files or folders under FEDQ_DATA_DIR, one of which is there if the data set is; empty if that
+    cannot be told.
+    """
+    copies: ClassVar[Mapping[str, str]] = {}
+    """Folders that may hold a lossy copy instead, with the names of these data, which
+    end in `copy)`.
+    """
     obtain: ClassVar[str] = ""
     """How to get the files: a command or an address."""
 

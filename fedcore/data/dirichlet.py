@@ -47,7 +47,7 @@ class DirichletPartition(HoldOutPartition):
 
     example = {"clients": 30, "alpha": 0.1, "min_samples": 5}
 
-    kind: Literal["dirichlet"]
+    kind: Literal["dirichlet"] = "dirichlet"
     alpha: Annotated[float, Field(gt=0, le=1e6)]
     """Concentration: small is heterogeneous (0.1), large is nearly iid (100)."""
     variant: Literal["per_class", "fednova", "per_client", "feddyn"] = "per_class"
@@ -214,7 +214,7 @@ class InnerDirichletPartition(HoldOutPartition):
     )
     example = {"clients": 40, "alpha": 0.3, "sigma": 0.3}
 
-    kind: Literal["inner_dirichlet"]
+    kind: Literal["inner_dirichlet"] = "inner_dirichlet"
     alpha: Annotated[float, Field(gt=0, le=1e6)]
     """Concentration: small is heterogeneous (0.1), large is nearly iid (100)."""
     sizes: (

@@ -167,7 +167,7 @@ class Quadratic(ExactProblem):
 
     has_samples = False
 
-    kind: Literal["quadratic"]
+    kind: Literal["quadratic"] = "quadratic"
     clients: (
         Annotated[tuple[QuadraticClient, ...], Field(fail_fast=True, min_length=1, max_length=10_000)] | None
     ) = None
@@ -203,7 +203,7 @@ class LeastSquares(ExactProblem):
         "ridge": 0.01,
     }
 
-    kind: Literal["least_squares"]
+    kind: Literal["least_squares"] = "least_squares"
     clients: (
         Annotated[tuple[LeastSquaresClient, ...], Field(fail_fast=True, min_length=1, max_length=10_000)]
         | None

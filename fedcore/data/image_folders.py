@@ -77,12 +77,13 @@ class Cinic10(ByteImages):
 
     source = "Darlow et al. 2018, CINIC-10 is not ImageNet or CIFAR-10 (arXiv:1810.03505)"
     files = "cinic-10/{train,valid,test}/CLASS/*.png"
+    roots = ("cinic-10",)
     obtain = "https://datashare.ed.ac.uk/handle/10283/3192, unpacked to FEDQ_DATA_DIR/cinic-10"
     title = "CINIC-10"
     mean = (0.47889522, 0.47227842, 0.43047404)
     deviation = (0.24205776, 0.23828046, 0.25874835)
 
-    kind: Literal["cinic10"]
+    kind: Literal["cinic10"] = "cinic10"
     validation: bool = False
     """Train on the validation images, too: 180,000 in all."""
     augmentation: Augmentation = "none"
@@ -113,12 +114,13 @@ class TinyImageNet(ByteImages):
 
     source = "Le and Yang 2015, Tiny ImageNet Visual Recognition Challenge (Stanford CS 231N)"
     files = "tiny-imagenet-200/{train,val}/"
+    roots = ("tiny-imagenet-200",)
     obtain = "http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked in FEDQ_DATA_DIR"
     title = "Tiny ImageNet"
     mean = (0.4802, 0.4481, 0.3975)
     deviation = (0.2770, 0.2691, 0.2821)
 
-    kind: Literal["tiny_imagenet"]
+    kind: Literal["tiny_imagenet"] = "tiny_imagenet"
     augmentation: Augmentation = "none"
     """Random variation of training images in each local step."""
 
@@ -145,10 +147,11 @@ class CelebA(LeafDataset):
     """CelebA (Liu et al., 2015) by celebrity, from LEAF's JSON files: does the celebrity smile?"""
 
     files = "celeba/{train,test}/*.json, celeba/raw/img_align_celeba/*.jpg"
+    roots = ("celeba",)
     obtain = "LEAF: cd data/celeba && ./preprocess.sh -s niid --sf 1.0 -k 5 -t sample"
     example = {"size": 32}
 
-    kind: Literal["celeba"]
+    kind: Literal["celeba"] = "celeba"
     size: Annotated[int, Field(ge=1, le=512)] = 84
     """Height and width that images are resized to, as in LEAF's code (84)."""
 

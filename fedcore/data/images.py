@@ -49,7 +49,7 @@ class Digits(DatasetSpec):
 
     source = "Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (UCI)"
 
-    kind: Literal["digits"]
+    kind: Literal["digits"] = "digits"
 
     def shape(self) -> DataShape:
         return DataShape((1, 8, 8), 10, 1_437, test_samples=360)
@@ -163,13 +163,14 @@ class Mnist(TorchvisionImages):
 
     source = "LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition (Proc. IEEE)"
     files = "MNIST/raw/*-ubyte"
+    roots = ("MNIST/raw",)
     obtain = "python -m fedcore.data.download mnist"
     title = "MNIST"
     reader = "MNIST"
     mean = (0.1307,)
     deviation = (0.3081,)
 
-    kind: Literal["mnist"]
+    kind: Literal["mnist"] = "mnist"
     standardise: Literal["whole", "pixel"] = "whole"
     """Standardise by mean and deviation of all pixels together, or per pixel over training and test
     images, as in FedProx's code.
@@ -195,13 +196,14 @@ class FashionMnist(TorchvisionImages):
 
     source = "Xiao et al. 2017, Fashion-MNIST (arXiv:1708.07747)"
     files = "FashionMNIST/raw/*-ubyte"
+    roots = ("FashionMNIST/raw",)
     obtain = "python -m fedcore.data.download fashion_mnist"
     title = "Fashion-MNIST"
     reader = "FashionMNIST"
     mean = (0.2860,)
     deviation = (0.3530,)
 
-    kind: Literal["fashion_mnist"]
+    kind: Literal["fashion_mnist"] = "fashion_mnist"
 
     def shape(self) -> DataShape:
         return DataShape((1, 28, 28), 10, 60_000, test_samples=10_000)
@@ -223,13 +225,14 @@ class Emnist(TorchvisionImages):
     source = "Cohen et al. 2017, EMNIST: Extending MNIST to Handwritten Letters (IJCNN)"
     example = {"split": "letters"}
     files = "EMNIST/raw/emnist-SPLIT-*-ubyte"
+    roots = ("EMNIST/raw",)
     obtain = "python -m fedcore.data.download emnist"
     title = "EMNIST"
     reader = "EMNIST"
     mean = (0.1751,)
     deviation = (0.3332,)
 
-    kind: Literal["emnist"]
+    kind: Literal["emnist"] = "emnist"
     split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
     """Published split: `balanced`, `bymerge` and `byclass` contain all characters, the others a
     part.
@@ -253,13 +256,15 @@ class Cifar10(TorchvisionImages):
 
     source = "Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images"
     files = "cifar-10-batches-py/"
+    roots = ("cifar-10-batches-py",)
+    copies: ClassVar[Mapping[str, str]] = {JPEG_COPY: "CIFAR-10 (JPEG copy)"}
     obtain = "python -m fedcore.data.download cifar10"
     title = "CIFAR-10"
     reader = "CIFAR10"
     mean = (0.4914, 0.4822, 0.4465)
     deviation = (0.2023, 0.1994, 0.2010)
 
-    kind: Literal["cifar10"]
+    kind: Literal["cifar10"] = "cifar10"
     augmentation: Augmentation = "none"
     """`crop_flip`: in each local step images are padded by 4, cropped at random and flipped at
     random (FedNova, FedAWARE). Or a transform with fields of its own.
@@ -280,7 +285,7 @@ class Cifar10(TorchvisionImages):
 class _Cifar10Jpeg(Cifar10):
     """CIFAR-10 as JPEG re-encodings: lossy, so it goes by another name."""
 
-    title = "CIFAR-10 (JPEG copy)"
+    title = Cifar10.copies[JPEG_COPY]
 
     def load(self, folder: Path) -> UndividedDataset:
         return ByteImages.load(self, folder)
@@ -306,13 +311,14 @@ class Cifar100(TorchvisionImages):
     source = "Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images"
     example = {"augmentation": "crop_flip"}
     files = "cifar-100-python/"
+    roots = ("cifar-100-python",)
     obtain = "python -m fedcore.data.download cifar100"
     title = "CIFAR-100"
     reader = "CIFAR100"
     mean = (0.5071, 0.4865, 0.4409)
     deviation = (0.2673, 0.2564, 0.2762)
 
-    kind: Literal["cifar100"]
+    kind: Literal["cifar100"] = "cifar100"
     augmentation: Augmentation = "none"
     """Random variation of training images in each local step."""
 
@@ -325,13 +331,14 @@ class Svhn(TorchvisionImages):
 
     source = "Netzer et al. 2011, Reading Digits in Natural Images (NIPS workshop)"
     files = "train_32x32.mat, test_32x32.mat"
+    roots = ("train_32x32.mat",)
     obtain = "python -m fedcore.data.download svhn"
     title = "SVHN"
     reader = "SVHN"
     mean = (0.4377, 0.4438, 0.4728)
     deviation = (0.1980, 0.2010, 0.1970)
 
-    kind: Literal["svhn"]
+    kind: Literal["svhn"] = "svhn"
     augmentation: Augmentation = "none"
     """Random variation of training images in each local step."""
 
@@ -365,7 +372,7 @@ class Torchvision(TorchvisionImages):
     files = "torchvision's layout"
     obtain = "torchvision.datasets.NAME(root=FEDQ_DATA_DIR, download=True)"
 
-    kind: Literal["torchvision"]
+    kind: Literal["torchvision"] = "torchvision"
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=60)]
     """Name of the class in `torchvision.datasets`, e.g. `KMNIST`."""
     arguments: Annotated[dict[str, str | int | float | bool], Field(max_length=20)] = {}

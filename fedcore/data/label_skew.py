@@ -36,7 +36,7 @@ class ShardsPartition(HoldOutPartition):
     takes_real_labels = True
     example = {"clients": 100, "hold_out": 0.1}
 
-    kind: Literal["shards"]
+    kind: Literal["shards"] = "shards"
     shards_per_client: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Number of shards per client."""
 
@@ -69,7 +69,7 @@ class ClassesPerClientPartition(HoldOutPartition):
 
     example = {"clients": 200, "seed": 1, "classes": 3, "sigma": 1.0}
 
-    kind: Literal["classes_per_client"]
+    kind: Literal["classes_per_client"] = "classes_per_client"
     classes: Annotated[int, Field(ge=1, le=1_000)] = 2
     """Number of classes per client."""
     min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10

@@ -139,9 +139,10 @@ class Femnist(LeafDataset):
 
     example = {"classes": "a-j"}
     files = "femnist/{train,test}/*.json"
+    roots = ("femnist",)
     obtain = "LEAF: cd data/femnist && ./preprocess.sh -s niid --sf 0.05 -k 0 -t sample"
 
-    kind: Literal["femnist"]
+    kind: Literal["femnist"] = "femnist"
     classes: Literal["all", "a-j"] = "all"
     """All 62 characters, or the ten lower-case letters a to j (FedProx, Section 5.1)."""
 
@@ -183,9 +184,10 @@ class Sent140(LeafDataset):
     """
 
     files = "sent140/{train,test}/*.json, glove.6B.300d.txt"
+    roots = ("sent140",)
     obtain = "LEAF: cd data/sent140 && ./preprocess.sh -s niid --sf 0.05 -k 3 -t sample"
 
-    kind: Literal["sent140"]
+    kind: Literal["sent140"] = "sent140"
 
     def shape(self) -> DataShape:
         return DataShape(
@@ -247,9 +249,10 @@ class Shakespeare(LeafDataset):
     """
 
     files = "shakespeare/{train,test}/*.json, or tinyshakespeare.txt with form: text"
+    roots = ("shakespeare", "tinyshakespeare.txt")
     obtain = "LEAF: cd data/shakespeare && ./preprocess.sh -s niid --sf 0.2 -k 0 -t sample"
 
-    kind: Literal["shakespeare"]
+    kind: Literal["shakespeare"] = "shakespeare"
     form: Literal["leaf", "text"] = "leaf"
     """LEAF's JSON files, or a plain text of the plays with the name of the speaker before each
     speech.

@@ -35,7 +35,7 @@ class ByKeyPartition(Partition):
     by_owner = True
     example = {"clients": 143, "min_samples": 2}
 
-    kind: Literal["by_key"]
+    kind: Literal["by_key"] = "by_key"
     min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Minimum number of training samples of a client."""
 
@@ -80,7 +80,7 @@ class DomainPartition(Partition):
     takes_real_labels = True
     example = {"clients": 8}
 
-    kind: Literal["domain"]
+    kind: Literal["domain"] = "domain"
     min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Minimum number of training samples of a client."""
 

@@ -43,7 +43,7 @@ class IidPartition(_Even):
 
     example = {"clients": 50, "seed": 2}
 
-    kind: Literal["iid"]
+    kind: Literal["iid"] = "iid"
 
 
 class QuantitySkewPartition(HoldOutPartition):
@@ -61,7 +61,7 @@ class QuantitySkewPartition(HoldOutPartition):
     takes_real_labels = True
     example = {"clients": 10, "alpha": 0.5}
 
-    kind: Literal["quantity_skew"]
+    kind: Literal["quantity_skew"] = "quantity_skew"
     alpha: Annotated[float, Field(gt=0, le=1e6)]
     """Concentration: small makes sizes differ (0.5 in NIID-Bench), large makes them equal."""
     min_samples: Annotated[int, Field(ge=1, le=1_000_000)] = 10
@@ -100,7 +100,7 @@ class FeatureNoisePartition(_Even):
     changes_features = True
     example = {"clients": 10, "variance": 0.1}
 
-    kind: Literal["feature_noise"]
+    kind: Literal["feature_noise"] = "feature_noise"
     variance: Annotated[float, Field(ge=0, le=1e6)] = 0.1
     """Variance of the noise of the last client, sigma in the paper."""
 
@@ -127,7 +127,7 @@ class RotatedPartition(_Even):
     changes_features = True
     example = {"clients": 20, "rotations": 2, "hold_out": 0.25}
 
-    kind: Literal["rotated"]
+    kind: Literal["rotated"] = "rotated"
     rotations: Literal[2, 4] = 4
     """p, the number of angles."""
 

@@ -46,12 +46,13 @@ class StackOverflow(DatasetSpec):
 
     source = "Reddi et al. 2021, Adaptive Federated Optimization (ICLR), Appendix C.4"
     files = "stackoverflow/stackoverflow_{train,test}.h5 or {train,test}/*.json, and stackoverflow.word_count"
+    roots = ("stackoverflow",)
     obtain = (
         "https://storage.googleapis.com/tff-datasets-public/ (stackoverflow.tar.bz2, .word_count.tar.bz2)"
     )
     example = {"form": "leaf", "vocabulary": 1000}
 
-    kind: Literal["stackoverflow"]
+    kind: Literal["stackoverflow"] = "stackoverflow"
     form: Literal["tff", "leaf"] = "tff"
     """TFF's HDF5 files, which need `h5py`, or JSON files in LEAF's layout, whose `x` are sentences
     or lists of words.

@@ -44,7 +44,7 @@ class Synthetic(DatasetSpec):
     source = "Li et al. 2020, Federated Optimization in Heterogeneous Networks (MLSys), Section 5.1"
     example = {"seed": 7}
 
-    kind: Literal["synthetic"]
+    kind: Literal["synthetic"] = "synthetic"
     alpha: NonNegative = 1.0
     """Deviation of the clients' model means u_k: how much the clients' true models differ."""
     beta: NonNegative = 1.0

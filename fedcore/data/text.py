@@ -49,7 +49,7 @@ class Text(DatasetSpec):
     obtain = "github.com/karpathy/char-rnn, data/tinyshakespeare/input.txt"
     example = {"length": 80, "owners": "speakers"}
 
-    kind: Literal["text"]
+    kind: Literal["text"] = "text"
     file: Annotated[str, Field(max_length=100, pattern=r"^\w[\w.-]*$")] = TEXT
     """Name of the file."""
     length: Annotated[int, Field(ge=2, le=65_536)] = 80

@@ -123,7 +123,7 @@ class Uploaded(StoredDataset):
     }
     obtain = "fedq dataset add FILE"
 
-    kind: Literal["uploaded"]
+    kind: Literal["uploaded"] = "uploaded"
     id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None
     """Data set id, returned by `POST /v1/datasets`; omitted for a local file."""
     content: UploadedContent | None = None
@@ -172,7 +172,7 @@ class Local(StoredDataset):
     files = "uploaded/DIGEST.npz"
     obtain = "fedq data keep FILE"
 
-    kind: Literal["local"]
+    kind: Literal["local"] = "local"
     content: UploadedContent
     """Description of the content."""
 

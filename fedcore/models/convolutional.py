@@ -58,7 +58,7 @@ class Cnn(_ImageModel):
     smallest = 4
     example = {"norm": "group"}
 
-    kind: Literal["cnn"]
+    kind: Literal["cnn"] = "cnn"
     channels: Annotated[tuple[Width, Width], Field()] = (32, 64)
     """Channels of the two convolutions."""
     hidden: Width | Annotated[tuple[Width, ...], Field(fail_fast=True, min_length=1, max_length=16)] = 512
@@ -115,7 +115,7 @@ class DropoutCnn(_ImageModel):
     is_examined = True
     example = {"initial": "pytorch"}
 
-    kind: Literal["dropout_cnn"]
+    kind: Literal["dropout_cnn"] = "dropout_cnn"
     initial: Literal["glorot", "pytorch"] = "glorot"
     """Initial weights: uniform after Glorot, as in pfl-research, or PyTorch's own, as in FLUTE.
     Biases are PyTorch's own in both.
@@ -155,7 +155,7 @@ class FedawareCnn(_ImageModel):
 
     smallest = 18
 
-    kind: Literal["fedaware_cnn"]
+    kind: Literal["fedaware_cnn"] = "fedaware_cnn"
 
     def parameter_count(self, shape: DataShape) -> int:
         channels, height, width = shape.features
@@ -195,7 +195,7 @@ class Vgg11(_ImageModel):
 
     smallest = 32
 
-    kind: Literal["vgg11"]
+    kind: Literal["vgg11"] = "vgg11"
 
     def parameter_count(self, shape: DataShape) -> int:
         channels, height, width = shape.features
@@ -225,7 +225,7 @@ class Resnet18(_ImageModel):
     cross-entropy.
     """
 
-    kind: Literal["resnet18"]
+    kind: Literal["resnet18"] = "resnet18"
     groups: Literal[1, 2, 4, 8, 16, 32, 64] = 2
     """Groups of each group norm."""
 

@@ -28,7 +28,7 @@ class Linear(ModelSpec):
     may_be_dense = True
     is_examined = False
 
-    kind: Literal["linear"]
+    kind: Literal["linear"] = "linear"
 
     @property
     def squared_error(self) -> bool:
@@ -47,7 +47,7 @@ class Logistic(ModelSpec):
     may_be_dense = True
     is_examined = False
 
-    kind: Literal["logistic"]
+    kind: Literal["logistic"] = "logistic"
 
     def parameter_count(self, shape: DataShape) -> int:
         return dense_parameters(prod(shape.features), shape.outputs)
@@ -63,7 +63,7 @@ class Mlp(ModelSpec):
     is_examined = False
     example = {"hidden": [200, 200]}
 
-    kind: Literal["mlp"]
+    kind: Literal["mlp"] = "mlp"
     hidden: Annotated[tuple[Width, ...], Field(fail_fast=True, min_length=1, max_length=16)] = (200,)
     """Widths of the hidden layers."""
 

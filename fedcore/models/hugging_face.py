@@ -232,7 +232,7 @@ class CausalLm(_Transformer):
         "parameters": 2048,
     }
 
-    kind: Literal["causal_lm"]
+    kind: Literal["causal_lm"] = "causal_lm"
 
     @classmethod
     def takes_symbols(cls, shape: DataShape) -> bool:
@@ -262,7 +262,7 @@ class SequenceClassifier(_Transformer):
         "parameters": 11408,
     }
 
-    kind: Literal["sequence_classifier"]
+    kind: Literal["sequence_classifier"] = "sequence_classifier"
 
     @classmethod
     def takes_symbols(cls, shape: DataShape) -> bool:

@@ -42,7 +42,7 @@ class Imported(NetworkSpec):
     may_be_dense = True
     example = {"path": "ourlab.networks:small_transformer", "parameters": 48210}
 
-    kind: Literal["import"]
+    kind: Literal["import"] = "import"
     path: Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
     """`package.module:factory`; the factory must be defined in the module."""
     parameters: Annotated[int, Field(ge=1, le=2**53)]

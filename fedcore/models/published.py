@@ -70,7 +70,7 @@ class TorchvisionNetwork(_PublishedNetwork):
     library = "torchvision"
     example = {"name": "resnet18", "batch_norm": "group"}
 
-    kind: Literal["torchvision"]
+    kind: Literal["torchvision"] = "torchvision"
     name: ModelName
     """Name of the network, such as `resnet18`, `mobilenet_v2` or `vit_b_16`."""
     arguments: Arguments = {}
@@ -129,7 +129,7 @@ class TimmNetwork(_PublishedNetwork):
     library = "timm"
     example = {"name": "resnet10t", "batch_norm": "average", "parameters": 4927186}
 
-    kind: Literal["timm"]
+    kind: Literal["timm"] = "timm"
     name: ModelName
     """Name of the network, such as `resnet10t` or `vit_tiny_patch16_224`."""
     arguments: Arguments = {}

@@ -27,7 +27,7 @@ class CharLstm(ModelSpec):
     is_examined = False
     example = {"hidden": 256}
 
-    kind: Literal["char_lstm"]
+    kind: Literal["char_lstm"] = "char_lstm"
     embedding: Width = 8
     """Length of a character's learned vector."""
     hidden: Width = 100
@@ -80,7 +80,7 @@ class SentLstm(ModelSpec):
     reads_symbols = True
     is_examined = False
 
-    kind: Literal["sent_lstm"]
+    kind: Literal["sent_lstm"] = "sent_lstm"
     hidden: Width = 256
     """Width of each LSTM layer; 100 in FedProx's code."""
     layers: Layers = 2

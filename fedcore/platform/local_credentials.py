@@ -1,8 +1,9 @@
-"""The key of an embedded stack: where it lies, and how clients on the same machine find it.
+"""Key and address of an embedded stack: where they lie, and how clients on the same machine find
+them.
 
-The stack keeps its key in `api-key` in its folder, readable by its user alone. While it runs, a
-note among the user's own files says which address the stack of which folder listens on, so that
-clients find the key from wherever they are started.
+The stack keeps its key in `api-key` in its folder, readable by its user alone, and while it runs
+its address in `address`. A note among the user's own files says which folder the stack at each port
+has, so that clients find both from wherever they are started.
 """
 
 import os
@@ -35,14 +36,29 @@ def save(home: Path, key: str) -> None:
 
 @contextmanager
 def advertised(url: str, home: Path) -> Iterator[None]:
-    """While the block lasts, `find` knows that the stack in `home` listens at `url`."""
+    """While the block lasts, `discover` and `running_address` know that the stack in `home` listens at
+    `url`.
+    """
     note = _note(url)
     note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write(note, str(home.absolute()))
+    _write(_address_path(home), url)
     try:
         yield
     finally:
         note.unlink(missing_ok=True)
+        _address_path(home).unlink(missing_ok=True)
+
+
+def running_address(home: Path) -> str | None:
+    """The address of the stack that runs in `home`, or else of the only one that this user runs; None
+    where there is none, or several in other folders.
+    """
+    if (own := _address_of(home)) is not None:
+        return own
+    notes = _notes().iterdir() if _notes().is_dir() else ()
+    others = {found for note in notes if (found := _address_of(_home_in(note))) is not None}
+    return others.pop() if len(others) == 1 else None
 
 
 def discover(url: str) -> str | None:
@@ -50,9 +66,9 @@ def discover(url: str) -> str | None:
     none.
     """
     try:
-        if urlsplit(url).hostname not in LOOPBACK:
-            return None
         home = Path(_note(url).read_text(encoding="utf-8"))
+        if urlsplit(url).hostname not in LOOPBACK and _address_of(home) != url:
+            return None
         # The file may be left from a killed stack, and another program may listen there by now.
         return load(home) if is_running(home) else None
     except (OSError, ValueError):
@@ -89,7 +105,32 @@ def _write(path: Path, text: str) -> None:
     partial.replace(path)
 
 
+def _address_path(home: Path) -> Path:
+    return home / "address"
+
+
+def _address_of(home: Path) -> str | None:
+    """The address of the stack that runs in `home`, if it is one of this user."""
+    try:
+        # Another user's folder may name any address, and would be sent this user's key.
+        own = is_running(home) and _address_path(home).stat().st_uid == os.getuid()
+        return _address_path(home).read_text(encoding="utf-8") if own else None
+    except (OSError, ValueError):
+        return None
+
+
+def _home_in(note: Path) -> Path:
+    try:
+        return Path(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return note
+
+
 def _note(url: str) -> Path:
     """Where the stack that listens on the port of `url` is written down."""
+    return _notes() / str(urlsplit(url).port or 80)
+
+
+def _notes() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "fedq" / "stacks" / str(urlsplit(url).port or 80)
+    return Path(state) / "fedq" / "stacks"

@@ -163,7 +163,7 @@ class ClientLevelPrivacy(Privacy):
     )
     example = {"noise_multiplier": 0.5, "clip_norm": 0.5, "adaptive_clipping": {"quantile": 0.5}}
 
-    kind: Literal["client_level"]
+    kind: Literal["client_level"] = "client_level"
     adaptive_clipping: Annotated[AdaptiveClipping | None, Field(exclude_if=is_none)] = None
     """Adapts C from `clip_norm` on (default: C is fixed)."""
 

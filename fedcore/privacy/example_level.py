@@ -31,7 +31,7 @@ class ExampleLevelPrivacy(Privacy):
     example = {"noise_multiplier": 0.5, "clip_norm": 1.0}
     clips_samples = True
 
-    kind: Literal["example_level"]
+    kind: Literal["example_level"] = "example_level"
 
     def releases(self, noise: float, run: PrivateRun, rounds: int) -> tuple[GaussianRelease, int]:
         return GaussianRelease(noise), run.epochs * most_participations(run, rounds)

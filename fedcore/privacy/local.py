@@ -79,7 +79,7 @@ class LocalPrivacy(Privacy):
     example = {"noise_multiplier": 0.1, "clip_norm": 0.5}
     replaces_aggregator = False
 
-    kind: Literal["local"]
+    kind: Literal["local"] = "local"
 
     def releases(self, noise: float, run: PrivateRun, rounds: int) -> tuple[GaussianRelease, int]:
         return GaussianRelease(noise / 2), most_participations(run, rounds)

@@ -70,7 +70,7 @@ class TreePrivacy(Privacy):
     )
     example = {"noise_multiplier": 0.5, "clip_norm": 0.5}
 
-    kind: Literal["dp_ftrl"]
+    kind: Literal["dp_ftrl"] = "dp_ftrl"
 
     def check(self, run: PrivateRun) -> None:
         scheme = run.participation

@@ -63,6 +63,8 @@ class Sgd(LocalOptimiser):
     Momentum, weight decay and a proximal term are zero unless given.
     """
 
+    kind_may_be_omitted = True
+
     kind: Literal["sgd"] = "sgd"
     lr: PositiveRate | None = None
     """Step size eta; required, except with `inverse_time`, which sets it."""
@@ -119,7 +121,7 @@ class Adam(LocalOptimiser):
     example = {"lr": 0.001}
     default_lr = 1e-3
 
-    kind: Literal["adam"]
+    kind: Literal["adam"] = "adam"
     lr: PositiveRate | None = None
     """Step size eta (default: 0.001, except with `inverse_time`, which sets it)."""
     beta1: Decay = 0.9
@@ -145,7 +147,7 @@ class AdamW(Adam):
 
     source = "Loshchilov and Hutter, Decoupled Weight Decay Regularization, ICLR 2019, Algorithm 2"
 
-    kind: Literal["adamw"]  # type: ignore[assignment]
+    kind: Literal["adamw"] = "adamw"  # type: ignore[assignment]
     weight_decay: NonNegative = 0.01
     """Shrinks y by eta weight_decay in each step."""
 

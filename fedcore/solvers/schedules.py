@@ -90,7 +90,7 @@ class LrSchedule(Block):
 class ConstantLr(LrSchedule):
     """Constant step size."""
 
-    kind: Literal["constant"]
+    kind: Literal["constant"] = "constant"
 
 
 class StepLr(LrSchedule):
@@ -98,7 +98,7 @@ class StepLr(LrSchedule):
 
     example = {"at": [0.5, 0.75], "factor": 0.1}
 
-    kind: Literal["step"]
+    kind: Literal["step"] = "step"
     at: Annotated[
         tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(fail_fast=True, min_length=1, max_length=100)
     ]
@@ -128,7 +128,7 @@ class ExponentialLr(LrSchedule):
 
     example = {"gamma": 0.9}
 
-    kind: Literal["exponential"]
+    kind: Literal["exponential"] = "exponential"
     gamma: Fraction
     """Factor per local step."""
 
@@ -144,7 +144,7 @@ class InverseTimeLr(LrSchedule):
     example = {"mu": 1.0, "gamma": 8.0}
     sets_lr = True
 
-    kind: Literal["inverse_time"]
+    kind: Literal["inverse_time"] = "inverse_time"
     mu: Annotated[float, Field(gt=0, le=1e12)]
     """Strong convexity constant of the objective."""
     gamma: Annotated[float, Field(gt=0, le=1e12)]
@@ -166,7 +166,7 @@ class CosineLr(LrSchedule):
     source = "Loshchilov and Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, ICLR 2017, eq. (5)"
     example = {"floor": 0.01}
 
-    kind: Literal["cosine"]
+    kind: Literal["cosine"] = "cosine"
     floor: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of eta that is approached at the end, eta_min / eta."""
 
@@ -181,7 +181,7 @@ class LinearWarmupLr(LrSchedule):
     source = "Goyal et al., Accurate, Large Minibatch SGD, 2017, Section 2.2 (gradual warmup)"
     example = {"rounds": 5}
 
-    kind: Literal["linear_warmup"]
+    kind: Literal["linear_warmup"] = "linear_warmup"
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
     """W."""
 

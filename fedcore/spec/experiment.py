@@ -86,9 +86,9 @@ class ExperimentSpec(Block):
     """One run per seed and arm; arms that share a seed see the same cohorts, stragglers and
     mini-batches.
     """
-    sweep: Annotated[
-        dict[str, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16, default_factory=dict)
-    ]
+    sweep: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16)] = Field(
+        default_factory=dict
+    )
     """Maps dotted paths (`local.optimizer.momentum`) or blocks (`algorithm`) to lists of values;
     the arms are their product. Combinations that change several fields together are listed under
     `arms`:

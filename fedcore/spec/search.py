@@ -97,7 +97,7 @@ class Asha(Halving):
     )
     example = {"metric": "test_accuracy", "mode": "max", "min_rounds": 10}
 
-    kind: Literal["asha"]
+    kind: Literal["asha"] = "asha"
 
 
 class SuccessiveHalving(Halving):
@@ -113,7 +113,7 @@ class SuccessiveHalving(Halving):
     )
     example = {"metric": "suboptimality", "min_rounds": 1}
 
-    kind: Literal["successive_halving"]
+    kind: Literal["successive_halving"] = "successive_halving"
 
 
 class Pruner(Block):
@@ -155,7 +155,7 @@ class SuccessiveHalvingPruner(HalvingPruner):
     )
     example = {"min_rounds": 10}
 
-    kind: Literal["successive_halving"]
+    kind: Literal["successive_halving"] = "successive_halving"
 
 
 class HyperbandPruner(HalvingPruner):
@@ -170,7 +170,7 @@ class HyperbandPruner(HalvingPruner):
     )
     example = {"min_rounds": 10}
 
-    kind: Literal["hyperband"]
+    kind: Literal["hyperband"] = "hyperband"
 
 
 class AshaPruner(HalvingPruner):
@@ -185,7 +185,7 @@ class AshaPruner(HalvingPruner):
     )
     example = {"min_rounds": 10}
 
-    kind: Literal["asha"]
+    kind: Literal["asha"] = "asha"
 
 
 class MedianPruner(Pruner):
@@ -199,7 +199,7 @@ class MedianPruner(Pruner):
     )
     example = {"min_rounds": 10, "every": 10}
 
-    kind: Literal["median"]
+    kind: Literal["median"] = "median"
     every: RoundCount | None = None
     """Number of rounds from one decision to the next (default: `min_rounds`)."""
     startup_trials: Annotated[int, Field(ge=1, le=1_000)] = 5
@@ -244,7 +244,7 @@ class Study(Judged):
         "space": {"local.lr": {"kind": "float", "low": 0.001, "high": 1.0, "log": True}},
     }
 
-    kind: Literal["study"]
+    kind: Literal["study"] = "study"
     sampler: Sampler = "tpe"
     """`random`: independent, uniform draws. `tpe`: tree-structured Parzen estimator (Bergstra et al.
     2011), after ten random trials. `gp`: Gaussian process with expected improvement, after ten

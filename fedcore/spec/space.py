@@ -38,7 +38,7 @@ class FloatRange(Block):
 
     example = {"low": 0.001, "high": 1.0, "log": True}
 
-    kind: Literal["float"]
+    kind: Literal["float"] = "float"
     low: Finite
     """Smallest value."""
     high: Finite
@@ -68,7 +68,7 @@ class IntRange(Block):
 
     example = {"low": 1, "high": 9, "step": 2}
 
-    kind: Literal["int"]
+    kind: Literal["int"] = "int"
     low: int
     """Smallest value."""
     high: int
@@ -105,7 +105,7 @@ class Choice(Block):
 
     example = {"values": [5, 10, 20]}
 
-    kind: Literal["choice"]
+    kind: Literal["choice"] = "choice"
     values: Annotated[tuple[Scalar, ...], Field(fail_fast=True, min_length=2, max_length=100)]
     """Numbers, strings, true, false or null."""
 

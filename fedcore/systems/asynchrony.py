@@ -44,7 +44,7 @@ class StalenessWeight(Block):
 class ConstantStaleness(StalenessWeight):
     """s = 1: stale clients count like others."""
 
-    kind: Literal["constant"]
+    kind: Literal["constant"] = "constant"
 
     def factors(self, staleness: Ids) -> Floats:
         return np.ones(len(staleness))
@@ -55,7 +55,7 @@ class PolynomialStaleness(StalenessWeight):
 
     example = {"a": 0.5}
 
-    kind: Literal["polynomial"]
+    kind: Literal["polynomial"] = "polynomial"
     a: NonNegative = 0.5
     """Exponent."""
 
@@ -69,7 +69,7 @@ class HingeStaleness(StalenessWeight):
 
     example = {"a": 10.0, "b": 4}
 
-    kind: Literal["hinge"]
+    kind: Literal["hinge"] = "hinge"
     a: NonNegative
     """Slope of 1 / s beyond b."""
     b: Annotated[int, Field(ge=0, le=1_000_000)]
@@ -168,7 +168,7 @@ class FedBuff(ClientsAtATime):
     )
     example = {"concurrency": 20, "buffer": 10}
 
-    kind: Literal["fedbuff"]
+    kind: Literal["fedbuff"] = "fedbuff"
     buffer: ClientCount = 10
     """K, the arrivals between two steps of the server."""
 
@@ -203,7 +203,7 @@ class FedAsync(ClientsAtATime):
     averages = False
     example = {"concurrency": 10, "alpha": 0.6}
 
-    kind: Literal["fedasync"]
+    kind: Literal["fedasync"] = "fedasync"
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.6
     """Weight of a client's model that is not stale."""
 
@@ -249,7 +249,7 @@ class FedAT(Asynchrony):
     weighting = "samples"
     example = {"tiers": 5}
 
-    kind: Literal["fedat"]
+    kind: Literal["fedat"] = "fedat"
     tiers: Annotated[int, Field(ge=1, le=1_000)] = 5
     """M, the number of tiers."""
 

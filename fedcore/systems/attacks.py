@@ -128,7 +128,7 @@ class SignFlipping(Attack):
     source = "Li et al., RSA: Byzantine-Robust Stochastic Aggregation Methods, AAAI 2019"
     example = {"scale": 4.0}
 
-    kind: Literal["sign_flipping"]
+    kind: Literal["sign_flipping"] = "sign_flipping"
     scale: PositiveRate = 1.0
     """Factor of the length."""
 
@@ -142,7 +142,7 @@ class GaussianNoise(Attack):
     source = "Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017"
     example = {"std": 0.1}
 
-    kind: Literal["gaussian_noise"]
+    kind: Literal["gaussian_noise"] = "gaussian_noise"
     std: PositiveRate = 200.0
     """Standard deviation of every coordinate; the paper takes 200."""
 
@@ -180,7 +180,7 @@ class LittleIsEnough(KnowingAttack):
     source = "Baruch, Baruch and Goldberg, A Little Is Enough, NeurIPS 2019"
     example = {"z": 1.5}
 
-    kind: Literal["alie"]
+    kind: Literal["alie"] = "alie"
     z: PositiveRate | None = None
     """Number of standard deviations (default: the z of the paper, at least 0)."""
 
@@ -206,7 +206,7 @@ class InnerProduct(KnowingAttack):
     source = "Xie, Koyejo and Gupta, Fall of Empires, UAI 2019"
     example = {"epsilon": 0.5}
 
-    kind: Literal["inner_product"]
+    kind: Literal["inner_product"] = "inner_product"
     epsilon: PositiveRate = 0.1
     """Factor of the mean."""
 
@@ -250,7 +250,7 @@ class MinMax(FarthestVector):
     source = "Shejwalkar and Houmansadr, Manipulating the Byzantine, NDSS 2021 (Min-Max)"
     example = {"perturbation": "unit"}
 
-    kind: Literal["min_max"]
+    kind: Literal["min_max"] = "min_max"
 
     def gamma(self, centred: Tensor, p: Tensor, square: float) -> float:
         bound = float(pairwise_squares(centred).max())
@@ -268,7 +268,7 @@ class MinSum(FarthestVector):
     source = "Shejwalkar and Houmansadr, Manipulating the Byzantine, NDSS 2021 (Min-Sum)"
     example = {"perturbation": "sign"}
 
-    kind: Literal["min_sum"]
+    kind: Literal["min_sum"] = "min_sum"
 
     def gamma(self, centred: Tensor, p: Tensor, square: float) -> float:
         bound = float(pairwise_squares(centred).sum(dim=1).max())
@@ -315,7 +315,7 @@ class LabelFlipping(PoisoningAttack):
     source = "Tolpegin et al., Data Poisoning Attacks Against Federated Learning Systems, ESORICS 2020"
     example = {"original": 5, "target": 3}
 
-    kind: Literal["label_flipping"]
+    kind: Literal["label_flipping"] = "label_flipping"
     original: ClassLabel | None = None
     """The class whose labels are changed (default: all)."""
     target: ClassLabel | None = None
@@ -360,7 +360,7 @@ class Backdoor(PoisoningAttack):
     source = "Bagdasaryan et al., How To Backdoor Federated Learning, AISTATS 2020; trigger of BadNets (2017)"
     example = {"target": 0, "size": 2}
 
-    kind: Literal["backdoor"]
+    kind: Literal["backdoor"] = "backdoor"
     target: ClassLabel
     """The class that the trigger stands for."""
     size: Annotated[int, Field(ge=1, le=1024)] = 3

@@ -240,7 +240,7 @@ class AvailabilityTrace(Availability):
 
     example = {"rounds": [[0, 1], [0], []]}
 
-    kind: Literal["trace"]
+    kind: Literal["trace"] = "trace"
     rounds: Annotated[
         tuple[Annotated[tuple[ClientId, ...], Field(fail_fast=True)], ...],
         Field(fail_fast=True, min_length=1, max_length=100_000),
@@ -265,7 +265,7 @@ class RandomAvailability(Availability):
 
     example = {"probability": 0.8}
 
-    kind: Literal["bernoulli"]
+    kind: Literal["bernoulli"] = "bernoulli"
     probability: Probability
     """One probability for all clients, or one per client by client id."""
 
@@ -313,7 +313,7 @@ class DiurnalAvailability(TimedAvailability):
 
     example = {"low": 0.1, "high": 0.4, "session_seconds": 600.0}
 
-    kind: Literal["diurnal"]
+    kind: Literal["diurnal"] = "diurnal"
     low: Fraction
     """Probability at the worst time of day."""
     high: Fraction
@@ -387,7 +387,7 @@ class TimedTrace(TimedAvailability):
 
     example = {"file": "client_behave_trace.json"}
 
-    kind: Literal["timed_trace"]
+    kind: Literal["timed_trace"] = "timed_trace"
     file: FileName = "client_behave_trace.json"
     """Name of the file in FEDQ_DATA_DIR."""
     digest: FileDigest = None

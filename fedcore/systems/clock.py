@@ -59,7 +59,7 @@ class ConstantRate(DeviceRate):
 
     example = {"value": 0.05}
 
-    kind: Literal["constant"]
+    kind: Literal["constant"] = "constant"
     value: Rate
     """The value."""
 
@@ -72,7 +72,7 @@ class PerClientRate(DeviceRate):
 
     example = {"values": [10.0, 5.0]}
 
-    kind: Literal["per_client"]
+    kind: Literal["per_client"] = "per_client"
     values: Annotated[tuple[Rate, ...], Field(fail_fast=True, min_length=1, max_length=MAX_CLIENTS)]
     """Values by client id."""
 
@@ -101,7 +101,7 @@ class UniformRate(_DrawnRate):
 
     example = {"low": 1000000.0, "high": 10000000.0}
 
-    kind: Literal["uniform"]
+    kind: Literal["uniform"] = "uniform"
     low: Rate
     """Lower bound."""
     high: Rate
@@ -124,7 +124,7 @@ class LogNormalRate(_DrawnRate):
 
     example = {"median": 20.0, "sigma": 1.0}
 
-    kind: Literal["log_normal"]
+    kind: Literal["log_normal"] = "log_normal"
     median: Rate
     """Median value."""
     sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]

@@ -68,7 +68,7 @@ class Constant(WorkDistribution):
 
     example = {"value": 2}
 
-    kind: Literal["constant"]
+    kind: Literal["constant"] = "constant"
     value: Count
     """The value."""
 
@@ -87,7 +87,7 @@ class PerClient(WorkDistribution):
 
     example = {"values": [50, 30]}
 
-    kind: Literal["per_client"]
+    kind: Literal["per_client"] = "per_client"
     values: Annotated[tuple[Count, ...], Field(fail_fast=True, min_length=1, max_length=1_000_000)]
     """Values by client id."""
 
@@ -113,7 +113,7 @@ class UniformDraw(WorkDistribution):
 
     example = {"low": 2, "high": 5}
 
-    kind: Literal["uniform"]
+    kind: Literal["uniform"] = "uniform"
     low: Count
     """Lower bound."""
     high: Count
@@ -139,7 +139,7 @@ class UniformBatch(WorkDistribution):
 
     example = {"low": 10, "high": "samples"}
 
-    kind: Literal["uniform"]
+    kind: Literal["uniform"] = "uniform"
     low: Count
     """Lower bound."""
     high: Count | Literal["samples"]
@@ -169,7 +169,7 @@ class NormalDraw(WorkDistribution):
 
     example = {"mean": 16.0, "std": 4.0, "low": 4, "high": 32}
 
-    kind: Literal["normal"]
+    kind: Literal["normal"] = "normal"
     mean: Annotated[float, Field(gt=0, le=1e6)]
     """Mean before rounding and clipping."""
     std: NonNegative
@@ -198,7 +198,7 @@ class WorkTrace(WorkDistribution):
 
     example = {"rounds": [[5, 2], [1, 7]]}
 
-    kind: Literal["trace"]
+    kind: Literal["trace"] = "trace"
     rounds: Annotated[
         tuple[Annotated[tuple[Count, ...], Field(fail_fast=True)], ...],
         Field(fail_fast=True, min_length=1, max_length=100_000),

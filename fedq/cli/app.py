@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from fedcore.errors import ExtensionError, SettingsError
 from fedcore.lazy import LazyModule
 from fedq.cli import (
     agents,
+    browsing,
     connection,
     data,
     experiments,
@@ -18,6 +19,7 @@ from fedq.cli import (
     keys,
     local,
     local_data,
+    logs,
     offline,
     reproductions,
     results,
@@ -25,25 +27,27 @@ from fedq.cli import (
     slurm,
     webhooks,
 )
-from fedq.cli.terminal import MEANINGS, ExitCode, advice, code_of, complain, explain
+from fedq.cli.terminal import MEANINGS, Commands, ExitCode, advice, code_of, complain, explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedcore import packages
     from fedcore import settings as configuration
+    from fedcore.platform import version
     from fedcore.spec import components
     from fedq import client as clients
 else:
     packages = LazyModule("fedcore.packages")
     configuration = LazyModule("fedcore.settings")
     components = LazyModule("fedcore.spec.components")
+    version = LazyModule("fedcore.platform.version")
     clients = LazyModule("fedq.client")
 
 HELP = """Run federated-learning experiments with FedQ.
 
 Commands use the service at FEDQ_URL and the key FEDQ_API_KEY. `fedq up` starts a service on this
-machine; its key is found automatically.
+machine; its address and key are found automatically.
 """
 EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
 
@@ -53,8 +57,11 @@ PANELS = {
         local.run,
         offline.validate,
         offline.plan,
+        browsing.list_,
         experiments.status,
         experiments.watch,
+        browsing.open_,
+        logs.logs,
         experiments.cancel,
         experiments.pause,
         experiments.resume,
@@ -66,6 +73,8 @@ PANELS = {
     ),
     "Results": (
         results.results,
+        browsing.arms,
+        browsing.diff,
         results.compare,
         results.figure,
         results.report,
@@ -113,7 +122,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(ExitCode.REFUSED)
 
 
-def _begin(key: connection.Key = None) -> None:
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedq {version.release()}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+]
+
+
+def _begin(key: connection.Key = None, version: Version = False) -> None:  # noqa: ARG001 - printed by its callback
     _check_installation()
     connection.choose(key)
 
@@ -131,11 +152,11 @@ def _check_installation() -> None:
 
 def application() -> typer.Typer:
     """All commands."""
-    app = typer.Typer(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=True)
+    app = Commands(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=True)
     app.callback(help=HELP)(_begin)
     for panel, commands in PANELS.items():
         for command in commands:
-            app.command(rich_help_panel=panel)(command)
+            app.command(command.__name__.rstrip("_").replace("_", "-"), rich_help_panel=panel)(command)
     app.command("import", rich_help_panel="Results")(data.import_)
     app.add_typer(data.dataset_app(), name="dataset", rich_help_panel="Discovery")
     app.add_typer(data.weights_app(), name="weights", rich_help_panel="Discovery")

@@ -104,7 +104,7 @@ def complete_arms(incomplete: str) -> Choices:
     # The parser gives up at an option without its value, so the line itself is searched: bash's, or
     # that of the other shells.
     found = re.search(
-        r"\bexp_[0-9a-z]+", os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+        r"\bexp_[0-9a-z]+|@last\b", os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     )
     if found is None:
         return []

@@ -12,7 +12,7 @@ import typer
 
 from fedq.cli import views
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, ExperimentId, print_json, show, tell
+from fedq.cli.terminal import AsJson, Commands, ExperimentId, print_json, show, tell
 
 To = Annotated[
     Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"],
@@ -28,6 +28,7 @@ Output = Annotated[
     Path | None,
     typer.Option(
         "--output",
+        "-o",
         metavar="PATH",
         help="File or folder to write (default: ./EXPERIMENT.fedq.json.gz or ./EXPERIMENT-FORM).",
     ),
@@ -90,7 +91,10 @@ Name = Annotated[
     str | None, typer.Option(metavar="NAME", help="Name of the data set (default: the file's name).")
 ]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
-DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="Data set id.")]
+DatasetId = Annotated[
+    str,
+    typer.Argument(metavar="DATASET", help="Data set: its id, a unique beginning of it, its name, or @last."),
+]
 
 
 def add(file: DataFile, name: Name = None, as_json: AsJson = False) -> None:
@@ -118,13 +122,14 @@ def display(dataset: DatasetId, as_json: AsJson = False) -> None:
 def delete(dataset: DatasetId, as_json: AsJson = False) -> None:
     """Delete a data set. Refused while an unfinished experiment uses it."""
     with connect() as client:
+        dataset = client.dataset(dataset).id
         client.delete_dataset(dataset)
     tell(None, as_json=as_json, deleted=dataset)
 
 
 def dataset_app() -> typer.Typer:
     """The commands."""
-    made = typer.Typer(help="Upload, list, show and delete data sets.", no_args_is_help=True)
+    made = Commands(help="Upload, list, show and delete data sets.", no_args_is_help=True)
     for name, command in (("add", add), ("list", listing), ("show", display), ("delete", delete)):
         made.command(name)(command)
     return made
@@ -167,7 +172,7 @@ def delete_weights(digest: Digest, as_json: AsJson = False) -> None:
 
 def weights_app() -> typer.Typer:
     """The commands."""
-    made = typer.Typer(help="Upload, list, show and delete pretrained weights.", no_args_is_help=True)
+    made = Commands(help="Upload, list, show and delete pretrained weights.", no_args_is_help=True)
     commands = (
         ("add", add_weights),
         ("list", list_weights),
@@ -181,7 +186,9 @@ def weights_app() -> typer.Typer:
 
 BundleFile = Annotated[
     Path | None,
-    typer.Option("--output", metavar="FILE", help="Tar file to write (default: ./DIGEST.tar, shortened)."),
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Tar file to write (default: ./DIGEST.tar, shortened)."
+    ),
 ]
 
 
@@ -214,7 +221,7 @@ def delete_bundle(digest: Digest, as_json: AsJson = False) -> None:
 
 def bundle_app() -> typer.Typer:
     """The commands."""
-    made = typer.Typer(help="List, show, download and delete code bundles.", no_args_is_help=True)
+    made = Commands(help="List, show, download and delete code bundles.", no_args_is_help=True)
     commands = ("list", list_bundles), ("show", show_bundle), ("get", get_bundle), ("delete", delete_bundle)
     for name, command in commands:
         made.command(name)(command)

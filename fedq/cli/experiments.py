@@ -22,7 +22,19 @@ from fedcore.spec import yaml_documents
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
 from fedq.cli.results import encode, encoding_of
-from fedq.cli.terminal import AsJson, ExperimentId, conclude, follow, print_json, show, stderr, stdout, tell
+from fedq.cli.terminal import (
+    AsJson,
+    ExitCode,
+    ExperimentId,
+    complain,
+    conclude,
+    follow,
+    print_json,
+    show,
+    stderr,
+    stdout,
+    tell,
+)
 from fedq.cli.views import comparison, table
 
 if TYPE_CHECKING:
@@ -30,11 +42,13 @@ if TYPE_CHECKING:
     from fedq import client as clients
     from fedq.client import bodies
     from fedq.client.bodies import Specification
+    from fedq.results import presentation
     from fedq.schemas import Experiment, SearchPage
 else:
     halving = LazyModule("fedcore.simulation.halving")
     clients = LazyModule("fedq.client")
     bodies = LazyModule("fedq.client.bodies")
+    presentation = LazyModule("fedq.results.presentation")
 
 SWEEP = "sweep"
 
@@ -111,7 +125,10 @@ Wait = Annotated[
 Output = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Wait, and also write the results to this file: .json, .csv or .parquet."
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Wait, and also write the results to this file: .json, .csv or .parquet.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan without submitting.")]
@@ -148,7 +165,7 @@ def submit(  # noqa: PLR0913, PLR0917 - an option each
     encoding = None if output is None else encoding_of(output)
     with connect() as client, _placing(None if changes else spec):
         if dry_run:
-            show(client.dry_run(specification, changes, code=code), views.plan, as_json=as_json)
+            show(client.dry_run(specification, changes, code=code, probe=True), views.plan, as_json=as_json)
             return
         experiment = client.submit(specification, changes, idempotency_key=idempotency_key, code=code)
         if not (wait or output):
@@ -195,7 +212,7 @@ OptionalId = Annotated[
     str | None,
     typer.Argument(
         metavar="[EXPERIMENT]",
-        help="Experiment id (default: list all).",
+        help="Experiment: its id, a unique beginning of it, its name, or @last (default: list all).",
         autocompletion=connection.complete_experiments,
     ),
 ]
@@ -248,10 +265,12 @@ def status(  # noqa: PLR0913, PLR0917 - an option each
             )
             items = list(islice(found, limit))
             show(items, views.experiments, as_json=as_json)
-        elif as_json:
-            print_json(client.experiment(experiment))
+            return
+        found = client.experiment(experiment)
+        if as_json:
+            print_json(found)
         else:
-            stdout().print(views.experiment(client.experiment(experiment), client.runs(experiment)))
+            stdout().print(views.experiment(found, client.runs(found.id)))
 
 
 def watch(experiment: ExperimentId, since: Since = None, as_json: AsJson = False) -> None:
@@ -262,6 +281,7 @@ def watch(experiment: ExperimentId, since: Since = None, as_json: AsJson = False
     if since is not None and not as_json:
         raise typer.BadParameter("requires --json", param_hint="--since")
     with connect() as client:
+        experiment = client.experiment(experiment).id
         if as_json:
             for event in client.stream(experiment, since=since):
                 typer.echo(event.model_dump_json())
@@ -294,7 +314,7 @@ def search_view(item: SearchPage) -> RenderableType:
         (
             one.name,
             one.round,
-            None if one.value is None else f"{one.value:.6g}",
+            _value_of(item.metric, one.value),
             None if one.rank is None else f"{one.rank} of {one.field}",
             one.places,
             one.verdict,
@@ -307,7 +327,9 @@ def search_view(item: SearchPage) -> RenderableType:
         else "NOT verified: the recorded results lead to other decisions"
     )
     return Group(
-        Text(head), table(("arm", "round", item.metric, "rank", "places", "verdict"), rows), Text(verified)
+        Text(head),
+        table(("arm", "round", presentation.metric_title(item.metric), "rank", "places", "verdict"), rows),
+        Text(verified),
     )
 
 
@@ -319,26 +341,32 @@ def study_view(item: SearchPage) -> RenderableType:
     so_far: float | None = None
     rows = []
     ended = item.ended_trials()
+    metrics = (item.metric, *(one.metric for one in item.further_metrics))
     for one in ended:
         if one.value is not None and one.verdict is None:
             so_far = one.value if so_far is None else best(so_far, one.value)
-        row = [one.name, *map(_number, (one.value, *one.further_values))]
+        values = zip(metrics, (one.value, *one.further_values), strict=True)
+        row = [one.name, *(_value_of(metric, value) for metric, value in values)]
         if item.pareto_front is None:
-            row.append(_number(so_far))
+            row.append(_value_of(item.metric, so_far))
         else:
             row.append("yes" if one.arm in item.pareto_front else None)
         if item.pruner is not None:
             row.append(f"{one.round} (stopped)" if one.verdict else str(one.round))
         rows.append(row)
     head = f"study: {len(ended)} of {item.arms} trials have ended"
-    metrics = (item.metric, *(one.metric for one in item.further_metrics))
     last = "best so far" if item.pareto_front is None else "on the Pareto front"
-    columns = ("trial", *metrics, last, *(() if item.pruner is None else ("rounds",)))
+    columns = (
+        "trial",
+        *map(presentation.metric_title, metrics),
+        last,
+        *(() if item.pruner is None else ("rounds",)),
+    )
     return Group(Text(head), table(columns, rows))
 
 
-def _number(value: float | None) -> str | None:
-    return None if value is None else f"{value:.6g}"
+def _value_of(metric: str, value: float | None) -> str | None:
+    return None if value is None else presentation.metric_value(metric, value)
 
 
 def decisions_repeat(item: SearchPage) -> bool:
@@ -513,11 +541,44 @@ def share(
     show(access, views.access, as_json=as_json)
 
 
-def delete(experiment: ExperimentId, as_json: AsJson = False) -> None:
-    """Delete an experiment with its results and files."""
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Also delete a running experiment.")]
+
+
+def delete(experiment: ExperimentId, yes: Yes = False, force: Force = False, as_json: AsJson = False) -> None:
+    """Delete an experiment with its results and files, after confirmation.
+
+    Refused while runs are running, unless --force is given.
+    """
     with connect() as client:
-        client.delete(experiment)
-    tell(None, as_json=as_json, deleted=experiment)
+        found = client.experiment(experiment)
+        running = found.progress.runs.get(Status.RUNNING, 0)
+        if running and not force:
+            complain(
+                f"{found.id} has {running} running {'run' if running == 1 else 'runs'}: `fedq cancel"
+                f" {found.id}` stops them, --force deletes them as they are"
+            )
+            raise typer.Exit(ExitCode.IMPOSSIBLE)
+        if not yes:
+            _confirm(found)
+        client.delete(found.id)
+    tell(None, as_json=as_json, deleted=found.id)
+
+
+def _confirm(found: Experiment) -> None:
+    """Ask on the terminal before a deletion; ends the command without one, or with another answer."""
+    runs = ", ".join(f"{count} {status}" for status, count in found.progress.runs.items())
+    stderr().print(
+        f"{found.id} {found.name!r} of {found.owner}, submitted {found.created_at:{views.TIME}} UTC: runs:"
+        f" {runs}; {found.progress.rounds_done:,} rounds with their metrics, models and checkpoints",
+        markup=False,
+    )
+    if not sys.stdin.isatty():
+        complain("nothing was deleted: without a terminal, confirm with --yes")
+        raise typer.Exit(ExitCode.REFUSED)
+    if not typer.confirm("Delete it? This cannot be undone.", err=True):
+        complain("nothing was deleted")
+        raise typer.Exit(ExitCode.UNSUCCESSFUL)
 
 
 def _one_line(experiment: Experiment) -> Text:

@@ -16,12 +16,14 @@ from fedcore.errors import ExtensionError
 from fedcore.lazy import LazyModule
 from fedq.cli.terminal import AsJson, ExitCode, complain, show, tell
 from fedq.cli.views import table
-from fedq.scaffolding import FAMILIES, create
+from fedq.scaffolding import EXPERIMENT, FAMILIES, create, create_experiment
 
 if TYPE_CHECKING:
     from fedcore import testing
+    from fedq.client import client as clients
 else:
     testing = LazyModule("fedcore.testing")
+    clients = LazyModule("fedq.client.client")
 
 Extension = Annotated[
     str, typer.Argument(metavar="EXTENSION", help="Folder, or name of an installed package.")
@@ -29,14 +31,22 @@ Extension = Annotated[
 FamilyName = Annotated[
     str,
     typer.Argument(
-        metavar="FAMILY", help=f"One of {', '.join(FAMILIES)}.", autocompletion=lambda: [*FAMILIES]
+        metavar="FAMILY",
+        help=f"{EXPERIMENT}, or the family of a component: {', '.join(FAMILIES)}.",
+        autocompletion=lambda: [EXPERIMENT, *FAMILIES],
     ),
 ]
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Kind of the component: lower-case letters, digits and _.")
+    str,
+    typer.Argument(
+        metavar="NAME", help="Kind of the component: lower-case letters, digits and _. Name of an experiment."
+    ),
 ]
 Folder = Annotated[
-    Path | None, typer.Option("--folder", metavar="DIR", help="Folder to create (default: the name).")
+    Path | None,
+    typer.Option(
+        "--folder", metavar="DIR", help="Folder to create (default: the name; of an experiment: .)."
+    ),
 ]
 
 
@@ -60,8 +70,12 @@ def check_extension(extension: Extension, as_json: AsJson = False) -> None:
 
 def new(family: FamilyName, name: Name, folder: Folder = None, as_json: AsJson = False) -> None:
     """Create a package with a component of your own that passes its checks: pyproject.toml, a module,
-    a test and a README.
+    a test and a README. `fedq new experiment NAME` writes a specification that editors can check and
+    complete.
     """
+    if family == EXPERIMENT:
+        _new_experiment(name, folder or Path(), as_json=as_json)
+        return
     try:
         made = create(family, name, folder or Path(name))
     except ExtensionError as error:
@@ -70,6 +84,19 @@ def new(family: FamilyName, name: Name, folder: Folder = None, as_json: AsJson =
     place = folder or Path(name)
     text = "\n".join([*(f"created {file}" for file in made), f"check it with: fedq check-extension {place}"])
     tell(text, as_json=as_json, files=[str(file) for file in made])
+
+
+def _new_experiment(name: str, folder: Path, *, as_json: bool) -> None:
+    try:
+        made = create_experiment(name, folder, f"{clients.service_url().rstrip('/')}{SCHEMA}")
+    except ExtensionError as error:
+        complain(str(error))
+        raise typer.Exit(ExitCode.REFUSED) from error
+    tell(made, as_json=as_json, files=[str(made)])
+
+
+SCHEMA = "/v1/schemas/experiment.json"
+"""Path of the JSON Schema of specifications."""
 
 
 def _view(report: testing.ExtensionReport) -> RenderableType:

@@ -16,7 +16,7 @@ from fedcore.platform.private_files import make_private_folder
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.experiments import overrides
-from fedq.cli.terminal import AsJson, ExitCode, complain, show, stderr, tell
+from fedq.cli.terminal import AsJson, Commands, ExitCode, complain, show, stderr, tell
 
 if TYPE_CHECKING:
     import pydantic
@@ -155,7 +155,7 @@ def me(as_json: AsJson = False) -> None:
 
 def app() -> typer.Typer:
     """The commands."""
-    made = typer.Typer(help="Create, list, edit and revoke API keys.", no_args_is_help=True)
+    made = Commands(help="Create, list, edit and revoke API keys.", no_args_is_help=True)
     for name, command in (
         ("create", create),
         ("list", listing),

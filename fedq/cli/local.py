@@ -34,7 +34,7 @@ else:
 Output = Annotated[
     Path,
     typer.Option(
-        "--output", metavar="DIR", help="Folder of rounds and models; the same command continues there."
+        "--output", "-o", metavar="DIR", help="Folder of rounds and models; the same command continues there."
     ),
 ]
 OfArray = Annotated[

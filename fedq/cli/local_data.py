@@ -9,7 +9,7 @@ from rich.table import Table
 
 from fedcore.errors import UploadError
 from fedq.cli import views
-from fedq.cli.terminal import AsJson, ExitCode, complain, stdout, tell
+from fedq.cli.terminal import AsJson, Commands, ExitCode, complain, stdout, tell
 
 Source = Annotated[
     str,
@@ -117,7 +117,7 @@ def _shape(given: str | None) -> tuple[int, int, int] | None:
 
 def app() -> typer.Typer:
     """The commands."""
-    made = typer.Typer(invoke_without_command=True)
+    made = Commands(invoke_without_command=True)
     made.callback()(listing)
     made.command("keep")(keep)
     return made

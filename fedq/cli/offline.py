@@ -19,20 +19,23 @@ from fedq.cli.terminal import AsJson, ExitCode, print_json, show, stderr, stdout
 if TYPE_CHECKING:
     import pydantic
 
-    from fedcore import presets
+    from fedcore import presets, settings
     from fedcore import spec as specs
     from fedcore.spec import ExperimentSpec
     from fedq import schemas, validation_errors
-    from fedq.planning import estimates
+    from fedq.planning import data, estimates, probe
     from fedq.schemas import Flaw
     from fedq.validation_errors import FileCheck
 else:
     pydantic = LazyModule("pydantic")
     presets = LazyModule("fedcore.presets")
+    settings = LazyModule("fedcore.settings")
     specs = LazyModule("fedcore.spec")
     schemas = LazyModule("fedq.schemas")
     validation_errors = LazyModule("fedq.validation_errors")
+    data = LazyModule("fedq.planning.data")
     estimates = LazyModule("fedq.planning.estimates")
+    probe = LazyModule("fedq.planning.probe")
 
 Files = Annotated[
     list[Path],
@@ -43,6 +46,11 @@ PresetName = Annotated[
     typer.Option(
         "--preset", metavar="NAME", help="Plan a preset.", autocompletion=connection.complete_presets
     ),
+]
+
+
+NoProbe = Annotated[
+    bool, typer.Option("--no-probe", help="Do not play rounds to estimate the time, which takes about 20 s.")
 ]
 
 
@@ -65,14 +73,19 @@ def plan(
     spec: SpecificationFile = None,
     preset: PresetName = None,
     assignments: Assignments = None,
+    no_probe: NoProbe = False,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate the cost of a specification without a service: arms, runs, work, memory and bytes.
+    """Estimate the cost of a specification without a service: arms, runs, work, memory, bytes, and
+    the time on this machine, for which some rounds are played.
 
     `fedq submit --dry-run` also checks the limits, data sets and workers of a service.
     """
     found = checked_specification(spec, preset, overrides(assignments or []))
-    show(estimates.plan(found), views.plan, as_json=as_json)
+    present = [data.roots_in(settings.settings().data_dir.expanduser())]
+    warnings = data.data_warnings(data.datasets_of(found), present, "this machine lacks")
+    planned = estimates.plan(found).model_copy(update={"warnings": warnings})
+    show(planned if no_probe else probe.estimated(planned, found), views.plan, as_json=as_json)
 
 
 def checked_specification(spec: Path | None, preset: str | None, changes: dict[str, Any]) -> ExperimentSpec:

@@ -55,8 +55,9 @@ def reproduce(experiment: ExperimentId, check: Check = False, as_json: AsJson = 
     """
     with connect() as client:
         if not check:
-            repetition = client.reproduce(experiment)
-            stderr().print(f"{repetition.id} reproduces {experiment}", markup=False)
+            original = client.experiment(experiment).id
+            repetition = client.reproduce(original)
+            stderr().print(f"{repetition.id} reproduces {original}", markup=False)
             experiment = follow(client, repetition.id).id
         found = client.reproduction(experiment)
     show(found, _comparison, as_json=as_json)
@@ -117,7 +118,8 @@ InSmall = Annotated[
     ),
 ]
 Folder = Annotated[
-    Path, typer.Option("--output", metavar="DIR", help="Folder for the figure, the report and the numbers.")
+    Path,
+    typer.Option("--output", "-o", metavar="DIR", help="Folder for the figure, the report and the numbers."),
 ]
 
 

@@ -146,12 +146,14 @@ Target = Annotated[
     typer.Option(metavar="METRIC:VALUE", help="Show the cost of reaching a value, e.g. test_accuracy:0.9."),
 ]
 AsFormat = Annotated[
-    Format, typer.Option("--format", help="A table of one metric, or all results as JSON or CSV.")
+    Format, typer.Option("--format", "-f", help="A table of one metric, or all results as JSON or CSV.")
 ]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, listed by `fedq status EXPERIMENT`.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or a unique beginning of it.")]
 Picture = Annotated[
     Path | None,
     typer.Option(
+        "--output",
+        "-o",
         metavar="FILE",
         help="Output file: .svg, .png, .pdf, or .csv for the numbers (default: ./EXPERIMENT.svg).",
     ),
@@ -177,7 +179,9 @@ Painting = Annotated[
 ]
 Page = Annotated[
     Path | None,
-    typer.Option("--output", metavar="FILE", help="Output file, .html or .md (default: ./EXPERIMENT.html)."),
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Output file, .html or .md (default: ./EXPERIMENT.html)."
+    ),
 ]
 Shown = Annotated[
     list[str] | None,
@@ -189,7 +193,8 @@ Shown = Annotated[
     ),
 ]
 ModelFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Output file (default: ./RUN.safetensors).")
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Output file (default: ./RUN.safetensors)."),
 ]
 
 
@@ -226,8 +231,8 @@ def figure(
     look: FigureOptions,
 ) -> None:
     """Draw the curves of an experiment in publication quality and print the path of the figure."""
-    path = output or Path(f"{experiment}.svg")
     with connect() as client:
+        path = output or Path(f"{client.experiment(experiment).id}.svg")
         try:
             client.save_figure(experiment, path, metric=metric, x=x, theory=theory, arms=arms, **look)
         except ValueError as error:
@@ -271,8 +276,8 @@ def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = Fals
     """Write a self-contained report of an experiment with tables and figures, and print its
     path.
     """
-    path = output or Path(f"{experiment}.html")
     with connect() as client:
+        path = output or Path(f"{client.experiment(experiment).id}.html")
         try:
             client.save_report(experiment, path)
         except ValueError as error:
@@ -283,7 +288,7 @@ def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = Fals
 def model(run: RunId, output: ModelFile = None, as_json: AsJson = False) -> None:
     """Download the final model of a run and print its path."""
     with connect() as client:
-        path = client.save_model(run, output or Path(f"{run}.safetensors"))
+        path = client.save_model(run, output or Path(f"{client.run(run).id}.safetensors"))
     tell(path, as_json=as_json, file=path)
 
 

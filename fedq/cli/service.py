@@ -80,7 +80,7 @@ PRESET = "demo"
 MOST_WORKERS = 4
 """More would take longer to start than they save."""
 
-FigureFolder = Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder for the figures.")]
+FigureFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the figures.")]
 
 
 def demo(

@@ -11,7 +11,7 @@ from fedcore.lazy import LazyModule
 from fedq.cli.experiments import Assignments, SpecificationFile
 from fedq.cli.local import Code, Output, prepared
 from fedq.cli.offline import PresetName
-from fedq.cli.terminal import AsJson, ExitCode, complain, tell
+from fedq.cli.terminal import AsJson, Commands, ExitCode, complain, tell
 
 if TYPE_CHECKING:
     from fedq import slurm
@@ -101,7 +101,7 @@ def workers(  # noqa: PLR0913, PLR0917 - an option each
 
 def app() -> typer.Typer:
     """The commands."""
-    made = typer.Typer(help="Run experiments and workers as jobs of Slurm.", no_args_is_help=True)
+    made = Commands(help="Run experiments and workers as jobs of Slurm.", no_args_is_help=True)
     made.command("run")(run)
     made.command("workers")(workers)
     return made

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
 
 from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
@@ -31,11 +32,51 @@ else:
 FILE_WIDTH = 200
 """Width of tables in files and pipes, wide enough for all columns."""
 
+
+def _without_types(parameters: list[Any]) -> list[Any]:
+    """Parameters whose flags, which take no value, have no type in the help."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+class Command(TyperCommand):
+    """A command whose help shows no type beside flags."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Parameters of the command, with those that show its help."""
+        return _without_types(super().get_params(ctx))
+
+
+class CommandGroup(TyperGroup):
+    """A group whose help shows no type beside flags."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Parameters of the command, with those that show its help."""
+        return _without_types(super().get_params(ctx))
+
+
+class Commands(typer.Typer):
+    """A group of commands, each a Command."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]}, **options
+        )
+
+    def command(self, name: str | None = None, **options: Any) -> Any:
+        """Add a command; see `typer.Typer.command`."""
+        return super().command(name, **{"cls": Command, **options})
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ExperimentId = Annotated[
     str,
     typer.Argument(
-        metavar="EXPERIMENT", help="Experiment id.", autocompletion=connection.complete_experiments
+        metavar="EXPERIMENT",
+        help="Experiment: its id, a unique beginning of it, its name, or @last.",
+        autocompletion=connection.complete_experiments,
     ),
 ]
 Answer = TypeVar("Answer", bound="BaseModel | Sequence[BaseModel]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -49,6 +50,7 @@ STYLES = {
     Status.PAUSED: "yellow",
 }
 ABSENT = "-"
+TIME_SOURCES = {None: "similar runs", "runs": "similar runs", "probe": "a few rounds played here"}
 TIME = "%Y-%m-%d %H:%M:%S"
 
 
@@ -72,15 +74,31 @@ def experiments(items: Sequence[ExperimentSummary]) -> Table:
 
 def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
     """An experiment and its runs."""
-    eta = "" if item.progress.eta_s is None else f", about {item.progress.eta_s:.0f} s remaining"
+    eta = (
+        ""
+        if item.progress.eta_s is None
+        else f", about {presentation.duration(item.progress.eta_s)} remaining"
+    )
     head = Text.assemble(f"{item.name}: ", _cell(item.status), f", {_rounds(item)} rounds{eta}")
-    error = [Text(item.error, style="red")] if item.error else []
+    shared = {text: count for text, count in Counter(run.error for run in runs).items() if text and count > 1}
+    error = [Text(item.error, style="red")] if item.error and item.error not in shared else []
+    error += [Text(f"error of {count} runs: {text}", style="red") for text, count in shared.items()]
     notes = [Text(item.notes)] if item.notes else []
     rows = (
-        (run.id, run.arm_name, run.seed, run.status, f"{run.rounds_done}/{run.rounds_total}", _note(run))
+        (
+            run.id,
+            run.arm_name,
+            run.seed,
+            run.status,
+            f"{run.rounds_done}/{run.rounds_total}",
+            _note(run.model_copy(update={"error": None}) if run.error in shared else run),
+        )
         for run in runs
     )
-    return Group(head, *error, *notes, table(("run", "arm", "seed", "status", "rounds", ""), rows))
+    sources = {str(run.provenance.get("data_source")) for run in runs}
+    copies = presentation.lossy_copies(sorted(sources))
+    data = [Text(f"data: {', '.join(copies)}", style="yellow")] if copies else []
+    return Group(head, *data, *error, *notes, table(("run", "arm", "seed", "status", "rounds", ""), rows))
 
 
 def access(item: ExperimentAccess) -> Table:
@@ -115,8 +133,9 @@ def plan(item: Plan) -> RenderableType:
         if item.seconds is None
         else [
             Text(
-                f"about {item.seconds:,.0f} s on one worker, estimated from similar runs; workers available:"
-                f" {item.workers}"
+                f"about {presentation.duration(item.seconds)} on one worker, estimated from"
+                f" {TIME_SOURCES[item.seconds_from]}"
+                + (f"; workers available: {item.workers}" if item.workers else "")
             )
         ]
     )

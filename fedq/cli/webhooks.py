@@ -14,7 +14,7 @@ from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.webhooks.events import EventKind
 from fedq.cli import views
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, ExitCode, print_json, show, stderr, tell
+from fedq.cli.terminal import AsJson, Commands, ExitCode, print_json, show, stderr, tell
 
 if TYPE_CHECKING:
     from fedq.client import Client
@@ -147,7 +147,7 @@ def redeliver(webhook: Webhook, delivery: DeliveryId, as_json: AsJson = False) -
 
 def app() -> typer.Typer:
     """The commands."""
-    made = typer.Typer(help="Send status changes to a URL.", no_args_is_help=True)
+    made = Commands(help="Send status changes to a URL.", no_args_is_help=True)
     commands = (
         *(
             ("create", create),

@@ -46,10 +46,20 @@ def _each(
     return listed
 
 
+def service_url() -> str:
+    """FEDQ_URL; if it is not set, the address of an embedded stack on this machine, or else its default
+    one.
+    """
+    configured = settings()
+    if "url" in configured.model_fields_set:
+        return configured.url
+    return local_credentials.running_address(configured.home) or configured.url
+
+
 def _transport(
     wire: Callable[..., Wire], url: str | None, api_key: str | None, retries: int, timeout_s: float
 ) -> Transport:
-    address = url or settings().url
+    address = url or service_url()
     return Transport(
         wire,
         address,
@@ -126,8 +136,8 @@ class Client:
         retries: int = RETRIES,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """Connect to `url` with `api_key` (default: FEDQ_URL and FEDQ_API_KEY, or the key of an
-        embedded stack on this machine).
+        """Connect to `url` with `api_key` (default: FEDQ_URL and FEDQ_API_KEY, or address and key of an
+        embedded stack on this machine: the one in FEDQ_HOME, or else the only one).
 
         A request without response is retried `retries` times, except one that may have been
         executed and is not idempotent, e.g. the creation of a key or webhook. `timeout_s` limits

@@ -19,7 +19,11 @@ MOST_BARS = 40
 def experiment_html(item: schemas.Experiment) -> str:
     """An experiment with its status, progress and runs."""
     runs = ", ".join(f"{count} {status}" for status, count in sorted(item.progress.runs.items()))
-    eta = "" if item.progress.eta_s is None else f", about {item.progress.eta_s:.0f} s remaining"
+    eta = (
+        ""
+        if item.progress.eta_s is None
+        else f", about {presentation.duration(item.progress.eta_s)} remaining"
+    )
     rounds = f"{item.progress.rounds_done:,} of {item.progress.rounds_total:,} rounds"
     head = f"<b>{escape(item.name)}</b> <code>{escape(item.id)}</code>: {item.status}"
     parts = [head, f"{bar_html(item.progress.fraction)} {rounds}{eta}", f"runs: {runs}"]

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from urllib.parse import quote
 
 import anyio
 import httpx
@@ -252,7 +253,8 @@ class Transport:
 
     def _build(self, method: str, path: str, **options: Any) -> httpx.Request:
         content = options.get("content")
-        request = self.wire.http.build_request(method, path, **options)
+        # Names stand for ids; parameters are not part of the path.
+        request = self.wire.http.build_request(method, quote(path, safe="/@:"), **options)
         if isinstance(content, httpx.SyncByteStream | httpx.AsyncByteStream):
             request.stream = content
         return request

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedq.figures.style import FigureStyle, Horizontal
+from fedq.results.presentation import is_share, metric_title
 from fedq.schemas import ArmResult, ArmResults, Curve, Theory
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def strokes() -> Iterator[tuple[str, str]]:
 
 
 def _fill(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, look: FigureStyle) -> None:
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     arms = _drawn(results, metric, horizontal)
     # By its place among all, an arm looks the same in every picture.
@@ -119,7 +120,7 @@ def _fill(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal
             axes.lines[-1].set(marker=MARKERS[arm.index % len(MARKERS)], markevery=(arm.index % step, step))
     axes.set_title(plain(results.name if look.title is None else look.title))
     axes.set_xlabel(AXES[horizontal][1])
-    axes.set_ylabel(metric.replace("_", " "))
+    axes.set_ylabel(metric_title(metric))
     if look.logarithmic("x", metric):
         axes.set_xscale("log")
     elif horizontal == "round":
@@ -128,6 +129,8 @@ def _fill(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal
         axes.set_yscale("log")
     axes.set_xlim(*look.xlim)
     axes.set_ylim(*look.ylim)
+    if is_share(metric):
+        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=""))
     if 0 < len(arms) <= LEGEND_LIMIT:
         axes.legend(frameon=False)
 

@@ -37,7 +37,7 @@ from fedq.event_positions import Position
 from fedq.local.folder import ExperimentFolder, LocalRun, RunKey
 from fedq.local.stages import Setup, Stage, begin_process, compute_stage
 from fedq.results.curves import Window
-from fedq.results.summaries import TOTALS, arms_of, by_arm, metric_names
+from fedq.results.summaries import TOTALS, arms_of, by_arm, data_sources, metric_names
 from fedq.schemas import Results
 
 POLL_S = 0.2
@@ -317,8 +317,8 @@ def results(folder: ExperimentFolder) -> Results:
     """Return the results so far, of all runs in the folder."""
     spec, metrics = folder.spec, metric_names()
     found = [(_folder_run(folder, arm, seed)) for arm in spec.arms() for seed in spec.seeds]
-    runs = [run for run, _ in found]
-    series = {run.id: _series(rows, {*metrics, *TOTALS}) for run, rows in found if rows}
+    runs = [run for run, _, _ in found]
+    series = {run.id: _series(rows, {*metrics, *TOTALS}) for run, rows, _ in found if rows}
     statuses = {run.status for run in runs}
     status = (
         (Status.FAILED if Status.FAILED in statuses else Status.SUCCEEDED)
@@ -331,6 +331,7 @@ def results(folder: ExperimentFolder) -> Results:
         status=status,
         position=str(Position.at(status, [(run.status, run.done) for run in runs], 0)),
         provenance=folder.experiment["provenance"],
+        data_sources=data_sources(provenance for _, _, provenance in found),
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
         baseline=0,
@@ -338,7 +339,10 @@ def results(folder: ExperimentFolder) -> Results:
     )
 
 
-def _folder_run(folder: ExperimentFolder, arm: Arm, seed: int) -> tuple[_FolderRun, list[dict[str, Any]]]:
+def _folder_run(
+    folder: ExperimentFolder, arm: Arm, seed: int
+) -> tuple[_FolderRun, list[dict[str, Any]], Mapping[str, Any]]:
+    """A run with its rows and its provenance."""
     files = folder.run(RunKey(arm.index, seed))
     run, rows = files.read(), files.rows()
     measured = _FolderRun(
@@ -353,7 +357,7 @@ def _folder_run(folder: ExperimentFolder, arm: Arm, seed: int) -> tuple[_FolderR
         done=len(rows),
         seconds=sum(row["seconds"] for row in rows),
     )
-    return measured, rows
+    return measured, rows, {} if run is None else run.provenance
 
 
 def _series(rows: Sequence[Mapping[str, Any]], metrics: set[str]) -> Series:

@@ -2,7 +2,7 @@
 web pages.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fedcore.platform.status import Status
@@ -18,6 +18,7 @@ from fedq.schemas import (
     MetricResult,
     PublishedRow,
     PublishedTable,
+    Results,
     TargetResult,
 )
 
@@ -28,6 +29,47 @@ SMALLEST, LARGEST = 1e-3, 1e5
 
 Format = Callable[[float, str], str]
 """A number in words, with `+` as its second argument to show its sign always."""
+
+
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+"""Units with their seconds, longest first."""
+
+
+def duration(seconds: float) -> str:
+    """Format a duration as `2 h 5 min`: the two largest units, or seconds."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    whole = round(seconds)
+    for position, (size, name) in enumerate(UNITS):
+        if whole >= size:
+            smaller, smaller_name = UNITS[position + 1] if position + 1 < len(UNITS) else (1, "s")
+            rest = whole % size // smaller
+            return f"{whole // size} {name}" + (f" {rest} {smaller_name}" if rest else "")
+    return f"{whole} s"
+
+
+def is_share(metric: str) -> bool:
+    """True for accuracies and figures of them, which tables and figures show in percent."""
+    return (
+        metric.endswith(("accuracy", "decile"))
+        or metric.startswith("personal_")
+        or metric == "client_accuracy_std"
+    )
+
+
+def lossy_copies(data_sources: Iterable[str]) -> list[str]:
+    """Those of the data that runs have read that are copies with losses; their names end so."""
+    return [source for source in data_sources if source.endswith("copy)")]
+
+
+def metric_value(metric: str, value: float) -> str:
+    """Format a value of a metric, in percent if it is a share; `metric_title` names the unit."""
+    return _percent(value, "") if is_share(metric) else f"{value:.6g}"
+
+
+def metric_title(metric: str) -> str:
+    """Name of a metric with its unit."""
+    return metric.replace("_", " ") + (" in %" if is_share(metric) else "")
 
 
 class ComparisonTable(NamedTuple):
@@ -44,8 +86,7 @@ def comparison_cells(results: ArmResults, metric: str | None = None) -> Comparis
     traffic; absent, the most telling metric.
     """
     metric = metric or headline({name for arm in results.arms for name in arm.metrics})
-    shares = metric.endswith("accuracy")
-    number: Format = _percent if shares else _plain
+    number: Format = _percent if is_share(metric) else _plain
     rows = [list(_row(arm, metric, number)) for arm in results.arms]
     beside = f"final - {results.arms[results.baseline].name} [{results.confidence:.0%} CI]"
     columns = ["arm", "best", "final", beside, "verdict", "MB sent"]
@@ -60,13 +101,11 @@ def comparison_cells(results: ArmResults, metric: str | None = None) -> Comparis
     if any(remarks):
         columns.append("")
         rows = [[*row, remark] for row, remark in zip(rows, remarks, strict=True)]
-    words, seeds = (
-        metric.replace("_", " ") + (" in %" if shares else ""),
-        max(len(arm.seeds) for arm in results.arms),
-    )
-    return ComparisonTable(
-        columns, rows, f"{results.name}: {words}, mean ± std over {seeds} seed{'s' * (seeds != 1)}"
-    )
+    seeds = max(len(arm.seeds) for arm in results.arms)
+    title = f"{results.name}: {metric_title(metric)}, mean ± std over {seeds} seed{'s' * (seeds != 1)}"
+    if isinstance(results, Results) and (copies := lossy_copies(results.data_sources)):
+        title += f"; data: {', '.join(copies)}"
+    return ComparisonTable(columns, rows, title)
 
 
 def _row(arm: ArmResult, metric: str, number: Format) -> Iterator[str]:

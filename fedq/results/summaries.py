@@ -71,17 +71,41 @@ def arms_of(
     window: Window,
     baseline: int,
     paired: Sequence[bool] | None = None,
+    comparable: Sequence[bool] | None = None,
 ) -> list[ArmResult]:
     """Return the results of each arm, given by its runs, compared with the one at `baseline`.
 
-    `paired` says which are compared seed by seed; None: all.
+    `paired` says which are compared seed by seed; None: all. `comparable` says which have the
+    baseline's data set, without which there is no comparison; None: as their settings say.
     """
     held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
-    compared = {metric: _compared(held, baseline, metric, paired) for metric in metrics}
+    alike = have_data_of([members[0].settings for members in arms], baseline)
+    if comparable is not None:
+        alike = comparable
+    compared = {metric: _compared(held, baseline, metric, paired, alike) for metric in metrics}
     return [
         _arm(arm, {metric: found[place] for metric, found in compared.items()}, window)
         for place, arm in enumerate(held)
     ]
+
+
+def have_data_of(settings: Sequence[Mapping[str, Any]], baseline: int) -> list[bool]:
+    """Return which arms of an experiment, given by their settings, have the data set of the one at
+    `baseline`. Augmentation changes no test sample.
+    """
+
+    def data(of_arm: Mapping[str, Any]) -> dict[str, Any]:
+        found = {path: value for path, value in of_arm.items() if path.startswith("problem.dataset")}
+        if isinstance(problem := of_arm.get("problem"), dict):
+            found["problem.dataset"] = problem.get("dataset")
+        found.pop("problem.dataset.augmentation", None)
+        if isinstance(whole := found.get("problem.dataset"), dict):
+            found["problem.dataset"] = {
+                name: value for name, value in whole.items() if name != "augmentation"
+            }
+        return found
+
+    return [data(of_arm) == data(settings[baseline]) for of_arm in settings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +178,11 @@ def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Windo
 
 
 def _compared(
-    arms: Sequence[Sequence[_Run]], baseline: int, metric: str, paired: Sequence[bool] | None
+    arms: Sequence[Sequence[_Run]],
+    baseline: int,
+    metric: str,
+    paired: Sequence[bool] | None,
+    comparable: Sequence[bool],
 ) -> list[MetricResult]:
     """Return a metric of each arm, compared with the baseline."""
     found: list[dict[str, Estimate | None]] = [{} for _ in arms]
@@ -164,7 +192,8 @@ def _compared(
             all(run.whole for run in arm) and len(values) == len(arm)
             for arm, values in zip(arms, by_seed, strict=True)
         ]
-        comparisons = significance.compare(by_seed, baseline, whole, summary.better_of(metric), paired)
+        held = comparable_only(by_seed, comparable)
+        comparisons = significance.compare(held, baseline, whole, summary.better_of(metric), paired)
         for fields, values, comparison in zip(found, by_seed, comparisons, strict=True):
             fields[name] = estimated(values)
             fields[f"{name}_difference"] = None if comparison is None else differing(comparison)
@@ -177,6 +206,18 @@ _FIGURES: Mapping[str, Callable[..., float | None]] = {
     "area": _Run.area,
 }
 """Figures that summarise a run's values of a metric."""
+
+
+def data_sources(provenances: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the data that runs with these provenances have read, each once."""
+    return sorted({str(one["data_source"]) for one in provenances if "data_source" in one})
+
+
+def comparable_only(
+    by_seed: Sequence[Mapping[int, float]], comparable: Sequence[bool]
+) -> list[Mapping[int, float]]:
+    """Return the figures of each arm by seed, none of arms that are not comparable."""
+    return [values if same else {} for values, same in zip(by_seed, comparable, strict=True)]
 
 
 def differing(comparison: significance.ArmComparison) -> Difference:

@@ -200,13 +200,17 @@ class Plan(Schema):
     memory_bytes: int
     """Estimated memory of the largest run."""
     seconds: float | None = None
-    """Estimated seconds on one worker, from recent runs with the same data, model and batch size;
-    null if there are none.
+    """Estimated seconds on one worker, or with `probe` on the machine of the service; null if unknown."""
+    seconds_from: Literal["runs", "probe"] | None = None
+    """Source of the estimate: recent runs with the same data, model and batch size, or rounds that were
+    played for it.
     """
     workers: int = 0
     """Number of active workers that serve its queue."""
     warnings: list[str]
-    """Reasons for which its runs would currently wait or be refused."""
+    """Reasons for which its runs would currently wait, be refused, or compute something else than
+    expected.
+    """
     specification: dict[str, Any]
     """The specification as validated, every default written out."""
 

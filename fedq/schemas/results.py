@@ -251,6 +251,8 @@ class Results(ArmResults):
     """Position of the results: `GET .../events?since=` this value continues exactly after them."""
     provenance: dict[str, Any]
     """Provenance of the experiment."""
+    data_sources: list[str] = Field(default_factory=list)
+    """Data as its runs have read them, e.g. `CIFAR-10 (JPEG copy)`; empty before the first rounds."""
 
 
 class Member(Schema):

@@ -72,9 +72,8 @@ def test_arms_of_several_are_named_with_their_experiments_and_paired_where_condi
     [
         {"seeds": [2, 3, 4]},
         {"participation": {"kind": "uniform", "clients_per_round": 2}},
-        {"problem": {"dataset": {"kind": "quadratic", "generate": {"dim": 2, "clients": 3, "seed": 9}}}},
     ],
-    ids=["seeds", "participation", "data"],
+    ids=["seeds", "participation"],
 )
 def test_what_shares_no_chance_is_not_paired_and_it_is_said(
     http: httpx.Client, rows: Database, change: Document
@@ -88,6 +87,23 @@ def test_what_shares_no_chance_is_not_paired_and_it_is_said(
     finals = [[arm["metrics"]["train_loss"]["final"]["mean"]][0] for arm in found["arms"]]
     assert difference["mean"] == pytest.approx(finals[2] - finals[0])
     assert difference["p_signed_rank"] is None
+
+
+def test_arms_with_other_data_are_shown_without_a_verdict(http: httpx.Client, rows: Database) -> None:
+    data = {"kind": "quadratic", "generate": {"dim": 2, "clients": 3, "seed": 9}}
+    two, other = _made(http, rows, TWO_ARMS, 6), _made(http, rows, OTHER | {"problem": {"dataset": data}}, 3)
+    found = http.get(PLACE, params={"arm": [two, other]}).json()
+    figures = [arm["metrics"]["train_loss"] for arm in found["arms"]]
+    assert [one["final_difference"] is None for one in figures] == [True, False, True]
+    # Without the other experiment, Holm corrects as much.
+    assert figures[1] == http.get(PLACE, params={"arm": two}).json()["arms"][1]["metrics"]["train_loss"]
+    assert found["pairing"] == (
+        "Differences are paired by seed. No difference from the baseline is given for arms with another data"
+        " set: another: scaffold."
+    )
+    swept = TWO_ARMS | {"sweep": {"problem.dataset": [TWO_ARMS["problem"]["dataset"], data]}}
+    results = http.get(f"/v1/experiments/{_made(http, rows, swept, 6)}/results").json()
+    assert [arm["metrics"]["train_loss"]["final_difference"] for arm in results["arms"]] == [None, None]
 
 
 def test_experiments_of_one_name_are_told_apart_by_their_ids(http: httpx.Client, rows: Database) -> None:
@@ -116,7 +132,7 @@ def test_a_comparison_is_drawn(http: httpx.Client, rows: Database) -> None:
     ("asked", "status", "pointer", "words"),
     [
         ({}, 422, "?arm", "required"),
-        ({"arm": "exp_0"}, 404, None, "no experiment 'exp_0'"),
+        ({"arm": "exp_none"}, 404, None, "no experiment 'exp_none'"),
         ({"arm": "ID:7"}, 422, "?arm", "by name or index: lr=0.1, lr=0.05; not '7'"),
         ({"arm": "ID:lr=3"}, 422, "?arm", "not 'lr=3'"),
         ({"arm": "ID", "baseline": 2}, 422, "?baseline", "must be less than 2"),

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from fedcore.platform import local_credentials
+from fedcore.settings import settings
 from fedq.client import Client
+from fedq.client.client import service_url
 
 URL = "http://127.0.0.1:8642"
 
@@ -56,6 +58,28 @@ def test_the_note_that_a_killed_stack_leaves_is_not_believed(tmp_path: Path) -> 
     for path, note in notes.items():
         path.write_bytes(note)
     assert local_credentials.discover(URL) is None
+
+
+def test_the_address_is_that_of_the_folder_or_of_the_only_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FEDQ_URL", raising=False)
+    monkeypatch.setenv("FEDQ_HOME", str(tmp_path / "home"))
+    settings.cache_clear()
+    with _stack(tmp_path / "other", "http://127.0.0.1:9000"):
+        assert service_url() == "http://127.0.0.1:9000"
+        with _stack(tmp_path / "third", "http://127.0.0.1:9001"):
+            assert service_url() == URL
+            with _stack(tmp_path / "home", "http://10.0.0.1:9002"):
+                assert service_url() == "http://10.0.0.1:9002"
+                assert local_credentials.discover("http://10.0.0.1:9002") == "fq_1_secret"
+                monkeypatch.setenv("FEDQ_URL", "http://fedq.example")
+                settings.cache_clear()
+                assert service_url() == "http://fedq.example"
+                monkeypatch.delenv("FEDQ_URL")
+                settings.cache_clear()
+    assert service_url() == URL
+    settings.cache_clear()
 
 
 def test_a_client_sends_what_it_was_given_before_what_it_finds(tmp_path: Path) -> None:

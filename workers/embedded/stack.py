@@ -41,6 +41,8 @@ BEYOND_GRACE_S = 5.0
 its round.
 """
 WATCH_S = 0.2
+PROBE_S = 20.0
+"""Longest time for which a plan may play rounds, unless FEDQ_PROBE_SECONDS is set."""
 PING_S = 5.0
 """The broker answers a ping within this time, or is asked again."""
 TRIES, FIRST_TRIES = 5, 2
@@ -72,7 +74,7 @@ class Stack:
     def __enter__(self) -> Self:
         with ExitStack() as opening:
             for folder in (self._settings.home, self._run, self._logs):
-                make_private_folder(folder)
+                _make_folder(folder)
             opening.enter_context(_exclusive_lock(local_credentials.lock_path(self._settings.home)))
             key_id = _prepare_database(self._settings)
             listener = opening.enter_context(open_listener(self._settings, self._host, self._port, key_id))
@@ -135,7 +137,8 @@ class Stack:
 
     def _start_broker(self) -> None:
         own = {"FEDQ_HOME": str(self._settings.home), "OMP_NUM_THREADS": str(self._settings.torch_threads)}
-        self._environment = os.environ | own
+        # Workers are on this machine: rounds played here take as long as theirs.
+        self._environment = {"FEDQ_PROBE_SECONDS": str(PROBE_S)} | os.environ | own
         if self._settings.broker_url is not None:
             return
         binary = self._settings.redis_bin or find_broker()
@@ -230,6 +233,17 @@ def _prepare_database(configured: Settings) -> str:
 def _url_host(host: str) -> str:
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"[{reachable}]" if ":" in reachable else reachable
+
+
+def _make_folder(folder: Path) -> None:
+    """Raises StackError where none can be made or written."""
+    try:
+        make_private_folder(folder)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise StackError(
+            f"cannot use the folder {folder}: {error.strerror}; give another --home, or set FEDQ_HOME"
+        ) from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-// What every page has: the choice of the theme, and keyboard shortcuts.
+// What every page has: the choice of the theme, keyboard shortcuts, and buttons that copy an id.
 const THEMES = ["system", "light", "dark"];
 
 function showTheme(button, name) {
@@ -50,3 +50,16 @@ keys.addEventListener("click", () => shortcuts.showModal());
 if (location.pathname === "/" && location.hash === SEARCH) search();
 // On a phone the navigation scrolls.
 document.querySelector(".bar nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.textContent = "Copied";
+  } catch {
+    // Pages over plain HTTP may not: select the id, to be copied by hand.
+    getSelection().selectAllChildren(button.previousElementSibling);
+    button.textContent = "Selected";
+  }
+  setTimeout(() => (button.textContent = "Copy"), 2000);
+});

@@ -124,6 +124,7 @@ export function fillTable(table, results, metric, figure, direction) {
 /** What the marks of the table mean. */
 export function explanation(results) {
   const others = results.arms.length - 1;
-  if (others < 1) return "Mean ± sample standard deviation over seeds.";
-  return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."} ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${others} comparison${others > 1 ? "s" : ""}, is below ${results.level}.`;
+  const data = results.data_sources?.length ? ` Data: ${results.data_sources.join(", ")}.` : "";
+  if (others < 1) return `Mean ± sample standard deviation over seeds.${data}`;
+  return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."} ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${others} comparison${others > 1 ? "s" : ""}, is below ${results.level}.${data}`;
 }

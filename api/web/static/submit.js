@@ -64,7 +64,7 @@ async function check() {
   try {
     const plan = await ask(text, asked.signal);
     found = { text, plan };
-    show("ok", `Valid: ${plan.arms.length === 1 ? "1 arm" : `${plan.arms.length} arms`}, ${plan.runs === 1 ? "1 run" : `${plan.runs} runs`}`, [], planTable(plan));
+    showPlan(plan);
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Problem)) throw error;
@@ -75,9 +75,28 @@ async function check() {
   }
 }
 
-function ask(text, signal = undefined) {
+function ask(text, signal = undefined, probe = false) {
   const headers = { "Content-Type": "application/yaml" };
-  return call("POST", `${EXPERIMENTS}?dry_run=true`, undefined, { body: text, headers, signal });
+  return call("POST", `${EXPERIMENTS}?dry_run=true${probe ? "&probe=true" : ""}`, undefined, { body: text, headers, signal });
+}
+
+function showPlan(plan) {
+  const words = `Valid: ${plan.arms.length === 1 ? "1 arm" : `${plan.arms.length} arms`}, ${plan.runs === 1 ? "1 run" : `${plan.runs} runs`}`;
+  show("ok", words, [], planTable(plan, plan.seconds === null ? estimate : null));
+}
+
+/** Have the service play a few rounds of the document, for the time that the plan lacks. */
+async function estimate(button) {
+  const { text } = draft;
+  button.disabled = true;
+  button.textContent = "Playing a few rounds…";
+  try {
+    const plan = await ask(text, asked?.signal, true);
+    if (found.text === text) showPlan(plan);
+  } catch (error) {
+    if (error.name !== "AbortError" && !(error instanceof Problem)) throw error;
+  }
+  if (button.isConnected) button.textContent = "No estimate";
 }
 
 function show(kind, words, flaws, details) {

@@ -1,8 +1,9 @@
-"""Records of any table: read by id, inserted, and listed in pages.
+"""Records of any table: read by id, found by what stands for an id, inserted, and listed in pages.
 
 Identifiers begin with the time of their creation; keyset pagination by them lists the newest first.
 """
 
+import re
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,8 @@ from sqlalchemy import Insert, Select, Table, bindparam, insert, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from ulid import ULID
 
+from fedcore.errors import ResourceNotFoundError
+from fedcore.platform.identifiers import LAST, is_id
 from fedcore.platform.store.tables import Base, Document
 from fedcore.spec.parameters import Parameters
 
@@ -30,6 +33,45 @@ def get_by_id(session: Session, kind: type[Row], id: str) -> Row | None:
 @cache
 def _by_id(kind: Any) -> Select[Any]:
     return select(kind).where(kind.id == bindparam("wanted"))
+
+
+_PREFIX = re.compile(r"[a-z]+_[0-9a-z]+")
+_LISTED = 5
+"""Candidates that an error lists."""
+
+
+def resolve(session: Session, kind: type[Any], given: str, owner: str | None, own: str) -> str:
+    """Return the id of the record of `kind` that `given` stands for: an id, a name, the beginning of
+    an id, or `@last`, the newest one of the owner `own`. Names and beginnings are those of records
+    of `owner`, if given.
+
+    Returns `given` if it stands for none; raises ResourceNotFoundError if it stands for several.
+    """
+    if is_id(given):
+        return given
+    newest_first = select(kind.id).order_by(kind.id.desc())
+    if given == LAST:
+        return session.scalars(newest_first.where(kind.owner == own).limit(1)).first() or given
+    seen = newest_first if owner is None else newest_first.where(kind.owner == owner)
+    if hasattr(kind, "name") and (named := _candidates(session, seen.where(kind.name == given))):
+        return _only(named, f"{given!r} is the name of several")
+    if not _PREFIX.fullmatch(given):
+        return given
+    # The range is what an index finds; a database may compare letters in an order of its own.
+    between = kind.id.between(given, given + "z" * 26)
+    begun = _candidates(session, seen.where(between, kind.id.startswith(given, autoescape=True)))
+    return _only(begun, f"{given!r} is the beginning of several ids") if begun else given
+
+
+def _candidates(session: Session, query: Select[Any]) -> Sequence[str]:
+    return session.scalars(query.limit(_LISTED + 1)).all()
+
+
+def _only(candidates: Sequence[str], ambiguity: str) -> str:
+    if len(candidates) == 1:
+        return candidates[0]
+    more = ", ..." if len(candidates) > _LISTED else ""
+    raise ResourceNotFoundError(f"{ambiguity}: {', '.join(candidates[:_LISTED])}{more}; give one of them")
 
 
 @cache

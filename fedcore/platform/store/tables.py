@@ -386,6 +386,8 @@ class WorkerRecord(Base):
     """Memory that a run on it may take."""
     packages: Mapped[list[str]] = mapped_column(default=list)
     """The packages with components that it has, as "name version"."""
+    datasets: Mapped[list[str] | None]
+    """Files and folders of built-in data sets in its FEDQ_DATA_DIR; None if it has not said."""
     started_at: Mapped[datetime]
     seen_at: Mapped[datetime]
 

@@ -23,9 +23,10 @@ def seen(  # noqa: PLR0913 - one parameter per column
     run_id: str | None,
     memory_bytes: int | None = None,
     packages: Sequence[str] = (),
+    datasets: Sequence[str] | None = None,
 ) -> None:
-    """Record that a worker is present, which run it holds, the memory that a run on it may take, and
-    the packages with components that it has.
+    """Record that a worker is present, which run it holds, the memory that a run on it may take, the
+    packages with components that it has, and files and folders of built-in data sets.
     """
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     present = {
@@ -36,6 +37,7 @@ def seen(  # noqa: PLR0913 - one parameter per column
         "run_id": run_id,
         "memory_bytes": memory_bytes,
         "packages": list(packages),
+        "datasets": None if datasets is None else list(datasets),
     }
     present |= {"seen_at": sql_now()}
     first = dialect.insert(WorkerRecord).values(id=worker_id, started_at=sql_now(), **present)

@@ -43,7 +43,7 @@ class Full(Participation):
 
     everyone = True
 
-    kind: Literal["full"]
+    kind: Literal["full"] = "full"
 
     def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
         return np.arange(len(share)) if reachable is None else reachable.all()
@@ -114,7 +114,7 @@ class Uniform(_Sampled):
 
     example = {"clients_per_round": 10}
 
-    kind: Literal["uniform"]
+    kind: Literal["uniform"] = "uniform"
 
     def sample(self, share: Floats, among: Ids | None, size: int, rng: Generator) -> Ids:
         return draw_uniformly(len(share), among, size, rng)
@@ -130,7 +130,7 @@ class WithReplacement(_Sampled):
     draws_by_share = True
     example = {"clients_per_round": 10}
 
-    kind: Literal["with_replacement"]
+    kind: Literal["with_replacement"] = "with_replacement"
 
     def sample(self, share: Floats, among: Ids | None, size: int, rng: Generator) -> Ids:
         ends = _ends_of(_Shares(share)) if among is None else _ends(share[among])
@@ -165,7 +165,7 @@ class ByShare(_Sampled):
     draws_by_share = True
     example = {"clients_per_round": 10}
 
-    kind: Literal["by_share"]
+    kind: Literal["by_share"] = "by_share"
 
     def sample(self, share: Floats, among: Ids | None, size: int, rng: Generator) -> Ids:
         return draw_by_share(share, among, size, rng)
@@ -188,7 +188,7 @@ class WithoutReplacement(_Sampled):
     own_weighting = "unbiased"
     example = {"weighting": "unbiased", "fraction": 0.2}
 
-    kind: Literal["without_replacement"]
+    kind: Literal["without_replacement"] = "without_replacement"
     transformed: bool = False
     """Scheme II for unbalanced p_i (Li et al., Section 3.3): client i trains on F~_i = p_i N F_i,
     and all have equal weight. The objective stays sum_i p_i F_i; a client's smoothness grows with
@@ -217,7 +217,7 @@ class Cyclic(_Sampled):
 
     example = {"clients_per_round": 10}
 
-    kind: Literal["cyclic"]
+    kind: Literal["cyclic"] = "cyclic"
 
     def block(self, population: int, round: int) -> Ids:
         """The clients of a round, counted from 1, out of N = `population`."""
@@ -239,7 +239,7 @@ class Bernoulli(Participation):
 
     example = {"probability": 0.2}
 
-    kind: Literal["bernoulli"]
+    kind: Literal["bernoulli"] = "bernoulli"
     probability: Probability
     """One probability for all clients, or one per client by client id."""
 
@@ -284,7 +284,7 @@ class Trace(Participation):
 
     example = {"rounds": [[0, 1], [1, 1]]}
 
-    kind: Literal["trace"]
+    kind: Literal["trace"] = "trace"
     rounds: Annotated[
         tuple[Annotated[tuple[ClientId, ...], Field(fail_fast=True)], ...],
         Field(fail_fast=True, min_length=1, max_length=100_000),

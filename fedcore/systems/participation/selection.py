@@ -95,7 +95,7 @@ class PowerOfChoice(Selecting):
     draws_by_share = True
     example = {"clients_per_round": 2, "candidates": 4}
 
-    kind: Literal["power_of_choice"]
+    kind: Literal["power_of_choice"] = "power_of_choice"
     candidates: ClientCount
     """d, clients among which those with the largest losses are selected."""
     losses: Literal["exact", "stored"] = "exact"
@@ -152,7 +152,7 @@ class Importance(Selecting):
     own_weighting = "unbiased"
     example = {"clients_per_round": 2, "by": "loss"}
 
-    kind: Literal["importance"]
+    kind: Literal["importance"] = "importance"
     by: Literal["update_norm", "loss"] = "update_norm"
     """`update_norm`: as stored by the server, without cost; `loss`: as every client that can be
     reached evaluates it at the current model, which it receives for it.
@@ -249,7 +249,7 @@ class Oort(Selecting):
     source = "Lai et al., Oort: Efficient Federated Learning via Guided Participant Selection, OSDI 2021"
     example = {"clients_per_round": 2, "epsilon_start": 0.5}
 
-    kind: Literal["oort"]
+    kind: Literal["oort"] = "oort"
     epsilon_start: Fixed = 0.9
     """Share of the first cohort that explores."""
     epsilon_decay: Annotated[float, Field(gt=0, le=1)] = 0.98
@@ -356,7 +356,7 @@ class DivFl(Selecting):
     )
     example = {"clients_per_round": 2, "candidates": 4}
 
-    kind: Literal["divfl"]
+    kind: Literal["divfl"] = "divfl"
     candidates: ClientCount | None = None
     """Clients, drawn uniformly, whose gradients are compared (default: all that can be reached)."""
 
@@ -410,7 +410,7 @@ class FedCs(Selecting):
     own_weighting = "samples"
     example = {"clients_per_round": 3, "deadline_seconds": 60.0}
 
-    kind: Literal["fedcs"]
+    kind: Literal["fedcs"] = "fedcs"
     candidates: ClientCount | None = None
     """Clients, drawn uniformly, that tell their resources (default: all that can be reached)."""
     deadline_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]

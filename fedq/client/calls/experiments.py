@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from pydantic import BaseModel
+
 from fedcore import bundles
 from fedcore.errors import ExtensionError
+from fedcore.platform.identifiers import is_id
 from fedcore.platform.status import Status
 from fedq.client.bodies import Specification, body_of
 from fedq.client.errors import UnreadableDataError
@@ -44,6 +47,20 @@ class Calls:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+
+    async def _id(self, collection: str, given: str) -> str:
+        """Return the id of the record that `given` stands for, which other requests and repetitions then
+        mean too.
+        """
+        if is_id(given):
+            return given
+        return (await self._transport.read(Identified, f"{collection}/{given}")).id
+
+
+class Identified(BaseModel):
+    """The id of a record."""
+
+    id: str
 
 
 EXPERIMENTS = "/v1/experiments"
@@ -94,7 +111,10 @@ class BundleCalls(Calls):
 
 
 class ExperimentCalls(BundleCalls):
-    """Submit, read, follow and control experiments."""
+    """Submit, read, follow and control experiments.
+
+    An `id` may also be a unique beginning of one, a name, or `@last`, the newest of the key's owner.
+    """
 
     async def submit(
         self,
@@ -122,16 +142,19 @@ class ExperimentCalls(BundleCalls):
         overrides: Mapping[str, Any] | None = None,
         *,
         code: Path | str | None = None,
+        probe: bool = False,
     ) -> Plan:
-        """Return the plan of a submission without submitting: arms, runs, estimated work, memory
-        and bytes.
+        """Return the plan of a submission without submitting: arms, runs, estimated work, memory,
+        bytes and time. With `probe`, the service may play a few rounds to estimate the time, if
+        there are no similar runs.
         """
         digest = None if code is None else (await self.send_bundle(code)).digest
         content = body_of(specification, overrides or {}, digest)
-        params = {"dry_run": True}
-        return await self._transport.send(
-            Plan, "POST", EXPERIMENTS, content=content, headers=JSON, params=params, repeatable=True
-        )
+        params = given(dry_run=True, probe=probe or None)
+        options: dict[str, Any] = {"content": content, "headers": JSON, "params": params}
+        if probe:
+            options["timeout"] = CHECK_TIMEOUT_S
+        return await self._transport.send(Plan, "POST", EXPERIMENTS, repeatable=True, **options)
 
     async def experiment(self, id: str) -> Experiment:
         """Return an experiment with its status, progress, specification and provenance."""
@@ -168,6 +191,7 @@ class ExperimentCalls(BundleCalls):
 
     async def runs(self, id: str) -> list[Run]:
         """Return the runs of an experiment in the order of arms and seeds."""
+        id = await self._id(EXPERIMENTS, id)
         return [
             run
             async for run in walk(
@@ -181,6 +205,7 @@ class ExperimentCalls(BundleCalls):
 
     async def rounds(self, run_id: str, after: int = 0) -> AsyncGenerator[RoundRow, None]:
         """Return the rounds of a run after round `after`."""
+        run_id = await self._id("/v1/runs", run_id)
         while (
             page := await self._transport.read(MetricsPage, f"/v1/runs/{run_id}/metrics", after=after)
         ).items:
@@ -200,7 +225,7 @@ class ExperimentCalls(BundleCalls):
 
         NotFoundError if the experiment has no search.
         """
-        return await arrivals_of(self._transport, id)
+        return await arrivals_of(self._transport, await self._id(EXPERIMENTS, id))
 
     async def stream(self, id: str, *, since: str | None = None) -> AsyncGenerator[Event, None]:
         """Stream rounds, decisions of a search and status changes until the experiment is finished.
@@ -209,6 +234,7 @@ class ExperimentCalls(BundleCalls):
         newest round of each run; with `since=results.position`, exactly after these results. Broken
         connections are resumed without loss or repetition; if event streams are blocked, it polls.
         """
+        id = await self._id(EXPERIMENTS, id)
         async with aclosing(follow(self._transport, id, since=since)) as events:
             async for event in events:
                 if event is not None:
@@ -222,6 +248,7 @@ class ExperimentCalls(BundleCalls):
         Raises TimeoutError if it is not finished after `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
+        id = await self._id(EXPERIMENTS, id)
         with report(await self.runs(id)) if progress else nullcontext(_ignore) as tell:
             async with aclosing(follow(self._transport, id, since=NOW, quiet_s=timeout_s)) as events:
                 async for event in events:
@@ -319,7 +346,7 @@ class ExperimentCalls(BundleCalls):
 
     async def delete(self, id: str) -> None:
         """Delete an experiment with its results and files."""
-        await self._transport.remove(f"{EXPERIMENTS}/{id}")
+        await self._transport.remove(f"{EXPERIMENTS}/{await self._id(EXPERIMENTS, id)}")
 
     async def _act(self, id: str, action: str) -> Experiment:
         return await self._transport.send(Experiment, "POST", f"{EXPERIMENTS}/{id}/{action}", repeatable=True)

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Unpack, get_args
 
@@ -88,22 +89,25 @@ class OutcomeCalls(ExperimentCalls):
         fields: str | None = None,
         experiments: Sequence[str] | None = None,
         each_seed: bool = False,
+        limit: int | None = None,
     ) -> Frame:
         """Return the arms of your experiments, or of some, with their settings and metrics: one per
         row, or one row for each of its runs with `each_seed`.
 
         `filter` is a condition such as `algorithm.kind = fedprox and local.lr < 0.1`, `sort` lists
         columns, `-` before descending ones: `-test_accuracy.best,local.lr`. `fields` lists the
-        settings and metrics to return (default: all settings, and the headline metrics).
+        settings and metrics to return (default: all settings, and the headline metrics). `limit` is
+        the maximum number of arms (default: all).
         """
-        found = await self._arms(experiments, filter=filter, sort=sort, fields=fields)
+        found = await self._arms(experiments, limit, filter=filter, sort=sort, fields=fields)
         return arms_of(found, each_seed=each_seed)
 
     async def metrics(self, id: str | Sequence[str]) -> Frame:
         """Return every round of every run of an experiment, or of several, one per row, with the
         settings of its arm.
         """
-        ids = [id] if isinstance(id, str) else list(id)
+        wanted = [id] if isinstance(id, str) else id
+        ids = [await self._id(EXPERIMENTS, one) for one in wanted]
         runs = [run for one in ids for run in await self.runs(one)]
         rows = [(run, [row async for row in self.rounds(run.id)]) for run in runs]
         return rows_of(rows, await self._arms(ids) if ids else [])
@@ -117,10 +121,19 @@ class OutcomeCalls(ExperimentCalls):
             raise ValueError(f"the file name of rounds must end in .csv or .parquet, not {path}")
         return await self._transport.download(f"{EXPERIMENTS}/{id}/metrics", Path(path), accept=accept)
 
-    async def _arms(self, experiments: Sequence[str] | None, **wanted: str | None) -> list[ArmRow]:
-        params = given(experiment=experiments, limit=ARMS_PAGE, **wanted)
+    async def _arms(
+        self, experiments: Sequence[str] | None, limit: int | None = None, **wanted: str | None
+    ) -> list[ArmRow]:
+        size = ARMS_PAGE if limit is None else min(limit, ARMS_PAGE)
+        params = given(experiment=experiments, limit=size, **wanted)
+        found: list[ArmRow] = []
         pages = walk(lambda cursor: self._transport.read(ArmPage, "/v1/arms", cursor=cursor, **params))
-        return [arm async for arm in pages]
+        async with aclosing(pages):
+            async for arm in pages:
+                found.append(arm)
+                if len(found) == limit:
+                    break
+        return found
 
     async def figure(
         self,
@@ -226,6 +239,7 @@ class ExportCalls(OutcomeCalls):
         if (tracking_uri is not None or models) and to != "mlflow":
             raise ValueError(f"tracking_uri and models are options of mlflow, not of {to}")
         experiment = await self.experiment(id)
+        id = experiment.id
         sink = open_sink(
             to,
             experiment,

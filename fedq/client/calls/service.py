@@ -79,7 +79,7 @@ class DatasetCalls(Calls):
 
     async def delete_dataset(self, id: str) -> None:
         """Delete a data set; ConflictError while an unfinished experiment uses it."""
-        await self._transport.remove(f"{DATASETS}/{id}")
+        await self._transport.remove(f"{DATASETS}/{await self._id(DATASETS, id)}")
 
 
 class WeightsCalls(Calls):
@@ -228,7 +228,7 @@ class WebhookCalls(Calls):
 
     async def delete(self, id: str) -> None:
         """Delete a webhook with its deliveries."""
-        await self._transport.remove(f"{WEBHOOKS}/{id}")
+        await self._transport.remove(f"{WEBHOOKS}/{await self._id(WEBHOOKS, id)}")
 
     async def ping(self, id: str) -> Delivery:
         """Send a test event; `delivery` returns its result."""

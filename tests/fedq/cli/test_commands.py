@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,14 +68,71 @@ def test_an_experiment_is_steered(fedq: Fedq, client: Client) -> None:
     ):
         assert fedq(command, id) == (0, f"{id} {status}\n", "")
         assert json.loads(fedq(command, id, "--json").out or "{}")["status"] == status
-    assert fedq("delete", id) == (0, "", "")
+    told = fedq("delete", "@last")
+    assert (told.code, told.out) == (2, "")
+    assert id in told.err
+    assert "runs: 1 queued; 0 rounds" in " ".join(told.err.split())
+    assert "confirm with --yes" in told.err
+    assert fedq("delete", "@last", "--yes") == (0, "", "")
     assert fedq("status", id).code == 4
 
 
 def test_runs_that_a_worker_has_stop_later(fedq: Fedq, service: Service, client: Client) -> None:
     id = client.submit(TWO_ARMS).id
     claim(service.database)
+    refused = fedq("delete", id, "--yes")
+    assert (refused.code, "has 1 running run: `fedq cancel" in refused.err) == (4, True)
     assert fedq("cancel", id).out == f"{id} running; runs stopping at the next round boundary: 1\n"
+    assert fedq("delete", id, "--yes", "--force").code == 0
+
+
+def test_experiments_and_arms_are_listed_compared_and_opened(
+    fedq: Fedq, service: Service, experiment: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = client.submit(TINY).id
+    assert [item["id"] for item in json.loads(fedq("list", "--json").out)] == [tiny, experiment]
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    assert fedq("open", "two arms").out == f"{service.url}/experiments/{experiment}\n"
+    assert opened == [f"{service.url}/experiments/{experiment}"]
+
+    found = fedq("arms", "two arms", "--sort", "local.lr").out.split()
+    assert found[:6] == ["arm", "name", "status", "local.lr", "best", "suboptimality"]
+    assert [word for word in found if ":" in word] == [f"{experiment}:1", f"{experiment}:0"]
+    final = client.arms(experiments=[experiment]).lines[0]["suboptimality.final"]
+    assert f"{final:.6g}" in found
+    assert len(json.loads(fedq("arms", "--limit", "1", "--json").out)) == 1
+    chosen = json.loads(fedq("arms", "--filter", "local.lr < 0.1", "--fields", "local.lr", "--json").out)
+    assert [line["local.lr"] for line in chosen] == [0.05]
+
+    told = json.loads(fedq("diff", f"{experiment}:0", "two arms:lr=0.05", "--json").out)
+    assert told["differences"] == [{"path": "local.lr", "a": 0.1, "b": 0.05}]
+    assert "two arms" in fedq("diff", experiment, tiny).out
+    assert fedq("diff", tiny, "@last").out == f"{tiny} and {tiny} have the same specification\n"
+    assert fedq("diff", tiny, f"{experiment}:7").code == 2
+
+
+def test_logs_are_in_the_order_of_time_and_of_one_experiment(
+    fedq: Fedq, experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDQ_HOME", str(tmp_path))
+    settings.cache_clear()
+    assert fedq("logs").code == 4
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "api.log").write_text(
+        json.dumps({"time": "2026-01-01T00:00:02Z", "process": "api", "event": "submitted", "id": experiment})
+        + "\nplain text\nincomplete"
+    )
+    (tmp_path / "logs" / "worker-1.log").write_text('{"time": "2026-01-01T00:00:01Z", "event": "ready"}\n')
+    assert fedq("logs").out.splitlines() == [
+        "2026-01-01T00:00:01Z ready",
+        f"2026-01-01T00:00:02Z api submitted id={experiment}",
+        "2026-01-01T00:00:02Z api plain text",
+    ]
+    assert fedq("logs", "two arms").out.count("\n") == 1
+    assert [json.loads(line)["event"] for line in fedq("logs", "-n", "1", "--json").out.splitlines()] == [
+        "plain text"
+    ]
 
 
 def test_watching_tells_events_as_lines_of_json_and_ends_with_the_experiment(
@@ -137,7 +195,7 @@ def test_arms_are_compared_as_table_and_json_and_drawn(fedq: Fedq, experiment: s
     assert (tmp_path / "both.svg").read_text().count("<!-- lr=0.1 -->") == 1
     document = json.loads(fedq("compare", experiment, "--json", "--baseline", "1").out)
     assert (document["baseline"], [member["arm"] for member in document["members"]]) == (1, [0, 1])
-    assert fedq("compare", "exp_0").code == 4
+    assert fedq("compare", "exp_none").code == 4
     assert fedq("compare", experiment, "--figure", "both.jpg").code == 2
 
 

@@ -27,6 +27,7 @@ LOCAL = {
     "backup",
     "restore",
     "data keep",
+    "logs",
     "mcp",
 }
 """These ask no service."""

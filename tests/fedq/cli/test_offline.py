@@ -82,7 +82,7 @@ def test_every_preset_is_valid_by_the_same_measure(
 
 
 def test_a_plan_is_that_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = _call(capsys, "plan", _file(tmp_path, json.dumps(TWO_ARMS)), "--json")
+    code, out, _ = _call(capsys, "plan", "--no-probe", _file(tmp_path, json.dumps(TWO_ARMS)), "--json")
     plan = json.loads(out)
     assert (code, [arm["name"] for arm in plan["arms"]], plan["runs"], plan["rounds"]) == (
         0,
@@ -90,7 +90,9 @@ def test_a_plan_is_that_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixtu
         6,
         18,
     )
-    code, out, _ = _call(capsys, "plan", "--preset", "demo", "--set", "rounds=2", "--set", "seeds=[0]")
+    code, out, _ = _call(
+        capsys, "plan", "--no-probe", "--preset", "demo", "--set", "rounds=2", "--set", "seeds=[0]"
+    )
     assert "4 runs, 8 rounds" in out
 
 

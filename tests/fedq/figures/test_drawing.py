@@ -134,7 +134,7 @@ def test_any_measure_can_be_drawn(http: httpx.Client, rows: Database, metric: st
 
 def test_the_arms_and_the_experiment_are_named(http: httpx.Client, place: str) -> None:
     svg = http.get(f"{place}.svg").text
-    for text in ("two arms", "lr=0.1", "lr=0.05", "test accuracy"):
+    for text in ("two arms", "lr=0.1", "lr=0.05", "test accuracy in %"):
         assert f"<!-- {text} -->" in svg
 
 

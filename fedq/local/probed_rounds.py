@@ -1,0 +1,44 @@
+"""Play rounds of one run for the estimate of a plan (`fedq.planning.probe`).
+
+    python -m fedq.local.probed_rounds < specification.json
+
+Writes a line `ready` once the data are loaded, one with the seconds of each round, or one with the
+reason why none can be played.
+"""
+
+import json
+import sys
+
+import torch
+
+from fedcore.errors import DataUnavailableError, SpecificationError
+from fedcore.settings import settings
+from fedcore.simulation.simulation import Simulation
+from fedcore.spec import ExperimentSpec
+from fedq.planning.probe import READY, ROUNDS
+
+
+def main() -> None:
+    """Play rounds of the specification on standard input."""
+    torch.set_num_threads(settings().torch_threads)
+    device = settings().device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    spec = ExperimentSpec.model_validate(json.load(sys.stdin))
+    try:
+        simulation = Simulation(spec, spec.seeds[0], device=device)
+    except (DataUnavailableError, SpecificationError) as error:
+        _tell("reason", *str(error).split())
+        return
+    _tell(READY)
+    while not simulation.finished and simulation.round < ROUNDS:
+        _tell("round", simulation.advance().seconds)
+
+
+def _tell(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

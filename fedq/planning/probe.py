@@ -1,0 +1,125 @@
+"""Estimate the time of a plan by playing a few rounds of its first arm, in a process of its own
+(`fedq.local.probed_rounds`) that is killed at the end of its time.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+from threading import Timer
+from time import monotonic
+from typing import NamedTuple
+
+from fedcore.spec import ExperimentSpec
+from fedq.schemas import Plan
+
+LOAD_S = 60.0
+"""Longest time for loading data and model, and for the choice of an engine."""
+LIMIT_S = 20.0
+"""Longest time for playing rounds."""
+ROUNDS = 10
+READY = "ready"
+
+
+class Probe(NamedTuple):
+    """Outcome of a probe."""
+
+    round_s: float | None = None
+    """Mean seconds of a round; None if none could be played."""
+    at_least: bool = False
+    """True if no round ended in time: `round_s` is the time after which it was given up."""
+    reason: str | None = None
+    """Reason why no round could be played."""
+
+
+def estimated(plan: Plan, spec: ExperimentSpec, limit_s: float = LIMIT_S, load_s: float = LOAD_S) -> Plan:
+    """Return the plan of `spec` with the time that a probe on this machine leads to, or a warning."""
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if plan.memory_bytes > available:
+        return _unknown(plan, "its runs need more memory than this machine has")
+    if spec.code is not None:
+        return _unknown(plan, "it uses a code bundle")
+    found = probe(spec, limit_s, load_s)
+    if found.round_s is None:
+        return _unknown(plan, found.reason or "the rounds could not be played")
+    played = plan.search.rounds / plan.rounds if plan.search else 1.0
+    first = plan.arms[0]
+    # All rounds, as many times as costly as those of the first arm as they compute gradients.
+    rounds = plan.gradients / max(first.gradients, 1) * spec.rounds * played
+    told: dict[str, object] = {"seconds": found.round_s * rounds, "seconds_from": "probe"}
+    if found.at_least:
+        told["warnings"] = [
+            *plan.warnings,
+            f"no round ended within {found.round_s:.0f} s: the runs take longer than estimated",
+        ]
+    return plan.model_copy(update=told)
+
+
+def probe(spec: ExperimentSpec, limit_s: float, load_s: float) -> Probe:
+    """Play up to ROUNDS rounds of the first arm and seed of `spec`, for at most `limit_s` seconds after
+    at most `load_s` seconds of loading.
+    """
+    if not _is_installed("torch"):
+        return Probe(reason="it needs additional packages: pip install 'fedq[library]'")
+    arm = spec.arms()[0].spec.with_estimates()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedq.local.probed_rounds"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    # With the processes that it started.
+    timer = Timer(load_s, _kill, [process.pid])
+    timer.start()
+    ready: float | None = None
+    rounds: list[float] = []
+    reason = None
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with suppress(BrokenPipeError), process.stdin as file:
+            file.write(arm.model_dump_json())
+        for line in process.stdout:
+            word, _, rest = line.strip().partition(" ")
+            if word == READY:
+                timer.cancel()
+                ready, timer = monotonic(), Timer(limit_s, _kill, [process.pid])
+                timer.start()
+            elif word == "round":
+                rounds.append(float(rest))
+            else:
+                reason = rest
+    finally:
+        timer.cancel()
+        _kill(process.pid)
+        process.stdout.close()
+        code = process.wait()
+    if rounds:
+        # The first one also prepares the others.
+        later = rounds[1:] or rounds
+        return Probe(sum(later) / len(later))
+    if reason is None and code != -signal.SIGKILL:
+        return Probe(reason=f"the process that plays the rounds ended with code {code}")
+    if ready is not None and reason is None:
+        return Probe(monotonic() - ready, at_least=True)
+    return Probe(reason=reason or f"loading its data and model takes more than {load_s:.0f} s")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _unknown(plan: Plan, reason: str) -> Plan:
+    return plan.model_copy(update={"warnings": [*plan.warnings, f"no estimate of the time: {reason}"]})

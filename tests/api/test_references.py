@@ -1,0 +1,62 @@
+"""Beginnings of ids, names and `@last` in the place of ids."""
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from fedcore.platform.access import Scope
+from fedcore.settings import Settings
+from tests.api.histories import TINY, TWO_ARMS, submit
+from tests.support.access import key_for
+from tests.support.asgi import calling
+
+
+def _beginning(id: str, *others: str) -> str:
+    """The shortest beginning of an id that no other has."""
+    return next(id[:end] for end in range(5, 31) if not any(other.startswith(id[:end]) for other in others))
+
+
+@pytest.mark.usefixtures("database_url")
+def test_a_beginning_a_name_and_last_stand_for_an_id(
+    http: httpx.Client, app: FastAPI, settings: Settings
+) -> None:
+    first = submit(http, TINY | {"name": "a & b? 100%"})["id"]
+    second = submit(http, TWO_ARMS)["id"]
+    for given, id in (
+        (_beginning(first, second), first),
+        (_beginning(second, first), second),
+        ("a%20%26%20b%3F%20100%25", first),
+        ("two arms", second),
+        ("@last", second),
+    ):
+        assert http.get(f"/v1/experiments/{given}").json()["id"] == id, given
+    runs = http.get("/v1/experiments/@last/runs").json()["items"]
+    assert {run["experiment_id"] for run in runs} == {second}
+    assert http.get("/v1/runs/@last").json()["id"] == max(run["id"] for run in runs)
+    compared = http.get("/v1/compare", params={"arm": ["two arms:0", "a & b? 100%"]}).json()
+    assert [member["experiment_id"] for member in compared["members"]] == [second, first]
+    listed = http.get("/v1/arms", params={"experiment": ["@last"]}).json()["items"]
+    assert {arm["experiment_id"] for arm in listed} == {second}
+
+    absent = http.get("/v1/experiments/three arms")
+    assert (absent.status_code, absent.json()["detail"]) == (404, "there is no experiment 'three arms'")
+    several = http.get("/v1/experiments/exp_0")
+    assert several.status_code == 404
+    assert several.json()["detail"] == (
+        f"'exp_0' is the beginning of several ids: {second}, {first}; give one of them"
+    )
+    namesake = submit(http, TWO_ARMS)["id"]
+    several = http.delete("/v1/experiments/two arms")
+    assert several.status_code == 404
+    assert several.json()["detail"] == (
+        f"'two arms' is the name of several: {namesake}, {second}; give one of them"
+    )
+
+    with calling(app, key_for(settings.database, owner="ann", scope=Scope.SUBMIT)) as ann:
+        for given in ("@last", "exp_0", "two arms", _beginning(first, second, namesake)):
+            assert ann.get(f"/v1/experiments/{given}").status_code == 404, given
+        own = submit(ann, TINY)["id"]
+        assert ann.get("/v1/experiments/exp_0").json()["id"] == own
+        assert ann.delete("/v1/experiments/@last").status_code == 204
+        assert ann.get(f"/v1/experiments/{own}").status_code == 404
+    assert http.get("/v1/experiments/@last").json()["id"] == namesake
