@@ -28,7 +28,7 @@ from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.packages import file_digest, installed_packages
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, Database, groups, open_database, runs
-from fedcore.platform.store.leases import Claim
+from fedcore.platform.store.leases import Claim, Lease
 from fedcore.platform.tracing import continued, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from fedcore.platform.version import commit
@@ -111,6 +111,8 @@ class Runner:
         self._warm_up = WarmUp(resources.device, resources.settings.data_dir.expanduser())
         self._wakeups = WakeupNotifier(partial(send_wakeup, broker=resources.settings.broker))
         self._rest: threading.Timer | None = None
+        self._declined: set[Lease] = set()
+        """Claims of other workers to whose groups this one cannot belong."""
         heartbeat.start()
         self._warm_up.start()
 
@@ -212,9 +214,9 @@ class Runner:
             configured.group_host or host_name(database),
             partial(self._wakeups.notify, [simulation.spec.execution.queue]),
             self._resources.pacing.group,
+            self._device_type,
         )
-        with held[0].handling_errors():
-            group.start()
+        group.open()
         try:
             yield
         finally:
@@ -227,29 +229,39 @@ class Runner:
         try:
             with resources.database.transaction() as session:
                 member = groups.join(
-                    session, identity.id, identity.queues, lease_s, identity.memory_bytes, identity.packages
-                )
-            if member is None:
-                return False
-            self._warm_up.stop()
-            self._stay_awake()
-            with bound_contextvars(run_id=member.run.run_id, experiment_id=member.run.experiment_id):
-                simulation = resources.simulations.member_of(member.run)
-                serve(
-                    resources.database,
-                    member,
-                    simulation,
+                    session,
+                    identity.id,
+                    identity.queues,
                     lease_s,
-                    resources.stopping,
-                    resources.pacing.group,
+                    identity.memory_bytes,
+                    identity.packages,
+                    self._device_type,
+                    self._declined,
                 )
         except UNAVAILABLE as error:
             log.warning("no group is joined, the database is away: %s", error)
-        except (DataUnavailableError, SpecificationError, PeerLostError) as error:
-            log.warning("no part in the group of a run: %s", error)
-        else:
-            return True
-        return False
+            return False
+        if member is None:
+            return False
+        self._warm_up.stop()
+        self._stay_awake()
+        load = partial(resources.simulations.member_of, member.run)
+        with bound_contextvars(run_id=member.run.run_id, experiment_id=member.run.experiment_id):
+            try:
+                serve(resources.database, member, load, lease_s, resources.stopping, resources.pacing.group)
+            except (DataUnavailableError, SpecificationError, PeerLostError) as error:
+                log.warning("no part in the group of a run: %s", error)
+            except Exception:
+                log.exception("no part in the group of a run")
+            else:
+                return True
+        # It would fail again; other groups may be open.
+        self._declined.add(member.run.lease)
+        return True
+
+    @property
+    def _device_type(self) -> str:
+        return torch.device(self._resources.device).type
 
     def _load(self, claim: Claim) -> ClaimedRun:
         """Load a claimed run, its lease kept; if that fails, it is released."""
