@@ -82,6 +82,8 @@ class ShardGroup:
         self._members: dict[str, Member] = {}
         """By the names of their connections."""
         self._trained: dict[str, int] = {}
+        """Shards of the last round, by worker."""
+        self._announced, self._recorded = False, self._trained
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, name="group", daemon=True)
 
@@ -159,37 +161,38 @@ class ShardGroup:
         return answer
 
     def _look(self) -> None:
-        """Announce the group, admit workers that have taken a seat, wake others while there are seats."""
-        announced, seated, recorded = False, set[str](), dict[str, int]()
-        while not self._ended.is_set():
-            try:
-                if not announced:
-                    about = self._address, self._seats, self._device
-                    with self._database.transaction() as session:
-                        groups.announce(session, self._claim, *about)
-                    announced = True
-                if (trained := self._trained) != recorded:
-                    with self._database.transaction() as session:
-                        groups.record_shards(session, self._claim, trained)
-                    recorded = trained
-                with self._database.reading() as session:
-                    found = groups.members(session, self._claim)
-            except StaleLeaseError as error:
-                log.info("no group is opened: %s", error)
-                return
-            except UNAVAILABLE as error:
-                log.warning("no worker is admitted to the group, the database is away: %s", error)
-            else:
-                for connection in found.keys() - seated:
-                    arguments = connection, found[connection]
-                    threading.Thread(
-                        target=self._admit, args=arguments, name="admission", daemon=True
-                    ).start()
-                # One that has just left has other work.
-                if len(found) < self._seats and found.keys() >= seated:
-                    self._wake()
-                seated = set(found)
-            self._ended.wait(self._pacing.look_s)
+        """Admit workers that have taken a seat, and wake others while there are seats."""
+        seated: set[str] = set()
+        # The next commit finds out that the lease is lost.
+        with suppress(StaleLeaseError):
+            while not self._ended.is_set():
+                with suppress(*UNAVAILABLE):
+                    seated = self._admit_new(self._publish(), seated)
+                self._ended.wait(self._pacing.look_s)
+
+    def _publish(self) -> dict[str, str]:
+        """Tell the database of the group and of its last round; returns the workers that have a seat."""
+        if not self._announced:
+            about = self._address, self._seats, self._device
+            with self._database.transaction() as session:
+                groups.announce(session, self._claim, *about)
+            self._announced = True
+        trained = self._trained
+        if trained != self._recorded:
+            with self._database.transaction() as session:
+                groups.record_shards(session, self._claim, trained)
+            self._recorded = trained
+        with self._database.reading() as session:
+            return groups.members(session, self._claim)
+
+    def _admit_new(self, found: dict[str, str], seated: set[str]) -> set[str]:
+        for connection in found.keys() - seated:
+            arguments = connection, found[connection]
+            threading.Thread(target=self._admit, args=arguments, name="admission", daemon=True).start()
+        # One that has just left has other work.
+        if len(found) < self._seats and found.keys() >= seated:
+            self._wake()
+        return set(found)
 
     @property
     def _address(self) -> str:
