@@ -82,6 +82,7 @@ from fedq.schemas.service import (
     ClientSizes,
     Dataset,
     DatasetPage,
+    GroupWorker,
     Health,
     Kind,
     Preset,
@@ -93,6 +94,7 @@ from fedq.schemas.service import (
     Weights,
     WeightsPage,
     Worker,
+    WorkerGroup,
     Workers,
 )
 from fedq.schemas.webhooks import (
@@ -145,6 +147,7 @@ __all__ = [
     "ExperimentPage",
     "ExperimentSummary",
     "Flaw",
+    "GroupWorker",
     "Health",
     "HeartbeatEvent",
     "ImportedExperiment",
@@ -202,5 +205,6 @@ __all__ = [
     "Weights",
     "WeightsPage",
     "Worker",
+    "WorkerGroup",
     "Workers",
 ]

@@ -40,7 +40,7 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
-class RunGroup:
+class ActiveGroup:
     """A group as users see it."""
 
     run_id: str
@@ -200,7 +200,7 @@ def record_shards(session: Session, claim: Claim, trained: Mapping[str, int]) ->
     session.execute(update(GroupRecord).where(*own).values(trained=dict(trained)))
 
 
-def list_groups(session: Session, limit: int) -> list[RunGroup]:
+def list_groups(session: Session, limit: int) -> list[ActiveGroup]:
     """The groups of runs in execution, the oldest runs first, at most `limit`."""
     run, group = RunRecord, GroupRecord
     query = (
@@ -217,7 +217,7 @@ def list_groups(session: Session, limit: int) -> list[RunGroup]:
     )
     taken = session.execute(seats.order_by(MemberRecord.worker)).all()
     return [
-        RunGroup(
+        ActiveGroup(
             held.id,
             held.experiment_id,
             name,
