@@ -51,6 +51,9 @@ IDLE_S = 2.0
 before freed memory is returned, which the next run would use.
 """
 
+DECLINED_S = 60.0
+"""Before a worker tries again to join a group that it could not join."""
+
 log = logging.getLogger(__name__)
 
 
@@ -111,8 +114,10 @@ class Runner:
         self._warm_up = WarmUp(resources.device, resources.settings.data_dir.expanduser())
         self._wakeups = WakeupNotifier(partial(send_wakeup, broker=resources.settings.broker))
         self._rest: threading.Timer | None = None
-        self._declined: set[Lease] = set()
-        """Claims of other workers to whose groups this one cannot belong."""
+        self._declined: dict[Lease, float] = {}
+        """Claims of other workers whose groups this one could not join, and until when, by the monotonic
+        clock, it does not try again.
+        """
         heartbeat.start()
         self._warm_up.start()
 
@@ -224,8 +229,9 @@ class Runner:
 
     def _help(self) -> bool:
         """Train shards of a run that another worker holds; False if none looks for workers."""
-        identity, resources = self._heartbeat.identity, self._resources
+        identity, resources, now = self._heartbeat.identity, self._resources, time.monotonic()
         lease_s = resources.settings.lease_seconds
+        self._declined = {lease: until for lease, until in self._declined.items() if until > now}
         try:
             with resources.database.transaction() as session:
                 member = groups.join(
@@ -236,7 +242,7 @@ class Runner:
                     identity.memory_bytes,
                     identity.packages,
                     self._device_type,
-                    self._declined,
+                    self._declined.keys(),
                 )
         except UNAVAILABLE as error:
             log.warning("no group is joined, the database is away: %s", error)
@@ -256,7 +262,7 @@ class Runner:
             else:
                 return True
         # It would fail again; other groups may be open.
-        self._declined.add(member.run.lease)
+        self._declined[member.run.lease] = time.monotonic() + DECLINED_S
         return True
 
     @property
