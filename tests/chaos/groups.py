@@ -21,14 +21,12 @@ LINKS = 2
 
 def links(world: World) -> Mapping[int, Sequence[int]]:
     """Descriptors of the leader's connections with each member that has joined, by the member's process."""
-    try:
-        leader = _ports(world.site.pid(world.run))
-        found = {
-            pid: [leader[there, here] for here, there in _ports(pid) if (there, here) in leader]
-            for pid in world.site.members().values()
-        }
-    except (KeyError, psutil.NoSuchProcess, AssertionError):
-        return {}
+    run, workers = world.run, world.site.workers()
+    leader = _ports(workers.get(run.worker or "", 0))
+    found = {
+        pid: [leader[there, here] for here, there in _ports(pid) if (there, here) in leader]
+        for pid in world.site.members().values()
+    }
     return {pid: descriptors for pid, descriptors in found.items() if len(descriptors) >= LINKS}
 
 
@@ -38,8 +36,13 @@ def in_group(world: World) -> bool:
 
 
 def _ports(pid: int) -> dict[tuple[int, int], int]:
-    """Descriptors of the connections of a process, by its own port and that of the other side."""
-    found = psutil.Process(pid).net_connections("tcp")
+    """Descriptors of the connections of a process, by its own port and that of the other side; none if it
+    has ended.
+    """
+    try:
+        found = psutil.Process(pid).net_connections("tcp")
+    except psutil.NoSuchProcess:
+        return {}
     return {
         (one.laddr.port, one.raddr.port): one.fd for one in found if one.status == psutil.CONN_ESTABLISHED
     }

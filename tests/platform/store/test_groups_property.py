@@ -29,7 +29,7 @@ submissions = st.tuples(
 )
 """Owner, priority, in shards or not, and memory of a run."""
 steps = st.lists(
-    st.one_of(submissions, *[st.sampled_from(sorted(MEMORY))] * 3, st.just("a run ends")), max_size=40
+    st.one_of(submissions, *[st.sampled_from(sorted(MEMORY))] * 3, st.just("a run ends")), min_size=15, max_size=30
 )
 
 
@@ -134,7 +134,7 @@ class Rows(dict[str, RunRecord]):
     """Workers by the owner whose runs they execute, or train shards of."""
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(steps)
 def test_groups_keep_no_worker_from_a_queued_run_and_share_the_others_fairly(
     sqlite_template: Path, history: list[str | tuple[str, int, bool, int]]
