@@ -81,6 +81,8 @@ class ShardGroup:
         self._store: TCPStore | None = None
         self._members: dict[str, Member] = {}
         """By the names of their connections."""
+        self._admitted: set[str] = set()
+        """Connections that were accepted."""
         self._trained: dict[str, int] = {}
         """Shards of the last round, by worker."""
         self._announced, self._recorded = False, self._trained
@@ -186,9 +188,13 @@ class ShardGroup:
             return groups.members(session, self._claim)
 
     def _admit_new(self, found: dict[str, str], seated: set[str]) -> set[str]:
-        for connection in found.keys() - seated:
-            arguments = connection, found[connection]
-            threading.Thread(target=self._admit, args=arguments, name="admission", daemon=True).start()
+        assert self._store is not None
+        for connection in found.keys() - self._admitted:
+            # One that loads its data for long is not waited for.
+            if self._store.check([connection]):
+                self._admitted.add(connection)
+                arguments = connection, found[connection]
+                threading.Thread(target=self._admit, args=arguments, name="admission", daemon=True).start()
         # One that has just left has other work.
         if len(found) < self._seats and found.keys() >= seated:
             self._wake()
@@ -200,9 +206,11 @@ class ShardGroup:
         return f"{self._host}:{self._store.port}"
 
     def _admit(self, connection: str, worker: str) -> None:
-        pacing = self._pacing
+        assert self._store is not None
+        # By itself, for a store serves one wait at a time.
+        pacing, store = self._pacing, self._store.clone()
         try:
-            peer = Peer(PrefixStore(connection, self._store), 0, pacing.connect_s, pacing.silence_s)
+            peer = Peer(PrefixStore(connection, store), 0, pacing.connect_s, pacing.silence_s)
         except PeerLostError as error:
             log.warning("worker %s did not come: %s", worker, error)
             return
@@ -311,6 +319,7 @@ def _connect(member: Membership, pacing: GroupPacing, abandoned: Callable[[], bo
         timeout = timedelta(seconds=pacing.connect_s)
         try:
             store = TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
+            store.set(member.connection, "ready")
             peer = Peer(PrefixStore(member.connection, store), 1, pacing.connect_s, pacing.silence_s)
         except (RuntimeError, PeerLostError) as error:
             found.put(lost(error))

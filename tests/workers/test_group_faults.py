@@ -56,7 +56,9 @@ def seated(database: Database, worker: str) -> Membership:
 
 def store_of(member: Membership) -> PrefixStore:
     host, _, port = member.address.rpartition(":")
-    return PrefixStore(member.connection, TCPStore(host, int(port), is_master=False, wait_for_workers=False))
+    store = TCPStore(host, int(port), is_master=False, wait_for_workers=False)
+    store.set(member.connection, "ready")
+    return PrefixStore(member.connection, store)
 
 
 class Silent:

@@ -64,7 +64,7 @@ def test_what_belongs_to_others_is_counted_and_not_named(
 def test_groups_are_shown_with_the_shards_of_their_workers(
     browser: httpx.Client, ann: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    submit(http, {**TINY, "name": "in shards", "execution": {"shards": 4}})
+    submit(http, {**TINY, "name": "divided", "execution": {"shards": 4}})
     held = claim(rows, "worker-1")
     write(rows, groups.announce, held, "127.0.0.1:1", 3)
     write(rows, groups.join, "worker-2", ["default"], 60.0)
@@ -82,12 +82,12 @@ def test_groups_are_shown_with_the_shards_of_their_workers(
     ]
     page = browser.get("/queue").text
     found = page[page.index("Table of groups") : page.index("Table of workers")]
-    assert found.index("in shards") < found.index("worker-1") < found.index("3 of the last round")
+    assert found.index("divided") < found.index("worker-1") < found.index("3 of the last round")
     assert found.index("worker-2") < found.index("1 of the last round")
     assert "trains shards for another worker" in page
     assert ">idle<" not in page
     assert ann.get("/v1/queue").json()["groups"][0]["run_id"] is None
-    assert "in shards" not in ann.get("/queue").text
+    assert "divided" not in ann.get("/queue").text
 
 
 def test_an_empty_service_says_so(browser: httpx.Client) -> None:
