@@ -49,6 +49,7 @@ from tests.support.postgresql import postgresql
 from tests.workers.site import Site, assert_undisturbed
 from tests.workers.stacks import running_stack
 
+LAST_ROUNDS_S = 300.0
 LEASE_S, DEFAULT_LEASE_S, DEFAULT_KILLS, EMBEDDED_KILLS = 2.0, 10.0, 5, 10
 API_KILLS, API_REPLACEMENTS = 10, 5
 HANGS = {"api": 3, "reconciler": 1, "worker-1": 1, "broker": 1}
@@ -207,7 +208,7 @@ def _suffered(
         for fault in faults:
             took.append((fault, suffering.suffer(fault)))
             print(f"{took[-1][1]:6.2f} s  {fault.name}", flush=True)
-        (run,) = suffering.site.ended(suffering.experiment)
+        (run,) = suffering.site.ended(suffering.experiment, LAST_ROUNDS_S)
         assert_undisturbed(suffering.site, run, suffering.shards)
         assert_unmoved(suffering)
     return took

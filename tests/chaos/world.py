@@ -22,7 +22,7 @@ ROUNDS_PER_FAULT = 30
 """So long a run is not over before it has suffered all, however slow the machine: on a leash, two
 rounds are played in a second.
 """
-GROUP_FACTOR = 4
+GROUP_FACTOR = 2
 """A group is complete again only some seconds after the run goes on."""
 EVERY_S, HELD_UP_S = 0.02, 0.5
 """A look at the run takes milliseconds; one that takes so long was held up."""

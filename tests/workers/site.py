@@ -137,7 +137,7 @@ class Site:
         assert run.status is Status.RUNNING, f"the run was over before it could be disturbed: {run.status}"
         return run
 
-    def ended(self, experiment_id: str) -> Sequence[RunRecord]:
+    def ended(self, experiment_id: str, timeout_s: float = END_S) -> Sequence[RunRecord]:
         """Let the workers off the leash, and wait for the end of all runs of an experiment."""
         self.let_go(1_000_000)
 
@@ -145,7 +145,7 @@ class Site:
             found = self.runs(experiment_id)
             return found if all(run.status in ENDED for run in found) else []
 
-        return eventually(look, timeout_s=END_S)
+        return eventually(look, timeout_s=timeout_s)
 
     def let_go(self, rounds: int) -> None:
         """Let the workers play so many rounds at full speed."""
