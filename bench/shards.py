@@ -348,14 +348,13 @@ def _leading(
 
 
 def _serve(url: str, worker: str, load: Callable[[], Simulation], over: threading.Event) -> None:
-    """Help with the first run that looks for members."""
+    """Help with the run that looks for members, until it is `over`."""
     with closing(open_database(url)) as database:
-        member = None
-        while member is None and not over.wait(PACING.look_s):
+        while not over.wait(PACING.look_s):
             with database.transaction() as session:
                 member = groups.join(session, worker, [QUEUE], LEASE_S)
-        if member is not None:
-            serve(database, member, load, LEASE_S, over.is_set, PACING)
+            if member is not None:
+                serve(database, member, load, LEASE_S, over.is_set, PACING)
 
 
 def _answer(pipe: Connection, port: int, size: int, times: int) -> None:
