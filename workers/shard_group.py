@@ -51,7 +51,7 @@ class GroupPacing:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ConnectedMember:
     """A worker that has joined, and the connection to it."""
 
     worker: str
@@ -79,7 +79,7 @@ class ShardGroup:
         self._seats = (simulation.spec.execution.shard_count or 1) - 1
         self._alone = simulation.train_shards
         self._store: TCPStore | None = None
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, ConnectedMember] = {}
         """By the names of their connections."""
         self._admitted: set[str] = set()
         """Connections that were accepted."""
@@ -135,7 +135,7 @@ class ShardGroup:
         self._trained = dict(work.trained)
         return [results[number] for number in range(len(shards))]
 
-    def _train_with(self, connection: str, member: Member, work: "_Round") -> None:
+    def _train_with(self, connection: str, member: ConnectedMember, work: "_Round") -> None:
         """Have one member train shards until none is left; that of a member that is lost is put back."""
         with suppress(Empty):
             while True:
@@ -214,7 +214,7 @@ class ShardGroup:
         except PeerLostError as error:
             log.warning("worker %s did not come: %s", worker, error)
             return
-        self._members[connection] = Member(worker, peer)
+        self._members[connection] = ConnectedMember(worker, peer)
         log.info("worker %s has joined the group of run %s", worker, self._claim.run_id)
         if self._ended.is_set():
             peer.close()
