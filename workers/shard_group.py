@@ -92,7 +92,8 @@ class ShardGroup:
     def open(self) -> None:
         """Look for members from now on. If this worker cannot be reached, it trains all shards itself."""
         try:
-            self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            timeout = timedelta(seconds=self._pacing.connect_s)
+            self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timeout)
         except RuntimeError as error:
             log.warning("run %s trains its shards on one worker: %s", self._claim.run_id, lost(error))
             return

@@ -112,7 +112,7 @@ def test_a_worker_stays_away_from_another_type_of_device_and_from_a_group_that_i
 
 
 def test_a_worker_that_joins_again_has_a_new_connection(database: Database) -> None:
-    """What is left of the one before, on either side, is not taken for it."""
+    """Remains of the one before, on either side, are not taken for it."""
     held = announced(database, seats=1)
     before = join(database, "idle")
     assert before is not None

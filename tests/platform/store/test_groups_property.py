@@ -58,7 +58,7 @@ class Service:
             write(self.database, runs.release, held)
 
     def act(self, worker: str) -> None:
-        """What a worker does between two shards, or when it has nothing to do."""
+        """A step of a worker between two shards, or when it has nothing to do."""
         if worker in self.leading:
             return
         wanted = self.could_claim(worker)
