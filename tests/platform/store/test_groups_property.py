@@ -29,7 +29,9 @@ submissions = st.tuples(
 )
 """Owner, priority, in shards or not, and memory of a run."""
 steps = st.lists(
-    st.one_of(submissions, *[st.sampled_from(sorted(MEMORY))] * 3, st.just("a run ends")), min_size=15, max_size=30
+    st.one_of(submissions, *[st.sampled_from(sorted(MEMORY))] * 3, st.just("a run ends")),
+    min_size=15,
+    max_size=30,
 )
 
 
