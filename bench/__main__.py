@@ -20,6 +20,7 @@ COMMANDS = {
     "startup": ("bench.startup", "a run in a process that is warm, until its first round"),
     "study": ("bench.study", "runs to the target: TPE and random draws beside a grid"),
     "service": ("bench.service", "what the service adds to a run"),
+    "shards": ("bench.shards", "a run on two workers, what a round adds, and a model of scaling"),
     "cost": ("bench.cost", "memory and start-up, beside their targets"),
     "engines": ("bench.engines", "the engines against each other, by model"),
     "layers": ("bench.layers", "where a step of a convolutional network goes, layer by layer"),

@@ -94,9 +94,12 @@ class Peer:
         return found
 
     def close(self) -> None:
-        """Tell the other side that nothing follows; a second call does nothing."""
+        """Tell the other side that nothing follows, and end a wait for a message here; a second call does
+        nothing.
+        """
         if not self._closed.is_set():
             self._closed.set()
+            self._arrived.put(PeerLostError("it was given up"))
             with suppress(RuntimeError), self._sending:
                 self._put(torch.tensor([_END, 0]))
 
@@ -144,7 +147,7 @@ class Peer:
         return value
 
 
-def lost(error: RuntimeError) -> PeerLostError:
+def lost(error: Exception) -> PeerLostError:
     """The loss of a connection, as an error of `torch.distributed` tells it."""
     return PeerLostError(str(error).partition("\n")[0])
 

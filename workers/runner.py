@@ -28,7 +28,7 @@ from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.packages import file_digest, installed_packages
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, Database, groups, open_database, runs
-from fedcore.platform.store.leases import Claim
+from fedcore.platform.store.leases import Claim, Lease
 from fedcore.platform.tracing import continued, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from fedcore.platform.version import commit
@@ -50,6 +50,9 @@ IDLE_S = 2.0
 """Idle time before the warm-up, for a worker that starts because there is work has it by then; and
 before freed memory is returned, which the next run would use.
 """
+
+DECLINED_S = 60.0
+"""Before a worker tries again to join a group that it could not join."""
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +115,10 @@ class Runner:
         self._warm_up = WarmUp(resources.device, resources.settings.data_dir.expanduser())
         self._wakeups = WakeupNotifier(partial(send_wakeup, broker=resources.settings.broker))
         self._rest: threading.Timer | None = None
+        self._declined: dict[Lease, float] = {}
+        """Claims of other workers whose groups this one could not join, and until when, by the monotonic
+        clock, it does not try again.
+        """
         heartbeat.start()
         self._warm_up.start()
 
@@ -213,9 +220,9 @@ class Runner:
             configured.group_host or host_name(database),
             partial(self._wakeups.notify, [simulation.spec.execution.queue]),
             self._resources.pacing.group,
+            self._device_type,
         )
-        with held[0].handling_errors():
-            group.start()
+        group.open()
         try:
             yield
         finally:
@@ -223,34 +230,45 @@ class Runner:
 
     def _help(self) -> bool:
         """Train shards of a run that another worker holds; False if none looks for workers."""
-        identity, resources = self._heartbeat.identity, self._resources
+        identity, resources, now = self._heartbeat.identity, self._resources, time.monotonic()
         lease_s = resources.settings.lease_seconds
+        self._declined = {lease: until for lease, until in self._declined.items() if until > now}
         try:
             with resources.database.transaction() as session:
                 member = groups.join(
-                    session, identity.id, identity.queues, lease_s, identity.memory_bytes, identity.packages
-                )
-            if member is None:
-                return False
-            self._warm_up.stop()
-            self._stay_awake()
-            with bound_contextvars(run_id=member.run.run_id, experiment_id=member.run.experiment_id):
-                simulation = resources.simulations.member_of(member.run)
-                serve(
-                    resources.database,
-                    member,
-                    simulation,
+                    session,
+                    identity.id,
+                    identity.queues,
                     lease_s,
-                    resources.stopping,
-                    resources.pacing.group,
+                    identity.memory_bytes,
+                    identity.packages,
+                    self._device_type,
+                    self._declined.keys(),
                 )
         except UNAVAILABLE as error:
             log.warning("no group is joined, the database is away: %s", error)
-        except (DataUnavailableError, SpecificationError, PeerLostError) as error:
-            log.warning("no part in the group of a run: %s", error)
-        else:
-            return True
-        return False
+            return False
+        if member is None:
+            return False
+        self._warm_up.stop()
+        self._stay_awake()
+        load = partial(resources.simulations.member_of, member.run)
+        with bound_contextvars(run_id=member.run.run_id, experiment_id=member.run.experiment_id):
+            try:
+                serve(resources.database, member, load, lease_s, resources.stopping, resources.pacing.group)
+            except (DataUnavailableError, SpecificationError, PeerLostError) as error:
+                log.warning("no part in the group of a run: %s", error)
+            except Exception:
+                log.exception("no part in the group of a run")
+            else:
+                return True
+        # It would fail again; other groups may be open.
+        self._declined[member.run.lease] = time.monotonic() + DECLINED_S
+        return True
+
+    @property
+    def _device_type(self) -> str:
+        return torch.device(self._resources.device).type
 
     def _load(self, claim: Claim) -> ClaimedRun:
         """Load a claimed run, its lease kept; if that fails, it is released."""

@@ -4,13 +4,15 @@ and membership in the group of another worker.
 The worker that holds the run plays its rounds as ever. Only the training of a cohort is shared:
 shards lie in a queue, and each participant takes the next one when it is ready for it. A member has
 no state of the run, so one that is lost costs the shard that it had, which another participant trains
-again, to the same bits.
+again, to the same bits. Every wait for a member ends in time, so that a group goes on as long as its
+leader does.
 """
 
 import logging
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -32,6 +34,8 @@ from workers.peer import Peer, PeerLostError, lost
 log = logging.getLogger(__name__)
 
 _RENEWALS_PER_LEASE = 3
+SLOWEST = 10
+"""A member may take this many times as long for a shard as the others for the rest of the round."""
 ERROR = "error"
 
 
@@ -46,6 +50,14 @@ class GroupPacing:
     """A participant that shows no sign of life for this time is given up."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectedMember:
+    """A worker that has joined, and the connection to it."""
+
+    worker: str
+    peer: Peer
+
+
 class ShardGroup:
     """The group of a claimed run: its worker, and the members that have joined so far."""
 
@@ -57,83 +69,91 @@ class ShardGroup:
         host: str,
         wake: Callable[[], None],
         pacing: GroupPacing,
+        device: str = "cpu",
     ) -> None:
-        """Members reach this worker as `host`; `wake` wakes an idle one."""
+        """Members have a `device` of the same type and reach this worker as `host`; `wake` wakes an idle
+        one.
+        """
         self._database, self._claim, self._simulation = database, claim, simulation
-        self._wake, self._pacing, self._alone = wake, pacing, simulation.train_shards
+        self._host, self._wake, self._pacing, self._device = host, wake, pacing, device
         self._seats = (simulation.spec.execution.shard_count or 1) - 1
-        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        self._address = f"{host}:{self._store.port}"
-        self._peers: dict[str, Peer] = {}
+        self._alone = simulation.train_shards
+        self._store: TCPStore | None = None
+        self._members: dict[str, ConnectedMember] = {}
+        """By the names of their connections."""
+        self._admitted: set[str] = set()
+        """Connections that were accepted."""
+        self._trained: dict[str, int] = {}
+        """Shards of the last round, by worker."""
+        self._announced, self._recorded = False, self._trained
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, name="group", daemon=True)
 
-    def start(self) -> None:
-        """Look for members from now on."""
-        with self._database.transaction() as session:
-            groups.announce(session, self._claim, self._address, self._seats)
+    def open(self) -> None:
+        """Look for members from now on. If this worker cannot be reached, it trains all shards itself."""
+        try:
+            timeout = timedelta(seconds=self._pacing.connect_s)
+            self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timeout)
+        except RuntimeError as error:
+            log.warning("run %s trains its shards on one worker: %s", self._claim.run_id, lost(error))
+            return
         self._simulation.train_shards = self._train
         self._thread.start()
 
     def close(self) -> None:
         """Dismiss the members."""
+        if self._store is None:
+            return
         self._simulation.train_shards = self._alone
         self._ended.set()
         self._thread.join()
-        for peer in list(self._peers.values()):
-            peer.close()
+        for member in list(self._members.values()):
+            member.peer.close()
         with suppress(*UNAVAILABLE), self._database.transaction() as session:
             groups.close(session, self._claim)
 
     def _train(self, shards: Sequence[Job]) -> list[Result]:
         """Train the shards of one round on all workers of the group."""
-        left: SimpleQueue[int] = SimpleQueue()
-        ready: SimpleQueue[tuple[int, Result | None]] = SimpleQueue()
-        # The largest first, so that those that end last are small.
-        for number in sorted(range(len(shards)), key=lambda number: -_samples(shards[number])):
-            left.put(number)
+        work = _Round(shards)
         results: dict[int, Result] = {}
         with ThreadPoolExecutor(max(1, self._seats)) as pool:
             try:
-                for worker, peer in list(self._peers.items()):
-                    pool.submit(self._train_with, worker, peer, shards, left, ready)
+                for connection, member in list(self._members.items()):
+                    pool.submit(self._train_with, connection, member, work)
                 while len(results) < len(shards):
                     try:
-                        number = left.get_nowait()
+                        number = work.left.get_nowait()
                     except Empty:
-                        number, result = ready.get()
+                        number, result = work.wait(self._pacing.silence_s)
                         if result is not None:
                             results[number] = result
                     else:
                         (results[number],) = self._alone([shards[number]])
+                        work.trained[self._claim.worker] += 1
             except BaseException:
-                _empty(left)
+                work.give_up()
                 raise
+        self._trained = dict(work.trained)
         return [results[number] for number in range(len(shards))]
 
-    def _train_with(
-        self,
-        worker: str,
-        peer: Peer,
-        shards: Sequence[Job],
-        left: SimpleQueue[int],
-        ready: SimpleQueue[tuple[int, Result | None]],
-    ) -> None:
+    def _train_with(self, connection: str, member: ConnectedMember, work: "_Round") -> None:
         """Have one member train shards until none is left; that of a member that is lost is put back."""
         with suppress(Empty):
             while True:
-                number = left.get_nowait()
+                number = work.left.get_nowait()
+                work.held[number] = member.peer
                 try:
-                    answer = self._ask(peer, self._simulation.shard_message(shards[number]))
-                    result = result_of_message(answer, shards[number].work.local.x.device)
+                    answer = self._ask(member.peer, self._simulation.shard_message(work.shards[number]))
+                    result = result_of_message(answer, work.shards[number].work.local.x.device)
                 except Exception as error:
-                    log.info("worker %s has left the group of run %s: %s", worker, self._claim.run_id, error)
-                    del self._peers[worker]
-                    peer.close()
-                    left.put(number)
-                    ready.put((number, None))
+                    log.info(
+                        "worker %s has left the group of run %s: %s", member.worker, self._claim.run_id, error
+                    )
+                    self._members.pop(connection, None)
+                    member.peer.close()
+                    work.return_shard(number)
                     return
-                ready.put((number, result))
+                work.complete(number, member.worker, result)
 
     def _ask(self, peer: Peer, message: ShardMessage) -> ShardMessage:
         peer.send(message)
@@ -146,72 +166,183 @@ class ShardGroup:
     def _look(self) -> None:
         """Admit workers that have taken a seat, and wake others while there are seats."""
         seated: set[str] = set()
-        while not self._ended.wait(self._pacing.look_s):
-            try:
-                with self._database.reading() as session:
-                    found = set(groups.members(session, self._claim))
-            except UNAVAILABLE:
-                continue
-            for worker in found - seated:
-                threading.Thread(target=self._admit, args=[worker], name="admission", daemon=True).start()
-            if len(found) < self._seats and found >= seated:
-                self._wake()
-            seated = found
+        # The next commit finds out that the lease is lost.
+        with suppress(StaleLeaseError):
+            while not self._ended.is_set():
+                with suppress(*UNAVAILABLE):
+                    seated = self._admit_new(self._publish(), seated)
+                self._ended.wait(self._pacing.look_s)
 
-    def _admit(self, worker: str) -> None:
-        pacing = self._pacing
+    def _publish(self) -> dict[str, str]:
+        """Tell the database of the group and of its last round; returns the workers that have a seat."""
+        if not self._announced:
+            about = self._address, self._seats, self._device
+            with self._database.transaction() as session:
+                groups.announce(session, self._claim, *about)
+            self._announced = True
+        trained = self._trained
+        if trained != self._recorded:
+            with self._database.transaction() as session:
+                groups.record_shards(session, self._claim, trained)
+            self._recorded = trained
+        with self._database.reading() as session:
+            return groups.members(session, self._claim)
+
+    def _admit_new(self, found: dict[str, str], seated: set[str]) -> set[str]:
+        assert self._store is not None
+        for connection in found.keys() - self._admitted:
+            # One that loads its data for long is not waited for.
+            if self._store.check([connection]):
+                self._admitted.add(connection)
+                arguments = connection, found[connection]
+                threading.Thread(target=self._admit, args=arguments, name="admission", daemon=True).start()
+        # One that has just left has other work.
+        if len(found) < self._seats and found.keys() >= seated:
+            self._wake()
+        return set(found)
+
+    @property
+    def _address(self) -> str:
+        assert self._store is not None
+        return f"{self._host}:{self._store.port}"
+
+    def _admit(self, connection: str, worker: str) -> None:
+        assert self._store is not None
+        # By itself, for a store serves one wait at a time.
+        pacing, store = self._pacing, self._store.clone()
         try:
-            peer = Peer(PrefixStore(worker, self._store), 0, pacing.connect_s, pacing.silence_s)
+            peer = Peer(PrefixStore(connection, store), 0, pacing.connect_s, pacing.silence_s)
         except PeerLostError as error:
             log.warning("worker %s did not come: %s", worker, error)
             return
+        self._members[connection] = ConnectedMember(worker, peer)
+        log.info("worker %s has joined the group of run %s", worker, self._claim.run_id)
         if self._ended.is_set():
             peer.close()
-        self._peers[worker] = peer
-        log.info("worker %s has joined the group of run %s", worker, self._claim.run_id)
+
+
+class _Round:
+    """The shards of one round, and the members that have some. Changes in place."""
+
+    def __init__(self, shards: Sequence[Job]) -> None:
+        self.shards, self._began = shards, time.monotonic()
+        self.left: SimpleQueue[int] = SimpleQueue()
+        # The largest first, so that those that end last are small.
+        for number in sorted(range(len(shards)), key=lambda number: -_samples(shards[number])):
+            self.left.put(number)
+        self.held: dict[int, Peer] = {}
+        """The members that are training a shard, by its number."""
+        self.trained: Counter[str] = Counter()
+        """Shards by worker."""
+        self._ready: SimpleQueue[tuple[int, Result | None]] = SimpleQueue()
+
+    def complete(self, number: int, worker: str, result: Result) -> None:
+        """A member has trained a shard."""
+        del self.held[number]
+        self.trained[worker] += 1
+        self._ready.put((number, result))
+
+    def return_shard(self, number: int) -> None:
+        """A member that had a shard is lost."""
+        del self.held[number]
+        self.left.put(number)
+        self._ready.put((number, None))
+
+    def wait(self, silence_s: float) -> tuple[int, Result | None]:
+        """The next shard that a member has trained, or, without a result, that one is lost with.
+
+        Members that show signs of life and take far longer than the others are given up, too.
+        """
+        while True:
+            with suppress(Empty):
+                return self._ready.get(timeout=silence_s + SLOWEST * (time.monotonic() - self._began))
+            self._dismiss()
+
+    def give_up(self) -> None:
+        """Have no further shard trained, and dismiss the members that are training one."""
+        with suppress(Empty):
+            while True:
+                self.left.get_nowait()
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        for peer in list(self.held.values()):
+            peer.close()
 
 
 def serve(
     database: Database,
     member: Membership,
-    simulation: Simulation,
+    load: Callable[[], Simulation],
     lease_s: float,
     stopping: Callable[[], bool],
     pacing: GroupPacing,
 ) -> None:
     """Train shards of a run that another worker holds, until the group ends, a run is queued that this
-    worker should claim instead, or it is `stopping`.
+    worker should claim instead, or it is `stopping`; then give the seat back.
 
-    `simulation` is a run like that one; it stays before its first round. Raises PeerLostError if the
-    other worker cannot be reached.
+    `load` makes a run like that one, which stays before its first round. Raises PeerLostError if the
+    other worker cannot be reached, and what `load` raises.
     """
-    host, _, port = member.address.rpartition(":")
-    try:
-        store = TCPStore(
-            host,
-            int(port),
-            is_master=False,
-            wait_for_workers=False,
-            timeout=timedelta(seconds=pacing.connect_s),
-        )
-    except RuntimeError as error:
-        raise lost(error) from error
-    peer = Peer(PrefixStore(member.worker, store), 1, pacing.connect_s, pacing.silence_s)
     renewal = Renewal(database, member, lease_s, pacing.look_s)
     renewal.start()
     try:
-        while not (renewal.over or stopping()):
-            message = peer.receive(pacing.look_s)
-            if message is not None:
-                began = time.monotonic()
-                answer = _answer(simulation, message)
-                renewal.charge(time.monotonic() - began)
-                peer.send(answer)
-    except PeerLostError as error:
-        log.info("the group of run %s has ended: %s", member.run.run_id, error)
+        simulation = load()
+        peer = _connect(member, pacing, lambda: renewal.over or stopping())
+        if peer is None:
+            return
+        try:
+            while not (renewal.over or stopping()):
+                message = peer.receive(pacing.look_s)
+                if message is not None:
+                    began = time.monotonic()
+                    answer = _answer(simulation, message)
+                    renewal.charge(time.monotonic() - began)
+                    peer.send(answer)
+        except PeerLostError as error:
+            log.info("the group of run %s has ended: %s", member.run.run_id, error)
+        finally:
+            peer.close()
     finally:
-        peer.close()
         renewal.stop()
+
+
+def _connect(member: Membership, pacing: GroupPacing, abandoned: Callable[[], bool]) -> Peer | None:
+    """Reach the worker that holds the run; None if the attempt is `abandoned` first.
+
+    Raises PeerLostError.
+    """
+    host, _, port = member.address.rpartition(":")
+    found: SimpleQueue[Peer | PeerLostError] = SimpleQueue()
+    given_up = threading.Event()
+
+    def connect() -> None:
+        timeout = timedelta(seconds=pacing.connect_s)
+        try:
+            store = TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
+            store.set(member.connection, "ready")
+            peer = Peer(PrefixStore(member.connection, store), 1, pacing.connect_s, pacing.silence_s)
+        except (RuntimeError, PeerLostError) as error:
+            found.put(lost(error))
+            return
+        found.put(peer)
+        if given_up.is_set():
+            peer.close()
+
+    # It cannot be interrupted, and a run that is queued meanwhile should not wait for it.
+    threading.Thread(target=connect, name="connecting", daemon=True).start()
+    while not abandoned():
+        with suppress(Empty):
+            reached = found.get(timeout=pacing.look_s)
+            if isinstance(reached, PeerLostError):
+                raise reached
+            return reached
+    given_up.set()
+    with suppress(Empty):
+        reached = found.get_nowait()
+        if isinstance(reached, Peer):
+            reached.close()
+    return None
 
 
 def _answer(simulation: Simulation, message: ShardMessage) -> ShardMessage:
@@ -247,9 +378,8 @@ class Renewal(threading.Thread):
         """End the membership."""
         self._stopped.set()
         self.join()
-        self._renew()
         with suppress(*UNAVAILABLE), self._database.transaction() as session:
-            groups.leave(session, self._member.run.run_id, self._member.worker)
+            groups.leave(session, self._member, self._seconds)
 
     def _renew(self) -> None:
         with self._lock:
@@ -259,6 +389,7 @@ class Renewal(threading.Thread):
                 self.over = not groups.renew(session, self._member, self._lease_s, seconds)
         except StaleLeaseError:
             self.over = True
+            self.charge(seconds)
         except UNAVAILABLE:
             self.charge(seconds)
 
@@ -270,9 +401,3 @@ def host_name(database: Database) -> str:
 
 def _samples(shard: Job) -> int:
     return sum(batch.size for batch in shard.work.batches)
-
-
-def _empty(queue: SimpleQueue[int]) -> None:
-    with suppress(Empty):
-        while True:
-            queue.get_nowait()

@@ -8,15 +8,13 @@ from fastapi import APIRouter, Request, Response
 
 from api.http.authentication import Reader
 from api.http.dependencies import DatabaseDep, SettingsDep
-from api.queue.routes import queue_answers
+from api.queue.routes import MOST, queue_answers
 from api.web.rendering import page
-from fedcore.platform.store import queue_view, sharing, workers
+from fedcore.platform.store import groups, queue_view, sharing, workers
+from fedcore.platform.store.groups import ActiveGroup
 from fedcore.platform.store.queue_view import QueuePosition, RunningRun
 from fedcore.platform.store.tables import WorkerRecord
 from fedq.schemas import QueueDepth
-
-MOST = 200
-"""Maximum number of rows of a table."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -35,6 +33,13 @@ class WorkerRow(NamedTuple):
     runs: Sequence[RunningRun]
     hidden: int
     """Number of runs of other owners."""
+
+
+class GroupRow(NamedTuple):
+    """Workers that train one run together."""
+
+    group: ActiveGroup
+    is_shown: bool
 
 
 class QueueLine(NamedTuple):
@@ -75,13 +80,21 @@ def read(request: Request, principal: Reader, database: DatabaseDep, settings: S
         busy = queue_view.running_runs(session, MOST)
         owner = principal.sees
         shared = [] if owner is None else session.scalars(sharing.shared_with(owner)).all()
+        together = groups.list_groups(session, MOST)
     visible = Visibility(owner, set(shared))
     names = sorted({queue.queue for queue in depths} | {queue for worker in alive for queue in worker.queues})
     shown = [
         _line(name, depths, [item for item in waiting if item.entry.queue == name], alive, visible)
         for name in names
     ]
-    return page(request, "queue.html", lines=shown, benches=_benches(alive, busy, visible))
+    return page(
+        request,
+        "queue.html",
+        lines=shown,
+        benches=_benches(alive, busy, visible),
+        groups=[GroupRow(group, visible.covers(group.owner, group.experiment_id)) for group in together],
+        helping={worker for group in together for worker in group.members},
+    )
 
 
 def _line(

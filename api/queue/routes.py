@@ -7,19 +7,29 @@ from fastapi import APIRouter
 
 from api.http.authentication import Reader
 from api.http.dependencies import DatabaseDep, SettingsDep
-from fedcore.platform.store import Session, Status, progress, runs, workers
+from fedcore.platform.store import Session, Status, groups, progress, runs, workers
+from fedcore.platform.store.groups import ActiveGroup
 from fedcore.platform.store.progress import UnfinishedRuns
 from fedcore.platform.store.tables import WorkerRecord
-from fedq.schemas import QueueDepth, Queues, Worker, Workers
+from fedq.schemas import GroupWorker, QueueDepth, Queues, Worker, WorkerGroup, Workers
+
+MOST = 200
+"""Maximum number of rows of a table."""
 
 router = APIRouter(prefix="/v1", tags=["operations"])
 
 
 @router.get("/queue", summary="Read the queues")
-def read_queue(_principal: Reader, database: DatabaseDep, settings: SettingsDep) -> Queues:
-    """Return the number of unfinished runs of all owners, by queue."""
+def read_queue(principal: Reader, database: DatabaseDep, settings: SettingsDep) -> Queues:
+    """Return the number of unfinished runs of all owners, by queue, and the groups of workers that train
+    a run together. A run is named to its owner and to administrators.
+    """
     with database.reading() as session:
-        return Queues(items=queue_answers(session, settings.seen_seconds))
+        found = groups.list_groups(session, MOST)
+        return Queues(
+            items=queue_answers(session, settings.seen_seconds),
+            groups=[_group(group, named=principal.sees in (None, group.owner)) for group in found],
+        )
 
 
 @router.get("/workers", summary="List workers")
@@ -38,8 +48,17 @@ def queue_answers(session: Session, seen_s: float) -> list[QueueDepth]:
     reported within `seen_s`.
     """
     too_large = progress.oversized(session, workers.memory_limits(session, seen_s))
-    groups = groupby(progress.queue_depths(session), key=lambda depth: depth.queue)
-    return [_queue(name, list(depths), too_large.get(name, 0)) for name, depths in groups]
+    by_queue = groupby(progress.queue_depths(session), key=lambda depth: depth.queue)
+    return [_queue(name, list(depths), too_large.get(name, 0)) for name, depths in by_queue]
+
+
+def _group(group: ActiveGroup, *, named: bool) -> WorkerGroup:
+    leader, *members = (
+        GroupWorker(worker=worker, shards=group.trained.get(worker, 0))
+        for worker in (group.leader, *group.members)
+    )
+    run_id = group.run_id if named else None
+    return WorkerGroup(run_id=run_id, queue=group.queue, shards=group.shards, leader=leader, members=members)
 
 
 def _queue(name: str, depths: Sequence[UnfinishedRuns], too_large: int) -> QueueDepth:

@@ -183,9 +183,10 @@ def _do(act: Callable[[], None]) -> None:
 
 
 def queue(as_json: AsJson = False) -> None:
-    """Show the number of queued and running runs of each queue."""
+    """Show the number of queued and running runs of each queue, and runs that several workers train."""
     with connect() as client:
-        show(client.queues().items, views.queues, as_json=as_json)
+        found = client.queues()
+        show(found.items, lambda items: views.queues(items, found.groups), as_json=as_json)
 
 
 def workers(as_json: AsJson = False) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Experiment,
         ExperimentAccess,
         ExperimentSummary,
+        GroupWorker,
         Key,
         KeyStanding,
         Plan,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         Webhook,
         Weights,
         Worker,
+        WorkerGroup,
     )
 else:
     presentation = LazyModule("fedq.results.presentation")
@@ -262,8 +264,8 @@ def _kinds(item: Bundle) -> str:
     return "; ".join(f"{family}: {', '.join(kinds)}" for family, kinds in item.components.items())
 
 
-def queues(items: Sequence[QueueDepth]) -> Table:
-    """Table of queues."""
+def queues(items: Sequence[QueueDepth], groups: Sequence[WorkerGroup]) -> RenderableType:
+    """Table of queues, and one of groups if there are any."""
     rows = (
         (
             item.queue,
@@ -276,7 +278,26 @@ def queues(items: Sequence[QueueDepth]) -> Table:
         )
         for item in items
     )
-    return table(("queue", "queued", "too large", "running", "waiting", "paused", "rounds left"), rows)
+    found = table(("queue", "queued", "too large", "running", "waiting", "paused", "rounds left"), rows)
+    return Group(found, _groups(groups)) if groups else found
+
+
+def _groups(items: Sequence[WorkerGroup]) -> Table:
+    rows = (
+        (
+            item.run_id,
+            item.queue,
+            item.shards,
+            _trained(item.leader),
+            ", ".join(_trained(member) for member in item.members),
+        )
+        for item in items
+    )
+    return table(("run", "queue", "shards", "leader (shards)", "members (shards)"), rows)
+
+
+def _trained(item: GroupWorker) -> str:
+    return f"{item.worker} ({item.shards})"
 
 
 def workers(items: Sequence[Worker]) -> Table:

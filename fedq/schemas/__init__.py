@@ -85,6 +85,7 @@ from fedq.schemas.service import (
     ClientSizes,
     Dataset,
     DatasetPage,
+    GroupWorker,
     Health,
     Kind,
     Preset,
@@ -96,6 +97,7 @@ from fedq.schemas.service import (
     Weights,
     WeightsPage,
     Worker,
+    WorkerGroup,
     Workers,
 )
 from fedq.schemas.webhooks import (
@@ -158,6 +160,7 @@ __all__ = [
     "ExperimentPage",
     "ExperimentSummary",
     "Flaw",
+    "GroupWorker",
     "Health",
     "HeartbeatEvent",
     "ImportedExperiment",
@@ -220,5 +223,6 @@ __all__ = [
     "Weights",
     "WeightsPage",
     "Worker",
+    "WorkerGroup",
     "Workers",
 ]

@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Any, Literal
 
+from pydantic import Field
+
 from fedq.schemas.base import Schema
 
 
@@ -27,11 +29,37 @@ class QueueDepth(Schema):
     """Remaining rounds of queued and running runs."""
 
 
+class GroupWorker(Schema):
+    """A worker that trains shards of a run."""
+
+    worker: str
+    """Name of the worker."""
+    shards: int
+    """Shards that it trained in the last round."""
+
+
+class WorkerGroup(Schema):
+    """Workers that train one run together (`execution.shards`)."""
+
+    run_id: str | None
+    """The run; null if it belongs to another owner."""
+    queue: str
+    """Name of its queue."""
+    shards: int
+    """Shards of each round."""
+    leader: GroupWorker
+    """The worker that holds the run."""
+    members: list[GroupWorker]
+    """The workers that train shards for it."""
+
+
 class Queues(Schema):
     """Queues with unfinished runs."""
 
     items: list[QueueDepth]
     """The queues; queues without unfinished runs are omitted."""
+    groups: list[WorkerGroup] = Field(default_factory=list)
+    """Runs in shards that are in progress, with their workers; at most 200."""
 
 
 class Worker(Schema):

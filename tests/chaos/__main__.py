@@ -1,11 +1,13 @@
 """Runs that suffer, on servers of their own: what comes of them is compared to the bit, and how
 soon they recover is reported.
 
-    python -m tests.chaos [--parts kills,faults,defaults,embedded,api,hangs] [--seed 0] [--kills 50]
+    python -m tests.chaos [--parts kills,groups,faults,defaults,embedded,api,hangs] [--seed 0] [--kills 50]
     [--write docs/operations.md]
 
 - kills: one run loses its worker so many times, under a short lease: at random moments, in a
   checkpoint, in a commit, parent and child.
+- groups: one run in shards, which three workers train, loses members and leaders as often: they are
+  killed, stopped, and cut off from one another.
 - faults: one run suffers all else once, the broker and the database away for a minute among it, and
   brokers that are slow.
 - defaults: five kills under the settings that everybody has.
@@ -23,11 +25,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from math import isnan
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from sqlalchemy import make_url
@@ -36,6 +40,7 @@ from bench.report import put, table
 from fedcore.platform.store import open_database, upgrade
 from tests.chaos.callers import END_S, calling, calling_at
 from tests.chaos.faults import KILLS, LONG, OTHERS, at_the_server
+from tests.chaos.groups import GROUPS, SHARDS, WORKERS, in_group
 from tests.chaos.messages import assert_unmoved
 from tests.chaos.world import Fault, quantiles, world
 from tests.support.brokers import broker
@@ -44,6 +49,7 @@ from tests.support.postgresql import postgresql
 from tests.workers.site import Site, assert_undisturbed
 from tests.workers.stacks import running_stack
 
+LAST_ROUNDS_S = 300.0
 LEASE_S, DEFAULT_LEASE_S, DEFAULT_KILLS, EMBEDDED_KILLS = 2.0, 10.0, 5, 10
 API_KILLS, API_REPLACEMENTS = 10, 5
 HANGS = {"api": 3, "reconciler": 1, "worker-1": 1, "broker": 1}
@@ -77,16 +83,28 @@ def main() -> None:
 
 
 def _kills(count: int, draws: random.Random) -> tuple[list[Row], bool]:
-    kinds = [KILLS[place % len(KILLS)] for place in range(count)]
-    draws.shuffle(kinds)
-    took = _suffered(kinds, draws, lease_seconds=LEASE_S)
-    each = [
-        _row(kind.name, LEASE_S, [seconds for fault, seconds in took if fault is kind])
-        for kind in KILLS
-        if kind in kinds
-    ]
+    took = _suffered(_mixed(KILLS, count, draws), draws, lease_seconds=LEASE_S)
     together = [seconds for _, seconds in took]
-    return [*each, _row("**all of these**", LEASE_S, together)], _reached(together, LEASE_S)
+    rows = [*_by_kind(KILLS, took), _row("**all of these**", LEASE_S, together)]
+    return rows, _reached(together, LEASE_S)
+
+
+def _groups(count: int, draws: random.Random) -> tuple[list[Row], bool]:
+    about = {"workers": WORKERS, "shards": SHARDS, "ready": in_group}
+    took = _suffered(_mixed(GROUPS, count, draws), draws, about, lease_seconds=LEASE_S)
+    return _by_kind(GROUPS, took), True
+
+
+def _mixed(kinds: Sequence[Fault], count: int, draws: random.Random) -> list[Fault]:
+    """So many faults of these kinds, about equally often, in any order."""
+    faults = [kinds[place % len(kinds)] for place in range(count)]
+    draws.shuffle(faults)
+    return faults
+
+
+def _by_kind(kinds: Sequence[Fault], took: Sequence[tuple[Fault, float]]) -> list[Row]:
+    seconds = {kind: [seconds for fault, seconds in took if fault is kind] for kind in kinds}
+    return [_row(kind.name, LEASE_S, seconds[kind]) for kind in kinds if seconds[kind]]
 
 
 def _faults(_: int, draws: random.Random) -> tuple[list[Row], bool]:
@@ -164,6 +182,7 @@ def _hangs(_: int, draws: random.Random) -> tuple[list[Row], bool]:
 
 PARTS: dict[str, Callable[[int, random.Random], tuple[list[Row], bool]]] = {
     "kills": _kills,
+    "groups": _groups,
     "faults": _faults,
     "defaults": _defaults,
     "embedded": _embedded,
@@ -173,19 +192,24 @@ PARTS: dict[str, Callable[[int, random.Random], tuple[list[Row], bool]]] = {
 
 
 def _suffered(
-    faults: Sequence[Fault], draws: random.Random, *, embedded: bool = False, **settings: float
+    faults: Sequence[Fault],
+    draws: random.Random,
+    about: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    embedded: bool = False,
+    **settings: float,
 ) -> list[tuple[Fault, float]]:
     """One run suffers the faults in turn; each, and the seconds until the run went on."""
     took = []
     with (
         _site(embedded=embedded) as plain,
-        world(plain.with_settings(**settings), len(faults), draws.randrange(2**32)) as suffering,
+        world(plain.with_settings(**settings), len(faults), draws.randrange(2**32), **about) as suffering,
     ):
         for fault in faults:
             took.append((fault, suffering.suffer(fault)))
             print(f"{took[-1][1]:6.2f} s  {fault.name}", flush=True)
-        (run,) = suffering.site.ended(suffering.experiment)
-        assert_undisturbed(suffering.site, run)
+        (run,) = suffering.site.ended(suffering.experiment, LAST_ROUNDS_S)
+        assert_undisturbed(suffering.site, run, suffering.shards)
         assert_unmoved(suffering)
     return took
 
@@ -257,7 +281,7 @@ def _parser() -> argparse.ArgumentParser:
         "--kills",
         type=int,
         default=50,
-        help="how often the run of the first part loses its worker (default: %(default)s)",
+        help="number of faults of each of the first two parts (default: %(default)s)",
     )
     parser.add_argument("--write", type=Path, help="put the table into this page")
     return parser

@@ -82,7 +82,7 @@ def assert_unmoved(world: World) -> None:
         before.done,
         before.model,
     )
-    assert_undisturbed(world.site, after)
+    assert_undisturbed(world.site, after, world.shards)
     assert_undisturbed(world.site, other)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import nan
+from typing import Any
 
 import psutil
 
@@ -21,6 +22,8 @@ ROUNDS_PER_FAULT = 30
 """So long a run is not over before it has suffered all, however slow the machine: on a leash, two
 rounds are played in a second.
 """
+GROUP_FACTOR = 2
+"""A group is complete again only some seconds after the run goes on."""
 EVERY_S, HELD_UP_S = 0.02, 0.5
 """A look at the run takes milliseconds; one that takes so long was held up."""
 _AT_SPEED = 3
@@ -42,18 +45,29 @@ class Fault:
 
 
 class World:
-    """Two workers and a reconciler on a site, started again when they end, and a run.
+    """Workers and a reconciler on a site, started again when they end, and a run.
 
-    All its draws come from one generator.
+    All its draws come from one generator. No fault strikes before all workers are there, and the world
+    is `ready`.
     """
 
-    def __init__(self, site: Site, rounds: int, draws: random.Random, stack: ExitStack) -> None:
-        self.site, self._draws, self.stack = site, draws, stack
+    def __init__(
+        self,
+        site: Site,
+        rounds: int,
+        draws: random.Random,
+        stack: ExitStack,
+        *,
+        workers: int = 2,
+        shards: int | None = None,
+        ready: Callable[["World"], bool] = lambda _: True,
+    ) -> None:
+        self.site, self._draws, self.stack, self.shards, self._ready = site, draws, stack, shards, ready
         self.passing = stack.enter_context(ExitStack())
         """Closed once the run goes on."""
         self.reconciler = self._start("workers.reconciler", "reconciler")
-        self.workers = [self._start("tests.workers.leashed", f"worker-{place}") for place in range(2)]
-        self.experiment = site.submit(merged(EXPERIMENT, {"rounds": rounds}))
+        self.workers = [self._start("tests.workers.leashed", f"worker-{place}") for place in range(workers)]
+        self.experiment = site.submit(merged(EXPERIMENT, {"rounds": rounds, "execution": {"shards": shards}}))
 
     @property
     def run(self) -> RunRecord:
@@ -103,7 +117,8 @@ class World:
 
     def _complete(self) -> bool:
         self.tend()
-        return sum(map(psutil.pid_exists, self.site.workers().values())) >= len(self.workers)
+        present = sum(map(psutil.pid_exists, self.site.workers().values()))
+        return present >= len(self.workers) and self._ready(self)
 
     def _goes_on(self, done: int, fence: int, *, taken: bool) -> bool:
         now = self.run
@@ -118,11 +133,12 @@ class World:
 
 
 @contextmanager
-def world(site: Site, faults: int, seed: int) -> Iterator[World]:
-    """A world whose run is long enough for so many faults."""
+def world(site: Site, faults: int, seed: int, **about: Any) -> Iterator[World]:
+    """A world whose run is long enough for so many faults; `about` as of `World`."""
     site.let_go(0)
+    rounds = ROUNDS_PER_FAULT * faults * (GROUP_FACTOR if "shards" in about else 1)
     with ExitStack() as stack:
-        yield World(site, ROUNDS_PER_FAULT * faults, random.Random(seed), stack)
+        yield World(site, rounds, random.Random(seed), stack, **about)
 
 
 def quantiles(seconds: Sequence[float]) -> tuple[float, float, float]:

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load
+from sqlalchemy import select
 from torch import Tensor
 
 from fedcore import ExperimentSpec
 from fedcore.platform.storage import Storage, open_storage
 from fedcore.platform.store import ENDED, Database, Status, curves, experiments, runs, workers
 from fedcore.platform.store.experiments import NewExperiment
-from fedcore.platform.store.tables import RoundRecord, RunRecord
+from fedcore.platform.store.tables import MemberRecord, RoundRecord, RunRecord
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
@@ -115,6 +116,12 @@ class Site:
         with self.database.reading() as session:
             return {worker.id: worker.pid for worker in workers.alive(session, 3_600.0)}
 
+    def members(self) -> dict[str, int]:
+        """The processes that train shards of a run of another worker, by worker id."""
+        with self.database.reading() as session:
+            seated = set(session.scalars(select(MemberRecord.worker)))
+        return {worker: pid for worker, pid in self.workers().items() if worker in seated}
+
     def runs(self, experiment_id: str) -> Sequence[RunRecord]:
         """The runs of an experiment."""
         with self.database.reading() as session:
@@ -140,7 +147,7 @@ class Site:
         assert run.status is Status.RUNNING, f"the run was over before it could be disturbed: {run.status}"
         return run
 
-    def ended(self, experiment_id: str) -> Sequence[RunRecord]:
+    def ended(self, experiment_id: str, timeout_s: float = END_S) -> Sequence[RunRecord]:
         """Let the workers off the leash, and wait for the end of all runs of an experiment."""
         self.let_go(1_000_000)
 
@@ -148,7 +155,7 @@ class Site:
             found = self.runs(experiment_id)
             return found if all(run.status in ENDED for run in found) else []
 
-        return eventually(look, timeout_s=END_S)
+        return eventually(look, timeout_s=timeout_s)
 
     def let_go(self, rounds: int) -> None:
         """Let the workers play so many rounds at full speed."""
@@ -222,21 +229,24 @@ class Site:
 
 
 @cache
-def undisturbed(rounds: int = EXPERIMENT["rounds"]) -> tuple[list[RoundReport], dict[str, Tensor]]:
-    """Reports and final model of EXPERIMENT when it is executed in one go."""
-    simulation = Simulation(ExperimentSpec.model_validate(merged(EXPERIMENT, {"rounds": rounds})), seed=0)
+def undisturbed(
+    rounds: int = EXPERIMENT["rounds"], shards: int | None = None
+) -> tuple[list[RoundReport], dict[str, Tensor]]:
+    """Reports and final model of EXPERIMENT, in shards or whole, when it is executed in one go."""
+    document = merged(EXPERIMENT, {"rounds": rounds, "execution": {"shards": shards}})
+    simulation = Simulation(ExperimentSpec.model_validate(document), seed=0)
     reports = []
     while not simulation.finished:
         reports.append(simulation.advance())
     return reports, simulation.model()
 
 
-def assert_undisturbed(site: Site, run: RunRecord) -> None:
+def assert_undisturbed(site: Site, run: RunRecord, shards: int | None = None) -> None:
     """The run succeeded, each of its rows is there once, and rows and model are those of a run that
     nothing disturbed, to the bit.
     """
     assert (run.status, run.error) == (Status.SUCCEEDED, None)
-    reports, model = undisturbed(run.rounds)
+    reports, model = undisturbed(run.rounds, shards)
     assert [_measures(row) for row in site.rows(run.id)] == [_measures(report) for report in reports]
     assert run.model is not None
     with site.storage.open(run.model) as file:

@@ -2,24 +2,25 @@
 
 A group belongs to one claim of a run, and ends with it. Members hold a lease each, under the fence of
 that claim; a run that is queued comes before any membership, so helping takes no worker from anyone.
+Which group a worker joins is decided as which run it claims: by priority, then fairly between owners.
 """
 
 from __future__ import annotations
 
-import json
+import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ScalarSelect, Select, and_, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, ScalarSelect, and_, delete, exists, func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import StaleLeaseError
 from fedcore.platform.status import Status
-from fedcore.platform.store import fair_share, scheduler
+from fedcore.platform.store import fair_share, quotas, scheduler
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.fair_share import OwnerQueue
-from fedcore.platform.store.leases import ANY_MEMORY, RUNS, Claim
+from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate
+from fedcore.platform.store.leases import ANY_MEMORY, RUNS, Claim, Lease
 from fedcore.platform.store.tables import ExperimentRecord, GroupRecord, KeyRecord, MemberRecord, RunRecord
 
 
@@ -30,21 +31,46 @@ class Membership:
     run: Claim
     """The claim of the run, which another worker holds."""
     worker: str
+    connection: str
+    """Name under which the two workers meet, another one for each membership."""
     address: str
     """Where the worker that holds the run is reached, "host:port"."""
     place: OwnerQueue
     key_id: str
 
 
-def announce(session: Session, claim: Claim, address: str, seats: int) -> None:
-    """Look for members of a claimed run, at most `seats` at a time, who connect to `address`.
+@dataclass(frozen=True, slots=True)
+class ActiveGroup:
+    """A group as users see it."""
+
+    run_id: str
+    experiment_id: str
+    name: str
+    """Of the experiment."""
+    arm_name: str
+    seed: int
+    queue: str
+    owner: str
+    leader: str
+    """The worker that holds the run."""
+    members: Sequence[str]
+    shards: int
+    """Into which each cohort is divided."""
+    trained: Mapping[str, int]
+    """Number of shards of the last round, by the worker that trained them."""
+
+
+def announce(session: Session, claim: Claim, address: str, seats: int, device: str = "cpu") -> None:
+    """Look for members of a claimed run, at most `seats` at a time, who have a `device` of this type and
+    connect to `address`.
 
     Raises StaleLeaseError when the run is no longer this claim's.
     """
     if RUNS.lock(session, claim.lease, RunRecord.id) is None:
         raise StaleLeaseError(f"run {claim.run_id} is no longer held by {claim.worker}")
     close(session, claim)
-    session.add(GroupRecord(run_id=claim.run_id, fence=claim.fence, address=address, seats=seats))
+    about = {"address": address, "seats": seats, "device": device}
+    session.add(GroupRecord(run_id=claim.run_id, fence=claim.fence, **about))
     session.flush()
 
 
@@ -62,59 +88,81 @@ def join(
     lease_s: float,
     worker_memory: int = ANY_MEMORY,
     worker_packages: Sequence[str] = (),
+    device: str = "cpu",
+    declined: Collection[Lease] = (),
 ) -> Membership | None:
     """Take a free seat in a group of these queues for `lease_s` seconds; None where there is none, or
     a run is queued that the worker could claim.
 
-    Higher priority first, then the group whose owner has the fewest members, then the one that has
-    the fewest itself.
+    Higher priority first; then by fair share between owners, as runs are claimed, each member counted
+    as a worker that serves the owner; of an owner's groups the one with the fewest members. Passed over
+    are groups on another type of `device`, those of claims that the worker has `declined`, and those
+    of keys without compute seconds.
     """
     packages = tuple(worker_packages)
     if scheduler.should_preempt(session, worker, queues, 0, worker_memory, packages, turn_over=True):
         return None
-    seated = _seated()
-    of_owner = Counter(dict(session.execute(_members_by_owner()).all()))
-    wanted = (
-        select(RunRecord, GroupRecord, seated)
-        .join(GroupRecord, and_(GroupRecord.run_id == RunRecord.id, GroupRecord.fence == RunRecord.fence))
-        .where(
-            *RUNS.leased(),
-            RunRecord.lease_until > sql_now(),
-            RunRecord.queue.in_(queues),
-            RunRecord.worker != worker,
-            RunRecord.memory_bytes <= worker_memory,
-            seated < GroupRecord.seats,
+    usable = scheduler.usable_packages(session, packages, Status.RUNNING)
+    groups = {
+        run.id: (seated, run, group)
+        for run, group, seated in session.execute(
+            select(RunRecord, GroupRecord, _seated())
+            .join(GroupRecord, and_(GroupRecord.run_id == RunRecord.id, GroupRecord.fence == RunRecord.fence))
+            .where(
+                *RUNS.leased(),
+                RunRecord.lease_until > sql_now(),
+                RunRecord.queue.in_(queues),
+                RunRecord.worker != worker,
+                *scheduler.suits(RunRecord, worker_memory, usable),
+                GroupRecord.device == device,
+                _seated() < GroupRecord.seats,
+            )
         )
-    )
-    found = [
-        (-run.priority, of_owner[run.owner], seats, run.id, run, group)
-        for run, group, seats in session.execute(wanted)
-        if {*json.loads(run.packages or "[]")} <= {*packages}
-    ]
-    if not found:
+        if Lease(run.id, run.fence, run.worker) not in declined
+    }
+    if not groups:
         return None
-    *_, run, group = min(found)
+    spent = quotas.exhausted(session, {run.key_id for _, run, _ in groups.values() if run.key_id})
+    waiting = [
+        RunCandidate(OwnerQueue(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id)
+        for _, run, _ in sorted(groups.values(), key=lambda found: (found[0], found[1].id))
+        if run.key_id not in spent
+    ]
+    accounts, clocks, turns = fair_share.read_usage(session, worker, queues)
+    books = FairShareState(accounts, clocks, _serving(session), turns)
+    while True:
+        # Those with the fewest members come first.
+        best = {(flow.priority, flow.place): flow for flow in reversed(waiting)}
+        choice = fair_share.choose_candidate(best.values(), books)
+        if choice is None:
+            return None
+        _, run, group = groups[choice.flow.run_id]
+        if _has_seat(session, group):
+            break
+        waiting.remove(choice.flow)
+    fair_share.record_pick(session, worker, choice)
     spec = session.scalars(
         select(ExperimentRecord.spec).where(ExperimentRecord.id == run.experiment_id)
     ).one()
-    leave(session, run.id, worker)
-    session.add(MemberRecord(run_id=run.id, worker=worker, fence=run.fence, lease_until=sql_now(lease_s)))
+    connection = secrets.token_hex(8)
+    seat = {"lease_until": sql_now(lease_s), "connection": connection}
+    session.execute(delete(MemberRecord).where(MemberRecord.worker == worker))
+    session.add(MemberRecord(run_id=run.id, worker=worker, fence=run.fence, **seat))
     session.flush()
     claim = Claim.of(run, spec, queues, None, worker_memory, packages)
-    return Membership(claim, worker, group.address, OwnerQueue(run.queue, run.owner), run.key_id)
+    return Membership(claim, worker, connection, group.address, choice.flow.place, run.key_id)
 
 
 def renew(session: Session, member: Membership, lease_s: float, seconds: float) -> bool:
     """Extend a membership to `lease_s` seconds from now, and charge the run's owner for `seconds` of
-    training since the last time; returns False when a run is queued that the worker should claim instead.
+    training since the last time; returns False when a run is queued that the worker should claim instead,
+    or the run's key has no compute seconds left.
 
     Raises StaleLeaseError when the group has ended, or the run has been claimed by another worker.
     """
     _charge(session, member, seconds)
     held = (
-        MemberRecord.run_id == member.run.run_id,
-        MemberRecord.worker == member.worker,
-        MemberRecord.fence == member.run.fence,
+        *_own(member),
         exists().where(
             RunRecord.id == member.run.run_id,
             RunRecord.fence == member.run.fence,
@@ -127,35 +175,102 @@ def renew(session: Session, member: Membership, lease_s: float, seconds: float) 
             f"{member.worker} is no longer a member of the group of run {member.run.run_id}"
         )
     run = member.run
+    if member.key_id and quotas.exhausted(session, [member.key_id]):
+        return False
     return not scheduler.should_preempt(
         session, member.worker, run.queues, 0, run.worker_memory, run.worker_packages, turn_over=True
     )
 
 
-def leave(session: Session, run_id: str, worker: str) -> None:
-    """End a membership."""
-    session.execute(delete(MemberRecord).where(MemberRecord.run_id == run_id, MemberRecord.worker == worker))
+def leave(session: Session, member: Membership, seconds: float = 0.0) -> None:
+    """End a membership, and charge the run's owner for `seconds` of training since the last renewal."""
+    _charge(session, member, seconds)
+    session.execute(delete(MemberRecord).where(*_own(member)))
 
 
-def members(session: Session, claim: Claim) -> Sequence[str]:
-    """The workers that have a seat in the group of this claim."""
-    own = MemberRecord.run_id == claim.run_id, MemberRecord.fence == claim.fence
-    alive = MemberRecord.lease_until > sql_now()
-    return session.scalars(select(MemberRecord.worker).where(*own, alive).order_by(MemberRecord.worker)).all()
+def members(session: Session, claim: Claim) -> dict[str, str]:
+    """The workers that have a seat in the group of this claim, by the names of their connections."""
+    own = MemberRecord.run_id == claim.run_id, MemberRecord.fence == claim.fence, _seat_is_taken()
+    return dict(session.execute(select(MemberRecord.connection, MemberRecord.worker).where(*own)).all())
+
+
+def record_shards(session: Session, claim: Claim, trained: Mapping[str, int]) -> None:
+    """Note how many shards of a round each worker of this claim's group has trained."""
+    own = GroupRecord.run_id == claim.run_id, GroupRecord.fence == claim.fence
+    session.execute(update(GroupRecord).where(*own).values(trained=dict(trained)))
+
+
+def list_groups(session: Session, limit: int) -> list[ActiveGroup]:
+    """The groups of runs in execution, the oldest runs first, at most `limit`."""
+    run, group = RunRecord, GroupRecord
+    query = (
+        select(run, ExperimentRecord.name, group)
+        .join(group, and_(group.run_id == run.id, group.fence == run.fence))
+        .join(ExperimentRecord, ExperimentRecord.id == run.experiment_id)
+        .where(*RUNS.leased())
+        .order_by(run.id)
+        .limit(limit)
+    )
+    found = session.execute(query).all()
+    seats = select(MemberRecord.run_id, MemberRecord.fence, MemberRecord.worker).where(
+        MemberRecord.run_id.in_([held.id for held, _, _ in found]), _seat_is_taken()
+    )
+    taken = session.execute(seats.order_by(MemberRecord.worker)).all()
+    return [
+        ActiveGroup(
+            held.id,
+            held.experiment_id,
+            name,
+            held.arm_name,
+            held.seed,
+            held.queue,
+            held.owner,
+            held.worker or "",
+            [worker for run_id, fence, worker in taken if (run_id, fence) == (held.id, held.fence)],
+            record.seats + 1,
+            record.trained,
+        )
+        for held, name, record in found
+    ]
+
+
+def _own(member: Membership) -> tuple[ColumnElement[bool], ...]:
+    return (
+        MemberRecord.run_id == member.run.run_id,
+        MemberRecord.worker == member.worker,
+        MemberRecord.fence == member.run.fence,
+        MemberRecord.connection == member.connection,
+    )
+
+
+def _seat_is_taken() -> ColumnElement[bool]:
+    return MemberRecord.lease_until > sql_now()
 
 
 def _seated() -> ScalarSelect[int]:
     """Number of members of a run's group."""
     of_run = MemberRecord.run_id == RunRecord.id, MemberRecord.fence == RunRecord.fence
-    alive = MemberRecord.lease_until > sql_now()
-    query = select(func.count()).select_from(MemberRecord).where(*of_run, alive)
+    query = select(func.count()).select_from(MemberRecord).where(*of_run, _seat_is_taken())
     return query.correlate(RunRecord).scalar_subquery()
 
 
-def _members_by_owner() -> Select[str, int]:
+def _has_seat(session: Session, group: GroupRecord) -> bool:
+    """Lock a group; False if others have taken its last seat meanwhile, or it has ended."""
+    own = GroupRecord.run_id == group.run_id, GroupRecord.fence == group.fence
+    seats = session.scalar(select(GroupRecord.seats).where(*own).with_for_update())
+    members = MemberRecord.run_id == group.run_id, MemberRecord.fence == group.fence, _seat_is_taken()
+    taken = session.scalar(select(func.count()).select_from(MemberRecord).where(*members)) or 0
+    return seats is not None and taken < seats
+
+
+def _serving(session: Session) -> Counter[OwnerQueue]:
+    """Number of workers that execute runs of each owner, or train shards of them."""
     of_run = and_(MemberRecord.run_id == RunRecord.id, MemberRecord.fence == RunRecord.fence)
-    query = select(RunRecord.owner, func.count()).join(MemberRecord, of_run)
-    return query.where(MemberRecord.lease_until > sql_now()).group_by(RunRecord.owner)
+    members = select(RunRecord.queue, RunRecord.owner, func.count()).join(MemberRecord, of_run)
+    counted = members.where(_seat_is_taken()).group_by(RunRecord.queue, RunRecord.owner)
+    helping = {OwnerQueue(queue, owner): count for queue, owner, count in session.execute(counted)}
+    executing = Counter(place for place, _ in {(run.place, run.worker) for run in scheduler.running(session)})
+    return executing + Counter(helping)
 
 
 def _charge(session: Session, member: Membership, seconds: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, case, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, case, exists, func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import ResourceNotFoundError, StaleLeaseError
@@ -386,7 +386,7 @@ def claim_batch(
         backoff.over(),
         RunRecord.shortages == 0,
         RunRecord.arm.in_(arms),
-        or_(RunRecord.packages.is_(None), RunRecord.packages.in_(usable)),
+        *scheduler.suits(RunRecord, held.worker_memory, usable),
     )
     # All are in memory at once, so there must be room for each beside the others, were it the
     # largest of them.

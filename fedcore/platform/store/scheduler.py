@@ -107,12 +107,23 @@ def should_preempt(
     )
 
 
-def usable_packages(session: Session, worker_packages: Sequence[str]) -> list[str]:
-    """Values of `RunRecord.packages` of queued runs that a worker with these packages may take."""
+def usable_packages(
+    session: Session, worker_packages: Sequence[str], status: Status = Status.QUEUED
+) -> list[str]:
+    """Values of `RunRecord.packages` of runs of this status that a worker with these packages may execute."""
     if not worker_packages:
         return []
-    have = set(worker_packages)
-    return [needed for needed in session.scalars(_needed()) if needed and have.issuperset(json.loads(needed))]
+    have, found = set(worker_packages), session.scalars(_needed(status))
+    return [needed for needed in found if needed and have.issuperset(json.loads(needed))]
+
+
+def suits(
+    run: type[RunRecord],
+    worker_memory: int | ColumnElement[int],
+    usable: Sequence[str] | ColumnElement[Any],
+) -> tuple[ColumnElement[bool], ...]:
+    """Conditions of a run that a worker with this memory may execute, given its `usable_packages`."""
+    return run.memory_bytes <= worker_memory, or_(run.packages.is_(None), run.packages.in_(usable))
 
 
 def candidates(
@@ -171,18 +182,19 @@ def _best(queues: tuple[str, ...]) -> Select[Any]:
 
 
 @cache
-def _needed() -> Select[Any]:
-    """Different values of `RunRecord.packages` of queued runs; None at the end."""
-    first = select(_first_needed(RunRecord).label("packages")).cte("needed", recursive=True)
+def _needed(status: Status) -> Select[Any]:
+    """Different values of `RunRecord.packages` of runs of this status; None at the end."""
+    first = select(_first_needed(RunRecord, RunRecord.status == status).label("packages"))
+    first = first.cte("needed", recursive=True)
     after = aliased(RunRecord, name="after")
-    following = _first_needed(after, after.packages > first.c.packages)
+    following = _first_needed(after, after.status == status, after.packages > first.c.packages)
     needed = first.union_all(select(following).where(first.c.packages.is_not(None)))
     return select(needed.c.packages)
 
 
 def _first_needed(run: type[RunRecord], *conditions: ColumnElement[bool]) -> ScalarSelect[str | None]:
-    queued = run.status == Status.QUEUED, run.packages.is_not(None)
-    query = select(run.packages).where(*queued, *conditions).order_by(run.packages).limit(1)
+    query = select(run.packages).where(*conditions, run.packages.is_not(None))
+    query = query.order_by(run.packages).limit(1)
     return query.correlate_except(run).scalar_subquery()
 
 
@@ -271,6 +283,5 @@ def _alike(run: type[RunRecord]) -> tuple[ColumnElement[bool], ...]:
 
 def _waits(run: type[RunRecord], queue: str | ColumnElement[str]) -> tuple[ColumnElement[bool], ...]:
     """Conditions of a run that may be taken from `queue`."""
-    fits = run.memory_bytes <= bindparam("worker_memory", type_=BigInteger)
-    has = or_(run.packages.is_(None), run.packages.in_(bindparam("usable", expanding=True)))
-    return run.status == Status.QUEUED, run.queue == queue, backoff.over(run), fits, has
+    suitable = suits(run, bindparam("worker_memory", type_=BigInteger), bindparam("usable", expanding=True))
+    return run.status == Status.QUEUED, run.queue == queue, backoff.over(run), *suitable

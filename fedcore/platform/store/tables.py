@@ -406,6 +406,10 @@ class GroupRecord(Base):
     """Where the worker that holds the run is reached, "host:port"."""
     seats: Mapped[int]
     """The most members."""
+    device: Mapped[str] = mapped_column(String, server_default="cpu")
+    """Type of the device that the run is trained on: members have the same, for the same bits."""
+    trained: Mapped[dict[str, int]] = mapped_column(JSON, default=dict, server_default="{}")
+    """Number of shards of the last round, by the worker that trained them."""
 
 
 class MemberRecord(Base):
@@ -418,6 +422,8 @@ class MemberRecord(Base):
     fence: Mapped[int]
     """That of the run's claim."""
     lease_until: Mapped[datetime]
+    connection: Mapped[str] = mapped_column(String, server_default="")
+    """Name under which the two workers meet, another one for each membership."""
 
 
 class TallyRecord(Base):

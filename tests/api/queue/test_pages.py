@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from fedcore.platform.store import Database, workers
+from fedcore.platform.store import Database, groups, workers
 from tests.api.histories import TINY, commit, submit
 from tests.platform.store.acts import claim, report, write
 
@@ -59,6 +59,35 @@ def test_what_belongs_to_others_is_counted_and_not_named(
     assert "another owner" in page
     assert "1 run of other owners" in page
     assert "my own" in page
+
+
+def test_groups_are_shown_with_the_shards_of_their_workers(
+    browser: httpx.Client, ann: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
+    submit(http, {**TINY, "name": "divided", "execution": {"shards": 4}})
+    held = claim(rows, "worker-1")
+    write(rows, groups.announce, held, "127.0.0.1:1", 3)
+    write(rows, groups.join, "worker-2", ["default"], 60.0)
+    write(rows, groups.record_shards, held, {"worker-1": 3, "worker-2": 1})
+    _seen(rows, "worker-1", run_id=held.run_id)
+    _seen(rows, "worker-2")
+    assert http.get("/v1/queue").json()["groups"] == [
+        {
+            "run_id": held.run_id,
+            "queue": "default",
+            "shards": 4,
+            "leader": {"worker": "worker-1", "shards": 3},
+            "members": [{"worker": "worker-2", "shards": 1}],
+        }
+    ]
+    page = browser.get("/queue").text
+    found = page[page.index("Table of groups") : page.index("Table of workers")]
+    assert found.index("divided") < found.index("worker-1") < found.index("3 of the last round")
+    assert found.index("worker-2") < found.index("1 of the last round")
+    assert "trains shards for another worker" in page
+    assert ">idle<" not in page
+    assert ann.get("/v1/queue").json()["groups"][0]["run_id"] is None
+    assert "divided" not in ann.get("/queue").text
 
 
 def test_an_empty_service_says_so(browser: httpx.Client) -> None:

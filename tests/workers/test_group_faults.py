@@ -1,0 +1,210 @@
+"""Members of a group that stop, in each phase of a round: the round ends in time, in the same bits."""
+
+import json
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
+
+from fedcore import ExperimentSpec, Simulation
+from fedcore.platform.store import Database, groups, open_database
+from fedcore.platform.store.groups import Membership
+from fedcore.platform.store.leases import Claim
+from tests.platform.store.acts import LEASE_S, QUEUE, claim, read, submit, write
+from tests.support.polling import eventually
+from workers.peer import Peer, PeerLostError
+from workers.shard_group import GroupPacing, ShardGroup, serve
+
+PACING = GroupPacing(look_s=0.02, connect_s=2.0, silence_s=0.5)
+SIGN, MESSAGE = 0, 1
+NO_MORE_FILES = 3
+"""A limit that only input, output and errors are below; open files stay open."""
+
+
+@pytest.fixture
+def database(sqlite_url: str) -> Iterator[Database]:
+    with closing(open_database(sqlite_url)) as opened:
+        yield opened
+
+
+def simulated(held: Claim) -> Simulation:
+    return Simulation(ExperimentSpec.model_validate(held.spec), seed=0)
+
+
+@contextmanager
+def group(database: Database, held: Claim) -> Iterator[Simulation]:
+    """A run whose worker looks for members."""
+    simulation = simulated(held)
+    opened = ShardGroup(database, held, simulation, "127.0.0.1", lambda: None, PACING)
+    opened.open()
+    try:
+        yield simulation
+    finally:
+        opened.close()
+
+
+def seated(database: Database, worker: str) -> Membership:
+    return eventually(lambda: write(database, groups.join, worker, [QUEUE], LEASE_S))
+
+
+def store_of(member: Membership) -> PrefixStore:
+    host, _, port = member.address.rpartition(":")
+    store = TCPStore(host, int(port), is_master=False, wait_for_workers=False)
+    store.set(member.connection, "ready")
+    return PrefixStore(member.connection, store)
+
+
+class Silent:
+    """A member without threads, which shows no sign of life: as if its process were stopped."""
+
+    def __init__(self, member: Membership) -> None:
+        self._group: Any = ProcessGroupGloo(store_of(member), 1, 2, timedelta(seconds=10))
+
+    def receive(self) -> None:
+        """Take a message, to its last byte."""
+        kind = SIGN
+        while kind != MESSAGE:
+            kind, size = self._get(torch.empty(2, dtype=torch.int64)).tolist()
+        header = json.loads(bytes(self._get(torch.empty(size, dtype=torch.uint8)).numpy()))
+        for dtype, *shape in header["tensors"].values():
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+            if tensor.numel():
+                self._get(tensor.view(-1).view(torch.uint8))
+
+    def send_part(self) -> None:
+        """Send the beginning of an answer."""
+        self._group.send([torch.tensor([MESSAGE, 1000])], 0, 0).wait(timedelta(seconds=10))
+
+    def _get(self, value: Tensor) -> Tensor:
+        self._group.recv([value], 0, 0).wait(timedelta(seconds=10))
+        return value
+
+
+def before_it_connects(_: Membership) -> object:
+    return None
+
+
+def before_it_receives(member: Membership) -> object:
+    return Silent(member)
+
+
+def while_it_trains(member: Membership) -> object:
+    silent = Silent(member)
+    threading.Thread(target=silent.receive, daemon=True).start()
+    return silent
+
+
+def while_it_sends(member: Membership) -> object:
+    silent = Silent(member)
+
+    def answer() -> None:
+        silent.receive()
+        silent.send_part()
+
+    threading.Thread(target=answer, daemon=True).start()
+    return silent
+
+
+def while_it_trains_with_signs_of_life(member: Membership) -> object:
+    """As in a kernel that does not end."""
+    return Peer(store_of(member), 1, PACING.connect_s, 60.0)
+
+
+@pytest.mark.parametrize(
+    "freeze",
+    [
+        before_it_connects,
+        before_it_receives,
+        while_it_trains,
+        while_it_sends,
+        while_it_trains_with_signs_of_life,
+    ],
+)
+def test_a_member_that_stops_costs_no_more_than_the_round(
+    database: Database, caplog: pytest.LogCaptureFixture, freeze: Callable[[Membership], object]
+) -> None:
+    caplog.set_level("INFO")
+    submit(database, execution={"shards": 3})
+    held = claim(database, "leader")
+    alone = simulated(held)
+    with group(database, held) as simulation:
+        frozen = freeze(seated(database, "frozen"))
+        if frozen is not None:
+            eventually(lambda: "frozen has joined" in caplog.text)
+        for _ in range(2):
+            simulation.advance()
+            alone.advance()
+        assert ("frozen has left" in caplog.text) is (frozen is not None)
+        ended = threading.Event()
+        helping = helper(database, seated(database, "healthy"), ended)
+        eventually(lambda: "healthy has joined" in caplog.text)
+        simulation.advance()
+        alone.advance()
+        assert simulation.checkpoint() == alone.checkpoint()
+        (listed,) = eventually(
+            lambda: [found for found in read(database, groups.list_groups, 10) if "healthy" in found.trained]
+        )
+        assert sum(listed.trained.values()) == 3
+        ended.set()
+        helping.join()
+        assert "healthy" not in read(database, groups.members, held).values()
+
+
+def helper(database: Database, member: Membership, ended: threading.Event) -> threading.Thread:
+    arguments = database, member, lambda: simulated(member.run), LEASE_S, ended.is_set, PACING
+    thread = threading.Thread(target=serve, args=arguments)
+    thread.start()
+    return thread
+
+
+def test_a_member_that_cannot_connect_gives_its_seat_back(database: Database) -> None:
+    submit(database, execution={"shards": 3})
+    held = claim(database, "leader")
+    write(database, groups.announce, held, "127.0.0.1:1", 2)
+    member = seated(database, "idle")
+    pacing = GroupPacing(look_s=0.02, connect_s=0.2)
+    with pytest.raises(PeerLostError):
+        serve(database, member, lambda: simulated(held), LEASE_S, lambda: False, pacing)
+    assert read(database, groups.members, held) == {}
+
+
+def test_a_member_that_waits_for_a_connection_leaves_for_a_queued_run(database: Database) -> None:
+    """The worker of the run, stopped, takes connections and says nothing."""
+    submit(database, execution={"shards": 3})
+    held = claim(database, "leader")
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        write(database, groups.announce, held, f"127.0.0.1:{stopped.getsockname()[1]}", 2)
+        member = seated(database, "idle")
+        patient = GroupPacing(look_s=0.02, connect_s=3600.0)
+        submit(database)
+        serve(database, member, lambda: simulated(held), LEASE_S, lambda: False, patient)
+    assert read(database, groups.members, held) == {}
+    assert claim(database, "idle").run_id != held.run_id
+
+
+def test_a_group_that_cannot_be_opened_trains_alone(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    submit(database, execution={"shards": 3})
+    held = claim(database, "leader")
+    simulation, alone = simulated(held), simulated(held)
+    opened = ShardGroup(database, held, simulation, "127.0.0.1", lambda: None, PACING)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (NO_MORE_FILES, hard))
+    try:
+        opened.open()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "trains its shards on one worker" in caplog.text
+    simulation.advance()
+    alone.advance()
+    opened.close()
+    assert simulation.checkpoint() == alone.checkpoint()
