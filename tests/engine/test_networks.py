@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -76,13 +77,26 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedsvrg"])
-@pytest.mark.parametrize("case", CASES)
-def test_engines_agree_on_networks_of_every_kind(case: str, algorithm: str) -> None:
+TRAINED_BY = ("fedavg", "scaffold", "fedsvrg")
+
+
+def assert_engines_agree(case: str, algorithm: str) -> None:
     document = network(CASES[case]) | {"algorithm": {"kind": algorithm}}
     expected = played(document, "reference")
     for engine in ENGINES[1:]:
         assert_equal(played(document, engine), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(("case", "algorithm"), [*zip(CASES, cycle(TRAINED_BY), strict=False)])
+def test_engines_agree_on_networks_of_every_kind(case: str, algorithm: str) -> None:
+    assert_engines_agree(case, algorithm)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("algorithm", TRAINED_BY)
+@pytest.mark.parametrize("case", CASES)
+def test_engines_agree_on_networks_of_every_kind_under_every_algorithm(case: str, algorithm: str) -> None:
+    assert_engines_agree(case, algorithm)
 
 
 @pytest.mark.parametrize("case", ["average with dropout", "local"])
@@ -95,13 +109,23 @@ def test_engines_agree_under_other_local_optimisers(case: str) -> None:
         assert_equal(played(document, engine), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", CASES)
-def test_a_network_goes_on_from_any_round_to_the_bit(case: str, engine: str) -> None:
+def assert_resumes(case: str, engine: str) -> None:
     document = network(
         CASES[case], execution={"engine": engine}, participation={"kind": "uniform", "clients_per_round": 2}
     )
     runs.resumes_at_every_round(lambda: specification(document, rounds=3))
+
+
+@pytest.mark.parametrize(("case", "engine"), [*zip(CASES, cycle(ENGINES), strict=False)])
+def test_a_network_goes_on_from_any_round_to_the_bit(case: str, engine: str) -> None:
+    assert_resumes(case, engine)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", CASES)
+def test_a_network_goes_on_from_any_round_to_the_bit_in_every_engine(case: str, engine: str) -> None:
+    assert_resumes(case, engine)
 
 
 FULL = {"local": {"lr": 0.1, "steps": 3, "batch_size": "full"}, "algorithm": {"kind": "fedavg"}}
@@ -240,7 +264,9 @@ def test_averaged_statistics_travel_with_the_model_and_local_ones_do_not() -> No
         assert report.bytes_up == report.bytes_down == 4 * 8 * count, policy
 
 
-@pytest.mark.parametrize("case", ["every dropout", "average with dropout", "local"])
+@pytest.mark.parametrize(
+    "case", ["average with dropout", "local", pytest.param("every dropout", marks=pytest.mark.nightly)]
+)
 def test_runs_trained_together_or_few_clients_at_a_time_are_the_same_runs(case: str) -> None:
     spec = specification(
         network(CASES[case]) | {"algorithm": {"kind": "fedavg"}}, execution={"engine": "vectorised"}
