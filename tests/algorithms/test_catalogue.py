@@ -186,8 +186,14 @@ def test_a_round_that_nobody_takes_part_in_changes_nothing(kind: str) -> None:
     assert last == [report.extra["x"] for report in run(without)][-1]
 
 
-@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
-@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("kind", "engine"),
+    [
+        pytest.param(kind, engine, marks=() if number % 3 == turn else pytest.mark.nightly)
+        for number, kind in enumerate(ALGORITHMS)
+        for turn, engine in enumerate(["reference", "parallel", "vectorised"])
+    ],
+)
 def test_single_precision_stays_single(kind: str, engine: str) -> None:
     """Only what an aggregator computes weights from may be double."""
     spec = specification(
