@@ -109,23 +109,21 @@ def test_engines_agree_under_other_local_optimisers(case: str) -> None:
         assert_equal(played(document, engine), expected, atol=1e-9)
 
 
-def assert_resumes(case: str, engine: str) -> None:
+def in_turn(*cases: str) -> list[Any]:
+    """Each case in one engine after the other, and in the others at night."""
+    return [
+        pytest.param(case, engine, marks=() if number % len(ENGINES) == turn else pytest.mark.nightly)
+        for number, case in enumerate(cases)
+        for turn, engine in enumerate(ENGINES)
+    ]
+
+
+@pytest.mark.parametrize(("case", "engine"), in_turn(*CASES))
+def test_a_network_goes_on_from_any_round_to_the_bit(case: str, engine: str) -> None:
     document = network(
         CASES[case], execution={"engine": engine}, participation={"kind": "uniform", "clients_per_round": 2}
     )
     runs.resumes_at_every_round(lambda: specification(document, rounds=3))
-
-
-@pytest.mark.parametrize(("case", "engine"), [*zip(CASES, cycle(ENGINES), strict=False)])
-def test_a_network_goes_on_from_any_round_to_the_bit(case: str, engine: str) -> None:
-    assert_resumes(case, engine)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", CASES)
-def test_a_network_goes_on_from_any_round_to_the_bit_in_every_engine(case: str, engine: str) -> None:
-    assert_resumes(case, engine)
 
 
 FULL = {"local": {"lr": 0.1, "steps": 3, "batch_size": "full"}, "algorithm": {"kind": "fedavg"}}
@@ -341,8 +339,7 @@ def test_passes_that_could_not_be_repeated_are_refused_with_the_call(factory: st
         Simulation(specification(network(own(factory))), 0)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", ["dropout", "average with dropout", "local"])
+@pytest.mark.parametrize(("case", "engine"), in_turn("dropout", "average with dropout", "local"))
 def test_a_network_trains_in_bfloat16_up_to_rounding(case: str, engine: str) -> None:
     single = {"execution": {"precision": "float32", "engine": engine}}
     document = merged(network(CASES[case], rounds=1), single) | {"algorithm": {"kind": "fedavg"}}
@@ -378,8 +375,7 @@ def test_networks_train_with_adam_and_clipping_alike_in_every_engine(policy: str
         assert_equal(played(document, engine), expected, 1e-9)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", ["dropout", "average", "local"])
+@pytest.mark.parametrize(("case", "engine"), in_turn("dropout", "average", "local"))
 def test_a_network_in_bfloat16_resumes_to_the_bit(case: str, engine: str) -> None:
     execution = {"engine": engine, "precision": "float32", "autocast": "bf16"}
     runs.resumes_at_every_round(lambda: specification(network(CASES[case], **SOLVER), execution=execution))

@@ -67,7 +67,7 @@ def assert_trains_alike_and_resumes(document: Document) -> None:
     runs.resumes_at_every_round(lambda: specification(document, execution={"engine": "vectorised"}))
 
 
-FAMILIES = {re.split(r"[_\d]", name)[0]: name for name in reversed(TORCHVISION_SIZES)}
+FAMILIES = {re.split(r"[_\d]", name)[0]: name for name in reversed([*TORCHVISION_SIZES])}
 """The first network of each family."""
 
 
