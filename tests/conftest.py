@@ -43,13 +43,17 @@ BROKERS = ("redis", "valkey")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to the night one of the two databases of each test that runs on both.
+    """Leave to the night one of the two databases of each quick test that runs on both.
 
     Which of them depends on the name of the test alone, so that each has half of the tests.
     """
     kinds: dict[str, dict[str, pytest.Item]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        if (
+            isinstance(item, pytest.Function)
+            and hasattr(item, "callspec")
+            and not item.get_closest_marker("slow")
+        ):
             kind = item.callspec.params.get("database_url")
             if kind in DATABASES:
                 kinds.setdefault(item.nodeid.replace(f"[{kind}", "["), {})[kind] = item
