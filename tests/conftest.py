@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
+from zlib import crc32
 
 import hypothesis
 import pytest
@@ -38,6 +39,27 @@ atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 DATABASES = ("sqlite", "postgresql")
 BROKERS = ("redis", "valkey")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to the night one of the two databases of each quick test that runs on both.
+
+    Which of them depends on the name of the test alone, so that each has half of the tests.
+    """
+    kinds: dict[str, dict[str, pytest.Item]] = {}
+    for item in items:
+        if (
+            isinstance(item, pytest.Function)
+            and hasattr(item, "callspec")
+            and not item.get_closest_marker("slow")
+        ):
+            kind = item.callspec.params.get("database_url")
+            if kind in DATABASES:
+                kinds.setdefault(item.nodeid.replace(f"[{kind}", "["), {})[kind] = item
+    for name, item in kinds.items():
+        if len(item) == len(DATABASES):
+            item[DATABASES[crc32(name.encode()) % len(DATABASES)]].add_marker(pytest.mark.nightly)
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ def dense(*widths: int) -> nn.Sequential:
 def seeded(draw: np.random.Generator) -> Iterator[None]:
     """Seed PyTorch's CPU generator from `draw` within the block, and restore it afterwards."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(draw.integers(2**63)))
+        torch.default_generator.manual_seed(int(draw.integers(2**63)))
         yield
 
 

@@ -87,8 +87,10 @@ def does_the_same_work(make: Make, plain: Make, seed: int = 2) -> None:
 
 
 def uses_keyed_randomness(subject: Subject, make: Make) -> None:
-    """No operation of the component draws from a global random generator during a run."""
-    spec = make(execution={"engine": "reference", "precision": "float64"})
+    """No operation of the component draws from a global random generator in two rounds, the second of
+    which uses what the first has left.
+    """
+    spec = make(rounds=2, execution={"engine": "reference", "precision": "float64"})
     with no_global_randomness(subject.component):
         finished(spec, 0)
 

@@ -302,7 +302,9 @@ def _participating(subject: Subject) -> runs.Make:
     listed = spec.listed(ROUNDS)
     rounds = ROUNDS if listed is None else len(listed)
     clients = {"dataset": {**SAMPLED["problem"]["dataset"], "clients": POPULATION}}
-    base = {**SAMPLED, "rounds": rounds, "problem": {**SAMPLED["problem"], **clients}}
+    # One step per client: who takes part does not depend on how many there are.
+    local = {**SAMPLED["local"], "batch_size": "full"}
+    base = {**SAMPLED, "rounds": rounds, "problem": {**SAMPLED["problem"], **clients}, "local": local}
     if spec.needs_devices():
         speed = {"steps_per_second": {"kind": "uniform", "low": 1.0, "high": 9.0}}
         base |= {"systems": {**SAMPLED.get("systems", {}), "devices": speed}}
@@ -325,8 +327,10 @@ MANY_IMAGES = {
 }
 EQUAL_IMAGES = {
     **IMAGES,
+    # The engine `reference` takes the gradient of each image on its own.
+    "problem": {**IMAGES["problem"], "partition": {"kind": "iid", "clients": 4, "hold_out": 0.9}},
     "participation": {"kind": "full", "weighting": "uniform"},
-    "local": {"lr": 0.05, "epochs": 1, "batch_size": 100},
+    "local": {"lr": 0.05, "epochs": 1, "batch_size": 20},
 }
 RUNS: dict[str, Callable[[Subject], runs.Make]] = {
     "partitions": _at(IMAGES, "problem.partition"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.main import get_command
 
 from fedcore.errors import ExtensionError, SettingsError
 from fedcore.lazy import LazyModule
@@ -30,7 +32,7 @@ from fedq.cli import (
 from fedq.cli.terminal import MEANINGS, Commands, ExitCode, advice, code_of, complain, explain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fedcore import packages
     from fedcore import settings as configuration
@@ -102,7 +104,7 @@ PANELS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, by default that of the process, and end the process with its exit code."""
     try:
-        application()(args=arguments, prog_name="fedq")
+        _command()(args=arguments, prog_name="fedq")
     except SystemExit:  # first: to look for errors of the client, its library is imported
         raise
     except clients.ClientError as error:
@@ -120,6 +122,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         complain(f"cannot read or write a file: {error}")
         sys.exit(ExitCode.REFUSED)
+
+
+@cache
+def _command() -> Callable[..., None]:
+    """The application, built once for all commands of the process."""
+    return get_command(application())
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,9 +6,11 @@ in a notebook.
 """
 
 import random
+import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
@@ -189,8 +191,13 @@ class Transport:
         self._retries = retries
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
+            trust_env = not _is_loopback(self.url)
             self.wire = wire(
-                base_url=self.url, headers=headers, timeout=timeout_s, trust_env=not _is_loopback(self.url)
+                base_url=self.url,
+                headers=headers,
+                timeout=timeout_s,
+                trust_env=trust_env,
+                verify=_certificates(trust_env),
             )
         except httpx.InvalidURL as error:
             raise ServiceUnreachableError(f"{url!r} is not a valid URL: {error}") from error
@@ -334,6 +341,12 @@ def _asked_to_wait_s(response: httpx.Response) -> float:
     """Seconds of the Retry-After header, within reason."""
     asked = response.headers.get("Retry-After", "")
     return min(float(asked), LONGEST_PAUSE_S) if response.status_code in PACED and asked.isdecimal() else 0.0
+
+
+@cache
+def _certificates(trust_env: bool) -> ssl.SSLContext:
+    """The trusted certificates; to read them takes longer than most requests."""
+    return httpx.create_ssl_context(trust_env=trust_env)
 
 
 def _is_loopback(url: str) -> bool:

@@ -3,6 +3,7 @@
 import ast
 import pkgutil
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,15 @@ CASES: dict[str, tuple[Document, str]] = {
     },
 }
 """Every algorithm under every variant, and every option under two."""
+QUICK = [
+    # Alone, an algorithm runs in tests/testing/test_built_in_components.py.
+    *(f"{kind}: {name}" for kind, name in zip(ALGORITHMS, cycle([*VARIANTS][1:]), strict=False)),
+    *(
+        f"{option}: {name}"
+        for option, name in zip(OPTIONS, cycle(["momentum, proximal", "compressed"]), strict=False)
+    ),
+]
+"""Every algorithm and every option once, and every variant with several algorithms."""
 
 
 def test_every_module_of_the_package_is_in_the_catalogue() -> None:
@@ -146,14 +156,20 @@ def variant(case: str, **changes: Any) -> ExperimentSpec:
     return specification(document, algorithm=algorithm, **changes)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_engines_agree(case: str) -> None:
+def agrees_and_resumes(case: str) -> None:
     runs.engines_agree(partial(variant, case))
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_run_resumed_at_any_round_ends_bit_identical(case: str) -> None:
     runs.resumes_at_every_round(partial(variant, case))
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_the_engines_agree_and_a_run_resumed_at_any_round_ends_bit_identical(case: str) -> None:
+    agrees_and_resumes(case)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", [case for case in CASES if case not in QUICK])
+def test_every_algorithm_agrees_and_resumes_under_every_variant(case: str) -> None:
+    agrees_and_resumes(case)
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
@@ -170,8 +186,14 @@ def test_a_round_that_nobody_takes_part_in_changes_nothing(kind: str) -> None:
     assert last == [report.extra["x"] for report in run(without)][-1]
 
 
-@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
-@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("kind", "engine"),
+    [
+        pytest.param(kind, engine, marks=() if number % 3 == turn else pytest.mark.nightly)
+        for number, kind in enumerate(ALGORITHMS)
+        for turn, engine in enumerate(["reference", "parallel", "vectorised"])
+    ],
+)
 def test_single_precision_stays_single(kind: str, engine: str) -> None:
     """Only what an aggregator computes weights from may be double."""
     spec = specification(

@@ -165,12 +165,14 @@ def test_the_bundle_of_another_owner_is_not_found(
         assert not experiments.page(session, experiments.Filter()).items
 
 
+@pytest.mark.slow
 def test_errors_in_the_code_are_returned_with_file_and_line(ann: httpx.Client, tmp_path: Path) -> None:
     refused = send(ann, archive(tmp_path / "lab", "VALUE = 1\nclass Half(:"))
     assert refused.status_code == 422
     assert "rules.py, line 2" in refused.json()["errors"][0]["detail"]
 
 
+@pytest.mark.slow
 def test_a_component_that_breaks_a_promise_is_returned_with_its_line(
     ann: httpx.Client, tmp_path: Path
 ) -> None:
@@ -184,6 +186,7 @@ def test_a_component_that_breaks_a_promise_is_returned_with_its_line(
     assert "random" in told
 
 
+@pytest.mark.slow
 def test_a_mistake_that_fails_several_checks_is_told_once(ann: httpx.Client, tmp_path: Path) -> None:
     refused = send(ann, archive(tmp_path / "lab", RULES.replace("* grad", "* context.anchor")))
     (flaw,) = refused.json()["errors"]

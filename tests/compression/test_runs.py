@@ -32,7 +32,7 @@ def test_the_engines_agree(kind: str, feedback: bool) -> None:
     runs.engines_agree(partial(specification, SYNTHETIC, **both_ways(kind, feedback=feedback)), seed=0)
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("float64", marks=pytest.mark.nightly)])
 @every_compressor
 def test_a_run_resumed_at_any_round_ends_bit_identical(kind: str, feedback: bool, precision: str) -> None:
     changes = both_ways(kind, feedback=feedback)
@@ -41,8 +41,14 @@ def test_a_run_resumed_at_any_round_ends_bit_identical(kind: str, feedback: bool
     )
 
 
-@pytest.mark.parametrize("kind", COMPRESSORS)
-@pytest.mark.parametrize("link", ["uplink", "downlink"])
+@pytest.mark.parametrize(
+    ("kind", "link"),
+    [
+        pytest.param(kind, link, marks=() if number % 2 == way else pytest.mark.nightly)
+        for number, kind in enumerate(COMPRESSORS)
+        for way, link in enumerate(["uplink", "downlink"])
+    ],
+)
 def test_error_feedback_leads_one_client_to_the_optimum(kind: str, link: str) -> None:
     """Gradient descent on (1/2) y'Hy - e'y, compressed: the residual is sent sooner or later, so
     the fixed point is H^-1 e.

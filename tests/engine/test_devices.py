@@ -144,7 +144,10 @@ CNN: Document = {
 }
 
 
-@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
+@pytest.mark.parametrize(
+    "engine",
+    ["vectorised", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("reference", "parallel"))],
+)
 def test_so_do_convolutional_networks(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_map, "ThreadPoolExecutor", InLine)
     waited, there = seen_on_a_device(specification(CNN, execution={"engine": engine}))

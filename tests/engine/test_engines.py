@@ -45,7 +45,7 @@ def trained(document: Document, engine: str, working_bytes: int = WORKING_BYTES)
     return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
 
 
-@pytest.mark.parametrize("working_bytes", [20_000, 64 << 20])
+@pytest.mark.parametrize("working_bytes", [20_000, pytest.param(64 << 20, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", CASES)
 def test_the_engines_agree_however_little_fits_into_memory(name: str, working_bytes: int) -> None:
     expected = trained(CASES[name], "reference")
@@ -112,6 +112,7 @@ except SpecificationError as error:
 """
 
 
+@pytest.mark.slow
 def test_the_other_engines_do_without_the_kernels() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_KERNELS], capture_output=True, text=True, check=True)
     assert done.stdout == "/execution/engine: `compiled` is not installed; use `auto`\n"

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -76,13 +77,26 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedsvrg"])
-@pytest.mark.parametrize("case", CASES)
-def test_engines_agree_on_networks_of_every_kind(case: str, algorithm: str) -> None:
+TRAINED_BY = ("fedavg", "scaffold", "fedsvrg")
+
+
+def assert_engines_agree(case: str, algorithm: str) -> None:
     document = network(CASES[case]) | {"algorithm": {"kind": algorithm}}
     expected = played(document, "reference")
     for engine in ENGINES[1:]:
         assert_equal(played(document, engine), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(("case", "algorithm"), [*zip(CASES, cycle(TRAINED_BY), strict=False)])
+def test_engines_agree_on_networks_of_every_kind(case: str, algorithm: str) -> None:
+    assert_engines_agree(case, algorithm)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("algorithm", TRAINED_BY)
+@pytest.mark.parametrize("case", CASES)
+def test_engines_agree_on_networks_of_every_kind_under_every_algorithm(case: str, algorithm: str) -> None:
+    assert_engines_agree(case, algorithm)
 
 
 @pytest.mark.parametrize("case", ["average with dropout", "local"])
@@ -95,8 +109,16 @@ def test_engines_agree_under_other_local_optimisers(case: str) -> None:
         assert_equal(played(document, engine), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", CASES)
+def in_turn(*cases: str) -> list[Any]:
+    """Each case in one engine after the other, and in the others at night."""
+    return [
+        pytest.param(case, engine, marks=() if number % len(ENGINES) == turn else pytest.mark.nightly)
+        for number, case in enumerate(cases)
+        for turn, engine in enumerate(ENGINES)
+    ]
+
+
+@pytest.mark.parametrize(("case", "engine"), in_turn(*CASES))
 def test_a_network_goes_on_from_any_round_to_the_bit(case: str, engine: str) -> None:
     document = network(
         CASES[case], execution={"engine": engine}, participation={"kind": "uniform", "clients_per_round": 2}
@@ -240,7 +262,9 @@ def test_averaged_statistics_travel_with_the_model_and_local_ones_do_not() -> No
         assert report.bytes_up == report.bytes_down == 4 * 8 * count, policy
 
 
-@pytest.mark.parametrize("case", ["every dropout", "average with dropout", "local"])
+@pytest.mark.parametrize(
+    "case", ["average with dropout", "local", pytest.param("every dropout", marks=pytest.mark.nightly)]
+)
 def test_runs_trained_together_or_few_clients_at_a_time_are_the_same_runs(case: str) -> None:
     spec = specification(
         network(CASES[case]) | {"algorithm": {"kind": "fedavg"}}, execution={"engine": "vectorised"}
@@ -315,8 +339,7 @@ def test_passes_that_could_not_be_repeated_are_refused_with_the_call(factory: st
         Simulation(specification(network(own(factory))), 0)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", ["dropout", "average with dropout", "local"])
+@pytest.mark.parametrize(("case", "engine"), in_turn("dropout", "average with dropout", "local"))
 def test_a_network_trains_in_bfloat16_up_to_rounding(case: str, engine: str) -> None:
     single = {"execution": {"precision": "float32", "engine": engine}}
     document = merged(network(CASES[case], rounds=1), single) | {"algorithm": {"kind": "fedavg"}}
@@ -352,8 +375,7 @@ def test_networks_train_with_adam_and_clipping_alike_in_every_engine(policy: str
         assert_equal(played(document, engine), expected, 1e-9)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", ["dropout", "average", "local"])
+@pytest.mark.parametrize(("case", "engine"), in_turn("dropout", "average", "local"))
 def test_a_network_in_bfloat16_resumes_to_the_bit(case: str, engine: str) -> None:
     execution = {"engine": engine, "precision": "float32", "autocast": "bf16"}
     runs.resumes_at_every_round(lambda: specification(network(CASES[case], **SOLVER), execution=execution))

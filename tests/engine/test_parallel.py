@@ -42,8 +42,19 @@ def trained(engine: str, document: Document, threads: int = 1) -> Tensor:
     return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
 
 
-@pytest.mark.parametrize("changes", [{}, GROUPS], ids=["by hand", "automatically"])
-@pytest.mark.parametrize("kind", ["fedavg", "scaffold", "fedlin", "fedsvrg"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, pytest.param(GROUPS, marks=pytest.mark.nightly)],
+    ids=["by hand", "automatically"],
+)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "fedavg",
+        "fedlin",
+        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("scaffold", "fedsvrg")),
+    ],
+)
 def test_it_is_the_loop(kind: str, changes: Document) -> None:
     document = merged(
         DIGITS_CNN, {"algorithm": {"kind": kind}, "local": {"optimizer": {"momentum": 0.9}}, **changes}

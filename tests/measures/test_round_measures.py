@@ -215,7 +215,13 @@ def test_a_round_nobody_reaches_has_no_measures_of_it() -> None:
     assert measured.keys() == {"objective", "suboptimality", "distance", "gradient_variance"}
 
 
-@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if number % 4 == 0 else pytest.param(kind, marks=pytest.mark.nightly)
+        for number, kind in enumerate(ALGORITHMS)
+    ],
+)
 def test_the_engines_agree(kind: str) -> None:
     def measured(engine: str) -> list[dict[str, Any]]:
         spec = specification(

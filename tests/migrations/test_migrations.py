@@ -36,6 +36,9 @@ __all__ = [
     "test_upgrade",
 ]
 
+# Compares the tables after each step up and down, of which there are many.
+test_downgrade_leaves_no_trace = pytest.mark.slow(test_downgrade_leaves_no_trace)
+
 OLD_DATASET = """
 INSERT INTO dataset (id, name, owner, digest, content, client_sizes, size_bytes, created_at)
 VALUES ('set_0', 'old', 'local', 'd', '{}', '{}', 1, '2026-11-01 00:00:00.000')

@@ -1,6 +1,7 @@
 """Networks by name, their sizes, pretrained weights by digest, and the choice of what is trained."""
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,17 @@ def assert_trains_alike_and_resumes(document: Document) -> None:
     runs.resumes_at_every_round(lambda: specification(document, execution={"engine": "vectorised"}))
 
 
-@pytest.mark.parametrize("name", TORCHVISION_SIZES)
+FAMILIES = {re.split(r"[_\d]", name)[0]: name for name in reversed([*TORCHVISION_SIZES])}
+"""The first network of each family."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in FAMILIES.values() else pytest.param(name, marks=pytest.mark.nightly)
+        for name in TORCHVISION_SIZES
+    ],
+)
 def test_the_size_of_a_torchvision_network_is_known_without_torchvision(name: str) -> None:
     with WithoutMemory():
         module = models.get_model(name, num_classes=10)
@@ -134,6 +145,7 @@ def counted(model: Document, features: tuple[int, ...] = (1, 8, 8), folder: Path
 
 
 # Every policy in every engine on small networks: tests/engine/test_networks.py.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     ["average", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("local", "frozen", "group"))],
@@ -164,7 +176,7 @@ def test_resnet18_trains_under_each_policy_in_every_engine(policy: str) -> None:
         assert torch.equal(resumed.model()[name], value)
 
 
-@pytest.mark.parametrize("initial", ["glorot", "pytorch"])
+@pytest.mark.parametrize("initial", ["glorot", pytest.param("pytorch", marks=pytest.mark.nightly)])
 def test_the_cnn_with_dropout_of_pfl_research_trains_in_every_engine(initial: str) -> None:
     model = {"kind": "dropout_cnn", "initial": initial}
     problem = {**DIGITS_CNN["problem"], "model": model}
@@ -201,7 +213,7 @@ def imagenet(seed: int = 5) -> dict[str, torch.Tensor]:
 def test_a_frozen_network_with_pretrained_weights_has_a_trained_head_in_every_engine(tmp_path: Path) -> None:
     digest, head = weights_file(tmp_path, imagenet()), 10 * (1280 + 1)
     chosen = {"weights": digest, "train": "head", "batch_norm": "frozen", "parameters": head}
-    document, models = digits({**SMALL, **chosen}, rounds=3), []
+    document, models = digits({**SMALL, **chosen}, rounds=2), []
     for engine in ENGINES:
         spec = specification(document, execution={"engine": engine})
         run, resumed = (Simulation(spec, 0, data_dir=tmp_path) for _ in range(2))
@@ -266,7 +278,7 @@ def test_patterns_say_what_is_trained() -> None:
         build_module(parse({**SMALL, "train": ["head.*"]}), (3, 16, 16), 10, 0)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.2])
+@pytest.mark.parametrize("rate", [pytest.param(0.0, marks=pytest.mark.nightly), 0.2])
 def test_a_network_of_timm_trains_in_every_engine(rate: float) -> None:
     """A vision transformer with stochastic depth, and with dropout of its attention."""
     pytest.importorskip("timm")

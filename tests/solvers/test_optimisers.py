@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Literal
 
 import numpy as np
@@ -125,9 +126,22 @@ SHORT: Document = merged(SYNTHETIC, {"local": {"epochs": 1, "batch_size": 50}, "
 FITTING = [kind for kind in ALGORITHMS if kind not in ("feddc", "fednova", "scaffold", "vrlsgd")]
 
 
-@pytest.mark.parametrize("local", [{"optimizer": ADAM}, {"optimizer": ADAMW}, {"clip_norm": 0.5}], ids=str)
-@pytest.mark.parametrize("kind", FITTING)
+LOCALS: list[Document] = [{"optimizer": ADAM}, {"optimizer": ADAMW}, {"clip_norm": 0.5}]
+
+
+@pytest.mark.parametrize(("kind", "local"), [*zip(FITTING, cycle(LOCALS), strict=False)], ids=str)
 def test_every_rule_runs_alike_in_every_engine(kind: str, local: Document) -> None:
+    assert_engines_agree(kind, local)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", FITTING)
+def test_every_rule_runs_alike_in_every_engine_under_every_optimiser(kind: str) -> None:
+    for local in LOCALS:
+        assert_engines_agree(kind, local)
+
+
+def assert_engines_agree(kind: str, local: Document) -> None:
     rate = {"lr": None} if "optimizer" in local else {}
     document = merged(SHORT, {"algorithm": {"kind": kind}, "local": rate | local})
     expected = parameters(specification(document, execution={"engine": "reference"}))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from importlib import import_module, invalidate_caches
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedcore.testing import check_component, checks_of
@@ -48,15 +50,7 @@ def test_a_mistake_is_found_at_its_line(case: str, write: Any) -> None:
 RIGHT = wrong_algorithms.rule("    def direction(self, grad, y, context):\n        return grad.sign()\n")
 
 
-def test_a_rule_of_signs_passes(write: Any) -> None:
-    assert check_component(write(RIGHT).Wrong) == []
-
-
-def test_generators_are_as_before_after_a_check(write: Any) -> None:
-    import random
-
-    import numpy as np
-
+def test_a_rule_of_signs_passes_and_generators_are_as_before_the_checks(write: Any) -> None:
     before = random.random, np.random.rand, np.random.default_rng
-    check_component(write(RIGHT).Wrong)
+    assert check_component(write(RIGHT).Wrong) == []
     assert before == (random.random, np.random.rand, np.random.default_rng)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, case, exists, func, select, update
+from sqlalchemy import ColumnElement, Row, case, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import ResourceNotFoundError, StaleLeaseError

@@ -1,5 +1,6 @@
 """Dense networks in machine code: the same as the loop, however a client's work looks."""
 
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -49,9 +50,19 @@ def trained(engine: str, **changes: Any) -> Tensor:
     return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
 
 
+@pytest.mark.parametrize(("work", "kind"), [*zip(WORK, cycle(TRAINED_ON), strict=False)])
+def test_it_is_the_loop(kind: str, work: str) -> None:
+    assert_loop(kind, work)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("kind", TRAINED_ON)
-def test_it_is_the_loop(kind: str, work: str) -> None:
+def test_it_is_the_loop_for_every_rule(kind: str, work: str) -> None:
+    assert_loop(kind, work)
+
+
+def assert_loop(kind: str, work: str) -> None:
     changes = {"algorithm": {"kind": kind}, **WORK[work]}
     torch.testing.assert_close(
         trained("compiled", **changes), trained("reference", **changes), rtol=0, atol=1e-11

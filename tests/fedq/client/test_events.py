@@ -26,7 +26,7 @@ def test_every_round_is_told_once_and_in_order_and_the_end_last(service: Service
 def test_a_stream_that_breaks_is_picked_up_where_it_broke(
     service: Service, client: Client, faults: list[Fault]
 ) -> None:
-    id = client.submit({**TWO_ARMS, "rounds": 30}).id
+    id = client.submit({**TWO_ARMS, "rounds": 10}).id
     carry_out(service.database, service.storage, 6)
     with proxied(service.url, *faults) as proxy, Client(proxy.url, service.key) as behind:
         events = list(behind.stream(id))

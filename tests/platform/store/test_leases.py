@@ -170,13 +170,16 @@ class LeaseMachine(RuleBasedStateMachine):
                 assert self.found(self.table.held(row.held_by)) == (set() if row.ended else {name})
 
 
+@pytest.mark.parametrize("examples", [4, pytest.param(15, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_leases_of_every_table_follow_one_state_machine(database: Database, subject: str) -> None:
+def test_leases_of_every_table_follow_one_state_machine(
+    database: Database, subject: str, examples: int
+) -> None:
     class Machine(LeaseMachine):
         def __init__(self) -> None:
             super().__init__(database, SUBJECTS[subject])
 
-    bounds = settings(max_examples=15, stateful_step_count=25, database=None)
+    bounds = settings(max_examples=examples, stateful_step_count=25, database=None)
     run_state_machine_as_test(Machine, settings=bounds)
 
 

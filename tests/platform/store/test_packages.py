@@ -133,7 +133,7 @@ def test_a_measure_of_a_package_can_be_read_by_its_name(database: Database) -> N
         assert [curves.value(session, run, "ourlab/norm", round) for round in (1, 2, 3)] == [0.5, 0.25, 0.25]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2, 3))])
 def test_no_worker_ever_holds_a_run_whose_packages_it_lacks(database: Database, seed: int) -> None:
     """Whatever is submitted, claimed, batched, lost and handed back in whatever order."""
     draw = Random(seed)

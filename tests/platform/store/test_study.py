@@ -110,10 +110,11 @@ def test_proposals_do_not_depend_on_the_order_in_which_runs_end(database: Databa
     experiment = studied(database)
     drain(database, Random(seed))
     assert status_of(database, experiment) is Status.SUCCEEDED
-    assert proposed(database, experiment) == expected()
+    longhand = expected()
+    assert proposed(database, experiment) == longhand
     for run in the_runs(database, experiment):
         assert run.status is Status.SUCCEEDED
-        assert run.settings == expected()[run.arm]
+        assert run.settings == longhand[run.arm]
         assert run.arm_name.startswith(f"trial {run.arm}: lr=")
 
 

@@ -119,7 +119,15 @@ def short(engine: str, **changes: Any) -> ExperimentSpec:
     return specification(merged(SYNTHETIC, SHORT), **merged({"execution": {"engine": engine}}, changes))
 
 
-@pytest.mark.parametrize("kind", COMPILED)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind
+        if kind in ("fedavg", "fedprox", "scaffold", "fedlin")
+        else pytest.param(kind, marks=pytest.mark.nightly)
+        for kind in COMPILED
+    ],
+)
 def test_it_is_the_loop(kind: str) -> None:
     algorithm = {"kind": kind}
     torch.testing.assert_close(
