@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 
 from api.arms import pages as arms_pages
 from api.arms import routes as arms_routes
@@ -59,6 +60,7 @@ from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
 from fedcore.spec.components import require_usable_packages
+from fedq.results.tables import PARQUET
 
 if TYPE_CHECKING:
     from workers import celery_app
@@ -97,6 +99,8 @@ PAGES = (
     sign_in.router,
 )
 """Pages for people."""
+COMPRESSED_TYPES = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream", PARQUET)
+"""Types of responses that compression makes hardly shorter: weights, archives, tables in Parquet."""
 DESCRIPTION = """
 Runs federated-learning experiments. An **experiment** is one submitted specification; an **arm** is
 one point of its sweep; a **run** is one arm with one seed; a **round** is one communication round
@@ -152,6 +156,9 @@ def create_app(
     app.add_middleware(BodyTimeout)
     app.add_middleware(problems.UnhandledErrorMiddleware)
     app.add_middleware(SecurityHeadersMiddleware)
+    app.add_middleware(
+        GZipMiddleware, minimum_size=1_000, compresslevel=5, exclude_content_types=COMPRESSED_TYPES
+    )
     app.add_middleware(AuditFailuresMiddleware)
     app.add_middleware(RequestLog)
     return app

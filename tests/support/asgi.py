@@ -64,7 +64,8 @@ class _Transport(httpx.BaseTransport):
             request.method, request.url, headers=request.headers, stream=_Stream(request.stream)
         )
         response = await self._asgi.handle_async_request(asked)
-        return httpx.Response(response.status_code, headers=response.headers, content=await response.aread())
+        body = b"".join([piece async for piece in response.aiter_raw()])
+        return httpx.Response(response.status_code, headers=response.headers, content=body)
 
 
 @contextmanager
