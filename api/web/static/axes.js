@@ -1,6 +1,11 @@
 // Marks of axes and the colours of a theme, for all charts.
 
 const MOST = 9;
+const COLOURS = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b3a400"],
+  dark: ["#4ba3e3", "#f08c46", "#2fc79a", "#d98fbb", "#e6a817", "#9bd6f7", "#e6eaef", "#f0e442"],
+};
+const DASHES = [[], [8, 4], [2, 3], [8, 3, 2, 3]];
 
 /** Places of marks between `min` and `max`: 1, 2 and 5 of each decade or whole decades on a logarithmic axis that is long enough, else even steps. */
 export function marks(min, max, { log = false, integers = false } = {}) {
@@ -44,9 +49,15 @@ export function theme(root) {
   return { text, muted, line, surface, accent, dark: surface.match(/\d+/)?.[0] < 128 };
 }
 
-/** An axis of numbers of ECharts. */
-export function axis({ min, max, log, integers, name, gap, colours, lines = true }) {
-  const customValues = marks(min, max, { log, integers });
+/** The colour and dashes of an arm. */
+export function strokeOf(key, dark) {
+  const colours = COLOURS[dark ? "dark" : "light"];
+  return { colour: colours[key % colours.length], dash: DASHES[Math.floor(key / colours.length) % DASHES.length] };
+}
+
+/** An axis of numbers of ECharts, with marks at `places` or at even steps. */
+export function axis({ min, max, log, integers, name, gap, colours, places = null }) {
+  const customValues = places ?? marks(min, max, { log, integers });
   return {
     type: log ? "log" : "value",
     min, max, name,
@@ -56,7 +67,7 @@ export function axis({ min, max, log, integers, name, gap, colours, lines = true
     axisLabel: { customValues, color: colours.muted, formatter: short, hideOverlap: true },
     axisTick: { customValues, show: true, lineStyle: { color: colours.line } },
     axisLine: { show: true, onZero: false, lineStyle: { color: colours.line } },
-    splitLine: { show: lines, lineStyle: { color: colours.line } },
+    splitLine: { lineStyle: { color: colours.line } },
   };
 }
 

@@ -1,16 +1,11 @@
 // Curves and results of the arms of an experiment, or of several: the controls, what is asked for, and when it is asked for again.
-import { onTheme, theme } from "./axes.js";
+import { onTheme, strokeOf, theme } from "./axes.js";
 import { Chart, nearest } from "./chart.js";
 import { joined, leftOut } from "./closer.js";
 import { element, explanation, fillTable, format, isShare } from "./results-table.js";
 import { call, tell } from "./service.js";
 import { hiddenArms, hideArms, remember, viewed, viewedAll } from "./view.js";
 
-const COLOURS = {
-  light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b3a400"],
-  dark: ["#4ba3e3", "#f08c46", "#2fc79a", "#d98fbb", "#e6a817", "#9bd6f7", "#e6eaef", "#f0e442"],
-};
-const DASHES = [[], [8, 4], [2, 3], [8, 3, 2, 3]];
 const AXES = {
   round: ["rounds", "Round"],
   bytes: ["megabytes", "Megabytes sent"],
@@ -518,11 +513,6 @@ class Curves {
     this.root.querySelector(".laws").hidden = !this.controls.theory.checked;
     this.draw();
   }
-}
-
-function strokeOf(key, dark) {
-  const colours = COLOURS[dark ? "dark" : "light"];
-  return { colour: colours[key % colours.length], dash: DASHES[Math.floor(key / colours.length) % DASHES.length] };
 }
 
 /** The best of the values up to each; `better` is `max` or `min`. */
