@@ -214,7 +214,8 @@ export class Chart {
       start = null;
       this.selection.hidden = true;
     });
-    root.addEventListener("pointerleave", () => !start && this.leave());
+    // A finger that is lifted leaves what it has read.
+    root.addEventListener("pointerleave", (event) => !start && event.pointerType === "mouse" && this.leave());
     root.addEventListener("dblclick", () => this.reset());
     root.addEventListener("keydown", (event) => this.#key(event));
     root.addEventListener("blur", () => this.leave());

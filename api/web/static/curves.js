@@ -16,6 +16,8 @@ const LOGARITHMIC = new Set(["suboptimality", "distance"]);
 const ENDED = new Set(["succeeded", "failed", "cancelled", "paused"]);
 const LARGE = 8;
 const QUIET_S = 2;
+/** Of a position in an address; that of thousands of runs that all stand elsewhere is longer than a request's head may be. */
+const LONGEST_POSITION = 8000;
 /** Zooming in several steps loads data once, after the last one. */
 const SETTLING_MS = 150;
 /** Student's t of the 95 % interval by degrees of freedom; from 31 on close to the normal distribution's. */
@@ -156,7 +158,7 @@ class Curves {
       });
     }
     onTheme(() => this.draw());
-    document.addEventListener("fedq:moved", () => this.renew());
+    document.addEventListener("fedq:moved", () => this.results && this.renew());
     document.addEventListener("visibilitychange", () => {
       if (this.waiting === "hidden") {
         this.waiting = null;
@@ -225,7 +227,8 @@ class Curves {
   /** True if what has changed can be put behind what there is: with the position it stands at, and not yet twice as many points as asked for. */
   grown() {
     const curves = this.results?.arms.flatMap((arm) => Object.values(arm.curves)) ?? [];
-    return Boolean(this.results?.position) && curves.every(({ rounds }) => rounds.length < 2 * this.points);
+    const position = this.results?.position ?? "";
+    return position.length > 0 && position.length < LONGEST_POSITION && curves.every(({ rounds }) => rounds.length < 2 * this.points);
   }
 
   /** New results with the curves that there were, as far as they have not changed. */
@@ -575,4 +578,7 @@ function laws({ arms }) {
   });
 }
 
-for (const root of document.querySelectorAll(".curves")) new Curves(root).begin();
+// In a tab that is not open nothing is asked for.
+const root = document.querySelector(".curves");
+const curves = new Curves(root);
+new IntersectionObserver((entries, observer) => entries.some((entry) => entry.isIntersecting) && (observer.disconnect(), curves.begin())).observe(root);

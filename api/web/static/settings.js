@@ -192,8 +192,10 @@ class Settings {
   drawParallel() {
     const { colours, figure, hidden } = this;
     const paths = importance(this.known, this.paths, figure.field).slice(0, MOST_AXES).map(({ path }) => path);
+    const known = new Map(paths.map((path) => [path, levels(this.known, path)]));
+    const numbers = paths.map((path) => numeric(known.get(path)));
     const dimension = (path, dim) => {
-      const values = levels(this.known, path);
+      const values = known.get(path);
       const line = { axisLine: { lineStyle: { color: colours.muted } }, axisTick: { lineStyle: { color: colours.muted } }, nameTextStyle: { color: colours.text } };
       if (!numeric(values)) return { ...line, axisLabel: { color: colours.text }, dim, name: path, type: "category", data: values.map(String) };
       const [min, max] = [values[0], values.at(-1)];
@@ -204,25 +206,25 @@ class Settings {
     const ends = padded(Math.min(...values), Math.max(...values), false);
     const text = { axisLine: { lineStyle: { color: colours.muted } }, axisLabel: { color: colours.text, formatter: short, customValues: marks(...ends) }, axisTick: { customValues: marks(...ends) }, nameTextStyle: { color: colours.text, fontWeight: "bold" } };
     const data = this.known.map((row) => ({
-      value: [...paths.map((path) => row[path] ?? ABSENT).map((value, at) => (numeric(levels(this.known, paths[at])) ? value : String(value))), this.value(row)],
+      value: [...paths.map((path, at) => (numbers[at] ? row[path] : String(row[path] ?? ABSENT))), this.value(row)],
       name: row.name,
       lineStyle: { opacity: hidden.has(row.arm) ? 0.05 : 0.6 },
     }));
     this.chart("parallel", `Parallel coordinates of ${this.known.length} arms over ${paths.join(", ")} and ${figure.title}. The field Select arms does the same with the keyboard.`, (made) => made.on("axisareaselected", () => this.brushed(made))).setOption({
       animation: false,
-      parallel: { left: 50, right: 90, top: 40, bottom: 24 },
+      parallel: { left: 50, right: 90, top: 40, bottom: 24, parallelAxisDefault: { realtime: false } },
       parallelAxis: [...paths.map(dimension), { ...text, dim: paths.length, name: figure.title, min: ends[0], max: ends[1] }],
       tooltip: { ...this.tooltip, formatter: ({ dataIndex }) => this.lines(this.known[dataIndex].name, `${figure.title} ${this.told(this.known[dataIndex])}`) },
       visualMap: this.shades(values, paths.length),
-      series: [{ type: "parallel", data, lineStyle: { width: 1.4 }, inactiveOpacity: 0.05, activeOpacity: 0.8, smooth: false, progressive: 0 }],
+      series: [{ type: "parallel", data, lineStyle: { width: 1.4 }, inactiveOpacity: 0.05, activeOpacity: 0.8 }],
     });
   }
 
   /** Select what was marked on the axes. */
   brushed(chart) {
-    const marked = chart.getOption().parallelAxis.some(({ activeIntervals }) => activeIntervals?.length);
-    const active = chart.getModel().getSeriesByIndex(0).getRawIndicesByActiveState("active");
-    this.select(marked ? active.map((at) => this.known[at].arm) : null);
+    const arms = (state) => chart.getModel().getSeriesByIndex(0).getRawIndicesByActiveState(state).map((at) => this.known[at].arm);
+    // Without a mark all are `normal`.
+    this.select(arms("normal").length ? null : arms("active"));
   }
 
   shades(values, dimension) {
@@ -291,7 +293,7 @@ class Settings {
       yAxis: this.category(rows, y, 76),
       visualMap: this.shades(means, 2),
       series: [{
-        type: "heatmap", progressive: 0,
+        type: "heatmap",
         data: this.cells.map(({ place, mean, faint }) => ({ value: [...place, mean], itemStyle: { opacity: faint ? 0.2 : 1, borderColor: colours.surface, borderWidth: 1 }, label: { color: faint ? colours.text : mean < middle ? "#fff" : "#000" } })),
         label: { show: this.cells.length <= LABELLED_CELLS, formatter: ({ value }) => short(Number(value[2].toPrecision(4))), fontSize: 12, opacity: 1 },
       }],
