@@ -134,9 +134,7 @@ class _Run:
 _Figure = Callable[[_Run], float | None]
 
 
-def _arm(
-    arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Window, start: int
-) -> ArmResult:
+def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Window, start: int) -> ArmResult:
     first, started = arm[0].record, [run for run in arm if run.series is not None]
     window = window._replace(first=max(window.first, start))
     curves = {

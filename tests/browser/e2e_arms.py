@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -36,6 +37,11 @@ SWEPT = merged(
         },
     },
 )
+IMPORTANCE = """async (rows) => {
+    const { src } = document.querySelector("script[src$='settings.js']");
+    const { importance } = await import(src.replace("settings.js", "importance.js"));
+    return importance(rows, ["a", "b", "c"], "f");
+}"""
 MANY = merged(
     SYNTHETIC,
     {
@@ -129,15 +135,8 @@ def test_arms_selected_by_their_settings_are_those_of_the_curves(
     shoot(page, "settings", whole=True)
     hold_accessible(page)
     # Of two settings without interaction or noise each explains its share, and a third one nothing.
-    found = page.evaluate(
-        """async () => {
-            const place = document.querySelector("script[src$='settings.js']").src.replace("settings.js", "importance.js");
-            const { importance } = await import(place);
-            const values = [0, 1].flatMap((a) => [0, 1, 2].flatMap((b) => [1, 2].map((c) => ({ a, b, c, f: 4 * a + b }))));
-            return importance(values, ["a", "b", "c"], "f");
-        }"""
-    )
-    shares = {entry["path"]: entry["share"] for entry in found}
+    rows = [{"a": a, "b": b, "c": c, "f": 4 * a + b} for a, b, c in product(range(2), range(3), range(2))]
+    shares = {entry["path"]: entry["share"] for entry in page.evaluate(IMPORTANCE, rows)}
     assert shares == {"a": pytest.approx(6 / 7), "b": pytest.approx(1 / 7), "c": pytest.approx(0)}
     page.get_by_label("Select arms").fill("local.lr >")
     page.keyboard.press("Enter")
