@@ -40,6 +40,7 @@ class Curves {
     this.hidden = hiddenArms();
     this.items = new Map();
     this.charts = new Map();
+    this.drawn = [];
     this.results = null;
     this.detail = null;
     this.looking = null;
@@ -376,6 +377,7 @@ class Curves {
     }
     this.plots.replaceChildren(...shown.map((metric) => this.charts.get(metric).root));
     this.plots.classList.toggle("several", shown.length > 1);
+    this.drawn = shown;
   }
 
   draw() {
@@ -390,7 +392,7 @@ class Curves {
     }
     best.disabled = !shown.some((metric) => metric in this.better);
     const focused = document.activeElement?.closest?.(".plot");
-    if (String([...this.charts.keys()]) !== String(shown) || this.plots.childElementCount !== shown.length) this.panels(shown);
+    if (String(this.drawn) !== String(shown)) this.panels(shown);
     if (focused && document.activeElement !== focused) focused.focus();
     let drawn = 0;
     for (const [metric, chart] of this.charts) {
