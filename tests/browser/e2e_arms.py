@@ -138,10 +138,10 @@ def test_arms_selected_by_their_settings_are_those_of_the_curves(
     rows = [{"a": a, "b": b, "c": c, "f": 4 * a + b} for a, b, c in product(range(2), range(3), range(2))]
     shares = {entry["path"]: entry["share"] for entry in page.evaluate(IMPORTANCE, rows)}
     assert shares == {"a": pytest.approx(6 / 7), "b": pytest.approx(1 / 7), "c": pytest.approx(0)}
-    page.get_by_label("Select arms").fill("local.lr >")
+    page.get_by_role("searchbox", name="Select arms").fill("local.lr >")
     page.keyboard.press("Enter")
     expect(page.locator("#settings-flaw")).to_contain_text("expected a number")
-    page.get_by_label("Select arms").fill("algorithm.kind = fedprox and local.lr < 0.1")
+    page.get_by_role("searchbox", name="Select arms").fill("algorithm.kind = fedprox and local.lr < 0.1")
     page.keyboard.press("Enter")
     expect(status).to_have_text("2 of 8 arms selected.")
     page.get_by_label("Horizontal", exact=True).select_option("algorithm.kind")
