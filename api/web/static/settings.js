@@ -87,9 +87,14 @@ class Settings {
     fill(across, paths, ranked[0]);
     fill(heatx, paths, ranked[0]);
     fill(heaty, paths, ranked[1] ?? ranked[0]);
+    this.heat = [heatx.value, heaty.value];
   }
 
   changed() {
+    const { heatx, heaty } = this.fields;
+    // A setting that is chosen for both axes changes places with the other one.
+    if (heatx.value === heaty.value) [heatx.value, heaty.value] = heatx.value === this.heat[0] ? [this.heat[1], heaty.value] : [heatx.value, this.heat[0]];
+    this.heat = [heatx.value, heaty.value];
     remember(Object.fromEntries(["of", "across", "heatx", "heaty"].map((name) => [name, this.fields[name].value])));
     this.draw();
   }
