@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
     spec = load("demo").spec | {"seeds": [0], "rounds": 1, "sweep": SWEEP, "execution": {"queue": "none"}}
     with (
         embedded_service(workers=0) as (url, key),
-        Client(url, key) as client,
+        Client(url, key, timeout_s=120) as client,
         sync_playwright() as playwright,
     ):
         place = f"{url}/experiments/{client.submit(spec | {'name': 'bench'}).id}"
