@@ -20,12 +20,13 @@ from api.events.feed import Feed, Snapshot
 from api.events.listeners import Event, EventStream, Listener
 from api.http.authentication import Reader
 from api.http.dependencies import AppStateDep, DatabaseDep, ExperimentId
-from api.http.problems import InvalidDocumentError, responses
+from api.http.problems import responses
+from api.results.queries import position_of
 from fedcore.errors import RateError, ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import UNAVAILABLE, Database, experiments, keys, progress, search
 from fedq.event_positions import Position
-from fedq.schemas import Flaw, HeartbeatEvent
+from fedq.schemas import HeartbeatEvent
 
 LOOK_S = 5.0
 """Maximum time that a stream continues after its key has become invalid."""
@@ -151,19 +152,12 @@ def start(
         runs = progress.run_snapshots(session, experiment_id)
         decided = search.decided(session, [experiment_id]).get(experiment_id, 0)
     if last_event_id:
-        told = _parsed("Last-Event-ID", last_event_id, len(runs))
+        told = position_of(last_event_id, len(runs), "Last-Event-ID")
     elif since == NOW:
         told = Position.before(runs.values(), decided)
     else:
-        told = _parsed("?since", since, len(runs)) if since else Position.start(len(runs))
+        told = position_of(since, len(runs), "?since") if since else Position.start(len(runs))
     return Listener(experiment_id, list(runs), told)
-
-
-def _parsed(pointer: str, text: str, runs: int) -> Position:
-    try:
-        return Position.parse(text, runs)
-    except ValueError as error:
-        raise InvalidDocumentError([Flaw(pointer=pointer, detail=str(error))]) from error
 
 
 async def seat(state: AppStateDep, principal: Reader) -> AsyncGenerator[None, None]:

@@ -20,6 +20,7 @@ from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
 from fedcore.spec import Arm, stored_arms
 from fedcore.statistics.summary import HEADLINES, better_of
+from fedq.event_positions import Position
 from fedq.results.curves import Window
 from fedq.results.summaries import TOTALS, Metric, metric_names
 from fedq.schemas import ArmTheory, Claims, Flaw, Law, Results, Target, Theory
@@ -85,6 +86,14 @@ async def _window(
 Windowed = Annotated[Window, Depends(_window)]
 
 
+def position_of(text: str, runs: int, pointer: str) -> Position:
+    """Return the position of an event or of results; raises InvalidRequestError."""
+    try:
+        return Position.parse(text, runs)
+    except ValueError as error:
+        raise InvalidDocumentError([Flaw(pointer=pointer, detail=str(error))]) from error
+
+
 def read_results(
     database: Database,
     principal: Principal,
@@ -93,10 +102,12 @@ def read_results(
     window: Window,
     baseline: str | None = None,
     target: Target | None = None,
+    since: str | None = None,
 ) -> Results:
-    """Return the results so far.
+    """Return the results so far, with the curves from a position on.
 
-    Raises ResourceNotFoundError, and InvalidRequestError where no arm is called `baseline`.
+    Raises ResourceNotFoundError, and InvalidRequestError where no arm is called `baseline` or the
+    position is not one of this experiment.
     """
     wanted = dict.fromkeys(
         (*metrics, *TOTALS) if target is None else (*metrics, *TOTALS, target.metric, *COLUMNS)
@@ -105,7 +116,11 @@ def read_results(
         rows = rows_of(session, experiments.find(session, experiment_id, principal.sees), wanted)
     names = {run.arm_name: run.arm for run in rows.runs}
     results = results_of(
-        rows, metrics, window, 0 if baseline is None else arm_of(names, baseline, "?baseline")
+        rows,
+        metrics,
+        window,
+        0 if baseline is None else arm_of(names, baseline, "?baseline"),
+        None if since is None else position_of(since, len(rows.runs), "?since"),
     )
     return results if target is None else with_target(results, rows, target)
 

@@ -57,6 +57,17 @@ Reach = Annotated[
         examples=["test_accuracy:0.9"],
     ),
 ]
+CurvesSince = Annotated[
+    str | None,
+    Query(
+        max_length=100_000,
+        pattern=NO_NUL,
+        description=(
+            "Only rounds of curves that can have changed since this `position` of earlier results: of each"
+            " arm those from `curves_from` on. Statistics cover all rounds."
+        ),
+    ),
+]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 Overlay = Annotated[
     bool, Query(description="Also draw closed-form predictions, where available, as thin dotted lines.")
@@ -123,6 +134,7 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     table: TableName = "summary",
     baseline: Baseline = None,
     target: Reach = None,
+    since: CurvesSince = None,
 ) -> Results | Response:
     """Return best and final value of each metric with confidence intervals and paired tests,
     traffic and curves for each arm.
@@ -133,7 +145,7 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     media_type = _acceptable(accept or JSON, (JSON, CSV, PARQUET))
     goal = None if target is None else target_of(target)
     results = queries.read_results(
-        database, principal, experiment_id, metric or metric_names(), window, baseline, goal
+        database, principal, experiment_id, metric or metric_names(), window, baseline, goal, since
     )
     return (
         results

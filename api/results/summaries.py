@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from api.experiments.service import made_from
+from fedcore.block import MAX_ROUNDS
 from fedcore.platform.store import Session, curves, runs, search
 from fedcore.platform.store import arms as stored_arms
 from fedcore.platform.store.arms import StoredParameters
@@ -42,10 +43,17 @@ def rows_of(session: Session, experiment: ExperimentRecord, columns: Iterable[st
     )
 
 
-def results_of(rows: ResultRows, metrics: Collection[str], window: Window, baseline: int = 0) -> Results:
+def results_of(
+    rows: ResultRows,
+    metrics: Collection[str],
+    window: Window,
+    baseline: int = 0,
+    since: Position | None = None,
+) -> Results:
     """Return the results of an experiment for these `metrics`; `rows` contain them and `TOTALS`.
 
-    Curves cover the `window`; differences are to the arm with the index `baseline`.
+    Curves cover the `window`, and of it only rounds that can have changed after the position
+    `since`; differences are to the arm with the index `baseline`.
     """
     experiment = rows.experiment
     return Results(
@@ -63,6 +71,27 @@ def results_of(rows: ResultRows, metrics: Collection[str], window: Window, basel
         parameters=rows.parameters.common,
         arms=[
             arm.model_copy(update={"parameters": rows.parameters.arms.get(arm.index, {})})
-            for arm in arms_of(list(by_arm(rows.runs).values()), rows.series, metrics, window, baseline)
+            for arm in arms_of(
+                list(by_arm(rows.runs).values()),
+                rows.series,
+                metrics,
+                window,
+                baseline,
+                starts={} if since is None else changed_from(rows.runs, since),
+            )
         ],
     )
+
+
+def changed_from(runs: Sequence[RunRecord], since: Position) -> dict[int, int]:
+    """Return, by arm, the first round whose mean over the runs can have changed since a position.
+
+    An arm without a change gets the round after its last one.
+    """
+    starts: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for run, done in zip(runs, since.rounds, strict=True):
+        last[run.arm] = max(last.get(run.arm, 0), run.done)
+        if run.done != done:
+            starts[run.arm] = min(starts.get(run.arm, MAX_ROUNDS), min(run.done, done) + 1)
+    return {arm: starts.get(arm, rounds + 1) for arm, rounds in last.items()}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from types import MappingProxyType
 from typing import Annotated, Any, Protocol, TypeVar, get_args
 
 from fedcore.families import Names
@@ -72,11 +73,13 @@ def arms_of(
     baseline: int,
     paired: Sequence[bool] | None = None,
     comparable: Sequence[bool] | None = None,
+    starts: Mapping[int, int] = MappingProxyType({}),
 ) -> list[ArmResult]:
     """Return the results of each arm, given by its runs, compared with the one at `baseline`.
 
     `paired` says which are compared seed by seed; None: all. `comparable` says which have the
-    baseline's data set, without which there is no comparison; None: as their settings say.
+    baseline's data set, without which there is no comparison; None: as their settings say. `starts`
+    are first rounds of curves by the index of the arm, where they begin after the window.
     """
     held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
     alike = have_data_of([members[0].settings for members in arms], baseline)
@@ -84,7 +87,12 @@ def arms_of(
         alike = comparable
     compared = {metric: _compared(held, baseline, metric, paired, alike) for metric in metrics}
     return [
-        _arm(arm, {metric: found[place] for metric, found in compared.items()}, window)
+        _arm(
+            arm,
+            {metric: found[place] for metric, found in compared.items()},
+            window,
+            starts.get(arm[0].record.arm, 1),
+        )
         for place, arm in enumerate(held)
     ]
 
@@ -150,8 +158,9 @@ class _Run:
 _Figure = Callable[[_Run], float | None]
 
 
-def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Window) -> ArmResult:
+def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Window, start: int) -> ArmResult:
     first, started = arm[0].record, [run for run in arm if run.series is not None]
+    window = window._replace(first=max(window.first, start))
     curves = {
         metric: curve([run.series for run in arm if run.series is not None], metric, window)
         for metric in metrics
@@ -174,6 +183,7 @@ def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Windo
         simulated_seconds=_estimate(started, _Run.simulated_seconds),
         metrics={metric: metrics[metric] for metric in measured},
         curves=measured,
+        curves_from=start,
     )
 
 

@@ -184,6 +184,8 @@ class ArmResult(Schema):
     """Cost of reaching the target; null without a target."""
     curves: dict[str, Curve]
     """Curves by metric."""
+    curves_from: int = 1
+    """Round from which `curves` can differ from those at the position `since`; 1 without it."""
 
 
 class ArmResults(Schema):

@@ -128,6 +128,39 @@ def test_curves_are_read_of_some_rounds_and_figures_of_all(http: httpx.Client, p
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "?to_round")
 
 
+def test_what_has_changed_since_a_position_completes_the_curves(http: httpx.Client, rows: Database) -> None:
+    place = f"/v1/experiments/{submit(http, TWO_ARMS)['id']}/results"
+    held: dict[int, Document] = {}
+    position = None
+    # Seed by seed, so that a mean over seeds changes from its first round on.
+    for count in (1, 2, 0, 3):
+        write(rows, lambda run: [report(at, train_loss=1 / (at + run.seed)) for at in (1, 2, 3)], count)
+        grown = http.get(place, params={} if position is None else {"since": position}).json()
+        for arm in grown["arms"]:
+            known = held.setdefault(arm["index"], {"rounds": [], "mean": [], "n": []})
+            kept = [at for at, round in enumerate(known["rounds"]) if round < arm["curves_from"]]
+            added = arm["curves"].get("train_loss") or {name: [] for name in known}
+            for name, values in known.items():
+                values[:] = [values[at] for at in kept] + added[name]
+        whole = http.get(place).json()
+        for arm, new in zip(whole["arms"], grown["arms"], strict=True):
+            curve = arm.pop("curves").get("train_loss", {"rounds": [], "mean": [], "n": []})
+            assert held[arm["index"]] == {name: curve[name] for name in held[arm["index"]]}
+            assert arm.pop("curves_from") == 1
+            assert {name: new[name] for name in arm} == arm
+        if not count:
+            assert not any(curve["rounds"] for arm in grown["arms"] for curve in arm["curves"].values())
+        position = grown["position"]
+    refused = http.get(place, params={"since": "nowhere"})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "?since")
+
+
+def test_responses_are_compressed_unless_their_type_is(http: httpx.Client, place: str) -> None:
+    answers = {kind: http.get(place, headers={"Accept": kind}) for kind in ("application/json", PARQUET)}
+    assert answers["application/json"].headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in answers[PARQUET].headers
+
+
 def test_results_of_what_is_not_there_are_not_found(http: httpx.Client) -> None:
     assert http.get("/v1/experiments/exp_0/results").status_code == 404
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -36,6 +37,11 @@ SWEPT = merged(
         },
     },
 )
+IMPORTANCE = """async (rows) => {
+    const { src } = document.querySelector("script[src$='settings.js']");
+    const { importance } = await import(src.replace("settings.js", "importance.js"));
+    return importance(rows, ["a", "b", "c"], "f");
+}"""
 MANY = merged(
     SYNTHETIC,
     {
@@ -109,9 +115,65 @@ def test_the_best_setting_is_found_in_the_table_of_an_experiment(
         page.get_by_role("button", name="Download CSV").click()
     path = tmp_path_factory.mktemp("arms") / "arms.csv"
     download.value.save_as(path)
+    page.reload()
+    shown(page, "24 of 24 runs")
+    expect(best).to_have_attribute("aria-sort", "descending")
+    expect(page.locator(".tabulator-col.tabulator-frozen[tabulator-field=rounds]")).to_be_visible()
     saved = pd.read_csv(path)
     assert len(saved) == 24
     assert set(saved["local.lr"]) == {0.01, 0.03, 0.1, 0.3}
+
+
+def test_arms_selected_by_their_settings_are_those_of_the_curves(
+    opened: Opened, stack: Stack, swept: str, shoot: Shoot
+) -> None:
+    page = opened(f"/experiments/{swept}#settings")
+    ready(page)
+    status = page.locator(".settings [role=status]")
+    expect(status).to_have_text("8 of 8 arms selected.")
+    page.mouse.move(0, 0)
+    shoot(page, "settings", whole=True)
+    hold_accessible(page)
+    # Of two settings without interaction or noise each explains its share, and a third one nothing.
+    rows = [{"a": a, "b": b, "c": c, "f": 4 * a + b} for a, b, c in product(range(2), range(3), range(2))]
+    shares = {entry["path"]: entry["share"] for entry in page.evaluate(IMPORTANCE, rows)}
+    assert shares == {"a": pytest.approx(6 / 7), "b": pytest.approx(1 / 7), "c": pytest.approx(0)}
+    page.get_by_role("searchbox", name="Select arms").fill("local.lr >")
+    page.keyboard.press("Enter")
+    expect(page.locator("#settings-flaw")).to_contain_text("expected a number")
+    page.get_by_role("searchbox", name="Select arms").fill("algorithm.kind = fedprox and local.lr < 0.1")
+    page.keyboard.press("Enter")
+    expect(status).to_have_text("2 of 8 arms selected.")
+    page.get_by_label("Horizontal", exact=True).select_option("algorithm.kind")
+    page.reload()
+    expect(status).to_have_text("2 of 8 arms selected.")
+    expect(page.get_by_label("Horizontal", exact=True)).to_have_value("algorithm.kind")
+    chart = page.locator("[data-chart=parallel]")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    last = box["x"] + box["width"] - 90
+    page.mouse.move(last, box["y"] + 42)
+    page.mouse.down()
+    page.mouse.move(last, box["y"] + box["height"] - 26, steps=4)
+    page.mouse.up()
+    expect(status).to_have_text("8 of 8 arms selected.")
+    heat = page.locator("[data-chart=heat]")
+    heat.scroll_into_view_if_needed()
+    box = heat.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 120, box["y"] + 30)
+    expect(status).to_have_text(re.compile("^[12] of 8 arms"))
+    page.get_by_role("tab", name="Results").click()
+    expect(page.locator(".plot")).to_have_attribute("aria-label", re.compile("[12] of 8 arms"))
+    page.get_by_role("tab", name="Settings").click()
+    page.get_by_role("button", name="Select all").click()
+    expect(status).to_have_text("8 of 8 arms selected.")
+    narrow = opened(f"/experiments/{swept}#settings", viewport=PHONE, color_scheme="dark")
+    ready(narrow)
+    expect(narrow.locator(".settings [role=status]")).to_have_text("8 of 8 arms selected.")
+    hold_narrow(narrow)
+    hold_accessible(narrow)
 
 
 @pytest.mark.parametrize(

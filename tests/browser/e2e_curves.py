@@ -48,7 +48,12 @@ def test_curves_grow_while_they_are_watched_and_arms_and_axes_are_changed_by_the
     first = page.locator(".arms li").first
     expect(first.locator(".value")).not_to_be_empty()
     before = first.locator(".value").inner_text()
-    expect(first.locator(".value")).not_to_have_text(before)
+    with page.expect_response(re.compile("since=")) as grown:
+        expect(first.locator(".value")).not_to_have_text(before)
+    assert grown.value.headers["content-encoding"] == "gzip"
+    (arm,) = grown.value.json()["arms"]
+    assert arm["curves_from"] > 1
+    assert arm["curves"]["test_accuracy"]["rounds"][0] >= arm["curves_from"]
     # What is left needs no rounds, which would take the browser a core.
     stack.client.cancel(id)
     stack.client.wait(id)
@@ -76,15 +81,14 @@ def test_a_part_that_is_zoomed_into_is_drawn_with_what_the_whole_leaves_out(
     stack.client.wait(id)
     page = opened(f"/experiments/{id}")
     filled(page)
-    over, back = page.locator(".plot .u-over"), page.get_by_role("button", name="Reset zoom")
-    box = over.bounding_box()
+    plot, back = page.locator(".plot"), page.get_by_role("button", name="Reset zoom")
+    box = plot.bounding_box()
     assert box is not None
-    left, right, middle = (
-        box["x"] + 0.5 * box["width"],
-        box["x"] + 0.6 * box["width"],
-        box["y"] + 0.5 * box["height"],
-    )
+    # Beside the drawing are the axis (72 px) and a margin (16 px).
+    left, right = (box["x"] + 72 + share * (box["width"] - 88) for share in (0.5, 0.6))
+    middle = box["y"] + 0.5 * box["height"]
     page.mouse.move(left, middle)
+    expect(plot.locator(".tip")).to_contain_text(re.compile(r"Round (199|200)\d"))
     page.mouse.down()
     page.mouse.move(right, middle + 2, steps=4)
     with page.expect_response(re.compile("from_round=")) as finer:
@@ -94,8 +98,39 @@ def test_a_part_that_is_zoomed_into_is_drawn_with_what_the_whole_leaves_out(
     # All rounds of a tenth of the whole, of which it showed every second.
     assert 190 < len(curve["rounds"]) < 210
     assert curve["rounds"] == list(range(curve["rounds"][0], curve["rounds"][-1] + 1))
-    over.dblclick()
+    page.reload()
+    filled(page)
+    expect(back).to_be_enabled()
+    plot.dblclick()
     expect(back).to_be_disabled()
+    assert "zoom" not in page.url
+
+
+def choose_view(page: Page) -> None:
+    """Draw two metrics of three arms over logarithmic axes, smoothed; the address says so."""
+    page.get_by_label("horizontal", exact=True).check()
+    page.get_by_label("Smoothing").fill("3")
+    page.locator("summary", has_text="More metrics").click()
+    page.get_by_role("group", name="More metrics").get_by_label("distance").check()
+    expect(page.locator(".plot")).to_have_count(2)
+    page.locator("summary", has_text="More metrics").click()
+    page.locator(".arms li", has_text="scaffold").get_by_role("checkbox").uncheck()
+    page.evaluate("scrollTo(0, 0)")
+    view = {"metric=suboptimality&metric=distance", "log=xy", "smooth=3", "theory=yes", "hide=3"}
+    assert all(part in page.url for part in view), page.url
+
+
+def hold_view(page: Page) -> None:
+    """Fail unless the page shows what `choose_view` chose."""
+    filled(page)
+    for name in ("suboptimality", "distance"):
+        plot = page.locator(f".plot[aria-label^={name}]")
+        expect(plot).to_have_attribute("aria-label", re.compile("3 of 4 arms"))
+    expect(page.locator(".laws li")).to_have_count(4)
+    box = page.locator(".plot").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.4 * box["height"])
+    expect(page.locator(".plot .tip li")).to_have_count(3)
 
 
 def test_theory_is_laid_over_and_arms_of_experiments_are_compared(
@@ -112,7 +147,16 @@ def test_theory_is_laid_over_and_arms_of_experiments_are_compared(
     page.get_by_text("Curves as a table").click()
     expect(page.locator("details table tbody tr")).to_have_count(48)
     hold_accessible(page)
-    page.get_by_text("Curves as a table").click()
+    choose_view(page)
+    page.goto("/")
+    page.go_back()
+    hold_view(page)
+    shoot(page, "curves")
+    hold_accessible(page)
+    page.get_by_role("button", name="All").click()
+    page.goto(f"/experiments/{ids[0]}?theory=yes")
+    filled(page)
+    expect(page.locator(".laws li")).to_have_count(4)
     page.get_by_label("Target").fill("0.3")
     page.keyboard.press("Tab")
     expect(page.locator("table.results thead")).to_contain_text("Rounds to target")

@@ -1,84 +1,16 @@
 // The table of arms: settings and metrics as columns, which are sorted, filtered, grouped, chosen, pinned and taken home.
+import { armRows, estimate, figuresOf, runRows, settingsOf } from "./arms-rows.js";
 import { h } from "./elements.js";
-import { ABSENT, format, isShare } from "./results-table.js";
+import { ABSENT, format } from "./results-table.js";
 import { call } from "./service.js";
 import { TabulatorFull as Tabulator } from "./vendor/tabulator/tabulator_esm.min.js";
+import { remember, viewed } from "./view.js";
 
 const root = document.getElementById("arms-table");
 const experiment = root.dataset.experiment;
 const at = (name) => document.getElementById(`arms-${name}`);
-const addressed = experiment ? null : new URLSearchParams(location.search).get("filter");
+const addressed = experiment ? null : viewed("filter");
 const FORMULA = /^[=+\-@\t\r]/;
-const FIRST = 5; // Values of a run before those of its metrics.
-
-/** Mean of values and half of its 95 % confidence interval; null of no values, and of one without interval. */
-function estimate(values, quantiles) {
-  const known = values.filter((value) => value !== null && value !== undefined);
-  if (!known.length) return null;
-  const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
-  if (known.length === 1) return { mean, half: null };
-  const spread = Math.sqrt(known.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (known.length - 1));
-  const quantile = quantiles[Math.min(known.length - 1, quantiles.length) - 1];
-  return { mean, half: (quantile * spread) / Math.sqrt(known.length) };
-}
-
-/** The columns of figures: where a run has them, and what they are called. */
-function figuresOf({ metrics }) {
-  const named = metrics.flatMap(({ name, better }, place) => {
-    const words = name.replaceAll("_", " ") + (isShare(name) ? " (%)" : "");
-    const final = { field: `${name}.final`, title: `${words}, final`, metric: name, place: FIRST + 2 * place + 1 };
-    return better ? [{ field: `${name}.best`, title: `${words}, best`, metric: name, place: FIRST + 2 * place }, final] : [final];
-  });
-  return [...named, { field: "megabytes_sent", title: "MB sent", metric: "", place: 3 }, { field: "seconds", title: "Seconds", metric: "", place: 4 }];
-}
-
-/** What all rows of an arm have: its settings, those of its experiment included, and its place. */
-function place({ experiments }, arm) {
-  const { name, settings } = experiments[arm.experiment];
-  return { ...settings, ...arm.settings, key: `${arm.experiment}:${arm.arm}`, experiment: name, id: arm.experiment, name: arm.name, figures: {} };
-}
-
-/** A row for each arm, with means over its seeds. */
-function armRows(data, figures) {
-  return data.arms.map((arm) => {
-    const row = { ...place(data, arm), status: arm.status, seeds: arm.seeds.length };
-    for (const { field, place } of figures) {
-      row.figures[field] = arm.seeds.map((seed) => seed[place]);
-      const found = estimate(row.figures[field], data.quantiles);
-      row[field] = found?.mean ?? null;
-      row[`${field}±`] = found?.half ?? null;
-    }
-    return row;
-  });
-}
-
-/** A row for each run. */
-function runRows(data, figures) {
-  return data.arms.flatMap((arm) =>
-    arm.seeds.map((seed) => {
-      const row = { ...place(data, arm), run: seed[0], seeds: seed[1], status: seed[2] };
-      for (const { field, place } of figures) {
-        row[field] = seed[place];
-        row.figures[field] = [seed[place]];
-      }
-      return row;
-    }),
-  );
-}
-
-/** Settings in which the arms differ, those of them that tell arms apart, and all but these. */
-function settingsOf(rows, { arms, experiments }) {
-  const paths = new Set(Object.values(experiments).flatMap(({ settings }) => Object.keys(settings)));
-  for (const { settings } of arms) for (const path of Object.keys(settings)) paths.add(path);
-  const all = [...paths].sort();
-  const varying = all.filter((path) => rows.some((row) => row[path] !== rows[0][path]));
-  // An option that only some kinds have, with one value, says no more than the kind.
-  const telling = varying.filter((path) => {
-    const known = new Set(rows.map((row) => row[path]).filter((value) => value !== undefined));
-    return known.size > 1 || typeof [...known][0] === "number";
-  });
-  return { telling, others: all.filter((path) => !telling.includes(path)), varying };
-}
 
 /** Numbers by size, then text; what is absent comes last, in either direction. */
 function sorter(first, second, _one, _other, _column, direction) {
@@ -98,11 +30,15 @@ class ArmsTable {
   constructor(data) {
     this.asked = addressed ?? "";
     this.data = data;
-    this.figures = figuresOf(data).filter(({ place }) => data.arms.some((arm) => arm.seeds.some((seed) => seed[place] !== null)));
+    this.kind = viewed("rows") === "each" ? "each" : "mean";
+    this.shown = viewed("columns")?.split(",") ?? null;
+    this.pinned = viewed("pinned")?.split(",") ?? ["name"];
+    this.figures = figuresOf(data);
     this.rows = { mean: armRows(data, this.figures), each: runRows(data, this.figures) };
     this.settings = settingsOf(this.rows.mean, data);
     this.table = new Tabulator("#arms-grid", {
-      data: this.rows.mean,
+      data: this.rows[this.kind],
+      initialSort: (viewed("sort") ?? "").split(",").filter((one) => this.known(one.replace(/^-/, ""))).map((one) => ({ column: one.replace(/^-/, ""), dir: one.startsWith("-") ? "desc" : "asc" })).reverse(),
       columns: this.columns(),
       height: Math.min(40 + 36 * Math.max(this.rows.mean.length, 1) + 20, Math.max(320, window.innerHeight - 200)),
       layout: "fitDataFill",
@@ -116,16 +52,43 @@ class ArmsTable {
       nestedFieldSeparator: false,
     });
     this.table.on("tableBuilt", () => this.built());
+    this.table.on("dataSorted", () => root.dataset.ready !== undefined && this.remember());
     this.table.on("dataFiltered", (_filters, rows) => this.count(rows.length));
   }
 
   columns() {
-    const name = { title: "Arm", field: "name", frozen: true, formatter: (cell) => h("a", { href: this.address(cell.getData()) }, cell.getValue()), maxWidth: 320, tooltip: true };
+    const name = { title: "Arm", field: "name", formatter: (cell) => h("a", { href: this.address(cell.getData()) }, cell.getValue()), maxWidth: 320, tooltip: true };
     const status = { title: "Status", field: "status", formatter: (cell) => h("span", { class: "badge", "data-status": cell.getValue() }, cell.getValue()) };
     const settings = (paths, visible) => paths.map((path) => ({ title: path, field: path, visible, formatter: (cell) => text(cell.getValue()) }));
     const figures = this.figures.map((figure, place) => ({ ...this.figure(figure), visible: place < 4 || figure.field === "megabytes_sent" }));
     const several = experiment ? [] : [{ title: "Experiment", field: "experiment", maxWidth: 260, formatter: (cell) => h("a", { href: `/experiments/${cell.getData().id}` }, cell.getValue()), tooltip: true }];
-    return [name, ...several, status, { title: "Seeds", field: "seeds", hozAlign: "right", headerHozAlign: "right" }, ...settings(this.settings.telling, true), ...figures, ...settings(this.settings.others, false)].map((column) => ({ ...column, accessorDownload: safe, titleFormatter: heading }));
+    const seeds = { title: this.kind === "each" ? "Seed" : "Seeds", field: "seeds", hozAlign: "right", headerHozAlign: "right" };
+    const columns = [name, ...several, status, seeds, ...settings(this.settings.telling, true), ...figures, ...settings(this.settings.others, false)];
+    this.usual = columns.filter(({ visible }) => visible !== false).map(({ field }) => field);
+    const viewedAs = columns.map((column) => ({ ...column, visible: (this.shown ?? this.usual).includes(column.field), frozen: this.pinned.includes(column.field), accessorDownload: safe, titleFormatter: heading }));
+    // Pinned columns stand first, or others would pass below them.
+    return [...viewedAs.filter(({ frozen }) => frozen), ...viewedAs.filter(({ frozen }) => !frozen)];
+  }
+
+  /** True of the field of a column. */
+  known(field) {
+    return ["name", "status", "seeds", "experiment", ...this.settings.telling, ...this.settings.others].includes(field) || this.figures.some((figure) => figure.field === field);
+  }
+
+  /** Put the view of the table into the address. */
+  remember() {
+    const columns = this.table.getColumns();
+    const fields = (chosen) => columns.filter(chosen).map((column) => column.getField());
+    const [shown, pinned] = [fields((column) => column.isVisible()), fields((column) => column.getDefinition().frozen)];
+    const usual = new Set(this.usual);
+    remember({
+      filter: this.asked,
+      sort: this.table.getSorters().map(({ field, dir }) => (dir === "desc" ? "-" : "") + field).reverse().join(","),
+      rows: this.kind === "each" ? "each" : null,
+      group: at("group").value,
+      columns: shown.length === usual.size && shown.every((field) => usual.has(field)) ? null : shown.join(","),
+      pinned: String(pinned) === "name" ? null : pinned.join(","),
+    });
   }
 
   figure({ field, title, metric }) {
@@ -143,7 +106,7 @@ class ArmsTable {
   }
 
   built() {
-    this.count(this.rows.mean.length);
+    this.count(this.rows[this.kind].length);
     // A grid may contain groups of rows, not what scrolls them.
     root.querySelector(".tabulator-tableholder").setAttribute("role", "rowgroup");
     root.querySelector(".tabulator-table").removeAttribute("role");
@@ -151,7 +114,12 @@ class ArmsTable {
     at("download").addEventListener("click", () => this.table.download("csv", "arms.csv"));
     const paths = [...(experiment ? [] : ["experiment"]), "status", ...this.settings.varying];
     at("group").append(...paths.map((path) => h("option", { value: path }, path)));
-    at("group").addEventListener("change", () => this.group(at("group").value));
+    if (paths.includes(viewed("group"))) this.group((at("group").value = viewed("group")));
+    at("seeds").value = this.kind;
+    at("group").addEventListener("change", () => {
+      this.group(at("group").value);
+      this.remember();
+    });
     at("seeds").addEventListener("change", () => this.show(at("seeds").value));
     let waiting;
     at("filter").addEventListener("input", () => {
@@ -164,20 +132,30 @@ class ArmsTable {
     });
     at("columns").append(...this.table.getColumns().map((column) => this.choice(column)));
     root.dataset.ready = "";
+    if (experiment && viewed("filter")) {
+      at("filter").value = viewed("filter");
+      this.filter(at("filter").value.trim());
+    }
   }
 
   choice(column) {
     const { title, visible, frozen } = column.getDefinition();
-    const shown = h("input", { type: "checkbox", checked: visible !== false, onchange: () => (shown.checked ? column.show() : column.hide()) });
+    const shown = h("input", { type: "checkbox", checked: visible !== false, onchange: () => this.toggle(column, shown.checked) });
     const pinned = h("input", { type: "checkbox", checked: frozen === true, "aria-label": `Pin ${title}`, onchange: () => this.pin(column.getField(), pinned.checked) });
     return h("div", { class: "choice" }, h("label", {}, shown, title), h("label", {}, pinned, "pin"));
   }
 
+  toggle(column, shown) {
+    if (shown) column.show();
+    else column.hide();
+    this.remember();
+  }
+
   async pin(field, frozen) {
-    // Pinned columns stand first, or others would pass below them.
     const column = this.table.getColumn(field);
     await column.updateDefinition({ frozen, visible: column.isVisible() });
     if (frozen) this.table.moveColumn(field, this.table.getColumns()[0].getField(), false);
+    this.remember();
   }
 
   async show(kind) {
@@ -186,6 +164,7 @@ class ArmsTable {
     await seeds.updateDefinition({ title: kind === "each" ? "Seed" : "Seeds", visible: seeds.isVisible() });
     await this.table.replaceData(this.rows[kind]);
     this.count(this.table.getDataCount("active"));
+    this.remember();
   }
 
   /** Groups have the mean and the interval over all their runs. */
@@ -207,8 +186,9 @@ class ArmsTable {
   async filter(words) {
     if (words === this.asked) return;
     this.asked = words;
+    this.remember();
     // The service filters where not all arms are here.
-    if (this.data.more || addressed) return location.assign(words ? `?${new URLSearchParams({ filter: words })}` : location.pathname);
+    if (!experiment && (this.data.more || addressed)) return location.reload();
     at("flaw").textContent = "";
     at("filter").removeAttribute("aria-invalid");
     if (!words) return this.table.clearFilter();
@@ -225,7 +205,7 @@ class ArmsTable {
   }
 
   count(number) {
-    const all = this.rows[this.kind ?? "mean"].length;
+    const all = this.rows[this.kind].length;
     const words = this.kind === "each" ? "runs" : "arms";
     const newest = this.data.more ? ", the newest; a filter finds others" : "";
     at("count").textContent = `${number.toLocaleString("en")} of ${all.toLocaleString("en")} ${words}${newest}. ± is half of the 95 % confidence interval of the mean over seeds.`;
@@ -235,7 +215,7 @@ class ArmsTable {
 async function load() {
   try {
     if (addressed) at("filter").value = addressed;
-    new ArmsTable(await call("GET", `/arms/rows${experiment ? `?experiment=${experiment}` : location.search}`));
+    new ArmsTable(await call("GET", `/arms/rows?${new URLSearchParams({ ...(experiment ? { experiment } : {}), ...(addressed ? { filter: addressed } : {}) })}`));
   } catch (error) {
     at("count").textContent = "";
     at("flaw").textContent = error.errors?.[0]?.detail ?? error.message;

@@ -1,20 +1,15 @@
-// Curves on a canvas: lines with bands, drawn over the axes, scales and zoom of uPlot.
+// Curves: lines with bands over the axes of ECharts, with zoom, a tooltip, and keys.
 //
-// The arms of a chart are measured at different rounds, so each line brings its own x; uPlot is given the corners alone.
-import uPlot from "./vendor/uplot/uPlot.esm.js";
+// All lines are one series: a series for each of 144 arms takes ECharts four times as long.
+import { axis, padded, theme } from "./axes.js";
+import { h } from "./elements.js";
+import * as echarts from "./vendor/echarts/echarts.esm.min.js";
 
-const HEIGHT = 420;
+const ROOM = { left: 72, right: 16, top: 10, bottom: 48 };
 const FAINT = 0.14;
-
-/** What lies between `min` and `max`, with some room on each side; on a logarithmic axis as much of a decade. */
-function padded(min, max, log) {
-  if (log) {
-    const room = Math.max(0.04 * Math.log10(max / min), 0.02);
-    return [min * 10 ** -room, max * 10 ** room];
-  }
-  const room = max > min ? 0.04 * (max - min) : Math.abs(max) * 0.1 || 1;
-  return [min - room, max + room];
-}
+const NEAR_PX = 14;
+const TOLD = 8;
+const FAR_PX = 1e5;
 
 /** The index of the last of ascending `xs` that is not above `x`, or of the next one where that is nearer; -1 of none. */
 export function nearest(xs, x) {
@@ -29,263 +24,285 @@ export function nearest(xs, x) {
   return low + 1 < xs.length && xs[low + 1] - x < x - xs[low] ? low + 1 : low;
 }
 
+/** Least and greatest of `values`, of those above zero where `log`; null of none. */
+function extent(values, log) {
+  let [min, max] = [Infinity, -Infinity];
+  for (const value of values) {
+    if (value === null || !Number.isFinite(value) || (log && value <= 0)) continue;
+    min = Math.min(min, value);
+    max = Math.max(max, value);
+  }
+  return min > max ? null : [min, max];
+}
+
 /**
- * A line: `{key, colour, dash, x, mean, low, high, theory}`, lists of one length and ascending `x`; `theory` is `{x, y}` or null.
+ * A line: `{key, name, colour, dash, x, mean, low, high, raw, theory}`, lists of one length and ascending `x`; `raw` is what `mean` smooths, or null;
+ * `theory` is `{x, y}` or null.
  */
 export class Chart {
-  /** @param {HTMLElement} root to be filled @param {(x: number | null, spoken: boolean) => void} told of where the cursor is */
-  constructor(root, told) {
-    this.root = root;
-    this.told = told;
-    this.lines = [];
-    this.options = { log: false, xLabel: "", yLabel: "", integers: true };
-    this.view = null;
-    this.focused = null;
-    this.plot = null;
-    this.width = 0;
-    new ResizeObserver(() => this.#resize()).observe(root);
-    root.addEventListener("keydown", (event) => this.#key(event));
+  /**
+   * @param {HTMLElement} root to be filled; it tells of `fedq:zoom` and, with `{x, spoken}`, of `fedq:place`
+   * @param {{tell: (line: object, at: number) => string, place: (x: number) => string}} words of the tooltip
+   */
+  constructor(root, words) {
+    Object.assign(this, { root, words, lines: [], options: { logX: false, logY: false, xLabel: "", yLabel: "", integers: true }, view: null, focused: null, at: null });
+    this.holder = h("div", { class: "canvas" });
+    this.mark = h("div", { class: "mark", hidden: true });
+    this.selection = h("div", { class: "selection", hidden: true });
+    this.tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
+    root.replaceChildren(this.holder, this.mark, this.selection, this.tip);
+    this.#listen();
+    this.observer = new ResizeObserver(() => this.#resize());
+    this.observer.observe(root);
   }
 
-  /** Draw these lines; what is zoomed into stays, unless an axis has become another. */
-  show(lines, options) {
-    const renewed = !this.plot || options.log !== this.options.log || options.xLabel !== this.options.xLabel || options.yLabel !== this.options.yLabel;
-    this.lines = lines;
-    this.options = options;
-    if (renewed) this.rebuild();
-    else this.#scale();
+  /** Draw these lines; `view` is what is zoomed into, `{x, y}` with null for all. */
+  show(lines, options, view) {
+    Object.assign(this, { lines, options, view });
+    this.draw();
   }
 
-  /** Begin anew, with the colours of the theme that there is now. */
-  rebuild() {
-    this.view = null;
-    this.plot?.destroy();
-    this.plot = null;
-    this.width = this.root.clientWidth;
-    if (!this.width) return;
-    this.plot = new uPlot(this.#settings(), [[0, 1], [null, null]], this.root);
-    this.#scale();
+  /** Draw again, with the colours of the theme that there is now. */
+  draw() {
+    if (!this.root.clientWidth) return;
+    this.canvas ??= echarts.init(this.holder);
+    const { logX, logY, xLabel, yLabel, integers } = this.options;
+    const colours = theme(this.root);
+    this.x = this.view?.x ?? this.#extentX();
+    this.y = this.view?.y ?? this.#extentY(this.x);
+    this.canvas.setOption({
+      animation: false,
+      grid: { ...ROOM, outerBoundsMode: "none" },
+      xAxis: axis({ min: this.x[0], max: this.x[1], log: logX, integers, name: xLabel, gap: 26, colours }),
+      yAxis: axis({ min: this.y[0], max: this.y[1], log: logY, name: yLabel, gap: 52, colours }),
+      series: [this.#series()],
+    }, { replaceMerge: ["xAxis", "yAxis"] });
+  }
+
+  #series() {
+    const { text } = theme(this.root);
+    const some = this.lines.some((line) => line.key === this.focused);
+    return {
+      id: "lines", type: "custom", clip: true, silent: true, animation: false,
+      data: this.lines.map(() => [this.x[0], this.y[0]]),
+      renderItem: ({ dataIndex }) => this.#shapes(this.lines[dataIndex], some, text),
+    };
+  }
+
+  destroy() {
+    this.observer.disconnect();
+    this.canvas?.dispose();
   }
 
   /** Bring one line forward, by its key; null none. */
   focus(key) {
     if (key === this.focused) return;
     this.focused = key;
-    this.plot?.redraw(false);
+    this.canvas?.setOption({ series: [this.#series()] });
   }
 
   reset() {
-    this.view = null;
-    this.#scale();
-    this.#told();
+    this.#zoom(null);
   }
 
-  get zoomed() {
-    return this.view !== null;
+  get #area() {
+    return { width: this.root.clientWidth - ROOM.left - ROOM.right, height: this.root.clientHeight - ROOM.top - ROOM.bottom };
   }
 
-  /** The ends of what is zoomed into; null where all is shown. */
-  get span() {
-    return this.view?.x ?? null;
+  /** Pixels of `value` on an axis that shows `range`, from its start. */
+  #pixel(value, [min, max], log, length) {
+    if (log && value <= 0) return -FAR_PX;
+    const at = log ? Math.log(value / min) / Math.log(max / min) : (value - min) / (max - min);
+    return Math.max(-FAR_PX, Math.min(FAR_PX, at * length));
   }
 
-  #told() {
-    this.root.dispatchEvent(new CustomEvent("fedq:zoom"));
+  #value(pixel, [min, max], log, length) {
+    const share = pixel / length;
+    return log ? min * (max / min) ** share : min + share * (max - min);
   }
 
-  #settings() {
-    const style = getComputedStyle(this.root);
-    const [text, line] = [style.getPropertyValue("--muted"), style.getPropertyValue("--line")];
-    const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, labelFont: "13px system-ui, sans-serif", font: "12px system-ui, sans-serif", labelSize: 22 };
-    const { log, xLabel, yLabel, integers } = this.options;
-    // Less than a decade and a half has marks at 2 and 5 too.
-    const wanted = (plot, tick) => !log || isDecade(tick) || (plot.scales.y.max < 32 * plot.scales.y.min && (isDecade(tick / 2) || isDecade(tick / 5)));
-    const marked = (plot, ticks) => ticks.map((tick) => (wanted(plot, tick) ? tick : null));
-    return {
-      width: this.width,
-      height: HEIGHT,
-      padding: [10, 14, 0, 0],
-      legend: { show: false },
-      scales: { x: { time: false, auto: false }, y: { auto: false, distr: log ? 3 : 1 } },
-      series: [{}, { paths: () => null, points: { show: false } }],
-      axes: [
-        { ...axis, label: xLabel, size: 36, incrs: integers ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6] : undefined, values: (_, ticks) => ticks.map(short) },
-        { ...axis, label: yLabel, size: 64, grid: { ...axis.grid, filter: marked }, ticks: { ...axis.ticks, filter: marked }, values: (plot, ticks) => ticks.map((tick) => (tick !== null && wanted(plot, tick) ? short(tick) : "")) },
-      ],
-      cursor: { drag: { x: true, y: true, uni: 24, setScale: false }, points: { show: false }, bind: { dblclick: () => () => this.reset() } },
-      hooks: {
-        draw: [(plot) => this.#draw(plot)],
-        setSelect: [(plot) => this.#select(plot)],
-        setCursor: [(plot) => this.#moved(plot)],
-      },
-    };
+  #left(value) {
+    return ROOM.left + this.#pixel(value, this.x, this.options.logX, this.#area.width);
   }
 
-  /** Set the scales: to what is zoomed into, or to what there is. */
-  #scale() {
-    if (!this.plot) return;
-    const x = this.view?.x ?? this.#extentX();
-    const y = this.view?.y ?? this.#extentY(x);
-    this.plot.batch(() => {
-      this.plot.setScale("x", { min: x[0], max: x[1] });
-      this.plot.setScale("y", { min: y[0], max: y[1] });
-    });
-    this.plot.redraw(false);
+  #top(value) {
+    const { height } = this.#area;
+    return ROOM.top + height - this.#pixel(value, this.y, this.options.logY, height);
+  }
+
+  #shapes({ key, colour, dash, x, mean, low, high, raw, theory }, some, text) {
+    const forward = key === this.focused;
+    const { width, height } = this.#area;
+    const { logX, logY } = this.options;
+    const across = x.map((value) => ROOM.left + this.#pixel(value, this.x, logX, width));
+    const down = (values) => values.map((value) => ROOM.top + height - this.#pixel(value, this.y, logY, height));
+    const points = (lefts, tops) => lefts.map((left, at) => [left, tops[at]]);
+    const line = (shape, style) => ({ type: "polyline", shape: { points: shape }, style: { fill: null, ...style }, z2: forward ? 20 : 10 });
+    const children = [];
+    if (low && (!some || forward)) {
+      const tops = down(high);
+      children.push({ type: "polygon", shape: { points: [...points(across, tops), ...points(across, down(low)).reverse()] }, style: { fill: colour, opacity: FAINT }, z2: 1 });
+    }
+    if (raw) children.push(line(points(across, down(raw)), { stroke: colour, lineWidth: 1, opacity: some && !forward ? 0.1 : 0.3 }));
+    const middle = points(across, down(mean));
+    const opacity = some && !forward ? 0.3 : 1;
+    if (x.length === 1) children.push({ type: "circle", shape: { cx: middle[0][0], cy: middle[0][1], r: 3 }, style: { fill: colour, opacity } });
+    else children.push(line(middle, { stroke: colour, lineWidth: forward ? 2.6 : 1.6, lineDash: dash.length ? dash : null, opacity, lineJoin: "round" }));
+    if (theory) {
+      const known = theory.x.map((value, at) => [value, theory.y[at]]).filter(([, value]) => value !== null);
+      children.push(line(known.map(([value, other]) => [this.#left(value), this.#top(other)]), { stroke: text, lineWidth: 1.2, lineDash: [1.5, 3] }));
+    }
+    return { type: "group", children };
   }
 
   #extentX() {
-    let [min, max] = [Infinity, -Infinity];
-    for (const { x } of this.lines) {
-      if (!x.length) continue;
-      min = Math.min(min, x[0]);
-      max = Math.max(max, x[x.length - 1]);
-    }
-    if (min > max) return [0, 1];
-    return min === max ? [min - 1, max + 1] : [min, max];
-  }
-
-  #extentY([from, to]) {
-    const { log } = this.options;
-    let [min, max] = [Infinity, -Infinity];
-    const take = (value) => {
-      if (value === null || !Number.isFinite(value) || (log && value <= 0)) return;
-      min = Math.min(min, value);
-      max = Math.max(max, value);
-    };
-    for (const { x, mean, low, high } of this.lines) {
-      for (let at = 0; at < x.length; at++) {
-        if (x[at] < from || x[at] > to) continue;
-        take(mean[at]);
-        take(high[at]);
-        if (!log) take(low[at]);
-      }
-    }
-    return min > max ? (log ? [0.1, 1] : [0, 1]) : padded(min, max, log);
-  }
-
-  #draw(plot) {
-    const { ctx, bbox } = plot;
-    const px = (value) => plot.valToPos(value, "x", true);
-    const floor = bbox.top + bbox.height + 1e4;
-    const { log } = this.options;
-    const py = (value) => (log && value <= 0 ? floor : Math.max(-1e5, Math.min(1e5, plot.valToPos(value, "y", true))));
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-    ctx.clip();
-    ctx.lineJoin = "round";
-    const some = this.focused !== null && this.lines.some((line) => line.key === this.focused);
-    const order = some ? [...this.lines].sort((a, b) => (a.key === this.focused) - (b.key === this.focused)) : this.lines;
-    for (const line of order) this.#drawBand(ctx, line, px, py, some);
-    for (const line of order) this.#drawLine(ctx, line, px, py, some);
-    for (const line of order) this.#drawTheory(ctx, line, px, py);
-    ctx.restore();
-  }
-
-  #drawBand(ctx, line, px, py, some) {
-    if (!line.low || (some && line.key !== this.focused)) return;
-    const { x, low, high } = line;
-    ctx.beginPath();
-    for (let at = 0; at < x.length; at++) ctx.lineTo(px(x[at]), py(high[at]));
-    for (let at = x.length - 1; at >= 0; at--) ctx.lineTo(px(x[at]), py(low[at]));
-    ctx.closePath();
-    ctx.globalAlpha = FAINT;
-    ctx.fillStyle = line.colour;
-    ctx.fill();
-    ctx.globalAlpha = 1;
-  }
-
-  #drawLine(ctx, line, px, py, some) {
-    const { x, mean } = line;
-    const forward = line.key === this.focused;
-    ctx.globalAlpha = some && !forward ? 0.3 : 1;
-    ctx.strokeStyle = ctx.fillStyle = line.colour;
-    ctx.lineWidth = (forward ? 2.6 : 1.6) * devicePixelRatio;
-    ctx.setLineDash(line.dash.map((length) => length * devicePixelRatio));
-    ctx.beginPath();
-    for (let at = 0; at < x.length; at++) ctx.lineTo(px(x[at]), py(mean[at]));
-    ctx.stroke();
-    ctx.setLineDash([]);
-    if (x.length === 1) {
-      ctx.beginPath();
-      ctx.arc(px(x[0]), py(mean[0]), 3 * devicePixelRatio, 0, 2 * Math.PI);
-      ctx.fill();
-    }
-    ctx.globalAlpha = 1;
-  }
-
-  #drawTheory(ctx, line, px, py) {
-    if (!line.theory) return;
-    ctx.strokeStyle = getComputedStyle(this.root).getPropertyValue("--text");
-    ctx.lineWidth = 1.2 * devicePixelRatio;
-    ctx.setLineDash([1.5 * devicePixelRatio, 3 * devicePixelRatio]);
-    ctx.beginPath();
-    for (let at = 0; at < line.theory.x.length; at++) {
-      if (line.theory.y[at] !== null) ctx.lineTo(px(line.theory.x[at]), py(line.theory.y[at]));
-    }
-    ctx.stroke();
-    ctx.setLineDash([]);
-  }
-
-  #select(plot) {
-    const { left, top, width, height } = plot.select;
-    if (width < 4 && height < 4) return;
-    const full = [plot.over.clientWidth, plot.over.clientHeight];
-    const x = width > 3 ? [left, left + width] : [0, full[0]];
-    const y = height > 3 && height < full[1] ? [top + height, top] : null;
-    this.#zoom(x.map((at) => plot.posToVal(at, "x")), y?.map((at) => plot.posToVal(at, "y")) ?? null);
-    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-  }
-
-  #zoom(x, y) {
-    this.view = { x, y };
-    this.#scale();
-    this.#told();
-  }
-
-  #moved(plot) {
-    const { left, top } = plot.cursor;
-    if (left === undefined || left < 0) {
-      this.focus(null);
-      this.told(null, false);
-      return;
-    }
-    const x = plot.posToVal(left, "x");
-    this.focus(this.#closest(plot, x, top));
-    this.told(x, false);
-  }
-
-  /** The key of the line that passes within a few pixels of the cursor. */
-  #closest(plot, x, top) {
-    let [found, least] = [null, 14];
-    for (const line of this.lines) {
-      const at = nearest(line.x, x);
-      if (at < 0) continue;
-      const distance = Math.abs(plot.valToPos(line.mean[at], "y") - top);
-      if (distance < least) [found, least] = [line.key, distance];
-    }
+    const { logX } = this.options;
+    const found = extent(this.lines.flatMap(({ x }) => (logX ? [x.find((value) => value > 0) ?? null, x.at(-1) ?? null] : [x[0] ?? null, x.at(-1) ?? null])), logX);
+    if (!found) return logX ? [1, 10] : [0, 1];
+    if (found[0] === found[1]) return logX ? [found[0] / 2, found[0] * 2] : [found[0] - 1, found[0] + 1];
     return found;
   }
 
+  #extentY([from, to]) {
+    const { logY } = this.options;
+    const seen = this.lines.map(({ x, mean, low, high, raw }) => {
+      const inside = x.map((_, at) => at).filter((at) => x[at] >= from && x[at] <= to);
+      const lists = [mean, ...(raw ? [raw] : []), ...(high ? [high] : []), ...(low && !logY ? [low] : [])];
+      return lists.map((list) => extent(inside.map((at) => list[at]), logY));
+    });
+    const found = extent(seen.flat(2).filter((value) => value !== null), logY);
+    return found ? padded(...found, logY) : logY ? [0.1, 1] : [0, 1];
+  }
+
+  #zoom(view) {
+    this.view = view;
+    this.draw();
+    this.root.dispatchEvent(new CustomEvent("fedq:zoom"));
+  }
+
+  #listen() {
+    const { root } = this;
+    const place = (event) => {
+      const box = root.getBoundingClientRect();
+      const { width, height } = this.#area;
+      const [left, top] = [event.clientX - box.left - ROOM.left, event.clientY - box.top - ROOM.top];
+      return { left: Math.max(0, Math.min(width, left)), top: Math.max(0, Math.min(height, top)), inside: left >= 0 && left <= width && top >= 0 && top <= height };
+    };
+    let start = null;
+    root.addEventListener("pointerdown", (event) => {
+      const at = place(event);
+      if (!this.canvas || event.button || !at.inside) return;
+      if (event.pointerType !== "mouse") return this.#read(at.left, at.top);
+      start = at;
+      root.setPointerCapture(event.pointerId);
+    });
+    root.addEventListener("pointermove", (event) => {
+      if (!this.canvas || event.pointerType !== "mouse") return;
+      const at = place(event);
+      if (start) this.#select(start, at);
+      else if (at.inside) this.#read(at.left, at.top);
+      else this.leave();
+    });
+    root.addEventListener("pointerup", (event) => {
+      if (!start) return;
+      const [from, to] = [start, place(event)];
+      start = null;
+      this.selection.hidden = true;
+      this.#selected(from, to);
+    });
+    root.addEventListener("pointercancel", () => {
+      start = null;
+      this.selection.hidden = true;
+    });
+    // A finger that is lifted leaves what it has read.
+    root.addEventListener("pointerleave", (event) => !start && event.pointerType === "mouse" && this.leave());
+    root.addEventListener("dblclick", () => this.reset());
+    root.addEventListener("keydown", (event) => this.#key(event));
+    root.addEventListener("blur", () => this.leave());
+  }
+
+  #select(from, to) {
+    this.leave();
+    const { height } = this.#area;
+    const tall = Math.abs(to.top - from.top) > 24;
+    const top = tall ? Math.min(from.top, to.top) : 0;
+    this.selection.hidden = false;
+    Object.assign(this.selection.style, {
+      left: `${ROOM.left + Math.min(from.left, to.left)}px`, width: `${Math.abs(to.left - from.left)}px`,
+      top: `${ROOM.top + top}px`, height: `${tall ? Math.abs(to.top - from.top) : height}px`,
+    });
+  }
+
+  /** Zoom into what was selected: a stretch of the horizontal axis, and of the vertical one where it was tall. */
+  #selected(from, to) {
+    const { width, height } = this.#area;
+    const { logX, logY } = this.options;
+    const [wide, tall] = [Math.abs(to.left - from.left) > 3, Math.abs(to.top - from.top) > 24];
+    if (!wide) return;
+    const ordered = (one, other) => [Math.min(one, other), Math.max(one, other)];
+    this.#zoom({
+      x: ordered(from.left, to.left).map((left) => this.#value(left, this.x, logX, width)),
+      y: tall ? ordered(height - from.top, height - to.top).map((up) => this.#value(up, this.y, logY, height)) : null,
+    });
+  }
+
+  /** Tell the values at a place of the drawing: beside the pointer, and to who listens. */
+  #read(left, top, spoken = false) {
+    const x = this.#value(left, this.x, this.options.logX, this.#area.width);
+    const found = this.lines.flatMap((line) => {
+      const at = nearest(line.x, x);
+      return at < 0 ? [] : [{ line, at, distance: top === null ? 0 : Math.abs(this.#top(line.mean[at]) - ROOM.top - top) }];
+    });
+    const closest = found.reduce((best, one) => (best && best.distance <= one.distance ? best : one), null);
+    this.focus(top !== null && closest?.distance < NEAR_PX ? closest.line.key : null);
+    const near = found.sort((one, other) => one.distance - other.distance).slice(0, TOLD).sort((one, other) => other.line.mean[other.at] - one.line.mean[one.at]);
+    this.tip.replaceChildren(
+      h("p", {}, this.words.place(x)),
+      h("ul", {}, near.map(({ line, at }) => {
+        const swatch = h("span", { class: "swatch" });
+        swatch.style.background = line.colour;
+        return h("li", { class: line.key === this.focused ? "closest" : null }, swatch, h("span", { class: "name" }, line.name), h("span", { class: "number" }, this.words.tell(line, at)));
+      })),
+      found.length > near.length ? h("p", { class: "muted" }, `and ${found.length - near.length} more`) : "",
+    );
+    this.at = left;
+    this.mark.hidden = this.tip.hidden = false;
+    Object.assign(this.mark.style, { left: `${ROOM.left + left}px`, top: `${ROOM.top}px`, height: `${this.#area.height}px` });
+    const right = left > this.#area.width / 2;
+    Object.assign(this.tip.style, {
+      left: right ? "auto" : `${ROOM.left + left + 14}px`,
+      right: right ? `${this.root.clientWidth - ROOM.left - left + 14}px` : "auto",
+      top: `${Math.max(0, Math.min(top ?? 0, this.root.clientHeight - this.tip.offsetHeight - 4))}px`,
+    });
+    this.root.dispatchEvent(new CustomEvent("fedq:place", { detail: { x, spoken } }));
+  }
+
+  /** Tell nothing any more. */
+  leave() {
+    if (this.tip.hidden) return;
+    this.mark.hidden = this.tip.hidden = true;
+    this.focus(null);
+    this.root.dispatchEvent(new CustomEvent("fedq:place", { detail: { x: null, spoken: false } }));
+  }
+
   #key(event) {
-    if (!this.plot || event.ctrlKey || event.metaKey || event.altKey) return;
-    const { min, max } = this.plot.scales.x;
-    const width = this.plot.over.clientWidth;
-    const at = this.plot.cursor.left >= 0 ? this.plot.cursor.left : width / 2;
+    if (!this.canvas || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { width } = this.#area;
+    const { logX } = this.options;
+    const at = this.at ?? width / 2;
     const steps = { ArrowRight: at + width / 40, ArrowLeft: at - width / 40, Home: 0, End: width };
     if (event.key in steps) {
-      const left = Math.max(0, Math.min(width, steps[event.key]));
-      this.plot.setCursor({ left, top: this.plot.over.clientHeight / 2 }, false);
-      this.told(this.plot.posToVal(left, "x"), true);
+      this.#read(Math.max(0, Math.min(width, steps[event.key])), null, true);
     } else if (event.key === "+" || event.key === "-") {
-      const middle = this.plot.posToVal(at, "x");
       const factor = event.key === "+" ? 0.5 : 2;
       const [first, last] = this.#extentX();
-      const x = [Math.max(first, middle - (middle - min) * factor), Math.min(last, middle + (max - middle) * factor)];
-      if (x[0] === first && x[1] === last) this.reset();
-      else this.#zoom(x, null);
+      const ends = [at - at * factor, at + (width - at) * factor].map((left) => this.#value(left, this.x, logX, width));
+      const x = [Math.max(first, ends[0]), Math.min(last, ends[1])];
+      this.#zoom(x[0] === first && x[1] === last ? null : { x, y: null });
     } else if (event.key === "0") {
       this.reset();
+    } else if (event.key === "Escape") {
+      this.leave();
     } else {
       return;
     }
@@ -293,21 +310,9 @@ export class Chart {
   }
 
   #resize() {
-    if (!this.root.clientWidth || this.root.clientWidth === this.width) return;
-    if (!this.plot) return this.rebuild();
-    this.width = this.root.clientWidth;
-    this.plot.setSize({ width: this.width, height: HEIGHT });
+    if (!this.root.clientWidth) return;
+    this.canvas?.resize();
+    this.draw();
   }
 }
 
-function isDecade(value) {
-  const power = Math.log10(value);
-  return Math.abs(power - Math.round(power)) < 1e-9;
-}
-
-/** A number of an axis in few characters. */
-function short(value) {
-  const size = Math.abs(value);
-  if (value !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential().replace("e+", "e");
-  return String(Number(value.toPrecision(6)));
-}

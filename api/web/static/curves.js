@@ -1,14 +1,11 @@
 // Curves and results of the arms of an experiment, or of several: the controls, what is asked for, and when it is asked for again.
+import { onTheme, strokeOf, theme } from "./axes.js";
 import { Chart, nearest } from "./chart.js";
 import { joined, leftOut } from "./closer.js";
 import { element, explanation, fillTable, format, isShare } from "./results-table.js";
 import { call, tell } from "./service.js";
+import { hiddenArms, hideArms, remember, viewed, viewedAll } from "./view.js";
 
-const COLOURS = {
-  light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b3a400"],
-  dark: ["#4ba3e3", "#f08c46", "#2fc79a", "#d98fbb", "#e6a817", "#9bd6f7", "#e6eaef", "#f0e442"],
-};
-const DASHES = [[], [8, 4], [2, 3], [8, 3, 2, 3]];
 const AXES = {
   round: ["rounds", "Round"],
   bytes: ["megabytes", "Megabytes sent"],
@@ -17,8 +14,10 @@ const AXES = {
 };
 const LOGARITHMIC = new Set(["suboptimality", "distance"]);
 const ENDED = new Set(["succeeded", "failed", "cancelled", "paused"]);
-const LARGE = 20;
+const LARGE = 8;
 const QUIET_S = 2;
+/** Of a position in an address; that of thousands of runs that all stand elsewhere is longer than a request's head may be. */
+const LONGEST_POSITION = 8000;
 /** Zooming in several steps loads data once, after the last one. */
 const SETTLING_MS = 150;
 /** Student's t of the 95 % interval by degrees of freedom; from 31 on close to the normal distribution's. */
@@ -35,61 +34,132 @@ class Curves {
     this.root = root;
     this.controls = root.querySelector("form").elements;
     this.better = JSON.parse(root.dataset.better);
-    this.plot = root.querySelector(".plot");
+    this.metrics = JSON.parse(root.dataset.metrics);
+    this.plots = root.querySelector(".plots");
     this.legend = root.querySelector(".arms ul");
-    this.hidden = new Set();
+    this.hidden = hiddenArms();
     this.items = new Map();
+    this.charts = new Map();
+    this.drawn = [];
     this.results = null;
     this.detail = null;
     this.looking = null;
     this.laws = null;
     this.asked = 0;
     this.waiting = null;
-    this.chart = new Chart(this.plot, (x, spoken) => this.read(x, spoken));
+    this.zoom = null;
+    this.restore();
     this.listen();
+  }
+
+  /** Set the controls as the address says. */
+  restore() {
+    const { controls, metrics } = this;
+    const chosen = viewedAll("metric").filter((metric) => metrics.includes(metric));
+    const words = (metric) => metric.replaceAll("_", " ");
+    controls.metric.replaceChildren(...metrics.map((metric) => element("option", { value: metric }, words(metric))));
+    if (chosen.length) controls.metric.value = chosen[0];
+    this.root.querySelector(".more").replaceChildren(...metrics.map((metric) => {
+      const box = element("input", { type: "checkbox", name: "more", value: metric });
+      box.checked = chosen.slice(1).includes(metric);
+      return element("label", { class: "switch" }, box, words(metric));
+    }));
+    const log = viewed("log");
+    controls.logx.checked = log?.includes("x") ?? false;
+    controls.logy.checked = log?.includes("y") ?? LOGARITHMIC.has(controls.metric.value);
+    for (const name of ["best", "theory"]) controls[name].checked = viewed(name) === "yes";
+    for (const name of ["x", "band", "figure"]) {
+      if ([...controls[name].options].some(({ value }) => value === viewed(name))) controls[name].value = viewed(name);
+    }
+    controls.smooth.value = viewed("smooth") ?? "";
+    controls.find.value = viewed("find") ?? "";
+    if (controls.target) controls.target.value = viewed("target") ?? "";
+    this.baseline = /^\d{1,6}$/.test(viewed("baseline") ?? "") ? viewed("baseline") : null;
+    const ends = (viewed("zoom") ?? "").split(",").map(Number);
+    if ([2, 4].includes(ends.length) && ends.every(Number.isFinite) && ends[0] < ends[1]) this.zoom = { x: ends.slice(0, 2), y: ends.length === 4 ? ends.slice(2) : null };
+  }
+
+  /** Put into the address what differs from a page that has just been opened. */
+  remember() {
+    const { controls, zoom } = this;
+    const unless = (value, usual) => (value === usual ? null : value);
+    const log = (controls.logx.checked ? "x" : "") + (controls.logy.checked ? "y" : "");
+    const shown = this.shown();
+    remember({
+      metric: shown.length === 1 && shown[0] === this.metrics[0] ? null : shown,
+      log: unless(log || "none", LOGARITHMIC.has(shown[0]) ? "y" : "none"),
+      x: unless(controls.x.value, "round"),
+      band: unless(controls.band.value, "std"),
+      smooth: controls.smooth.value,
+      best: controls.best.checked ? "yes" : null,
+      theory: controls.theory.checked ? "yes" : null,
+      find: controls.find.value.trim(),
+      figure: unless(controls.figure.value, "final"),
+      target: controls.target?.value,
+      baseline: unless(this.baseline, "0"),
+      zoom: zoom && [...zoom.x, ...(zoom.y ?? [])].map((value) => Number(value.toPrecision(6))).join(","),
+    });
   }
 
   listen() {
     const { controls, root } = this;
+    const draw = () => {
+      this.remember();
+      this.draw();
+    };
+    const anew = () => {
+      this.zoom = null;
+      draw();
+    };
     controls.metric.addEventListener("change", () => {
-      controls.log.checked = LOGARITHMIC.has(controls.metric.value);
+      controls.logy.checked = LOGARITHMIC.has(controls.metric.value);
       if (controls.target) controls.target.value = "";
+      this.zoom = null;
       this.load();
     });
+    root.querySelector(".more").addEventListener("change", () => this.load());
     controls.target?.addEventListener("change", () => this.load());
-    controls.baseline.addEventListener("change", () => this.load());
-    controls.theory.addEventListener("change", () => this.overlay());
-    for (const name of ["x", "band", "log"]) controls[name].addEventListener("change", () => this.draw());
-    controls.figure.addEventListener("change", () => this.table());
+    controls.baseline.addEventListener("change", () => {
+      this.baseline = controls.baseline.value;
+      this.load();
+    });
+    controls.theory.addEventListener("change", () => {
+      this.remember();
+      this.overlay();
+    });
+    for (const name of ["x", "logx", "logy"]) controls[name].addEventListener("change", anew);
+    for (const name of ["band", "best", "smooth", "find"]) controls[name].addEventListener("input", draw);
+    controls.figure.addEventListener("change", () => {
+      this.remember();
+      this.table();
+    });
     root.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
-    root.querySelector("[data-reset]").addEventListener("click", () => this.chart.reset());
-    this.plot.addEventListener("fedq:zoom", () => this.zoomed());
-    root.querySelector("[data-all]").addEventListener("click", () => this.choose(() => true));
-    root.querySelector("[data-none]").addEventListener("click", () => this.choose(() => false));
-    root.querySelector("[data-find]").addEventListener("input", (event) => this.find(event.target.value));
-    root.querySelector("details").addEventListener("toggle", () => this.numbers());
+    root.querySelector("[data-reset]").addEventListener("click", () => this.zoomTo(null));
+    root.querySelector("[data-all]").addEventListener("click", () => this.choose(true));
+    root.querySelector("[data-none]").addEventListener("click", () => this.choose(false));
+    root.querySelector("details.wide").addEventListener("toggle", () => this.numbers());
     this.legend.addEventListener("change", (event) => {
       const key = Number(event.target.value);
       if (event.target.checked) this.hidden.delete(key);
       else this.hidden.add(key);
+      hideArms(this.hidden);
+    });
+    document.addEventListener("fedq:hidden", ({ detail }) => {
+      this.hidden = detail;
+      for (const [key, { box }] of this.items) box.checked = !detail.has(key);
       this.draw();
     });
     for (const [enter, leave] of [["mouseover", "mouseleave"], ["focusin", "focusout"]]) {
       this.legend.addEventListener(enter, (event) => {
         const item = event.target.closest("li");
-        if (item) this.chart.focus(Number(item.dataset.key));
+        if (item) for (const chart of this.charts.values()) chart.focus(Number(item.dataset.key));
       });
-      this.legend.addEventListener(leave, () => this.chart.focus(null));
+      this.legend.addEventListener(leave, () => {
+        for (const chart of this.charts.values()) chart.focus(null);
+      });
     }
-    document.addEventListener("fedq:theme", () => {
-      this.chart.rebuild();
-      this.draw();
-    });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      this.chart.rebuild();
-      this.draw();
-    });
-    document.addEventListener("fedq:moved", () => this.renew());
+    onTheme(() => this.draw());
+    document.addEventListener("fedq:moved", () => this.results && this.renew());
     document.addEventListener("visibilitychange", () => {
       if (this.waiting === "hidden") {
         this.waiting = null;
@@ -99,27 +169,35 @@ class Curves {
   }
 
   async begin() {
-    const { controls, root } = this;
-    const metrics = JSON.parse(root.dataset.metrics);
-    controls.metric.replaceChildren(...metrics.map((metric) => element("option", { value: metric }, metric.replaceAll("_", " "))));
-    controls.log.checked = LOGARITHMIC.has(metrics[0]);
     await this.load();
+    if (this.controls.theory.checked) this.overlay();
   }
 
-  /** Ask for what the controls say; an answer that has been overtaken is dropped. */
-  async load() {
+  /** The metrics that are drawn, first the one of the table. */
+  shown() {
+    const first = this.controls.metric.value;
+    const more = [...this.root.querySelectorAll(".more input")];
+    for (const box of more) box.disabled = box.value === first;
+    return [first, ...more.filter((box) => box.checked && box.value !== first).map((box) => box.value)];
+  }
+
+  /** Ask for what the controls say; an answer that has been overtaken is dropped. With `live`, for what has changed since. */
+  async load(live = false) {
     const { controls, root } = this;
     const asked = ++this.asked;
     const began = performance.now();
     root.setAttribute("aria-busy", "true");
     try {
       const address = this.address();
-      if (controls.baseline.value) address.searchParams.set("baseline", controls.baseline.value);
+      if (this.baseline !== null) address.searchParams.set("baseline", this.baseline);
       const target = this.target();
       if (target !== null) address.searchParams.set("target", `${controls.metric.value}:${target}`);
+      this.remember();
+      const since = live && this.grown() ? this.results.position : null;
+      if (since) address.searchParams.set("since", since);
       const found = await call("GET", address.pathname + address.search);
       if (asked !== this.asked) return;
-      this.results = found;
+      this.results = since ? this.continued(found) : found;
       this.took = performance.now() - began;
       this.fillBaselines();
       this.fillLegend();
@@ -135,14 +213,35 @@ class Curves {
     }
   }
 
-  /** Where results are asked for, of the metric that is chosen. */
+  /** Where results are asked for, of the metrics that are drawn. */
   address() {
-    const { controls, root } = this;
-    const points = Math.round(Math.min(1000, Math.max(200, 40_000 / Number(root.dataset.arms))));
-    const address = new URL(root.dataset.results, location.href);
-    address.searchParams.set("metric", controls.metric.value);
-    address.searchParams.set("points", points);
+    const address = new URL(this.root.dataset.results, location.href);
+    for (const metric of this.shown()) address.searchParams.append("metric", metric);
+    address.searchParams.set("points", this.points);
     return address;
+  }
+
+  get points() {
+    return Math.round(Math.min(1000, Math.max(200, 40_000 / Number(this.root.dataset.arms))));
+  }
+
+  /** True if what has changed can be put behind what there is: with the position it stands at, and not yet twice as many points as asked for. */
+  grown() {
+    const curves = this.results?.arms.flatMap((arm) => Object.values(arm.curves)) ?? [];
+    const position = this.results?.position ?? "";
+    return position.length > 0 && position.length < LONGEST_POSITION && curves.every(({ rounds }) => rounds.length < 2 * this.points);
+  }
+
+  /** New results with the curves that there were, as far as they have not changed. */
+  continued(found) {
+    const before = new Map(this.results.arms.map((arm) => [arm.index, arm.curves]));
+    const arms = found.arms.map((arm) => {
+      const old = before.get(arm.index) ?? {};
+      const names = new Set([...Object.keys(old), ...Object.keys(arm.curves)]);
+      const curves = Object.fromEntries([...names].map((name) => [name, !old[name] ? arm.curves[name] : !arm.curves[name] ? old[name] : joined(old[name], arm.curves[name], [arm.curves_from, Infinity])]));
+      return { ...arm, curves };
+    });
+    return { ...found, arms };
   }
 
   /** What runs are to reach, in the units of the metric; null of none, and of a metric without better and worse. */
@@ -169,26 +268,23 @@ class Curves {
     this.waiting = setTimeout(() => {
       this.waiting = null;
       if (this.root.hasAttribute("aria-busy")) this.renew();
-      else this.load();
+      else this.load(true);
     }, Math.max(1000 * QUIET_S, 10 * (this.took ?? 0)));
   }
 
   fillBaselines() {
     const { baseline } = this.controls;
     const names = this.results.arms.map((arm) => arm.name);
-    if (baseline.length !== names.length) {
-      baseline.replaceChildren(...names.map((name, at) => element("option", { value: at }, name)));
-      baseline.value = String(this.results.baseline);
-    }
+    if (baseline.length !== names.length) baseline.replaceChildren(...names.map((name, at) => element("option", { value: at }, name)));
+    this.baseline = baseline.value = String(this.results.baseline);
   }
 
   fillLegend() {
     const { arms } = this.results;
-    this.root.querySelector("[data-find]").hidden = arms.length <= LARGE;
+    this.root.querySelector("[data-find]").hidden = arms.length <= LARGE && !this.controls.find.value;
     if (this.items.size === arms.length && arms.every((arm, at) => this.items.get(at)?.name === arm.name)) return;
     this.items.clear();
     this.legend.replaceChildren(...arms.map((arm, key) => this.item(arm, key)));
-    this.paint();
   }
 
   item(arm, key) {
@@ -206,83 +302,123 @@ class Curves {
     return made;
   }
 
-  /** Give the swatches the colours of the theme. */
+  /** Give the swatches the colours of the theme, and leave the arms that are looked for. */
   paint() {
-    for (const [key, { stroke }] of this.items) {
-      const { colour, dash } = this.stroke(key);
+    const { dark } = theme(this.root);
+    for (const [key, { stroke, made }] of this.items) {
+      const { colour, dash } = strokeOf(key, dark);
       stroke.setAttribute("stroke", colour);
       stroke.setAttribute("stroke-dasharray", dash.join(" "));
+      made.hidden = !this.wanted(key);
     }
   }
 
-  stroke(key) {
-    const dark = getComputedStyle(this.root).getPropertyValue("--surface").match(/\d+/)?.[0] < 128;
-    const colours = COLOURS[dark ? "dark" : "light"];
-    return { colour: colours[key % colours.length], dash: DASHES[Math.floor(key / colours.length) % DASHES.length] };
-  }
-
-  choose(wanted) {
-    for (const [key, { box, made }] of this.items) {
-      if (made.hidden) continue;
-      box.checked = wanted(key);
-      if (box.checked) this.hidden.delete(key);
+  /** Show or hide all arms that are found. */
+  choose(shown) {
+    for (const key of this.items.keys()) {
+      if (!this.wanted(key)) continue;
+      if (shown) this.hidden.delete(key);
       else this.hidden.add(key);
     }
-    this.draw();
+    hideArms(this.hidden);
   }
 
-  find(text) {
-    for (const { name, made } of this.items.values()) made.hidden = !name.toLowerCase().includes(text.trim().toLowerCase());
+  /** True of an arm whose name has all words that are looked for. */
+  wanted(key) {
+    const name = this.results.arms[key].name.toLowerCase();
+    return this.controls.find.value.toLowerCase().split(/\s+/).every((word) => name.includes(word));
   }
 
-  /** What is drawn: the arms that are switched on, over what the controls say. */
-  lines() {
-    const { metric, x, band } = this.controls;
+  /** True of an arm that is drawn. */
+  visible(key) {
+    return !this.hidden.has(key) && this.wanted(key);
+  }
+
+  /** What is drawn of a metric: the arms that are switched on, over what the controls say. */
+  lines(metric) {
+    const { x, band, best, smooth } = this.controls;
     const [list] = AXES[x.value];
+    const { dark } = theme(this.root);
+    const scale = isShare(metric) ? 100 : 1;
+    const better = best.checked ? this.better[metric] : undefined;
     return this.results.arms.flatMap((arm, key) => {
-      const curve = this.curve(arm, key);
-      if (!curve || this.hidden.has(key) || curve[list].includes(null)) return [];
-      const reach = REACH[band.value];
-      const [low, high] = [-1, 1].map((side) => curve.mean.map((mean, at) => mean + side * (reach && curve.std[at] !== null ? reach(curve.std[at], curve.n[at]) : 0)));
-      const scale = isShare(metric.value) ? 100 : 1;
-      const times = (values) => (scale === 1 ? values : values.map((value) => scale * value));
-      return [{ key, ...this.stroke(key), x: curve[list], mean: times(curve.mean), low: times(low), high: times(high), theory: this.law(arm, curve, list) }];
+      const curve = this.curve(arm, key, metric);
+      if (!curve || !this.visible(key) || curve[list].includes(null)) return [];
+      const mean = curve.mean.map((value) => scale * value);
+      const drawn = better ? { mean: bestSoFar(mean, better) } : smoothed(curve, mean, scale, band.value, Number(smooth.value) || 0);
+      return [{ key, curve, name: arm.name, ...strokeOf(key, dark), x: curve[list], low: null, high: null, raw: null, ...drawn, theory: this.law(arm, curve, list, metric) }];
     });
   }
 
   /** What theory says of an arm, over the same axis and no further than it has come. */
-  law(arm, curve, list) {
+  law(arm, curve, list, metric) {
     const found = this.controls.theory.checked ? this.laws?.get(arm.index) : null;
-    const values = found?.curves[this.controls.metric.value];
+    const values = found?.curves[metric];
     if (!values) return null;
     const inside = found.rounds.map((round, at) => at).filter((at) => found.rounds[at] >= curve.rounds[0] && found.rounds[at] <= curve.rounds.at(-1));
     return { x: inside.map((at) => across(curve, list, found.rounds[at])), y: inside.map((at) => values[at]) };
   }
 
+  /** A chart for each metric, the charts that there are where they are wanted still. */
+  panels(shown) {
+    for (const [metric, chart] of this.charts) {
+      if (shown.includes(metric)) continue;
+      chart.destroy();
+      chart.root.remove();
+      this.charts.delete(metric);
+    }
+    for (const metric of shown) {
+      if (this.charts.has(metric)) continue;
+      const plot = element("div", { class: "plot", tabindex: 0, role: "application" });
+      const chart = new Chart(plot, { tell: (line, at) => reading(line.curve, at, metric, line.mean), place: (x) => this.place(x) });
+      plot.addEventListener("fedq:zoom", () => this.zoomTo(chart.view, metric));
+      plot.addEventListener("fedq:place", ({ detail }) => this.read(detail.x, detail.spoken));
+      this.charts.set(metric, chart);
+    }
+    this.plots.replaceChildren(...shown.map((metric) => this.charts.get(metric).root));
+    this.plots.classList.toggle("several", shown.length > 1);
+    this.drawn = shown;
+  }
+
   draw() {
     if (!this.results) return;
-    const { metric, x, log } = this.controls;
+    const { x, logx, logy, best } = this.controls;
+    const shown = this.shown();
+    const [main] = shown;
     for (const axis of ["time", "epsilon"]) {
       const [list] = AXES[axis];
-      const known = this.results.arms.some((arm) => arm.curves[metric.value] && !arm.curves[metric.value][list].includes(null));
+      const known = this.results.arms.some((arm) => arm.curves[main] && !arm.curves[main][list].includes(null));
       x.querySelector(`[value=${axis}]`).disabled = !known;
     }
-    const lines = this.lines();
-    const words = metric.value.replaceAll("_", " ");
-    this.chart.show(lines, { log: log.checked, xLabel: AXES[x.value][1], yLabel: words + (isShare(metric.value) ? ", %" : ""), integers: x.value === "round" });
-    const count = `${lines.length} of ${this.results.arms.length} arms`;
-    this.plot.setAttribute("aria-label", `${words} over ${AXES[x.value][1].toLowerCase()}, ${count}. Arrow keys read values, plus and minus zoom, 0 resets the zoom.`);
-    this.root.querySelector(".nothing").hidden = lines.length > 0;
+    best.disabled = !shown.some((metric) => metric in this.better);
+    const focused = document.activeElement?.closest?.(".plot");
+    if (String(this.drawn) !== String(shown)) this.panels(shown);
+    if (focused && document.activeElement !== focused) focused.focus();
+    let drawn = 0;
+    for (const [metric, chart] of this.charts) {
+      const lines = this.lines(metric);
+      const words = metric.replaceAll("_", " ");
+      const unit = isShare(metric) ? ", %" : "";
+      const view = this.zoom && { x: this.zoom.x, y: metric === main ? this.zoom.y : null };
+      chart.show(lines, { logX: logx.checked, logY: logy.checked, xLabel: AXES[x.value][1], yLabel: words + unit + (best.checked && metric in this.better ? ", best so far" : ""), integers: x.value === "round" }, view);
+      const count = `${lines.length} of ${this.results.arms.length} arms`;
+      chart.root.setAttribute("aria-label", `${words} over ${AXES[x.value][1].toLowerCase()}, ${count}. Arrow keys read values, plus and minus zoom, 0 resets the zoom.`);
+      drawn += lines.length;
+    }
+    this.root.querySelector(".nothing").hidden = drawn > 0;
+    this.root.querySelector("[data-reset]").disabled = this.zoom === null;
     this.paint();
-    this.zoomed();
     this.table();
     this.numbers();
     this.read(null, false);
   }
 
-  zoomed() {
-    this.root.querySelector("[data-reset]").disabled = !this.chart.zoomed;
-    const span = String(this.chart.span);
+  /** Zoom all charts into the same stretch; the height of a selection is that of the metric it was made in. */
+  zoomTo(view, metric = null) {
+    this.zoom = view && { x: view.x, y: metric === this.controls.metric.value ? view.y : null };
+    this.remember();
+    this.draw();
+    const span = String(this.zoom?.x);
     if (span === this.looking) return;
     this.looking = span;
     this.look();
@@ -291,9 +427,10 @@ class Curves {
   /** Ask for the rounds that are zoomed into, where some of them were left out; they are drawn once they are there. */
   async look() {
     const { metric, x } = this.controls;
-    const [{ asked, looking }, { span }] = [this, this.chart];
+    const { asked, looking } = this;
+    const span = this.zoom?.x;
     const [list] = AXES[x.value];
-    const seen = this.results.arms.map((arm) => arm.curves[metric.value]).filter((curve, key) => curve && !this.hidden.has(key) && !curve[list].includes(null));
+    const seen = this.results.arms.map((arm) => arm.curves[metric.value]).filter((curve, key) => curve && this.visible(key) && !curve[list].includes(null));
     const rounds = span && leftOut(seen, list, span);
     if (!rounds) {
       this.detail = null;
@@ -307,7 +444,7 @@ class Curves {
     try {
       const { arms } = await call("GET", address.pathname + address.search);
       if (asked !== this.asked || looking !== this.looking) return;
-      this.detail = { metric: metric.value, rounds, curves: arms.map((arm) => arm.curves[metric.value]) };
+      this.detail = { rounds, curves: arms.map((arm) => arm.curves) };
       this.draw();
     } catch (error) {
       if (looking === this.looking) tell(error.message, "error");
@@ -315,28 +452,33 @@ class Curves {
   }
 
   /** The curve of an arm, with all points that are known of what is zoomed into. */
-  curve(arm, key) {
+  curve(arm, key, metric) {
     const { detail } = this;
-    const [curve, finer] = [arm.curves[this.controls.metric.value], detail?.metric === this.controls.metric.value ? detail.curves[key] : null];
+    const [curve, finer] = [arm.curves[metric], detail?.curves[key]?.[metric]];
     return curve && finer ? joined(curve, finer, detail.rounds) : curve;
+  }
+
+  /** A place on the horizontal axis in words; null is the end. */
+  place(x) {
+    const { x: axis } = this.controls;
+    return x === null ? "at the end" : `${AXES[axis.value][1]} ${axis.value === "round" ? Math.round(x) : format(x)}`;
   }
 
   /** Tell the values at `x` beside the names of the arms; null tells the last ones. */
   read(x, spoken) {
     if (!this.results) return;
-    const { metric, x: axis } = this.controls;
-    const [list, words] = AXES[axis.value];
-    const told = [];
-    this.results.arms.forEach((arm, key) => {
-      const item = this.items.get(key);
-      const curve = this.curve(arm, key);
-      const at = !curve || this.hidden.has(key) ? -1 : x === null ? curve.mean.length - 1 : nearest(curve[list], x);
-      item.value.textContent = at < 0 ? "" : reading(curve, at, metric.value);
-      if (at >= 0) told.push(`${arm.name} ${item.value.textContent}`);
-    });
-    const place = x === null ? "at the end" : `${words} ${axis.value === "round" ? Math.round(x) : format(x)}`;
-    this.root.querySelector(".place").textContent = place;
-    if (spoken) this.root.querySelector(".spoken").textContent = `${place}: ${told.slice(0, 8).join("; ")}`;
+    const { metric } = this.controls;
+    const said = [];
+    for (const { value } of this.items.values()) value.textContent = "";
+    for (const { key, name, curve, x: places, mean } of this.charts.get(metric.value)?.lines ?? []) {
+      const at = x === null ? places.length - 1 : nearest(places, x);
+      if (at < 0) continue;
+      const { value } = this.items.get(key);
+      value.textContent = reading(curve, at, metric.value, mean);
+      said.push(`${name} ${value.textContent}`);
+    }
+    this.root.querySelector(".place").textContent = this.place(x);
+    if (spoken) this.root.querySelector(".spoken").textContent = `${this.place(x)}: ${said.slice(0, 8).join("; ")}`;
   }
 
   table() {
@@ -348,18 +490,18 @@ class Curves {
 
   /** The points that are drawn, as a table; made while it is open. */
   numbers() {
-    const details = this.root.querySelector("details");
+    const details = this.root.querySelector("details.wide");
     if (!details.open || !this.results) return;
-    const { metric } = this.controls;
-    const rows = this.results.arms.flatMap((arm, key) => {
-      const curve = arm.curves[metric.value];
-      if (!curve || this.hidden.has(key)) return [];
-      return sample(curve.rounds.length, 12).map((at) => [arm.name, curve.rounds[at], format(curve.megabytes[at]), format(curve.simulated_seconds[at]), format(curve.mean[at], metric.value), format(curve.std[at], metric.value), curve.n[at]]);
-    });
-    const heads = ["Arm", "Round", "Megabytes", "Simulated s", "Mean", "Std", "Seeds"];
+    const rows = this.shown().flatMap((metric) => this.results.arms.flatMap((arm, key) => {
+      const curve = arm.curves[metric];
+      if (!curve || !this.visible(key)) return [];
+      return sample(curve.rounds.length, 12).map((at) => [arm.name, metric.replaceAll("_", " "), curve.rounds[at], format(curve.megabytes[at]), format(curve.simulated_seconds[at]), format(curve.mean[at], metric), format(curve.std[at], metric), curve.n[at]]);
+    }));
+    const heads = ["Arm", "Metric", "Round", "Megabytes", "Simulated s", "Mean", "Std", "Seeds"];
+    const [text, number] = [{}, { class: "number" }];
     details.querySelector("table").replaceChildren(
-      element("thead", {}, element("tr", {}, ...heads.map((head, at) => element("th", { scope: "col", class: at ? "number" : null }, head)))),
-      element("tbody", {}, ...rows.slice(0, 1200).map(([name, ...values]) => element("tr", {}, element("th", { scope: "row" }, name), ...values.map((value) => element("td", { class: "number" }, String(value)))))),
+      element("thead", {}, element("tr", {}, ...heads.map((head, at) => element("th", { scope: "col", class: at > 1 ? "number" : null }, head)))),
+      element("tbody", {}, ...rows.slice(0, 1200).map(([name, ...values]) => element("tr", {}, element("th", { scope: "row" }, name), ...values.map((value, at) => element("td", at ? number : text, String(value)))))),
     );
   }
 
@@ -378,9 +520,37 @@ class Curves {
   }
 }
 
-function reading(curve, at, metric) {
-  const value = format(curve.mean[at], metric);
-  return curve.std[at] === null ? value : `${value} ± ${format(curve.std[at], metric)}`;
+/** The best of the values up to each; `better` is `max` or `min`. */
+function bestSoFar(values, better) {
+  let best = null;
+  return values.map((value) => (best = best === null ? value : Math[better](best, value)));
+}
+
+/** The lines of a curve, smoothed exponentially with a half-life in rounds; 0 smooths nothing. */
+function smoothed(curve, mean, scale, band, halfLife) {
+  const reach = REACH[band];
+  const edge = (side) => mean.map((value, at) => value + (curve.std[at] === null ? 0 : side * scale * reach(curve.std[at], curve.n[at])));
+  const smooth = halfLife > 0 ? (values) => average(curve.rounds, values, halfLife) : (values) => values;
+  const edges = reach ? { low: smooth(edge(-1)), high: smooth(edge(1)) } : {};
+  return { mean: smooth(mean), raw: halfLife > 0 ? mean : null, ...edges };
+}
+
+/** Averages of the values so far: each counts for the rounds since the one before, half as much after each half-life. */
+function average(rounds, values, halfLife) {
+  let [sum, weight] = [0, 0];
+  return values.map((value, at) => {
+    const kept = 0.5 ** ((at ? rounds[at] - rounds[at - 1] : 1) / halfLife);
+    sum = kept * sum + (1 - kept) * value;
+    weight = kept * weight + (1 - kept);
+    return sum / weight;
+  });
+}
+
+/** The value that is drawn and, where that is the mean itself, its deviation. */
+function reading(curve, at, metric, drawn) {
+  const scale = isShare(metric) ? 100 : 1;
+  const value = format(drawn[at] / scale, metric);
+  return drawn[at] !== scale * curve.mean[at] || curve.std[at] === null ? value : `${value} ± ${format(curve.std[at], metric)}`;
 }
 
 /** Where a round lies on an axis, between those that are known. */
@@ -410,4 +580,7 @@ function laws({ arms }) {
   });
 }
 
-for (const root of document.querySelectorAll(".curves")) new Curves(root).begin();
+// In a tab that is not open nothing is asked for.
+const root = document.querySelector(".curves");
+const curves = new Curves(root);
+new IntersectionObserver((entries, observer) => entries.some((entry) => entry.isIntersecting) && (observer.disconnect(), curves.begin())).observe(root);

@@ -6,7 +6,7 @@ function afterLoading(act) {
   else addEventListener("load", act, { once: true });
 }
 
-/** @param {HTMLElement} list with role=tablist; each of its role=tab names its panel by aria-controls */
+/** @param {HTMLElement} list with role=tablist; each of its role=tab names its panel by aria-controls; data-first names the panel that is open first, else the first one */
 export function tabs(list) {
   const all = [...list.querySelectorAll("[role=tab]")];
 
@@ -34,6 +34,7 @@ export function tabs(list) {
     tab.focus();
     show(tab);
   });
-  const wanted = all.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash);
+  const panel = (tab) => tab.getAttribute("aria-controls");
+  const wanted = all.find((tab) => `#${panel(tab)}` === location.hash) ?? all.find((tab) => panel(tab) === list.dataset.first);
   show(wanted ?? all[0], false);
 }
