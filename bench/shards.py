@@ -155,7 +155,8 @@ def sleeping(workers: int, rounds: int = 5) -> float:
             threading.Thread(target=_serve, args=(url, f"worker-{number}", lambda: Sleeping(spec, 0), over))
             for number in range(1, workers)
         ]
-        stack.callback(lambda: [thread.join() for thread in threads])
+        for thread in threads:
+            stack.callback(thread.join)
         stack.callback(over.set)
         for thread in threads:
             thread.start()

@@ -57,9 +57,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             kind = item.callspec.params.get("database_url")
             if kind in DATABASES:
                 kinds.setdefault(item.nodeid.replace(f"[{kind}", "["), {})[kind] = item
-    for name, item in kinds.items():
-        if len(item) == len(DATABASES):
-            item[DATABASES[crc32(name.encode()) % len(DATABASES)]].add_marker(pytest.mark.nightly)
+    for name, both in kinds.items():
+        if len(both) == len(DATABASES):
+            both[DATABASES[crc32(name.encode()) % len(DATABASES)]].add_marker(pytest.mark.nightly)
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,7 @@ def read_arms(
     wanted = fields_of(None if fields is None else filters.columns_of(fields))
     with database.reading() as session:
         for id in selected.experiments or ():
-            experiments.find(session, id, selected.owner)
+            experiments.find(session, id, selected.seen_by)
         try:
             page = arms.page(
                 session,

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 
 import httpx
 from alembic.operations import Operations
@@ -118,14 +119,14 @@ def _requests(client: httpx.Client) -> dict[str, Callable[[], float]]:
 
     return {
         "POST of one run": post,
-        **{name: (lambda path=path: _get(client, path)) for name, path in paths.items()},
+        **{name: partial(_get, client, path) for name, path in paths.items()},
         "first event of a stream": events,
     }
 
 
 def _of_all_owners(client: httpx.Client) -> dict[str, Callable[[], float]]:
     paths = {"list of all owners": "/v1/experiments", "queue": "/v1/queue"}
-    return {name: (lambda path=path: _get(client, path)) for name, path in paths.items()}
+    return {name: partial(_get, client, path) for name, path in paths.items()}
 
 
 def _ids(client: httpx.Client, path: str) -> Sequence[str]:

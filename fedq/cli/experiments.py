@@ -255,7 +255,7 @@ def status(  # noqa: PLR0913, PLR0917 - an option each
     """Show an experiment and its runs, or list experiments, newest first."""
     with connect() as client:
         if experiment is None:
-            found = client.experiments(
+            pages = client.experiments(
                 status=with_status,
                 tag=tag,
                 name=name,
@@ -263,7 +263,7 @@ def status(  # noqa: PLR0913, PLR0917 - an option each
                 starred=starred or None,
                 archived=archived or None,
             )
-            items = list(islice(found, limit))
+            items = list(islice(pages, limit))
             show(items, views.experiments, as_json=as_json)
             return
         found = client.experiment(experiment)

@@ -82,9 +82,7 @@ def arms_of(
     are first rounds of curves by the index of the arm, where they begin after the window.
     """
     held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
-    alike = have_data_of([members[0].settings for members in arms], baseline)
-    if comparable is not None:
-        alike = comparable
+    alike = comparable or have_data_of([members[0].settings for members in arms], baseline)
     compared = {metric: _compared(held, baseline, metric, paired, alike) for metric in metrics}
     return [
         _arm(

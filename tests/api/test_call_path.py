@@ -7,7 +7,7 @@ passes before its endpoint (middleware, authentication), and the library: compon
 from pathlib import Path
 
 from api.app import create_app
-from api.experiments.routes import submit
+from api.experiments.routes import submit_experiment
 from fedcore.settings import Settings
 from tests.api.histories import TINY
 from tests.support.access import key_for
@@ -17,7 +17,7 @@ from tests.support.call_path import CallPath
 
 def test_a_submission_passes_12_files(sqlite_url: str, tmp_path: Path) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=sqlite_url)
-    with CallPath(submit) as way, calling(create_app(settings), key_for(sqlite_url)) as client:
+    with CallPath(submit_experiment) as way, calling(create_app(settings), key_for(sqlite_url)) as client:
         # The first one makes what the process keeps.
         for _ in range(2):
             way.passed.clear()

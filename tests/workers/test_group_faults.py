@@ -70,7 +70,7 @@ class Silent:
 
     def receive(self) -> None:
         """Take a message, to its last byte."""
-        kind = SIGN
+        kind, size = SIGN, 0
         while kind != MESSAGE:
             kind, size = self._get(torch.empty(2, dtype=torch.int64)).tolist()
         header = json.loads(bytes(self._get(torch.empty(size, dtype=torch.uint8)).numpy()))

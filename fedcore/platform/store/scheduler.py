@@ -184,8 +184,8 @@ def _best(queues: tuple[str, ...]) -> Select[Any]:
 @cache
 def _needed(status: Status) -> Select[Any]:
     """Different values of `RunRecord.packages` of runs of this status; None at the end."""
-    first = select(_first_needed(RunRecord, RunRecord.status == status).label("packages"))
-    first = first.cte("needed", recursive=True)
+    least = select(_first_needed(RunRecord, RunRecord.status == status).label("packages"))
+    first = least.cte("needed", recursive=True)
     after = aliased(RunRecord, name="after")
     following = _first_needed(after, after.status == status, after.packages > first.c.packages)
     needed = first.union_all(select(following).where(first.c.packages.is_not(None)))

@@ -69,7 +69,7 @@ def test_up_lets_other_machines_in_only_with_keys_and_says_how_to_make_one(place
         assert made.wait(START_S) == 0, log_of(place).read_text()
     with (
         pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1:8642"),
-        Stack(Settings(_env_file=None, home=place / "home"), "192.0.2.1", 8642, 1),
+        Stack(Settings(_env_file=None, home=place / "home"), "192.0.2.1", 8642, [None]),
     ):
         pass
 

@@ -79,7 +79,8 @@ class Service:
         """Renew the membership of a worker, or end it."""
         member = self.helping[worker]
         if member.run not in self.leading.values():
-            return not self.helping.pop(worker)
+            del self.helping[worker]
+            return False
         stays = write(self.database, groups.renew, member, LEASE_S, 1.0)
         assert stays is not wanted
         if not stays:
@@ -94,7 +95,7 @@ class Service:
             for run in before.values()
             if before.seats.get(run.id, 0) > before.members[run.id] and run.memory_bytes <= MEMORY[worker]
         ]
-        assert (member is None) is not open_
+        assert (member is None) == (not open_)
         if member is None:
             return
         self.helping[worker] = member

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete, func, select
 
 from fedcore.platform.store import Database, curves, experiments
-from fedcore.platform.store.curves import SIZE
+from fedcore.platform.store.blocks import SIZE
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import BlockRecord
 from fedcore.simulation.report import RoundReport

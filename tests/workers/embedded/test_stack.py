@@ -188,7 +188,7 @@ def test_a_bad_setting_is_named(place: Path) -> None:
 
 def _stack(home: Path, port: int = 0, **given: Any) -> Stack:
     """A stack of this process with one worker, without a supervisor's own process."""
-    return Stack(Settings(_env_file=None, home=home, **given), "127.0.0.1", port, 1)
+    return Stack(Settings(_env_file=None, home=home, **given), "127.0.0.1", port, [None])
 
 
 def _all_five(children: dict[str, int]) -> dict[str, int]:
