@@ -95,8 +95,7 @@ class Settings(BaseSettings):
     device: str = "auto"
     """Device of a worker: `cpu`, `cuda`, `cuda:1`; `auto` uses a GPU if one is available."""
     workers_per_gpu: Annotated[int, Field(ge=1)] = 1
-    """Number of workers that `fedq up` starts on each GPU. They share its memory in equal parts.
-    """
+    """Number of workers that `fedq up` starts on each GPU. They share its memory equally."""
     memory_bytes: Annotated[int, Field(ge=1)] | None = None
     """Maximum estimated memory of the runs that a worker accepts (default: the memory of its
     machine, container or GPU, less 1 GiB).

@@ -36,6 +36,7 @@ Output = Annotated[
 Tracking = Annotated[
     str | None,
     typer.Option(
+        "--tracking-uri",
         metavar="URI",
         help="MLflow tracking store, e.g. http://host:5000 (default: mlflow.db in the output folder).",
     ),
@@ -88,7 +89,8 @@ DataFile = Annotated[
     ),
 ]
 Name = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Name of the data set (default: the file's name).")
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Name of the data set (default: the file's name)."),
 ]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 DatasetId = Annotated[

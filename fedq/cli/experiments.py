@@ -143,6 +143,7 @@ Code = Annotated[
 Key = Annotated[
     str | None,
     typer.Option(
+        "--idempotency-key",
         metavar="KEY",
         help="Idempotency key: repeating a request with the same key and specification submits nothing new.",
     ),
@@ -227,6 +228,7 @@ Search = Annotated[
 Since = Annotated[
     str | None,
     typer.Option(
+        "--since",
         metavar="PLACE",
         help=(
             "Start with `now`, i.e. the current status and newest round of each run, or with the `position`"
@@ -394,7 +396,7 @@ def decisions_repeat(item: SearchPage) -> bool:
 
 
 Rounds = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="New total number of rounds of each run.")
+    int | None, typer.Option("--rounds", min=1, metavar="N", help="New total number of rounds of each run.")
 ]
 Seeds = Annotated[
     list[int] | None, typer.Option("--seed", metavar="SEED", help="Additional seed; may be repeated.")

@@ -43,24 +43,34 @@ OfScope = Annotated[
 OfCode = Annotated[
     bool, typer.Option("--code", help="Also allow code bundles, which workers run in confined processes.")
 ]
-Name = Annotated[str, typer.Option(metavar="NAME", help="Purpose of the key.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Purpose of the key.")]
 Days = Annotated[
     int | None, typer.Option("--days", min=1, max=36_500, help="Days until the key expires (default: never).")
 ]
 MaxRuns = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Maximum number of queued or paused runs.")
+    int | None,
+    typer.Option("--max-waiting-runs", min=0, metavar="N", help="Maximum number of queued or paused runs."),
 ]
 MaxRunning = Annotated[
     int | None,
-    typer.Option(min=0, metavar="N", help="Maximum number of concurrent runs; further runs stay queued."),
+    typer.Option(
+        "--max-running-runs",
+        min=0,
+        metavar="N",
+        help="Maximum number of concurrent runs; further runs stay queued.",
+    ),
 ]
 MaxBytes = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Maximum size of its uploads, in bytes.")
+    int | None,
+    typer.Option("--max-stored-bytes", min=0, metavar="N", help="Maximum size of its uploads, in bytes."),
 ]
 MaxSeconds = Annotated[
     float | None,
     typer.Option(
-        min=0, metavar="S", help="Maximum compute time of its runs, in seconds; then no further round starts."
+        "--max-compute-seconds",
+        min=0,
+        metavar="S",
+        help="Maximum compute time of its runs, in seconds; then no further round starts.",
     ),
 ]
 Assignments = Annotated[
@@ -208,7 +218,8 @@ def _ended(key: Key) -> str:
 
 AuditOwner = Annotated[str | None, typer.Option(help="Show only actions of this owner.")]
 Target = Annotated[
-    str | None, typer.Option(metavar="ID", help="Show only actions on this experiment, data set or key.")
+    str | None,
+    typer.Option("--target", metavar="ID", help="Show only actions on this experiment, data set or key."),
 ]
 AuditLimit = Annotated[int, typer.Option(min=1, help="Maximum number of entries, newest first.")]
 

@@ -56,14 +56,16 @@ def encoding_of(path: Path) -> Encoding:
 
 
 Width = Annotated[
-    str | None, typer.Option(metavar="W", help="Width: single (89 mm), double (183 mm), or a number in mm.")
+    str | None,
+    typer.Option("--width", metavar="W", help="Width: single (89 mm), double (183 mm), or a number in mm."),
 ]
 Height = Annotated[
-    float | None, typer.Option(metavar="MM", help="Height in mm (default: 9/16 of the width).")
+    float | None, typer.Option("--height", metavar="MM", help="Height in mm (default: 9/16 of the width).")
 ]
 Font = Annotated[Literal["sans", "serif"], typer.Option(help="Font of text and formulas.")]
 Size = Annotated[
-    float | None, typer.Option(metavar="PT", help="Font size (default: 10, or 8 if --width is given).")
+    float | None,
+    typer.Option("--size", metavar="PT", help="Font size (default: 10, or 8 if --width is given)."),
 ]
 Dpi = Annotated[int, typer.Option(help="Resolution of PNG files.")]
 Markers = Annotated[
@@ -75,10 +77,12 @@ Log = Annotated[
     typer.Option(help="Logarithmic axes (default: depends on the metric)."),
 ]
 XLim = Annotated[
-    str | None, typer.Option(metavar="LOW:HIGH", help="Limits of the horizontal axis, e.g. 0:100 or 10:.")
+    str | None,
+    typer.Option("--xlim", metavar="LOW:HIGH", help="Limits of the horizontal axis, e.g. 0:100 or 10:."),
 ]
 YLim = Annotated[
-    str | None, typer.Option(metavar="LOW:HIGH", help="Limits of the vertical axis, e.g. 0:100 or 10:.")
+    str | None,
+    typer.Option("--ylim", metavar="LOW:HIGH", help="Limits of the vertical axis, e.g. 0:100 or 10:."),
 ]
 
 
@@ -136,6 +140,7 @@ Metric = Annotated[
 Baseline = Annotated[
     str | None,
     typer.Option(
+        "--baseline",
         metavar="ARM",
         help="Baseline arm, by name or index (default: the first).",
         autocompletion=connection.complete_arms,
@@ -143,7 +148,9 @@ Baseline = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(metavar="METRIC:VALUE", help="Show the cost of reaching a value, e.g. test_accuracy:0.9."),
+    typer.Option(
+        "--target", metavar="METRIC:VALUE", help="Show the cost of reaching a value, e.g. test_accuracy:0.9."
+    ),
 ]
 AsFormat = Annotated[
     Format, typer.Option("--format", "-f", help="A table of one metric, or all results as JSON or CSV.")
@@ -174,7 +181,9 @@ Place = Annotated[int, typer.Option(min=0, help="Position of the baseline arm in
 Painting = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Also draw the curves to this file: .svg, .png, .pdf, or .csv for the numbers."
+        "--figure",
+        metavar="FILE",
+        help="Also draw the curves to this file: .svg, .png, .pdf, or .csv for the numbers.",
     ),
 ]
 Page = Annotated[

@@ -40,7 +40,8 @@ else:
     clients = LazyModule("fedq.client")
 
 Home = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Folder for all state (default: FEDQ_HOME or .fedq).")
+    Path | None,
+    typer.Option("--home", metavar="DIR", help="Folder for all state (default: FEDQ_HOME or .fedq)."),
 ]
 Host = Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")]
 Port = Annotated[

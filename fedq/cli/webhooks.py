@@ -30,13 +30,14 @@ Events = Annotated[
     list[EventKind] | None,
     typer.Option("--event", metavar="EVENT", help=f"Event to send; may be repeated: {', '.join(EventKind)}."),
 ]
-Name = Annotated[str | None, typer.Option(metavar="NAME", help="Purpose of the webhook.")]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Purpose of the webhook.")]
 Experiment = Annotated[
     str | None,
     typer.Option("--experiment", metavar="ID", help="Send events of this experiment only; '' for all."),
 ]
 Tag = Annotated[
-    str | None, typer.Option(metavar="TAG", help="Send events of experiments with this tag only; '' for all.")
+    str | None,
+    typer.Option("--tag", metavar="TAG", help="Send events of experiments with this tag only; '' for all."),
 ]
 NewUrl = Annotated[str | None, typer.Option("--url", metavar="URL", help="URL to send events to.")]
 Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Enable or disable the webhook.")]

@@ -49,6 +49,8 @@ REPRODUCE = "POST /v1/experiments/{experiment_id}/reproduce"
 BODIES: dict[str, Document] = {
     "POST /v1/experiments": TINY,
     "PATCH /v1/experiments/{experiment_id}": {"name": "renamed"},
+    "PATCH /v1/experiments/{experiment_id}/access": {"read": ["cleo"]},
+    "PATCH /v1/runs/{run_id}": {"notes": "odd"},
     "POST /v1/experiments/{experiment_id}/extend": {"seeds": [7]},
     "POST /v1/keys": {"owner": "cleo"},
     "PATCH /v1/keys/{key_id}": {"name": "renamed"},
@@ -69,12 +71,13 @@ def _entries(rows: Database, **wanted: Any) -> list[tuple[str, str, int, str]]:
 
 def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client, rows: Database) -> None:
     id = submit(http)["id"]
+    run = http.get(f"/v1/experiments/{id}/runs").json()["items"][0]["id"]
     dataset = http.post("/v1/datasets", params={"name": "mine"}, content=npz(arrays())).json()["id"]
     key = http.post("/v1/keys", json={"owner": "cleo"}).json()["id"]
     unused = bundle(rows).digest
     content = save({"bias": torch.zeros(3)})
     digest = http.post("/v1/weights", content=content).json()["digest"]
-    things = {"experiment_id": id, "dataset_id": dataset, "key_id": key}
+    things = {"experiment_id": id, "run_id": run, "dataset_id": dataset, "key_id": key}
     things |= {"bundle_digest": unused, "weights_digest": digest}
     expected = [
         ("POST /v1/experiments", id, 201),
@@ -82,7 +85,17 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
         ("POST /v1/keys", key, 201),
         ("POST /v1/weights", digest, 201),
     ]
-    calls = ["PATCH", "POST pause", "POST resume", "POST cancel", "POST retry", "POST extend", "DELETE"]
+    expected.append(("PATCH /v1/runs/{run_id}", run, 200))
+    calls = [
+        "PATCH",
+        "PATCH access",
+        "POST pause",
+        "POST resume",
+        "POST cancel",
+        "POST retry",
+        "POST extend",
+        "DELETE",
+    ]
     for method, _, act in (call.partition(" ") for call in calls):
         action = f"{method} /v1/experiments/{{experiment_id}}" + (f"/{act}" if act else "")
         expected.append((action, id, 204 if method == "DELETE" else 200))
@@ -113,6 +126,7 @@ def test_every_refused_attempt_is_noted(
 ) -> None:
     things = {
         "experiment_id": submit(http)["id"],
+        "run_id": "run_0",
         "dataset_id": keep(rows).id,
         "bundle_digest": bundle(rows).digest,
         "weights_digest": weights(rows).digest,

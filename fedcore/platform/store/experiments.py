@@ -260,7 +260,9 @@ def find(session: Session, experiment_id: str, owner: str | None = None) -> Expe
     ResourceNotFoundError.
     """
     record = get_by_id(session, ExperimentRecord, experiment_id)
-    if record is None or sharing.access_of(session, experiment_id, record.owner, owner) is None:
+    if record is None or (
+        owner is not None and sharing.access_of(session, experiment_id, record.owner, owner) is None
+    ):
         raise ResourceNotFoundError(f"there is no experiment {experiment_id!r}")
     return record
 

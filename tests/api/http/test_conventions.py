@@ -33,7 +33,10 @@ def _three_rounds(_: object) -> list[RoundReport]:
 @pytest.mark.parametrize(
     ("path", "known"),
     [
-        ("/v1/experiments?limt=3", "known ones are: created_after, created_before, cursor, limit, name, "),
+        (
+            "/v1/experiments?limt=3",
+            "known ones are: archived, created_after, created_before, cursor, limit, ",
+        ),
         ("/v1/compare/figure.svg?limt=3", "known ones are: arm, "),
         ("/v1/me?limt=3", "this takes no parameters"),
     ],

@@ -121,7 +121,7 @@ def test_large_bodies_are_handled_one_at_a_time_and_delay_no_other_request(
 ) -> None:
     began, go_on = threading.Semaphore(0), threading.Event()
 
-    def plan_slowly(*_args: object) -> None:
+    def plan_slowly(*_args: object, **_options: object) -> None:
         began.release()
         go_on.wait()
         raise StateConflictError("enough")

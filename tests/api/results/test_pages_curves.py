@@ -8,8 +8,10 @@ import httpx
 import pytest
 
 from api.results.queries import curve_context, measured
+from fedcore.platform.store import Database
 from tests.api.histories import TINY, TWO_ARMS, submit
 from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, specification
+from tests.platform.store.acts import claim, record, report
 from tests.web.test_frame import EVIL
 
 JSON, ANYTHING = {"Accept": "application/json"}, {"Accept": "*/*"}
@@ -22,8 +24,11 @@ def _data(page: httpx.Response) -> dict[str, str]:
     return {name: html.unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', tag)}
 
 
-def test_an_experiment_says_where_its_curves_are_and_which_way_is_better(browser: httpx.Client) -> None:
+def test_an_experiment_says_where_its_curves_are_and_which_way_is_better(
+    browser: httpx.Client, rows: Database
+) -> None:
     id = submit(browser, TWO_ARMS)["id"]
+    record(rows, claim(rows), [report(1)])
     data = _data(browser.get(f"/experiments/{id}"))
     assert (data["results"], data["theory"], data["arms"]) == (
         f"/v1/experiments/{id}/results",
@@ -84,5 +89,5 @@ def test_what_is_not_there_and_what_belongs_to_others_is_not_compared(
     id = submit(browser)["id"]
     assert ann.get("/compare", params={"arm": id}).status_code == 404
     assert id not in ann.get("/compare").text
-    assert browser.get("/compare", params={"arm": "exp_0"}).status_code == 404
+    assert browser.get("/compare", params={"arm": "exp_z"}).status_code == 404
     assert browser.get("/compare", params={"arm": f"{id}:9"}).status_code == 422

@@ -116,7 +116,9 @@ def test_idle_workers_without_the_packages_get_no_part_of_a_batch(database: Data
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_the_packages_of_queued_runs_are_read_from_the_partial_index(database: Database) -> None:
     with database.reading() as session:
-        statement = scheduler._needed().compile(session.get_bind(), compile_kwargs={"literal_binds": True})
+        statement = scheduler._needed(Status.QUEUED).compile(
+            session.get_bind(), compile_kwargs={"literal_binds": True}
+        )
         plan = session.execute(text(f"EXPLAIN QUERY PLAN {statement}")).all()
     searches = [step.detail for step in plan if " run" in step.detail]
     assert searches
