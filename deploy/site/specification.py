@@ -37,6 +37,7 @@ def pages() -> Iterator[tuple[str, str]]:
         f"{ROOT}.md",
         page(
             "The specification",
+            "An experiment is one document of these blocks and fields, in YAML, JSON or Python.",
             table(("block", "what it says"), blocks),
             section("Fields beside the blocks", top),
         ),

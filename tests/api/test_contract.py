@@ -76,7 +76,7 @@ CONFIG = {
             {
                 "include-name": name,
                 "checks": {
-                    "positive_data_acceptance": {"expected-statuses": ["2xx", 401, 403, 404, 409, 422]}
+                    "positive_data_acceptance": {"expected-statuses": ["2xx", 401, 403, 404, 409, 412, 422]}
                 },
             }
             for name in (

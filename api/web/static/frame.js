@@ -44,12 +44,14 @@ document.addEventListener("keydown", (event) => {
   else return;
   event.preventDefault();
 });
-const keys = document.getElementById("keys");
-keys.hidden = false;
-keys.addEventListener("click", () => shortcuts.showModal());
+const help = document.getElementById("help");
+help.hidden = false;
+help.addEventListener("click", () => shortcuts.showModal());
 if (location.pathname === "/" && location.hash === SEARCH) search();
-// On a phone the navigation scrolls.
-document.querySelector(".bar nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// On a phone the navigation scrolls. scrollIntoView would also move the place where Tab begins.
+const navigation = document.querySelector(".bar nav");
+const here = navigation?.querySelector("[aria-current]");
+if (here) navigation.scrollLeft += here.getBoundingClientRect().x - navigation.getBoundingClientRect().x - 24;
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;

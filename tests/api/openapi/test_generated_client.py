@@ -52,5 +52,5 @@ def test_a_generated_client_runs_an_experiment(generated: str, service: Service)
         (run,) = module("api.runs.read_runs").sync(made.id, client=client).items
         rows = module("api.runs.read_run_metrics").sync(run.id, client=client)
         assert [row.round_ for row in rows.items] == [1, 2, 3]
-        problem = module("api.experiments.read_experiment").sync("exp_0", client=client)
+        problem = module("api.experiments.read_experiment").sync("exp_z", client=client)
         assert (problem.status, problem.title) == (404, "Not found")

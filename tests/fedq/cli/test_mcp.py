@@ -66,9 +66,9 @@ async def _use(service: Service) -> None:
         (picture,) = (await agent.call_tool("figure", {"experiment": made["id"]})).content
         assert isinstance(picture, ImageContent)
         assert base64.b64decode(picture.data).startswith(b"\x89PNG")
-        absent = await agent.call_tool("watch", {"experiment": "exp_0"})
+        absent = await agent.call_tool("watch", {"experiment": "exp_z"})
         assert absent.is_error
-        assert _texts(absent)[0].endswith("there is no experiment 'exp_0'")
+        assert _texts(absent)[0].endswith("there is no experiment 'exp_z'")
 
 
 @pytest.mark.slow
