@@ -52,7 +52,7 @@ def connect(**options: Any) -> Client:
     return clients.Client(api_key=_key.get(), **options)
 
 
-PATIENCE_S = 1.0
+PATIENCE_S = 3.0
 MOST = 50
 
 Choices = list[tuple[str, str]]
