@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from sqlalchemy import select
 
 from fedcore.platform.storage import Storage, open_storage
 from fedcore.platform.store import Database, datasets, experiments, open_database
+from fedcore.platform.store.tables import ExperimentRecord
 from tests.support.access import key_for
 from tests.support.polling import eventually
 from tests.support.processes import served
@@ -39,8 +41,8 @@ class Service:
     def clear(self) -> None:
         """Remove all experiments and data sets."""
         with self.database.transaction() as session:
-            for record in experiments.page(session, limit=1_000).items:
-                experiments.delete(session, record.id)
+            for id in session.scalars(select(ExperimentRecord.id)).all():
+                experiments.delete(session, id)
             for kept in datasets.page(session, limit=1_000).items:
                 datasets.delete(session, kept.id)
 
