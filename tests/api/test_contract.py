@@ -85,6 +85,7 @@ CONFIG = {
                 "POST /v1/experiments",
                 "POST /v1/imports",
                 "PATCH /v1/experiments/{experiment_id}",
+                "DELETE /v1/experiments/{experiment_id}",
                 "PATCH /v1/experiments/{experiment_id}/access",
                 "PATCH /v1/runs/{run_id}",
                 "POST /v1/experiments/{experiment_id}/extend",
