@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import webbrowser
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +15,8 @@ from fedcore.lazy import LazyModule
 from fedcore.platform import local_credentials
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
-from fedq.cli.experiments import Limit, Name, Search, Tag, WithStatus
-from fedq.cli.terminal import AsJson, show, stdout, tell
+from fedq.cli.experiments import Limit, Name, Search, Tag, WithStatus, status
+from fedq.cli.terminal import AsJson, stdout, tell
 
 if TYPE_CHECKING:
     from fedcore import spec as specs
@@ -94,9 +93,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List experiments, newest first."""
-    with connect() as client:
-        found = client.experiments(status=with_status, tag=tag, name=name, search=search)
-        show(list(islice(found, limit)), views.experiments, as_json=as_json)
+    status(with_status=with_status, tag=tag, name=name, search=search, limit=limit, as_json=as_json)
 
 
 def open_(experiment: OptionalExperiment = None, as_json: AsJson = False) -> None:

@@ -22,7 +22,7 @@ from fedcore.platform.store.tables import GroupRecord, MemberRecord, RunRecord
 from tests.platform.store.acts import LEASE_S, QUEUE, submit, write
 
 MEMORY = {"small": 1, "large": 2, "large too": 2, "largest": 3, "largest too": 3}
-"""What runs may take on each worker."""
+"""Memory that runs may take on each worker."""
 SEATS = 2
 submissions = st.tuples(
     st.sampled_from(["ann", "bob", "eve"]), st.integers(4, 6), st.booleans(), st.integers(1, 3)
