@@ -28,7 +28,7 @@ from fedcore.errors import (
     StorageError,
     UserCodeError,
 )
-from fedcore.platform.artifacts import digests, model_files, provenance
+from fedcore.platform.artifacts import model_files, provenance
 from fedcore.platform.out_of_memory import is_out_of_memory, release_memory, user_message
 from fedcore.platform.provenance import best_key_beside
 from fedcore.platform.storage import Storage
@@ -247,8 +247,8 @@ class ClaimedRun:
         """Finish the run after its last round, or pause it at a rung; store its models."""
         self.lease.telemetry.measure(SHORTEST_S)
         claim, simulation, key = self.lease.claim, self.simulation, model_key(self.lease.claim)
-        made_with = self._provenance() | digests(simulation)
-        files = model_files(simulation, key, made_with, claim.run_id, claim.experiment_id)
+        files, digests = model_files(simulation, key, claim.run_id, claim.experiment_id)
+        made_with = self._provenance() | digests
         for name, data in files.items():
             self._with_storage_retry(partial(self._resources.storage.put, name, data))
         if simulation.finished:

@@ -10,7 +10,7 @@ from api.http.authentication import Reader, Submitter
 from api.http.conditional import IfMatch
 from api.http.dependencies import Cursor, DatabaseDep, ExperimentId, RunId, SettingsDep, StorageDep
 from api.http.documents import Document, body_of, validate
-from api.http.parameters import NextLink, RowCursor
+from api.http.parameters import NextLink, StartAfter
 from api.http.problems import responses
 from api.runs.service import line_answer, pieces_of, run_answer, sample_answer, stored_model
 from fedcore.errors import ResourceNotFoundError
@@ -44,13 +44,9 @@ FILE: dict[int | str, dict[str, Any]] = {
 
 Which = Annotated[Literal["final", "best"], Query(description="The final model, or that of the best round.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of runs per page.")]
-After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Return only rounds after this one.")]
 RowLimit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of rounds per page.")]
 LineLimit = Annotated[int, Query(ge=1, le=MAX_LINES, description="Maximum number of lines per page.")]
 SampleLimit = Annotated[int, Query(ge=1, le=MAX_SAMPLES, description="Maximum number of samples per page.")]
-AfterNumber = Annotated[
-    int, Query(ge=0, le=2**31 - 1, description="Return only what has a number after this one.")
-]
 Level = Annotated[LogLevel, Query(description="Return only lines of this level and of more severe ones.")]
 TEXT: dict[int | str, dict[str, Any]] = {
     200: {
@@ -133,8 +129,7 @@ def read_run_metrics(
     run_id: RunId,
     database: DatabaseDep,
     link: NextLink,
-    after: After = 0,
-    cursor: RowCursor = None,
+    start: StartAfter,
     limit: RowLimit = 1_000,
 ) -> MetricsPage:
     """Return the rounds after a given one, in order.
@@ -142,7 +137,6 @@ def read_run_metrics(
     Poll with `cursor` set to the last `next`. The `Link` header leads to further rounds that are
     there already.
     """
-    start = after if cursor is None else cursor
     with database.reading() as session:
         run = runs.find(session, run_id, principal.sees)
         found = curves.after(session, run_id, start, limit) if run.done > start else ()
@@ -158,9 +152,8 @@ def read_run_logs(
     run_id: RunId,
     database: DatabaseDep,
     link: NextLink,
+    start: StartAfter,
     level: Level = LogLevel.DEBUG,
-    after: AfterNumber = 0,
-    cursor: RowCursor = None,
     limit: LineLimit = MAX_LINES,
 ) -> LogPage:
     """Return what workers logged while they held the run, in the order in which they stored it: the
@@ -169,7 +162,6 @@ def read_run_logs(
     Poll with `cursor` set to the last `next`. Workers store lines every few seconds, and with the end
     of their work.
     """
-    start = after if cursor is None else cursor
     with database.reading() as session:
         run = runs.find(session, run_id, principal.sees)
         found = telemetry.log_lines(session, run_id, start, limit + 1, level)
@@ -204,8 +196,7 @@ def read_run_resources(
     run_id: RunId,
     database: DatabaseDep,
     link: NextLink,
-    after: AfterNumber = 0,
-    cursor: RowCursor = None,
+    start: StartAfter,
     limit: SampleLimit = MAX_SAMPLES,
 ) -> ResourcePage:
     """Return processors, memory and GPU that workers used while they held the run, in order: at most
@@ -214,7 +205,6 @@ def read_run_resources(
     Poll with `cursor` set to the last `next`. Runs that train together as a batch share one process, and
     each has the use of the whole process.
     """
-    start = after if cursor is None else cursor
     with database.reading() as session:
         run = runs.find(session, run_id, principal.sees)
         found = telemetry.resource_samples(session, run_id, start, limit + 1)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from api.http.authentication import Reader
 from api.http.dependencies import DatabaseDep, ExperimentId
-from api.http.parameters import NextLink, RowCursor
+from api.http.parameters import NextLink, StartAfter
 from api.http.problems import responses
 from api.search.service import ARRIVALS, search_answer
 from fedcore.platform.store import experiments, search
@@ -14,7 +14,6 @@ from fedq.schemas import SearchPage
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
-After = Annotated[int, Query(ge=0, le=2**31 - 1, description="Return only arrivals after this sequence.")]
 Limit = Annotated[int, Query(ge=1, le=ARRIVALS, description="Maximum number of arrivals per page.")]
 
 
@@ -26,8 +25,7 @@ def read_search(
     experiment_id: ExperimentId,
     database: DatabaseDep,
     link: NextLink,
-    after: After = 0,
-    cursor: RowCursor = None,
+    start: StartAfter,
     limit: Limit = ARRIVALS,
 ) -> SearchPage:
     """Return arms in the order in which they reached rungs, with value, rank and decision.
@@ -39,8 +37,6 @@ def read_search(
     """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
-        page = search_answer(
-            session, search.find(session, experiment_id), after if cursor is None else cursor, limit
-        )
+        page = search_answer(session, search.find(session, experiment_id), start, limit)
     link(str(page.next) if len(page.items) == limit else None)
     return page

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedcore.engine.choice import EngineChoice
 from fedcore.packages import file_digest
-from fedcore.platform.provenance import BEST_MODEL, ENGINE_CHOICE, MODEL_SHA256, PACKAGES, best_model_key
+from fedcore.platform.provenance import BEST_MODEL, ENGINE_CHOICE, MODEL_SHA256, PACKAGES, best_key_beside
 from fedcore.platform.version import commit, release
 from fedcore.simulation.best_round import BestRound
 
@@ -50,35 +50,25 @@ class ComputedRun(Protocol):
     def best_model(self) -> Mapping[str, Tensor]: ...
 
 
-def digests(simulation: ComputedRun) -> dict[str, Any]:
-    """Digests of the models of a run, for its provenance: the SHA-256 over the parameters of the final
-    one, as the bytes of a safetensors file that says nothing beside, and the best round with that of
-    its model.
-    """
-    found: dict[str, Any] = {MODEL_SHA256: _sha256(simulation.model())}
-    if simulation.best is not None:
-        sha256 = _sha256(simulation.best_model())
-        found[BEST_MODEL] = {**simulation.best.document(), "sha256": sha256}
-    return found
-
-
 def model_files(
-    simulation: ComputedRun, key: str, provenance: Mapping[str, Any], run_id: str, experiment_id: str
-) -> dict[str, bytes]:
-    """The final model of a run as safetensors, to be stored under `key`, and the best one under its key.
+    simulation: ComputedRun, key: str, run_id: str, experiment_id: str
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The final model of a run as safetensors, to be stored under `key`, and the best one under its key;
+    and their digests, for the provenance of the run.
 
-    Parameters have the names of their module. `provenance` has the `digests` of the models.
+    Parameters have the names of their module. A digest is the SHA-256 of the file without its metadata.
     """
-
-    def written(parameters: Mapping[str, Tensor], round: int) -> bytes:
-        about = {"format": "pt", "run": run_id, "experiment": experiment_id, "round": str(round)}
-        return save(_resident(parameters), about)
-
-    files = {key: written(simulation.model(), simulation.round)}
-    best_key = best_model_key(key, provenance)
-    if simulation.best is not None and best_key is not None and best_key != key:
-        files[best_key] = written(simulation.best_model(), simulation.best.round)
-    return files
+    about = {"format": "pt", "run": run_id, "experiment": experiment_id}
+    final = _resident(simulation.model())
+    digests: dict[str, Any] = {MODEL_SHA256: hashlib.sha256(save(final)).hexdigest()}
+    files = {key: save(final, {**about, "round": str(simulation.round)})}
+    if simulation.best is not None:
+        best = _resident(simulation.best_model())
+        sha256 = hashlib.sha256(save(best)).hexdigest()
+        digests[BEST_MODEL] = {**simulation.best.document(), "sha256": sha256}
+        if sha256 != digests[MODEL_SHA256]:
+            files[best_key_beside(key)] = save(best, {**about, "round": str(simulation.best.round)})
+    return files, digests
 
 
 GPU_CODE = "unproven: tested by simulation, never on a GPU (docs/gpu.md)"
@@ -112,10 +102,6 @@ def _packages(needed: Sequence[str]) -> dict[str, Any]:
     used = [(name, version) for name, _, version in (package.rpartition(" ") for package in needed)]
     about = {name: {"version": version, "sha256": file_digest(name)} for name, version in used}
     return {PACKAGES: about} if about else {}
-
-
-def _sha256(parameters: Mapping[str, Tensor]) -> str:
-    return hashlib.sha256(save(_resident(parameters))).hexdigest()
 
 
 def _resident(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

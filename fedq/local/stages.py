@@ -22,7 +22,7 @@ import torch
 
 from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, FedcoreError
-from fedcore.platform.artifacts import digests, model_files, provenance
+from fedcore.platform.artifacts import model_files, provenance
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR, is_out_of_memory, release_memory, user_message
 from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.status import Status
@@ -189,7 +189,7 @@ class _Stage:
 
     def _end(self, run: LocalRun, simulation: Simulation) -> None:
         finished = simulation.finished
-        made_with = self._provenance(simulation) | digests(simulation)
+        files, digests = model_files(simulation, MODEL, run.id, self._stage.experiment_id)
         self._files.finish(
             run.model_copy(
                 update={
@@ -197,10 +197,10 @@ class _Stage:
                     "diverged_round": simulation.round if simulation.diverged else None,
                     "stop_reason": simulation.stopped,
                     "finished_at": datetime.now(UTC) if finished else None,
-                    "provenance": made_with,
+                    "provenance": self._provenance(simulation) | digests,
                 }
             ),
-            model_files(simulation, MODEL, made_with, run.id, self._stage.experiment_id),
+            files,
         )
 
     def _provenance(self, simulation: Simulation) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Runs, their rounds, their logs and resource use, and the events of the event stream."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -10,6 +10,8 @@ from fedcore.platform.status import LogLevel, Status
 from fedcore.simulation.report import StopReason
 from fedq.schemas.base import Notes, Schema
 from fedq.schemas.experiments import ArmArrival
+
+Item = TypeVar("Item")
 
 
 class BestModel(Schema):
@@ -153,21 +155,25 @@ class RoundRow(Schema):
     """Time at which the round was stored."""
 
 
-class MetricsPage(Schema):
-    """A page of rounds of a run, in order."""
+class NumberedPage(Schema, Generic[Item]):
+    """A page of rounds, log lines or samples of a run, in order of their numbers."""
 
     run_id: str
     """The run."""
     status: Status
-    """Status of the run, read before the rounds. If it is final, an empty page means that there are
-    no further rounds.
+    """Status of the run, read before the items. If it is final, an empty page means that there are no
+    further ones.
     """
-    items: list[RoundRow]
-    """The rounds."""
+    items: list[Item]
+    """The items."""
     next: int
-    """Value of `after` for the next page: the last round of this page, or `after` if the page is
-    empty.
+    """Value of `after` for the next page: the number of the last item of this page, or `after` if the
+    page is empty.
     """
+
+
+class MetricsPage(NumberedPage[RoundRow]):
+    """A page of rounds of a run, in order."""
 
 
 class LogLine(Schema):
@@ -200,19 +206,8 @@ _UNTOLD = frozenset({"logger", "exception"})
 """Fields that are not in the first line of a text."""
 
 
-class LogPage(Schema):
+class LogPage(NumberedPage[LogLine]):
     """A page of the log of a run, in order."""
-
-    run_id: str
-    """The run."""
-    status: Status
-    """Status of the run, read before the lines."""
-    items: list[LogLine]
-    """The lines."""
-    next: int
-    """Value of `after` for the next page: the last number of this page, or `after` if the page is
-    empty.
-    """
 
 
 class ResourceSample(Schema):
@@ -240,19 +235,8 @@ class ResourceSample(Schema):
     """Memory in use on the GPU, by all processes; null without a GPU."""
 
 
-class ResourcePage(Schema):
+class ResourcePage(NumberedPage[ResourceSample]):
     """A page of the resource use of a run, in order."""
-
-    run_id: str
-    """The run."""
-    status: Status
-    """Status of the run, read before the samples."""
-    items: list[ResourceSample]
-    """The samples."""
-    next: int
-    """Value of `after` for the next page: the last number of this page, or `after` if the page is
-    empty.
-    """
 
 
 class RoundEvent(RoundRow):

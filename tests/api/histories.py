@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import httpx
 
-from fedcore.platform.artifacts import digests, model_files
+from fedcore.platform.artifacts import model_files
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import Database, runs
 from fedcore.platform.store.leases import Claim
@@ -78,10 +78,9 @@ def carry_out(database: Database, storage: Storage, count: int) -> None:
             held = commit(database, held, [simulation.advance()])
             assert held.checkpoint is not None
             storage.put(held.checkpoint, simulation.checkpoint())
-        made_with = {**MADE_WITH, **digests(simulation)}
-        for key, data in model_files(
-            simulation, model_key(held), made_with, held.run_id, held.experiment_id
-        ).items():
+        files, digests = model_files(simulation, model_key(held), held.run_id, held.experiment_id)
+        made_with = {**MADE_WITH, **digests}
+        for key, data in files.items():
             storage.put(key, data)
         if simulation.finished:
             finish(database, held, provenance=made_with)

@@ -4,15 +4,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import (
-    PHONE,
-    Opened,
-    Shoot,
-    Stack,
-    hold_accessible,
-    hold_narrow,
-    ready,
-)
+from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
 from tests.documents import SYNTHETIC, merged
 
 LONG = merged(SYNTHETIC, {"name": "one that takes long", "rounds": 1_000_000})

@@ -8,15 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fedcore.spec import yaml_documents
-from tests.browser.conftest import (
-    PHONE,
-    Opened,
-    Shoot,
-    Stack,
-    hold_accessible,
-    hold_narrow,
-    ready,
-)
+from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
 from tests.documents import SYNTHETIC, merged
 
 VALID = re.compile("Valid")

@@ -18,7 +18,7 @@ from fedcore import Simulation
 from fedcore.data.base import DataShape
 from fedcore.lazy import LazyModule
 from fedcore.models.layers import build_module
-from fedcore.platform.artifacts import digests, model_files
+from fedcore.platform.artifacts import model_files
 from fedcore.platform.status import Status
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.simulation.report import RoundReport
@@ -424,9 +424,10 @@ def test_the_command_exports_a_run_of_a_folder(fedq: Fedq, tmp_path: Path) -> No
     assert (early.code != 0, "has no model yet" in early.err) == (True, True)
     while not simulation.finished:
         simulation.advance()
-    made_with = digests(simulation)
-    ended = files.start(made_with).model_copy(update={"status": Status.SUCCEEDED})
-    files.finish(ended, model_files(simulation, MODEL, made_with, ended.id, "exp"))
+    started = files.start({})
+    models, digests = model_files(simulation, MODEL, started.id, "exp")
+    ended = {"status": Status.SUCCEEDED, "provenance": digests}
+    files.finish(started.model_copy(update=ended), models)
     for option in ((), ("--best",)):
         path = tmp_path / "model.onnx"
         told = fedq("export-model", str(place), "--format", "onnx", "--output", str(path), *option)

@@ -30,7 +30,7 @@ from fedcore.errors import AuthenticationError
 from fedcore.platform import local_credentials
 from fedcore.platform.access import LOCAL, Scope, Token
 from fedcore.platform.private_files import make_private_folder
-from fedcore.platform.watchdog import PERIOD_S, Watchdog
+from fedcore.platform.watchdog import PERIOD_S, Watchdog, end_with_parent
 from fedcore.settings import Settings
 from workers.embedded.process import ManagedFork, ManagedProcess
 
@@ -226,8 +226,17 @@ def _prepare_database(configured: Settings) -> str:
     """
     # As yet there is one thread; elsewhere system libraries may have started some.
     context = get_context("fork" if sys.platform == "linux" else "spawn")
-    with ProcessPoolExecutor(1, context) as pool:
+    with ProcessPoolExecutor(1, context, _end_with_supervisor, [os.getpid()]) as pool:
         return pool.submit(ensure_admin_key, configured).result()
+
+
+def _end_with_supervisor(pid: int) -> None:
+    # Without the supervisor a fork of it would wait for further work for ever: it has both ends of the
+    # pipe. It would keep the folder's lock, and ignore SIGTERM, with whose handler it was forked.
+    if sys.platform == "linux":
+        end_with_parent()
+        if os.getppid() != pid:
+            os._exit(1)
 
 
 def _url_host(host: str) -> str:

@@ -9,7 +9,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -136,6 +136,18 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_one_goes_on_in_its_pl
         assert client.wait(client.submit(TINY).id, timeout_s=START_S).status == "succeeded"
         (run,) = client.runs(id)
         assert [row.round for row in client.rounds(run.id)] == list(range(1, run.rounds_done + 1))
+
+
+def test_nothing_outlives_a_supervisor_that_is_killed_while_it_prepares_the_database(place: Path) -> None:
+    with started(place, "workers.embedded.supervisor", "--home=home", "--port=0") as supervisor:
+        (preparing,) = eventually(psutil.Process(supervisor.pid).children, START_S)
+        supervisor.kill()
+        supervisor.wait()
+    try:
+        eventually(lambda: running_in(place) == [])
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            preparing.kill()
 
 
 def test_a_port_in_use_is_named(place: Path) -> None:
