@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Aggregate, Algorithm, ClientContext, ClientUpdate, Cohort, Vectors
+from fedcore.core import Aggregate, Algorithm, ClientContext, ClientUpdate, Cohort
 from fedcore.problems import TrainingProblem
 from fedcore.problems.network import STATISTICS
 from fedcore.problems.passes import ForwardPasses
@@ -84,13 +84,37 @@ class Engine(Protocol):
     def __call__(self, jobs: Sequence[Job]) -> Sequence[Result]: ...
 
 
-def stack_updates(uploads: list[ClientUpdate]) -> ClientUpdate:
-    """Stack the clients' updates, each in its row."""
-    return ClientUpdate(
-        delta=torch.stack([upload.delta for upload in uploads]),
-        memory=_stack([upload.memory for upload in uploads]),
-        shared=_stack([upload.shared for upload in uploads]),
-    )
+class StackedUpdates:
+    """The updates of M clients, each copied to its row as it arrives: with the updates beside them, a
+    cohort would be held twice.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Wait for the updates of `count` clients, in any order."""
+        self._count = count
+        self._stacked: ClientUpdate | None = None
+
+    def put(self, row: int, update: ClientUpdate) -> None:
+        """Copy the update of a client to its row."""
+        if self._stacked is None:
+            self._stacked = ClientUpdate(
+                self._empty(update.delta),
+                {name: self._empty(vector) for name, vector in update.memory.items()},
+                {name: self._empty(vector) for name, vector in update.shared.items()},
+            )
+        stacked = self._stacked
+        stacked.delta[row] = update.delta
+        for whole, own in ((stacked.memory, update.memory), (stacked.shared, update.shared)):
+            for name, vectors in whole.items():
+                vectors[row] = own[name]
+
+    def whole(self) -> ClientUpdate:
+        """Return the updates of all clients."""
+        assert self._stacked is not None
+        return self._stacked
+
+    def _empty(self, vector: Tensor) -> Tensor:
+        return vector.new_empty(self._count, *vector.shape)
 
 
 def with_statistics(update: ClientUpdate, passes: ForwardPasses | None) -> ClientUpdate:
@@ -98,10 +122,6 @@ def with_statistics(update: ClientUpdate, passes: ForwardPasses | None) -> Clien
     if passes is None:
         return update
     return replace(update, memory={**update.memory, STATISTICS: passes.statistics[0]})
-
-
-def _stack(rows: list[Vectors]) -> Vectors:
-    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedcore.core import ClientContext, ClientUpdate
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Job, stack_updates, with_statistics
+from fedcore.engine.assignment import Job, StackedUpdates, with_statistics
 from fedcore.engine.local_solver import (
     evaluates_elsewhere,
     initial_state,
@@ -24,10 +24,15 @@ from fedcore.problems.passes import ForwardPasses, step_of
 
 def reference(jobs: Sequence[Job]) -> list[ClientUpdate]:
     """Train run after run, client after client, step after step."""
-    return [
-        stack_updates([_train_by_definition(job, row) for row in range(len(job.work.clients))])
-        for job in jobs
-    ]
+    stacked = _stacks_for(jobs)
+    for job, updates in zip(jobs, stacked, strict=True):
+        for row in range(len(job.work.clients)):
+            updates.put(row, _train_by_definition(job, row))
+    return [updates.whole() for updates in stacked]
+
+
+def _stacks_for(jobs: Sequence[Job]) -> list[StackedUpdates]:
+    return [StackedUpdates(len(job.work.clients)) for job in jobs]
 
 
 def _train_by_definition(job: Job, row: int) -> ClientUpdate:
@@ -77,15 +82,18 @@ def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
     replicas = [WorkerCopies(job.problem.replica) for job in jobs]
     line = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.work.clients))]
     line.sort(key=lambda turn: -jobs[turn[0]].work.batches[turn[1]].size)
-    trained = parallel_map(
+    stacked = _stacks_for(jobs)
+
+    def put(place: int, update: ClientUpdate) -> None:
+        number, row = line[place]
+        stacked[number].put(row, update)
+
+    parallel_map(
         [partial(_train_on_replica, jobs[number], row, replicas[number]) for number, row in line],
         jobs[0].work.local.x.device,
+        put,
     )
-    uploads = dict(zip(line, trained, strict=True))
-    return [
-        stack_updates([uploads[number, row] for row in range(len(job.work.clients))])
-        for number, job in enumerate(jobs)
-    ]
+    return [updates.whole() for updates in stacked]
 
 
 def _train_on_replica(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:

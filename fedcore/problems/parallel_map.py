@@ -1,7 +1,7 @@
 """Spread clients over cores: a thread for each, in which the tensor library uses one thread."""
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -12,25 +12,35 @@ from fedcore.problems.base import Gradient
 Result = TypeVar("Result")
 
 
-def parallel_map(tasks: Iterable[Callable[[], Result]], device: torch.device) -> list[Result]:
-    """Return the results of the tasks, run on the tensor library's threads; on a GPU, on one.
+def parallel_map(
+    tasks: Iterable[Callable[[], Result]], device: torch.device, receive: Callable[[int, Result], None]
+) -> None:
+    """Run the tasks on the tensor library's threads; on a GPU, on one. `receive` is given the number
+    and the result of each as soon as it is done, in this thread, and nothing else keeps the result.
 
     A task runs in one thread from start to end, so the number of threads changes no bit.
     """
     count = torch.get_num_threads()
+    # It holds for the thread that calls it, and for those that are started later. This one, too: it
+    # would take the cores from the others.
+    torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(
             count if device.type == "cpu" else 1, initializer=torch.set_num_threads, initargs=(1,)
         ) as pool:
             try:
-                return [done.result() for done in [pool.submit(task) for task in tasks]]
+                for done in as_completed([pool.submit(_numbered, *pair) for pair in enumerate(tasks)]):
+                    receive(*done.result())
             except BaseException:
                 # The caller need not wait for the work of other threads.
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
     finally:
-        # It holds for the thread that calls it, and for those that are started later.
         torch.set_num_threads(count)
+
+
+def _numbered(number: int, task: Callable[[], Result]) -> tuple[int, Result]:
+    return number, task()
 
 
 class WorkerCopies:
