@@ -231,7 +231,9 @@ def _dropout(
     training: bool = True,
     inplace: bool = False,  # noqa: ARG001 - the result is the same
 ) -> Tensor:
-    return inputs if not training or p == 0 else inputs * dropout_mask(mode.draw(inputs.shape), p, inputs.dtype)
+    return (
+        inputs if not training or p == 0 else inputs * dropout_mask(mode.draw(inputs.shape), p, inputs.dtype)
+    )
 
 
 def _feature_dropout(

@@ -16,7 +16,7 @@ dropout were trained by: the first convolution is not fused, and the loss is dif
 automatically.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -29,8 +29,8 @@ from fedcore.models.forward import Site
 from fedcore.models.layers import channels_last
 from fedcore.models.losses import Loss
 from fedcore.problems.layers import (
-    Backward,
     UNIFORM,
+    Backward,
     Convolution,
     Dropout,
     Flatten,
@@ -175,15 +175,18 @@ def supported_layers(
     # Layers that drop nothing have no site.
     found = [(name, layer) for name, layer in found if not isinstance(layer, nn.Dropout) or layer.p > 0]
     left = iter(sites)
-    made = [_layer(f"{name}.", layer, name == first, left) for name, layer in found]
+    made = [
+        Dropout(layer.p, next(left))
+        if isinstance(layer, nn.Dropout)
+        else _layer(f"{name}.", layer, name == first)
+        for name, layer in found
+    ]
     row = [layer for layer in made if layer is not None]
     return _reordered(_in_one_go(row, fused=not sites) if last else row) if len(row) == len(made) else None
 
 
-def _layer(prefix: str, layer: nn.Module, first: bool, sites: Iterator[Site]) -> Layer | None:
-    """Return the layer, or None if one of its options is not supported; dropout takes the next of the
-    `sites`.
-    """
+def _layer(prefix: str, layer: nn.Module, first: bool) -> Layer | None:
+    """Return the layer, or None if one of its options is not supported."""
     match layer:
         case nn.Conv2d(padding=tuple(), padding_mode="zeros"):
             how = layer.stride, layer.padding, layer.dilation, False, (0, 0), layer.groups
@@ -199,8 +202,6 @@ def _layer(prefix: str, layer: nn.Module, first: bool, sites: Iterator[Site]) ->
             return Flatten()
         case nn.ReLU():
             return Relu()
-        case nn.Dropout():
-            return Dropout(layer.p, next(sites))
     return None
 
 

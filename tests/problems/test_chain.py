@@ -158,7 +158,9 @@ FORGETFUL: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("loss", [CrossEntropy(label_smoothing=0.1), SquaredError()], ids=["entropy", "squared"])
+@pytest.mark.parametrize(
+    "loss", [CrossEntropy(label_smoothing=0.1), SquaredError()], ids=["entropy", "squared"]
+)
 @pytest.mark.parametrize("name", FORGETFUL)
 def test_with_dropout_the_gradient_has_the_bits_of_autograds(
     name: str, loss: Loss, last: bool, dtype: torch.dtype
