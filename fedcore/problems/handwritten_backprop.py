@@ -174,9 +174,9 @@ def supported_layers(
     first = next(name for name, layer in found if list(layer.parameters()))
     # Layers that drop nothing have no site.
     found = [(name, layer) for name, layer in found if not isinstance(layer, nn.Dropout) or layer.p > 0]
-    left = iter(sites)
+    places = iter(sites)
     made = [
-        Dropout(layer.p, next(left))
+        Dropout(layer.p, next(places))
         if isinstance(layer, nn.Dropout)
         else _layer(f"{name}.", layer, name == first)
         for name, layer in found
