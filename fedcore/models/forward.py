@@ -216,6 +216,13 @@ def _masked(
     return output, own_mean, own_variance * count / (count - 1).clamp(min=1), count
 
 
+def dropout_mask(uniform: Tensor, p: float, dtype: torch.dtype) -> Tensor:
+    """1 / (1 - p) for features that are kept, 0 for those that are dropped, in the shape of the
+    `uniform` numbers.
+    """
+    return (uniform >= p).to(dtype).div_(_left(p))
+
+
 def _dropout(
     mode: TrainingForward,
     _func: Any,
@@ -224,7 +231,9 @@ def _dropout(
     training: bool = True,
     inplace: bool = False,  # noqa: ARG001 - the result is the same
 ) -> Tensor:
-    return inputs if not training or p == 0 else inputs * _kept(mode, inputs, inputs.shape, p).div(_left(p))
+    return (
+        inputs if not training or p == 0 else inputs * dropout_mask(mode.draw(inputs.shape), p, inputs.dtype)
+    )
 
 
 def _feature_dropout(
@@ -237,7 +246,7 @@ def _feature_dropout(
 ) -> Tensor:
     if not training or p == 0:
         return inputs
-    return inputs * _kept(mode, inputs, _channels(inputs), p).div(_left(p))
+    return inputs * dropout_mask(mode.draw(_channels(inputs)), p, inputs.dtype)
 
 
 def _alpha_dropout(

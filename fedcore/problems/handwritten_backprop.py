@@ -1,5 +1,5 @@
-"""Gradients of a sequence of convolutions, max-pooling, ReLU and dense layers, with backpropagation
-written by hand.
+"""Gradients of a sequence of convolutions, max-pooling, ReLU, dropout and dense layers, with
+backpropagation written by hand.
 
 The overhead of automatic differentiation is left out: gradients are written where they belong in
 the flat vector, ReLU works in place, after pooling instead of before it or fused with it, and no
@@ -10,6 +10,10 @@ The first convolution is fused with the pooling behind it: its backward pass tak
 time, so that everything stays in the core's cache. For images with few channels the library takes
 twice as long as a matrix product for the gradient of the weights, and the input of pooling is four
 times as large as its output.
+
+With dropout the gradients have the bits of automatic differentiation, which existing runs with
+dropout were trained by: the first convolution is not fused, and the loss is differentiated
+automatically.
 """
 
 from collections.abc import Sequence
@@ -21,11 +25,14 @@ import torch
 from torch import Tensor, nn
 
 from fedcore.models.flat import Layout
+from fedcore.models.forward import Site
 from fedcore.models.layers import channels_last
 from fedcore.models.losses import Loss
 from fedcore.problems.layers import (
+    UNIFORM,
     Backward,
     Convolution,
+    Dropout,
     Flatten,
     Layer,
     LinearLayer,
@@ -109,43 +116,73 @@ class Chain:
         """
         self._layers, self._layout, self._loss = layers, layout, loss
         self._last, self._autocast = last, autocast
+        self._drops = any(isinstance(layer, Dropout) for layer in layers)
         self._first = next(
             k for k, layer in enumerate(layers) if isinstance(layer, Convolution | FusedStem | LinearLayer)
         )
 
-    def __call__(self, theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """The gradient [D] at `theta` [D] over features [B, ...], labels [B] and weights [B]."""
+    def __call__(
+        self,
+        theta: Tensor,
+        features: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        uniform: Tensor | None = None,
+    ) -> Tensor:
+        """The gradient [D] at `theta` [D] over features [B, ...], labels [B] and weights [B], with
+        `uniform` numbers [B, T] for layers with dropout.
+        """
         gradient = torch.empty_like(theta)
         computed = torch.bfloat16 if self._autocast else theta.dtype
         parameters, gradients = self._layout.named(theta.to(computed)), self._layout.named(gradient)
+        if uniform is not None:
+            parameters = {**parameters, UNIFORM: uniform}
         images = features.to(computed)
         signal, ways = channels_last(images) if self._last else images, []
         for layer in self._layers:
             signal, back = layer(signal, parameters, gradients)
             ways.append(back)
-        scores = signal.to(theta.dtype)
-        targets = self._loss.targets(labels, scores.shape[1], scores.dtype)
-        error = self._loss.predict(scores.mT).mT.sub(targets).mul_(weights[:, None]).to(computed)
+        error = self._error(signal.to(theta.dtype), labels, weights).to(computed)
         # No further than the first that has parameters.
         for back in reversed(ways[self._first :]):
             error = back(error)
         return gradient
 
+    def _error(self, scores: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        """The gradient over the `scores` [B, C]."""
+        if not self._drops:
+            targets = self._loss.targets(labels, scores.shape[1], scores.dtype)
+            return self._loss.predict(scores.mT).mT.sub(targets).mul_(weights[:, None])
+        leaf = scores.requires_grad_()
+        (error,) = torch.autograd.grad(self._loss.per_sample(leaf, labels) @ weights, leaf)
+        return error
 
-def supported_layers(module: nn.Module, *, last: bool = False) -> list[Layer] | None:
+
+def supported_layers(
+    module: nn.Module, *, last: bool = False, sites: Sequence[Site] = ()
+) -> list[Layer] | None:
     """Return the layers of `module`, if it is a sequence of supported layers and ends with scores
     [B, C].
 
-    With `last`, for images with channels last.
+    With `last`, for images with channels last. A module in training has dropout at `sites`.
     """
     found = [(name, layer) for name, layer in module.named_modules() if type(layer) is not nn.Sequential]
     kinds = [type(layer) for _, layer in found]
-    if not set(kinds) <= KNOWN or kinds[-1] is not nn.Linear or _unflattened(kinds) or _extraordinary(module):
+    known = {*KNOWN, nn.Dropout} if sites else KNOWN
+    if not set(kinds) <= known or kinds[-1] is not nn.Linear or _unflattened(kinds) or _extraordinary(module):
         return None
     first = next(name for name, layer in found if list(layer.parameters()))
-    made = [_layer(f"{name}.", layer, name == first) for name, layer in found]
+    # Layers that drop nothing have no site.
+    found = [(name, layer) for name, layer in found if not isinstance(layer, nn.Dropout) or layer.p > 0]
+    places = iter(sites)
+    made = [
+        Dropout(layer.p, next(places))
+        if isinstance(layer, nn.Dropout)
+        else _layer(f"{name}.", layer, name == first)
+        for name, layer in found
+    ]
     row = [layer for layer in made if layer is not None]
-    return _pool_first(_in_one_go(row) if last else row) if len(row) == len(made) else None
+    return _reordered(_in_one_go(row, fused=not sites) if last else row) if len(row) == len(made) else None
 
 
 def _layer(prefix: str, layer: nn.Module, first: bool) -> Layer | None:
@@ -188,8 +225,10 @@ def _extraordinary(module: nn.Module) -> bool:
     )
 
 
-def _in_one_go(row: list[Layer]) -> list[Layer]:
-    """Fuse adjacent ReLU and pooling into one layer, where there is machine code for both."""
+def _in_one_go(row: list[Layer], *, fused: bool) -> list[Layer]:
+    """Fuse adjacent ReLU and pooling into one layer, where there is machine code for both; if `fused`,
+    with the first convolution.
+    """
     made: list[Layer] = []
     for layer in row:
         pair = [*made[-1:], layer]
@@ -198,19 +237,19 @@ def _in_one_go(row: list[Layer]) -> list[Layer]:
         ):
             made[-1] = PooledRelu()
             before = made[-2] if len(made) > 1 else None
-            if isinstance(before, Convolution) and before.first and before.narrow:
+            if fused and isinstance(before, Convolution) and before.first and before.narrow:
                 made[-2:] = [FusedStem(before)]
         else:
             made.append(layer)
     return made
 
 
-def _pool_first(row: list[Layer]) -> list[Layer]:
-    """Move each ReLU behind the pooling that follows it: the same result with a quarter of the
-    work.
+def _reordered(row: list[Layer]) -> list[Layer]:
+    """Move each ReLU behind the pooling that follows it, and dropout behind flattening: the same
+    result with a quarter of the work, and with numbers and mask in the same order in memory.
     """
     row = list(row)
     for k, (layer, after) in enumerate(pairwise(tuple(row))):
-        if isinstance(layer, Relu) and isinstance(after, MaxPooling):
+        if (type(layer), type(after)) in {(Relu, MaxPooling), (Dropout, Flatten)}:
             row[k], row[k + 1] = after, layer
     return row

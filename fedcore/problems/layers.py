@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedcore.models.forward import Site, dropout_mask
+
 aten = torch.ops.aten
 Named = Mapping[str, Tensor]
 Backward = Callable[[Tensor], Tensor]
@@ -22,6 +24,8 @@ Layer = Callable[[Tensor, Named, Named], tuple[Tensor, Backward]]
 
 Only ReLU overwrites its inputs.
 """
+UNIFORM = "uniform"
+"""Name, beside those of the parameters, of the uniform numbers [B, T] that dropout reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,20 @@ class Relu:
     def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
         passed = inputs.relu_()
         return passed, lambda error: aten.threshold_backward(error, passed, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """nn.Dropout in training, with given random numbers."""
+
+    p: float
+    site: Site
+
+    def __call__(self, inputs: Tensor, parameters: Named, gradients: Named) -> tuple[Tensor, Backward]:
+        # The inputs may be flattened already.
+        numbers = self.site.lay_out(parameters[UNIFORM]).reshape(inputs.shape)
+        mask = dropout_mask(numbers, self.p, inputs.dtype)
+        return inputs * mask, lambda error: error * mask
 
 
 @dataclass(frozen=True, slots=True)

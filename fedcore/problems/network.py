@@ -31,6 +31,7 @@ from fedcore.models.losses import Loss
 from fedcore.models.recurrent import step_by_step
 from fedcore.problems.base import Gradient, Ids, Stacked, Values, capacity
 from fedcore.problems.gradients import Automatic, Gathered, Leaves
+from fedcore.problems.handwritten_backprop import Chain, supported_layers
 from fedcore.problems.passes import ForwardPasses, PassKey, Step
 from fedcore.problems.supervised import SupervisedProblem, sample_bytes
 
@@ -92,6 +93,8 @@ class TrainingPass:
     """D; what comes behind in a vector is private."""
     capacity: int
     surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
+    chain: Chain | None = None
+    """The gradient of the same module by hand, if it has no batch norm."""
 
     @property
     def numbers(self) -> int:
@@ -146,6 +149,9 @@ class TrainingPass:
                 torch.split(weights, length),
                 strict=True,
             ):
+                if self.chain is not None:
+                    parts.append(self.chain(z, batch.features, batch.labels, weight, own))
+                    continue
                 leaves = self.module.leaves(z)
                 value, new = self.loss(
                     leaves, batch.features, batch.labels, weight, own, statistics[0], padded=False
@@ -285,8 +291,17 @@ class NetworkProblem(SupervisedProblem):
             step_by_step if self._recurrent else nullcontext,
         )
         images = Automatic(training, layout, loss, last=self._last, autocast=autocast)
-        self._fast_training = replace(self._training, module=images)
+        self._fast_training = replace(self._training, module=images, chain=self._chain(training, sites))
         self.bind(statistics, self.private)
+
+    def _chain(self, training: nn.Module, sites: Sequence[Site]) -> Chain | None:
+        """The gradient of `training` by hand, where its bits are those of automatic differentiation."""
+        on_cpu = self.data.order.device.type == "cpu"
+        # Sums of products in bfloat16 are rounded elsewhere.
+        row = (
+            None if self._autocast or not on_cpu else supported_layers(training, last=self._last, sites=sites)
+        )
+        return row and Chain(row, self._layout, self._loss, last=self._last)
 
     def bound(
         self, statistics: Tensor | None, own: Callable[[Ids], Mapping[str, Tensor]] | None

@@ -30,6 +30,7 @@ PARAMETERS = {
     "normalised_and_dropped": 40 + 8 + 222 + 12 + 70,
     "EveryDropout": 460,
     "forgetful": 650,
+    "forgetful_cnn": 40 + 370,
 }
 NORMS = 20
 """Parameters of batch norm; there are as many means and variances."""
@@ -74,6 +75,7 @@ CASES = {
     "every dropout": own("EveryDropout"),
     **{policy: own("batch_normalised", batch_norm=policy) for policy in POLICIES},
     "average with dropout": own("normalised_and_dropped", batch_norm="average"),
+    "dropout by hand": own("forgetful_cnn"),
 }
 
 

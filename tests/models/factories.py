@@ -49,6 +49,12 @@ def forgetful(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return nn.Sequential(plain(shape, outputs), nn.Dropout(0.5))
 
 
+def forgetful_cnn(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    width = 4 * ((shape[1] - 2) // 2) * ((shape[2] - 2) // 2)
+    body = nn.Conv2d(shape[0], 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.3), nn.Flatten()
+    return nn.Sequential(*body, nn.Linear(width, outputs))
+
+
 def frozen(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return plain(shape, outputs).requires_grad_(requires_grad=False)
 

@@ -7,11 +7,17 @@ import pytest
 import torch
 from torch import nn
 
+from fedcore.data.federated import Samples
+from fedcore.models.batch_norm import trained_norms
+from fedcore.models.convolutional import DropoutCnn
+from fedcore.models.examination import examine
 from fedcore.models.flat import Layout
 from fedcore.models.layers import channels_last, dense, reads_channels_last
 from fedcore.models.losses import CrossEntropy, Loss, SquaredError
 from fedcore.problems.gradients import Automatic
 from fedcore.problems.handwritten_backprop import Chain, FusedStem, supported_layers
+from fedcore.problems.network import TrainingPass
+from fedcore.problems.passes import ForwardPasses, PassKey, Step
 
 BATCH, CLASSES = 5, 3
 ROWS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -125,6 +131,60 @@ def test_the_gradient_in_bfloat16_is_that_of_autocast_to_rounding(last: bool) ->
     assert by_hand(theta, features, labels, weights).isnan().any()
 
 
+FORGETFUL: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "the published CNN with dropout": (lambda: DropoutCnn().build((3, 9, 8), CLASSES, None), (3, 9, 8)),
+    "dropout everywhere": (
+        lambda: nn.Sequential(
+            nn.Dropout(0.2),
+            nn.Conv2d(2, 4, 5, padding=2, bias=False),
+            nn.ReLU(),
+            nn.Dropout(0.0),
+            nn.MaxPool2d(2),
+            nn.Sequential(nn.Dropout(0.5), nn.Conv2d(4, 6, 3), nn.Dropout(0.3), nn.ReLU()),
+            *[nn.Flatten(), nn.Dropout(0.6), nn.Linear(24, 7), nn.Dropout(0.4, inplace=True)],
+            nn.Linear(7, CLASSES),
+        ),
+        (2, 8, 8),
+    ),
+    "dense layers": (
+        lambda: nn.Sequential(
+            *[nn.Flatten(), nn.Linear(36, 33), nn.ReLU(), nn.Dropout(0.5)],
+            *[nn.Linear(33, 17), nn.Dropout(0.1), nn.ReLU(), nn.Linear(17, CLASSES)],
+        ),
+        (6, 6),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    "loss", [CrossEntropy(label_smoothing=0.1), SquaredError()], ids=["entropy", "squared"]
+)
+@pytest.mark.parametrize("name", FORGETFUL)
+def test_with_dropout_the_gradient_has_the_bits_of_autograds(
+    name: str, loss: Loss, last: bool, dtype: torch.dtype
+) -> None:
+    """Runs that began before dropout was supported here must go on to the same bits."""
+    make, shape = FORGETFUL[name]
+    torch.manual_seed(0)
+    module = make().to(dtype)
+    norms, last = trained_norms(module, None), last and len(shape) == 3
+    features = torch.randn(BATCH, *shape, dtype=dtype)
+    layout, statistics = Layout(module), features.new_zeros(0)
+    sites = examine(module, features[:3], norms, statistics)
+    row = supported_layers(module, last=last, sites=sites)
+    assert row is not None
+    # Two parts, of three samples and of two.
+    automatic = TrainingPass(Automatic(module, layout, loss, last=last), norms, sites, 0.01, layout.dim, 3)
+    by_hand = replace(automatic, chain=Chain(row, layout, loss, last=last))
+    theta, samples = layout.flat(module), Samples(features, torch.arange(BATCH) % CLASSES)
+    for number in range(3):
+        step = Step(ForwardPasses([PassKey(0, 1, 2)], statistics[None]), number)
+        gradient = by_hand.gradient(theta, samples, step)
+        assert torch.equal(gradient, automatic.gradient(theta, samples, step))
+
+
 shared = nn.Linear(4, 4)
 activation = nn.ReLU()
 
@@ -148,6 +208,7 @@ def hooked() -> nn.Module:
         nn.Sequential(nn.Flatten(), shared, nn.ReLU(), shared),
         nn.Sequential(nn.Flatten(), activation, nn.Linear(4, 4), activation, nn.Linear(4, CLASSES)),
         nn.Sequential(nn.Flatten(), Own(4, CLASSES)),
+        nn.Sequential(nn.Flatten(), nn.Dropout(0.0), nn.Linear(4, CLASSES)),
         nn.Sequential(nn.Flatten(2), nn.Linear(4, CLASSES)),
         nn.Sequential(nn.Linear(4, CLASSES)),
         nn.Sequential(nn.Flatten(), nn.Linear(4, CLASSES), nn.ReLU()),
