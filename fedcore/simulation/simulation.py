@@ -432,7 +432,10 @@ class Simulation:
         """Memory of the clients that were trained here for another process. It has no more rows than the
         table of that process, and the same limit in memory.
         """
-        vectors, rule = client_vectors(self._setting.algorithm, self._first_model), self._setting.algorithm.rule
+        vectors, rule = (
+            client_vectors(self._setting.algorithm, self._first_model),
+            self._setting.algorithm.rule,
+        )
         names = rule.memory() if self.kept_elsewhere else ()
         return ClientTable({name: vectors[name] for name in names}, len(self._problem.share), self._room)
 
