@@ -223,6 +223,10 @@ class Keeping(Simulation):
         super().__init__(spec, seed=0)
         self.sent: dict[int, bool] = {}
         """By client that it has trained in this round."""
+        self.trained: set[int] = set()
+        """The clients that it has trained in earlier rounds."""
+        self.spared = self.renewed = False
+        """Memory was not sent; that of a client which it had trained before another did was sent again."""
 
     def answer(self, message: ShardMessage) -> ShardMessage:
         clients, rows = message.tensors["clients"].tolist(), message.header["memory_rows"]
@@ -230,12 +234,46 @@ class Keeping(Simulation):
         self.sent |= {client: row in rows for row, client in enumerate(clients)}
         return super().answer(message)
 
+    def end_round(self) -> None:
+        self.spared |= not all(self.sent.values())
+        self.renewed |= any(sent and client in self.trained for client, sent in self.sent.items())
+        self.trained |= self.sent.keys()
+        self.sent.clear()
+
+
+class Rounds:
+    """Rounds of a group's run, and of the same run by itself."""
+
+    def __init__(self, simulation: Simulation, alone: Simulation) -> None:
+        self.simulation, self.alone, self.train = simulation, alone, simulation.train_shards
+        self.cohort: list[int] = []
+        self.last: dict[int, Keeping | None] = {}
+        """The member that was the last to train a client; None if the leader was."""
+        simulation.train_shards = self._observed
+
+    def play(self, members: Sequence[Keeping]) -> None:
+        """Play rounds until each member was spared memory and was sent memory again."""
+        while not all(member.spared and member.renewed for member in members):
+            self.simulation.advance()
+            self.alone.advance()
+            assert self.simulation.checkpoint() == self.alone.checkpoint()
+            for member in members:
+                assert member.sent == {client: self.last.get(client) is not member for client in member.sent}
+            self.last.update(dict.fromkeys(self.cohort))
+            for member in members:
+                self.last.update(dict.fromkeys(member.sent, member))
+                member.end_round()
+
+    def _observed(self, shards: Sequence[Job]) -> Sequence[Result]:
+        self.cohort = [client for shard in shards for client in shard.work.clients.tolist()]
+        return self.train(shards)
+
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_members_are_sent_the_memory_of_the_clients_that_others_trained_last(
     database: Database, caplog: pytest.LogCaptureFixture, count: int
 ) -> None:
-    """Of no other, in the same bits, while one of `count` members is replaced."""
+    """And of no other, in the same bits, while one of `count` members is replaced."""
     caplog.set_level("INFO")
     submit(
         database,
@@ -245,62 +283,25 @@ def test_members_are_sent_the_memory_of_the_clients_that_others_trained_last(
         execution={"shards": 4, "engine": "reference"},
         rounds=MANY,
     )
-    held = claim(database, "leader")
-    alone, patient = simulated(held), replace(PACING, silence_s=60.0)
-    cohort: list[int] = []
-    last: dict[int, Keeping | None] = {}
-    """The member that was the last to train a client; None if the leader was."""
-    with ExitStack() as stack:
-        simulation = stack.enter_context(group(database, held, patient))
-        train = simulation.train_shards
+    held, patient = claim(database, "leader"), replace(PACING, silence_s=60.0)
 
-        def observed(shards: Sequence[Job]) -> Sequence[Result]:
-            cohort[:] = [client for shard in shards for client in shard.work.clients.tolist()]
-            return train(shards)
+    @contextmanager
+    def joined(worker: str) -> Iterator[Keeping]:
+        ended, keeping = threading.Event(), Keeping(ExperimentSpec.model_validate(held.spec))
+        helping = helper(database, seated(database, worker), ended, keeping, patient)
+        eventually(lambda: f"{worker} has joined" in caplog.text)
+        try:
+            yield keeping
+        finally:
+            ended.set()
+            helping.join()
 
-        simulation.train_shards = observed
-
-        def joined(worker: str) -> tuple[Keeping, Callable[[], None]]:
-            """A new member, and how it leaves."""
-            ended, keeping = threading.Event(), Keeping(ExperimentSpec.model_validate(held.spec))
-            helping = helper(database, seated(database, worker), ended, keeping, patient)
-            eventually(lambda: f"{worker} has joined" in caplog.text)
-
-            def leave() -> None:
-                ended.set()
-                helping.join()
-
-            stack.callback(leave)
-            return keeping, leave
-
-        def play(members: Sequence[Keeping]) -> None:
-            """Play rounds until each member was spared the memory of some client, and sent that of one which
-            it had trained before another did.
-            """
-            trained: dict[Keeping, set[int]] = {member: set() for member in members}
-            spared: set[Keeping] = set()
-            renewed: set[Keeping] = set()
-            while len(spared & renewed) < len(members):
-                for member in members:
-                    member.sent.clear()
-                simulation.advance()
-                alone.advance()
-                assert simulation.checkpoint() == alone.checkpoint()
-                for member in members:
-                    assert member.sent == {client: last.get(client) is not member for client in member.sent}
-                    if not all(member.sent.values()):
-                        spared.add(member)
-                    if any(sent and client in trained[member] for client, sent in member.sent.items()):
-                        renewed.add(member)
-                    trained[member] |= member.sent.keys()
-                last.update(dict.fromkeys(cohort))
-                last.update((client, member) for member in members for client in member.sent)
-
-        started = [joined(f"member-{number}") for number in range(count)]
-        play([member for member, _ in started])
-        started[0][1]()
-        replaced, _ = joined("replaced")
-        play([replaced, *(member for member, _ in started[1:])])
+    with group(database, held, patient) as simulation, ExitStack() as stack:
+        rounds = Rounds(simulation, simulated(held))
+        others = [stack.enter_context(joined(f"member-{number}")) for number in range(1, count)]
+        for worker in ("lost", "replaced"):
+            with joined(worker) as member:
+                rounds.play([*others, member])
 
 
 def test_a_message_from_a_device_arrives_on_the_host() -> None:
