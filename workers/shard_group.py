@@ -3,9 +3,12 @@ and membership in the group of another worker.
 
 The worker that holds the run plays its rounds as ever. Only the training of a cohort and the scoring
 of models are shared: their parts lie in a queue, and each participant takes the next one when it is
-ready for it. A member has no state of the run, so one that is lost costs the part that it had, which
-another participant does again, to the same bits. Every wait for a member ends in time, so that a group
-goes on as long as its leader does.
+ready for it. A member has no state of the run that its leader lacks, so one that is lost costs the part
+that it had, which another participant does again, to the same bits. Every wait for a member ends in
+time, so that a group goes on as long as its leader does.
+
+A member keeps the memory of the clients that it trained, and is sent that of others only. The leader
+gets all of it back in each round.
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -63,8 +66,9 @@ class GroupPacing:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedMember:
-    """A worker that has joined, and the connection to it."""
+    """A worker that has joined, and the connection to it, of this name."""
 
+    connection: str
     worker: str
     peer: Peer
 
@@ -75,12 +79,14 @@ class RoundPart(Generic[T]):
 
     size: int
     """Samples or batches: the largest tasks are done first."""
-    message: Callable[[], ShardMessage]
-    """Makes the message that asks a member for it."""
+    message: Callable[[str], ShardMessage]
+    """Makes the message that asks the member of this connection for it."""
     result_of: Callable[[ShardMessage], T]
     """The result in a member's answer."""
     here: Callable[[], T]
     """Does it in this process."""
+    kept: Counter[str] = field(default_factory=Counter)
+    """Of how many of its clients each member keeps the memory, by connection."""
 
 
 class ShardGroup:
@@ -106,6 +112,8 @@ class ShardGroup:
         self._store: TCPStore | None = None
         self._members: dict[str, ConnectedMember] = {}
         """By the names of their connections."""
+        self._keepers: dict[int, str] = {}
+        """The connection of the member that keeps a client's memory: it was the last to train this client."""
         self._admitted: set[str] = set()
         """Connections that were accepted."""
         self._trained: dict[str, int] = {}
@@ -143,18 +151,30 @@ class ShardGroup:
 
     def _train(self, shards: Sequence[Job]) -> list[Result]:
         """Train the shards of one round on all workers of the group."""
-        results, self._trained = self._share(
+        clients = [shard.work.clients.tolist() for shard in shards]
+        # Taken out: what a member keeps changes as soon as it trains, even if the round fails.
+        keepers = [{one: self._keepers.pop(one) for one in ids if one in self._keepers} for ids in clients]
+        results, done = self._share(
             [
                 RoundPart(
                     _samples(shard),
-                    partial(self._simulation.shard_message, shard),
+                    partial(self._shard_message, shard, kept),
                     partial(result_of_message, device=shard.work.local.x.device),
                     partial(self._train_here, shard),
+                    Counter(kept.values()),
                 )
-                for shard in shards
+                for shard, kept in zip(shards, keepers, strict=True)
             ]
         )
+        self._trained = dict(Counter(member.worker if member else self._claim.worker for member in done))
+        if self._simulation.kept_elsewhere:
+            for ids, member in zip(clients, done, strict=True):
+                self._keepers |= dict.fromkeys(ids, member.connection) if member else {}
         return results
+
+    def _shard_message(self, shard: Job, keepers: Mapping[int, str], connection: str) -> ShardMessage:
+        kept = {client for client, keeper in keepers.items() if keeper == connection}
+        return self._simulation.shard_message(shard, kept)
 
     def _train_here(self, shard: Job) -> Result:
         (result,) = self._alone([shard])
@@ -169,7 +189,7 @@ class ShardGroup:
             [
                 RoundPart(
                     part.stop - part.start,
-                    partial(self._simulation.scoring_message, theta, part),
+                    partial(self._scoring_message, theta, part),
                     lambda answer: answer.tensors[SCORES],
                     partial(score, theta, part),
                 )
@@ -178,49 +198,48 @@ class ShardGroup:
         )
         return torch.cat(scores)
 
-    def _share(self, tasks: Sequence[RoundPart[T]]) -> tuple[list[T], dict[str, int]]:
-        """Do tasks on all workers of the group; returns their results, and the number that each worker
-        has done.
+    def _scoring_message(self, theta: Tensor, part: Scoring, _: str) -> ShardMessage:
+        return self._simulation.scoring_message(theta, part)
+
+    def _share(self, tasks: Sequence[RoundPart[T]]) -> tuple[list[T], list[ConnectedMember | None]]:
+        """Do tasks on all workers of the group; returns their results, and the member that has done each,
+        None for this worker.
         """
         work = _SharedWork(tasks)
         results: dict[int, T] = {}
         with ThreadPoolExecutor(max(1, self._seats)) as pool:
             try:
-                for connection, member in list(self._members.items()):
-                    pool.submit(copy_context().run, self._work_with, connection, member, work)
+                for member in list(self._members.values()):
+                    pool.submit(copy_context().run, self._work_with, member, work)
                 while len(results) < len(tasks):
-                    try:
-                        number = work.left.get_nowait()
-                    except Empty:
-                        number, result = work.wait(self._pacing.silence_s)
-                        if result is not None:
-                            results[number] = result
-                    else:
+                    number = work.next_task()
+                    if number is not None:
                         results[number] = tasks[number].here()
-                        work.done[self._claim.worker] += 1
+                        continue
+                    number, result = work.wait(self._pacing.silence_s)
+                    if result is not None:
+                        results[number] = result
             except BaseException:
                 work.give_up()
                 raise
-        return [results[number] for number in range(len(tasks))], dict(work.done)
+        numbers = range(len(tasks))
+        return [results[number] for number in numbers], [work.done.get(number) for number in numbers]
 
-    def _work_with(self, connection: str, member: ConnectedMember, work: _SharedWork[Any]) -> None:
+    def _work_with(self, member: ConnectedMember, work: _SharedWork[Any]) -> None:
         """Have one member do tasks until none is left; that of a member that is lost is put back."""
-        with suppress(Empty):
-            while True:
-                number = work.left.get_nowait()
-                work.held[number] = member.peer
-                task = work.tasks[number]
-                try:
-                    result = task.result_of(self._ask(member.peer, task.message()))
-                except Exception as error:
-                    log.info(
-                        "worker %s has left the group of run %s: %s", member.worker, self._claim.run_id, error
-                    )
-                    self._members.pop(connection, None)
-                    member.peer.close()
-                    work.put_back(number)
-                    return
-                work.complete(number, member.worker, result)
+        while (number := work.next_task(member)) is not None:
+            task = work.tasks[number]
+            try:
+                result = task.result_of(self._ask(member.peer, task.message(member.connection)))
+            except Exception as error:
+                log.info(
+                    "worker %s has left the group of run %s: %s", member.worker, self._claim.run_id, error
+                )
+                self._members.pop(member.connection, None)
+                member.peer.close()
+                work.put_back(number)
+                return
+            work.complete(number, member, result)
 
     def _ask(self, peer: Peer, message: ShardMessage) -> ShardMessage:
         peer.send(message)
@@ -284,7 +303,7 @@ class ShardGroup:
         except PeerLostError as error:
             log.warning("worker %s did not come: %s", worker, error)
             return
-        self._members[connection] = ConnectedMember(worker, peer)
+        self._members[connection] = ConnectedMember(connection, worker, peer)
         log.info("worker %s has joined the group of run %s", worker, self._claim.run_id)
         if self._ended.is_set():
             peer.close()
@@ -295,26 +314,44 @@ class _SharedWork(Generic[T]):
 
     def __init__(self, tasks: Sequence[RoundPart[T]]) -> None:
         self.tasks, self._began = tasks, time.monotonic()
-        self.left: SimpleQueue[int] = SimpleQueue()
-        # The largest first, so that those that end last are small.
-        for number in sorted(range(len(tasks)), key=lambda number: -tasks[number].size):
-            self.left.put(number)
-        self.held: dict[int, Peer] = {}
+        self._left, self._lock = set(range(len(tasks))), threading.Lock()
+        self._held: dict[int, Peer] = {}
         """The members that are at a task, by its number."""
-        self.done: Counter[str] = Counter()
-        """Tasks by worker."""
+        self.done: dict[int, ConnectedMember] = {}
+        """The members that have done a task, by its number."""
         self._ready: SimpleQueue[tuple[int, T | None]] = SimpleQueue()
 
-    def complete(self, number: int, worker: str, result: T) -> None:
+    def next_task(self, member: ConnectedMember | None = None) -> int | None:
+        """The number of a task for a member, or for this process; None if none is left.
+
+        It is the one of which it keeps the most memory, then the one of which others keep the least, then
+        the largest, so that those that end last are small.
+        """
+
+        def order(number: int) -> tuple[int, int, int, int]:
+            kept, size = self.tasks[number].kept, self.tasks[number].size
+            own = kept[member.connection] if member else 0
+            return own, own - kept.total(), size, -number
+
+        with self._lock:
+            number = max(self._left, key=order, default=None)
+            if number is not None:
+                self._left.remove(number)
+                if member is not None:
+                    self._held[number] = member.peer
+            return number
+
+    def complete(self, number: int, member: ConnectedMember, result: T) -> None:
         """A member has done a task."""
-        del self.held[number]
-        self.done[worker] += 1
+        del self._held[number]
+        self.done[number] = member
         self._ready.put((number, result))
 
     def put_back(self, number: int) -> None:
         """A member that had a task is lost."""
-        del self.held[number]
-        self.left.put(number)
+        del self._held[number]
+        with self._lock:
+            self._left.add(number)
         self._ready.put((number, None))
 
     def wait(self, silence_s: float) -> tuple[int, T | None]:
@@ -329,13 +366,12 @@ class _SharedWork(Generic[T]):
 
     def give_up(self) -> None:
         """Have no further task done, and dismiss the members that are at one."""
-        with suppress(Empty):
-            while True:
-                self.left.get_nowait()
+        with self._lock:
+            self._left.clear()
         self._dismiss()
 
     def _dismiss(self) -> None:
-        for peer in list(self.held.values()):
+        for peer in list(self._held.values()):
             peer.close()
 
 

@@ -2,7 +2,7 @@
 JSON, and tensors by name. The receiver has the same run, so that algorithm and problem are not sent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.core import Algorithm, ClientContext, ClientUpdate, Vectors
-from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Job, Result
+from fedcore.core import Algorithm, ClientContext, ClientRule, ClientUpdate, Vectors
+from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Ids, Job, Result
+from fedcore.engine.client_table import ClientTable
 from fedcore.engine.network_state import training_algorithm
 from fedcore.problems import TrainingProblem
 from fedcore.problems.passes import ForwardPasses, PassKey
@@ -49,15 +50,27 @@ class ListedSizes(StepSizes):
         return self.values[k]
 
 
-def message_of_shard(shard: Job, engine: str, parameters: Mapping[str, float]) -> ShardMessage:
+def returns_memory(rule: ClientRule) -> bool:
+    """True if clients have a memory and it is what their training returned: the server changes none of
+    it afterwards.
+    """
+    return bool(rule.memory()) and type(rule).update_memory is ClientRule.update_memory
+
+
+def message_of_shard(
+    shard: Job, engine: str, parameters: Mapping[str, float], kept: Collection[int] = ()
+) -> ShardMessage:
     """The message that `shard_of_message` makes `shard` of, for the engine of this name; the rule of the
-    round has the adapted `parameters`.
+    round has the adapted `parameters`. The receiver has the memory of the clients `kept`.
     """
     work, local = shard.work, shard.work.local
+    sent = [row for row, client in enumerate(work.clients.tolist()) if client not in kept]
+    index = torch.tensor(sent, dtype=torch.int64).to(local.x.device)
     steps = int(work.steps.max())
     header = {
         "engine": engine,
         "parameters": dict(parameters),
+        "memory_rows": sent,
         "each": shard.each,
         "memory_divisor": shard.memory_divisor,
         "lr": local.lr,
@@ -74,7 +87,7 @@ def message_of_shard(shard: Job, engine: str, parameters: Mapping[str, float]) -
         "local_steps": local.steps,
         "normaliser": local.normaliser,
         **_named("shared", local.shared),
-        **_named("memory", local.memory),
+        **_named("memory", {name: rows[index] for name, rows in local.memory.items()}),
     }
     given = {
         "noise": None if work.noise is None else torch.from_numpy(np.concatenate(work.noise)),
@@ -87,9 +100,15 @@ def message_of_shard(shard: Job, engine: str, parameters: Mapping[str, float]) -
 
 
 def shard_of_message(
-    message: ShardMessage, algorithm: Algorithm, problem: TrainingProblem, device: torch.device
+    message: ShardMessage,
+    algorithm: Algorithm,
+    problem: TrainingProblem,
+    device: torch.device,
+    kept: ClientTable,
 ) -> Job:
-    """The shard that a message is of, on `device`, in a run with this `algorithm` and `problem`."""
+    """The shard that a message is of, on `device`, in a run with this `algorithm` and `problem`; memory
+    that was not sent is among what is `kept` here.
+    """
     header, tensors = message
     clients, steps = tensors["clients"].numpy(), tensors["steps"].numpy()
     counts = (steps * np.array(header["widths"])).tolist()
@@ -110,7 +129,7 @@ def shard_of_message(
         local=ClientContext(
             x=on_device["x"],
             shared=_under("shared", on_device),
-            memory=_under("memory", on_device),
+            memory=_memory(clients, header["memory_rows"], _under("memory", on_device), kept),
             full_gradient=on_device.get("full_gradient"),
             mean_gradient=on_device.get("mean_gradient"),
             steps=on_device["local_steps"],
@@ -164,6 +183,16 @@ def result_of_message(message: ShardMessage, device: torch.device) -> Result:
     if message.header["sums"]:
         return AggregatedUpdate(tensors["sums"], tensors.get("deltas"))
     return ClientUpdate(tensors["delta"], _under("memory", tensors), _under("shared", tensors))
+
+
+def _memory(clients: Ids, rows: list[int], sent: Vectors, kept: ClientTable) -> Vectors:
+    """The memory [M, D] of `clients` [M]: what was `sent` in its `rows`, and what is `kept` in the others."""
+    if len(rows) == len(clients):
+        return sent
+    memory = kept.gather(clients, sent.keys())
+    for name, vectors in sent.items():
+        memory[name][torch.tensor(rows, dtype=torch.int64).to(vectors.device)] = vectors
+    return memory
 
 
 def _named(kind: str, vectors: Vectors) -> dict[str, Tensor]:

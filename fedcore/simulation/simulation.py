@@ -5,7 +5,7 @@ advance in lockstep; no database, no queue.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from math import isfinite
@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fedcore.core import ClientUpdate
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.engine.assignment import Job, Observation
 from fedcore.engine.asynchronous import open_step
@@ -44,6 +45,7 @@ from fedcore.engine.shard_messages import (
     message_of_result,
     message_of_scoring,
     message_of_shard,
+    returns_memory,
     scoring_of_message,
     shard_of_message,
 )
@@ -141,9 +143,9 @@ class Simulation:
         self._open = open_round if spec.asynchrony is None else open_step
         self._server = initial_state(self._setting)
         population = len(problem.share)
-        room = MemoryBudget(settings().client_memory_bytes, settings().client_dir)
+        self._room = MemoryBudget(settings().client_memory_bytes, settings().client_dir)
         vectors = {**client_vectors(self._setting.algorithm, self._first_model), **own_vectors(problem)}
-        self._clients = ClientTable(vectors, population, room)
+        self._clients = ClientTable(vectors, population, self._room)
         self._traffic = self._new_traffic()
         self.round, self.diverged, self._seconds = 0, False, 0.0
         self.batched_runs, self._watch = 1, EarlyStoppingState()
@@ -257,23 +259,39 @@ class Simulation:
             )
         return replace(report, stopped=self.stopped)
 
-    def shard_message(self, shard: Job) -> ShardMessage:
-        """The message that has `answer` of the same run elsewhere train a shard of this round."""
-        return message_of_shard(shard, self.engine, self._server.adaptive_parameters)
+    @property
+    def kept_elsewhere(self) -> bool:
+        """True if `answer` keeps the memory of clients as it is after the round, so that it need not be
+        sent again.
+        """
+        return returns_memory(self._setting.algorithm.rule)
+
+    def shard_message(self, shard: Job, kept: Collection[int] = ()) -> ShardMessage:
+        """The message that has `answer` of the same run elsewhere train a shard of this round.
+
+        Without the memory of the clients `kept`: those whose last round it has trained.
+        """
+        return message_of_shard(shard, self.engine, self._server.adaptive_parameters, kept)
 
     def scoring_message(self, theta: Tensor, scoring: Scoring) -> ShardMessage:
         """The message that has `answer` of the same run elsewhere score a model of this round."""
         return message_of_scoring(theta, scoring, self._server.statistics)
 
     def answer(self, message: ShardMessage) -> ShardMessage:
-        """Do a part of a round of another process; the run's own state is neither used nor changed."""
+        """Do a part of a round of another process; the run's own state is neither used nor changed.
+
+        The memory of the clients trained here is kept beside it, for their next shard.
+        """
         setting, device = self._setting, self._server.x.device
         if (scoring := scoring_of_message(message, device)) is not None:
             problem = bind_state(self._problem, scoring.statistics, self._clients)
             assert isinstance(problem, SupervisedProblem)
             return ShardMessage({}, {SCORES: problem.score(scoring.theta, scoring.batches)})
-        shard = shard_of_message(message, setting.algorithm, setting.problem, device)
-        return message_of_result(train_shard(ENGINES[message.header["engine"]], shard))
+        shard = shard_of_message(message, setting.algorithm, setting.problem, device, self._kept)
+        result = train_shard(ENGINES[message.header["engine"]], shard)
+        if isinstance(result, ClientUpdate):
+            self._kept.scatter(shard.work.clients, {**shard.work.local.memory, **result.memory})
+        return message_of_result(result)
 
     def model(self) -> dict[str, Tensor]:
         """Return the global model's trained parameters and running statistics, by the names of its
@@ -408,6 +426,18 @@ class Simulation:
     def _bound(self, problem: TrainingProblem) -> TrainingProblem:
         """`problem` with the state of its network after the last round."""
         return bind_state(problem, self._server.statistics, self._clients)
+
+    @cached_property
+    def _kept(self) -> ClientTable:
+        """Memory of the clients that were trained here for another process. It has no more rows than the
+        table of that process, and the same limit in memory.
+        """
+        vectors, rule = (
+            client_vectors(self._setting.algorithm, self._first_model),
+            self._setting.algorithm.rule,
+        )
+        names = rule.memory() if self.kept_elsewhere else ()
+        return ClientTable({name: vectors[name] for name in names}, len(self._problem.share), self._room)
 
     @cached_property
     def _fingerprint(self) -> str:

@@ -23,6 +23,7 @@ from fedcore.testing import runs
 from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.engine.test_asynchronous import CASES as ASYNCHRONOUS
 from tests.engine.test_networks import own
+from tests.support.simulated_device import SimulatedDevice
 
 SMALL = merged(SYNTHETIC, {"local": {"lr": 0.05, "epochs": 1, "batch_size": 50}, "rounds": 3})
 CASES: dict[str, Document] = {
@@ -91,24 +92,31 @@ def test_shards_agree_with_the_whole_cohort(case: str) -> None:
 
 
 class Elsewhere:
-    """Trains the shards of a run in another simulation of it, which gets messages as bytes, and the
-    last shards first.
+    """Trains the shards of a run in two other simulations of it, in turns, which get messages as bytes,
+    and the last shards first.
     """
 
-    def __init__(self, run: Simulation, spec: ExperimentSpec) -> None:
-        self.run, self.other = run, Simulation(spec, seed=0)
+    def __init__(self, run: Simulation, spec: ExperimentSpec, device: str = "cpu") -> None:
+        self.run, self.others = run, [Simulation(spec, seed=0, device=device) for _ in range(2)]
+        self.keepers: dict[int, Simulation] = {}
+        """The last to train each client."""
 
     def __call__(self, shards: Sequence[Job]) -> list[Result]:
         return [self.train(shard) for shard in reversed(shards)][::-1]
 
     def train(self, shard: Job) -> Result:
-        answer = self.other.answer(transmitted(self.run.shard_message(shard)))
-        return result_of_message(transmitted(answer), shard.work.local.x.device)
+        self.others.reverse()
+        other, clients = self.others[0], shard.work.clients.tolist()
+        kept = {client for client in clients if self.keepers.get(client) is other}
+        message = self.run.shard_message(shard, kept if self.run.kept_elsewhere else ())
+        self.keepers |= dict.fromkeys(clients, other)
+        return result_of_message(transmitted(other.answer(transmitted(message))), shard.work.local.x.device)
 
 
 def transmitted(message: ShardMessage) -> ShardMessage:
     copies = {
-        name: safetensors.torch.save({"": value.contiguous()}) for name, value in message.tensors.items()
+        name: safetensors.torch.save({"": value.cpu().contiguous()})
+        for name, value in message.tensors.items()
     }
     return ShardMessage(
         json.loads(json.dumps(message.header)),
@@ -124,7 +132,8 @@ EACH_MESSAGE = (
     "apfl",  # a model of the client's own
     "ifca",  # several models
     "mimelite",  # shared vectors, and a full gradient
-    "scaffold",  # memory
+    "scaffold",  # memory, which the other side keeps
+    "feddyn",  # memory that the server changes
     *(case for case in CASES if case not in ALGORITHMS),
 )
 """Between them, they send everything that a message may hold."""
@@ -141,6 +150,30 @@ def test_a_shard_trained_elsewhere_has_the_same_bits(case: str) -> None:
     while not there.finished:
         there.advance()
     assert there.checkpoint() == here.checkpoint()
+
+
+def test_memory_that_the_other_side_keeps_is_not_sent() -> None:
+    simulation = Simulation(specification(CASES["scaffold"], execution={"shards": 3}), seed=0)
+    job = simulation.begin().job
+    assert job is not None
+    clients, memory = job.work.clients.tolist(), job.work.local.memory["control"]
+    messages = [simulation.shard_message(job, kept) for kept in (clients[:0], clients[:1], clients)]
+    sizes = [sum(value.nbytes for value in message.tensors.values()) for message in messages]
+    assert [sizes[0] - size for size in sizes] == [0, memory[0].nbytes, memory.nbytes]
+
+
+@pytest.mark.parametrize("case", ["scaffold", "apfl"])
+def test_shards_cross_between_devices(case: str) -> None:
+    """What arrives on the host is put where the run is, and what was kept was left there."""
+    spec = specification(CASES[case], execution={"shards": 3, "engine": "vectorised"})
+    here = played(spec)
+    with SimulatedDevice():
+        there = Simulation(spec, seed=0, device="meta")
+        there.train_shards = Elsewhere(there, spec, "meta")
+        while not there.finished:
+            there.advance()
+        model = final(there).cpu()
+    assert torch.equal(model, final(here))
 
 
 LARGE_STEPS: Document = {

@@ -1,11 +1,13 @@
-"""Members of a group that stop, in each phase of a round: the round ends in time, in the same bits."""
+"""Members of a group that stop, in each phase of a round: the round ends in time, in the same bits; and
+what members keep, which is of use to those that stay.
+"""
 
 import json
 import resource
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -16,6 +18,7 @@ from torch import Tensor
 from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
 
 from fedcore import ExperimentSpec, Simulation
+from fedcore.engine.assignment import Job, Result
 from fedcore.engine.shard_messages import SCORES, ShardMessage
 from fedcore.platform.store import Database, experiments, groups, open_database
 from fedcore.platform.store.experiments import NewExperiment
@@ -25,11 +28,13 @@ from tests.documents import specification
 from tests.engine.test_shards import LARGE_STEPS
 from tests.platform.store.acts import LEASE_S, QUEUE, claim, read, submit, write
 from tests.support.polling import eventually
+from tests.support.simulated_device import SimulatedDevice
 from workers.peer import Peer, PeerLostError
 from workers.shard_group import GroupPacing, ShardGroup, serve
 
 PACING = GroupPacing(look_s=0.02, connect_s=2.0, silence_s=0.5)
 SIGN, MESSAGE = 0, 1
+MANY = 10_000
 NO_MORE_FILES = 3
 """A limit that only input, output and errors are below; open files stay open."""
 
@@ -45,10 +50,10 @@ def simulated(held: Claim) -> Simulation:
 
 
 @contextmanager
-def group(database: Database, held: Claim) -> Iterator[Simulation]:
+def group(database: Database, held: Claim, pacing: GroupPacing = PACING) -> Iterator[Simulation]:
     """A run whose worker looks for members."""
     simulation = simulated(held)
-    opened = ShardGroup(database, held, simulation, "127.0.0.1", lambda: None, PACING)
+    opened = ShardGroup(database, held, simulation, "127.0.0.1", lambda: None, pacing)
     opened.open()
     try:
         yield simulation
@@ -164,7 +169,11 @@ def test_a_member_that_stops_costs_no_more_than_the_round(
 
 
 def helper(
-    database: Database, member: Membership, ended: threading.Event, loaded: Simulation | None = None
+    database: Database,
+    member: Membership,
+    ended: threading.Event,
+    loaded: Simulation | None = None,
+    pacing: GroupPacing = PACING,
 ) -> threading.Thread:
     arguments = (
         database,
@@ -172,7 +181,7 @@ def helper(
         lambda: loaded or simulated(member.run),
         LEASE_S,
         ended.is_set,
-        PACING,
+        pacing,
     )
     thread = threading.Thread(target=serve, args=arguments)
     thread.start()
@@ -205,6 +214,113 @@ def test_members_help_to_evaluate(database: Database, caplog: pytest.LogCaptureF
         ended.set()
         helping.join()
     assert watched.scored > 0
+
+
+class Keeping(Simulation):
+    """A member's run, which notes whose memory comes with its shards."""
+
+    def __init__(self, spec: ExperimentSpec) -> None:
+        super().__init__(spec, seed=0)
+        self.sent: dict[int, bool] = {}
+        """By client that it has trained in this round."""
+        self.trained: set[int] = set()
+        """The clients that it has trained in earlier rounds."""
+        self.spared = self.renewed = False
+        """Memory was not sent; that of a client which it had trained before another did was sent again."""
+
+    def answer(self, message: ShardMessage) -> ShardMessage:
+        clients, rows = message.tensors["clients"].tolist(), message.header["memory_rows"]
+        assert len(message.tensors["memory.control"]) == len(rows)
+        self.sent |= {client: row in rows for row, client in enumerate(clients)}
+        return super().answer(message)
+
+    def end_round(self) -> None:
+        self.spared |= not all(self.sent.values())
+        self.renewed |= any(sent and client in self.trained for client, sent in self.sent.items())
+        self.trained |= self.sent.keys()
+        self.sent.clear()
+
+
+class Rounds:
+    """Rounds of a group's run, and of the same run by itself."""
+
+    def __init__(self, simulation: Simulation, alone: Simulation) -> None:
+        self.simulation, self.alone, self.train = simulation, alone, simulation.train_shards
+        self.cohort: list[int] = []
+        self.last: dict[int, Keeping | None] = {}
+        """The member that was the last to train a client; None if the leader was."""
+        simulation.train_shards = self._observed
+
+    def play(self, members: Sequence[Keeping]) -> None:
+        """Play rounds until each member was spared memory and was sent memory again."""
+        while not all(member.spared and member.renewed for member in members):
+            self.simulation.advance()
+            self.alone.advance()
+            assert self.simulation.checkpoint() == self.alone.checkpoint()
+            for member in members:
+                assert member.sent == {client: self.last.get(client) is not member for client in member.sent}
+            self.last.update(dict.fromkeys(self.cohort))
+            for member in members:
+                self.last.update(dict.fromkeys(member.sent, member))
+                member.end_round()
+
+    def _observed(self, shards: Sequence[Job]) -> Sequence[Result]:
+        self.cohort = [client for shard in shards for client in shard.work.clients.tolist()]
+        return self.train(shards)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_members_are_sent_the_memory_of_the_clients_that_others_trained_last(
+    database: Database, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    """And of no other, in the same bits, while one of `count` members is replaced."""
+    caplog.set_level("INFO")
+    submit(
+        database,
+        problem={"dataset": {"generate": {"clients": 12}}},
+        algorithm={"kind": "scaffold"},
+        participation={"kind": "uniform", "clients_per_round": 8},
+        execution={"shards": 4, "engine": "reference"},
+        rounds=MANY,
+    )
+    held, patient = claim(database, "leader"), replace(PACING, silence_s=60.0)
+
+    @contextmanager
+    def joined(worker: str) -> Iterator[Keeping]:
+        ended, keeping = threading.Event(), Keeping(ExperimentSpec.model_validate(held.spec))
+        helping = helper(database, seated(database, worker), ended, keeping, patient)
+        eventually(lambda: f"{worker} has joined" in caplog.text)
+        try:
+            yield keeping
+        finally:
+            ended.set()
+            helping.join()
+
+    with group(database, held, patient) as simulation, ExitStack() as stack:
+        rounds = Rounds(simulation, simulated(held))
+        others = [stack.enter_context(joined(f"member-{number}")) for number in range(1, count)]
+        for worker in ("lost", "replaced"):
+            with joined(worker) as member:
+                rounds.play([*others, member])
+
+
+def test_a_message_from_a_device_arrives_on_the_host() -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    found: list[Peer] = []
+    connecting = threading.Thread(target=lambda: found.append(Peer(store.clone(), 1, 10.0, 10.0)))
+    connecting.start()
+    sender = Peer(store, 0, 10.0, 10.0)
+    connecting.join()
+    (receiver,) = found
+    values = torch.arange(6.0).view(3, 2)
+    with SimulatedDevice():
+        sender.send(ShardMessage({}, {"rows": values.to("meta").t(), "x": values[0].to("meta")}))
+        message = receiver.receive(10.0)
+    sender.close()
+    receiver.close()
+    assert message is not None
+    assert torch.equal(message.tensors["rows"], values.t())
+    assert torch.equal(message.tensors["x"], values[0])
 
 
 def test_a_member_that_cannot_connect_gives_its_seat_back(database: Database) -> None:
