@@ -298,10 +298,10 @@ class NetworkProblem(SupervisedProblem):
         """The gradient of `training` by hand, where its bits are those of automatic differentiation."""
         on_cpu = self.data.order.device.type == "cpu"
         # Sums of products in bfloat16 are rounded elsewhere.
-        row = (
-            None if self._autocast or not on_cpu else supported_layers(training, last=self._last, sites=sites)
-        )
-        return row and Chain(row, self._layout, self._loss, last=self._last)
+        if self._autocast or not on_cpu:
+            return None
+        row = supported_layers(training, last=self._last, sites=sites)
+        return Chain(row, self._layout, self._loss, last=self._last) if row else None
 
     def bound(
         self, statistics: Tensor | None, own: Callable[[Ids], Mapping[str, Tensor]] | None

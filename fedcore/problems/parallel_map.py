@@ -29,7 +29,8 @@ def parallel_map(
             count if device.type == "cpu" else 1, initializer=torch.set_num_threads, initargs=(1,)
         ) as pool:
             try:
-                for done in as_completed([pool.submit(_numbered, *pair) for pair in enumerate(tasks)]):
+                # A list with a name would keep all results.
+                for done in as_completed([pool.submit(_numbered, numbered) for numbered in enumerate(tasks)]):
                     receive(*done.result())
             except BaseException:
                 # The caller need not wait for the work of other threads.
@@ -39,7 +40,8 @@ def parallel_map(
         torch.set_num_threads(count)
 
 
-def _numbered(number: int, task: Callable[[], Result]) -> tuple[int, Result]:
+def _numbered(numbered: tuple[int, Callable[[], Result]]) -> tuple[int, Result]:
+    number, task = numbered
     return number, task()
 
 

@@ -226,7 +226,7 @@ def _prepare_database(configured: Settings) -> str:
     """
     # As yet there is one thread; elsewhere system libraries may have started some.
     context = get_context("fork" if sys.platform == "linux" else "spawn")
-    with ProcessPoolExecutor(1, context, _end_with_supervisor, [os.getpid()]) as pool:
+    with ProcessPoolExecutor(1, context, _end_with_supervisor, (os.getpid(),)) as pool:
         return pool.submit(ensure_admin_key, configured).result()
 
 
