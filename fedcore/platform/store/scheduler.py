@@ -16,6 +16,7 @@ from sqlalchemy import (
     CTE,
     BigInteger,
     ColumnElement,
+    CompoundSelect,
     Double,
     Integer,
     ScalarSelect,
@@ -29,6 +30,7 @@ from sqlalchemy import (
     select,
     true,
     tuple_,
+    union,
 )
 from sqlalchemy.orm import Session, aliased
 
@@ -144,7 +146,7 @@ def running(session: Session) -> list[Running]:
     ]
 
 
-FRONT = 32
+FRONT = 8
 """Candidates of a level that are read at first; then eight times as many, until one can be taken."""
 
 
@@ -233,32 +235,28 @@ def _front(
 
 
 @cache
-def _first_candidates(lateral: bool) -> Select[Any]:
-    flow, queue = _flows(lateral), bindparam("queue", type_=String)
+def _first_candidates(lateral: bool) -> CompoundSelect[Any]:
+    flow, queue, limit = _flows(lateral), bindparam("queue", type_=String), bindparam("limit", type_=Integer)
     share, run = ShareRecord, RunRecord
     used = func.sum(share.seconds).label("seconds"), func.max(share.lift).label("lift")
     usage = select(share.owner, *used).where(share.queue == queue).group_by(share.owner).subquery("usage")
-    workers = func.count(run.worker.distinct()).label("workers")
-    served = select(run.owner, workers).where(run.status == Status.RUNNING, run.queue == queue)
+    count = func.count(run.worker.distinct()).label("workers")
+    served = select(run.owner, count).where(run.status == Status.RUNNING, run.queue == queue)
     serving = served.group_by(run.owner).subquery("serving")
     clock, time = bindparam("clock", type_=Double), usage.c.lift + usage.c.seconds
-    start = case((time > clock, time), else_=clock)
-    order = func.coalesce(serving.c.workers, 0), start, flow.c.queued_at, flow.c.id
-    ranked = (
-        select(
-            *flow.c,
-            usage.c.seconds,
-            usage.c.lift,
-            func.row_number().over(order_by=order).label("by_order"),
-            func.row_number().over(order_by=start).label("by_start"),
-        )
+    workers = func.coalesce(serving.c.workers, 0).label("workers")
+    start = case((time > clock, time), else_=clock).label("start")
+    found = (
+        select(*flow.c, usage.c.seconds, usage.c.lift, workers, start)
         .join(usage, usage.c.owner == flow.c.owner, isouter=True)
         .join(serving, serving.c.owner == flow.c.owner, isouter=True)
-        .subquery("ranked")
+        .cte("found")
     )
-    *columns, by_order, by_start = ranked.c
-    limit = bindparam("limit", type_=Integer)
-    return select(*columns).where(or_(by_order <= limit, by_start <= limit))
+    *columns, workers, start = found.c
+    oldest = found.c.queued_at, found.c.id
+    orders = {"first": (workers, start, *oldest), "least": (start, *oldest)}
+    parts = [select(*columns).order_by(*order).limit(limit).subquery(name) for name, order in orders.items()]
+    return union(*(select(*part.c) for part in parts))
 
 
 def _flows(lateral: bool) -> CTE:
