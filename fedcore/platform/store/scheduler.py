@@ -112,9 +112,7 @@ def should_preempt(
         return False
     # As it will be once the worker has let go of what it has.
     busy = [run for run in running(session) if run.worker != worker]
-    return any(
-        choice is not None for level in levels for choice in _choices(session, level, suitable, busy, {}, {})
-    )
+    return any(any(_choices(session, level, suitable, busy, {}, {})) for level in levels)
 
 
 def usable_packages(
@@ -147,7 +145,7 @@ def running(session: Session) -> list[Running]:
 
 
 FRONT = 8
-"""Candidates of a level that are read at first; then eight times as many, until one can be taken."""
+"""Candidates of a level that are read at first; while none of them can be taken, eight times as many."""
 
 
 def _choices(
@@ -168,7 +166,8 @@ def _choices(
         books = FairShareState({flow.place: used for flow, used in accounts.items()}, clocks, serving, turns)
         waiting = [flow for flow in accounts if (flow.place.owner, flow.key_id) not in passed]
         allowed = _within_quotas(session, waiting, busy)
-        passed |= {(flow.place.owner, flow.key_id) for flow in waiting if flow not in allowed}
+        left = {(flow.place.owner, flow.key_id) for flow in allowed}
+        passed |= {(flow.place.owner, flow.key_id) for flow in waiting} - left
         complete = len(accounts) < limit
         # While fewer than `limit` were passed over, the first of those that are left has been read.
         while (complete or len(passed) < limit) and (choice := fair_share.choose_candidate(allowed, books)):
@@ -252,9 +251,9 @@ def _first_candidates(lateral: bool) -> CompoundSelect[Any]:
         .join(serving, serving.c.owner == flow.c.owner, isouter=True)
         .cte("found")
     )
-    *columns, workers, start = found.c
-    oldest = found.c.queued_at, found.c.id
-    orders = {"first": (workers, start, *oldest), "least": (start, *oldest)}
+    *columns, found_workers, found_start = found.c
+    later = found_start, found.c.queued_at, found.c.id
+    orders = {"first": (found_workers, *later), "least": later}
     parts = [select(*columns).order_by(*order).limit(limit).subquery(name) for name, order in orders.items()]
     return union(*(select(*part.c) for part in parts))
 

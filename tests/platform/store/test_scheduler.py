@@ -172,7 +172,7 @@ def fill_queues(database: Database, draw: Random) -> None:
         for number, owner in enumerate(owners):
             for name in "ab":
                 # Keys without seconds come first, for their owners have had nothing, but may have none.
-                limits = {
+                limits: dict[str, float | None] = {
                     "max_running_runs": draw.choice([None, None, 1, 2]),
                     "max_compute_seconds": 0.0 if number < EXHAUSTED else None,
                 }
@@ -214,14 +214,13 @@ def candidates_by_full_scan(session: Session, but: str | None) -> list[RunCandid
     take, as all runs and keys tell one by one; runs of the worker `but` do not count for quotas.
     """
     known = {key.id: key for key in session.scalars(select(KeyRecord))}
-    held, spent, best = Counter[str](), Counter[str](), dict[tuple[str, str, str], RunRecord]()
+    held, best = Counter[str](), dict[tuple[str, str, str], RunRecord]()
     every = session.scalars(
         select(RunRecord).order_by(
             RunRecord.priority.desc(), RunRecord.experiment_id, RunRecord.queued_at, RunRecord.id
         )
     ).all()
     for run in every:
-        spent[run.key_id] += run.seconds
         held[run.key_id] += run.status is Status.RUNNING and run.worker != but
         waits = run.status is Status.QUEUED and run.not_before is None and run.memory_bytes <= 5
         if waits and run.queue in "xy":
@@ -249,7 +248,8 @@ def test_the_choice_is_that_of_a_full_scan(database: Database) -> None:
         expected = read(database, choice_by_full_scan, queues)
         held = write(database, runs.claim, WORKER, queues, LEASE_S, 5)
         if held is None or expected is None:
-            assert held is expected is None
+            assert held is None
+            assert expected is None
             break
         run = read(database, runs.find, held.run_id)
         flow = expected.flow
