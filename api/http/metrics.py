@@ -36,7 +36,7 @@ from starlette.types import Scope
 from api.http.dependencies import AppStateDep
 from fedcore.platform.status import Status
 from fedcore.platform.store import UNAVAILABLE, Database, counters, service_metrics
-from fedcore.platform.store.service_metrics import RunGroup, ServiceSnapshot
+from fedcore.platform.store.service_metrics import EndedRuns, RunGroup, ServiceSnapshot
 from fedcore.platform.store.tables import WorkerRecord
 from fedcore.platform.version import release
 
@@ -67,6 +67,7 @@ class Metrics(Collector):
             "Requests answered with 503 since the database did not answer.",
             registry=self._registry,
         )
+        self.ended_runs = EndedRuns()
         ProcessCollector(registry=self._registry)
 
     def request(self, scope: Scope, status: int, seconds: float) -> None:
@@ -105,14 +106,14 @@ def read_service_metrics(
 
     Without a database, those alone.
     """
-    known = _known(state.database, 3 * state.settings.lease_seconds)
+    known = _known(state.database, 3 * state.settings.lease_seconds, state.metrics.ended_runs)
     return Response(generate_latest(_Scrape(state.metrics.collect(), known)), media_type=MEDIA_TYPE)
 
 
-def _known(database: Database, within_s: float) -> Iterable[Metric]:
+def _known(database: Database, within_s: float, ended: EndedRuns) -> Iterable[Metric]:
     try:
         with database.reading() as session:
-            return _families(service_metrics.snapshot(session, within_s))
+            return _families(service_metrics.snapshot(session, within_s, ended))
     except UNAVAILABLE as error:
         log.warning("database unavailable", path="/metrics", error=str(error))
         return _unavailable_families()

@@ -65,9 +65,11 @@ def _store(database: Database) -> dict[str, Callable[[], float]]:
             runs.release(session, claimed)
         return took
 
+    ended = service_metrics.EndedRuns()
+
     def metrics() -> float:
         with database.reading() as session:
-            return _timed(lambda: service_metrics.snapshot(session, SEEN_S))
+            return _timed(lambda: service_metrics.snapshot(session, SEEN_S, ended))
 
     return {"claim": claim, "figures of GET /metrics": metrics}
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import case, delete, func, select
+from sqlalchemy import ColumnElement, case, delete, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from fedcore.platform.store.idempotency import dialect_of
@@ -118,12 +118,11 @@ def read_usage(
     """Read each owner's use of these queues, the clocks of the queues, and at which of its claims
     the worker last took from each.
     """
-    own = case((ShareRecord.source == worker, ShareRecord.turn), else_=0)
     noted = (
         func.sum(ShareRecord.seconds),
         func.max(ShareRecord.lift),
         func.max(ShareRecord.clock),
-        func.max(own),
+        func.max(_own_turn(worker)),
     )
     query = select(ShareRecord.queue, ShareRecord.owner, *noted).where(ShareRecord.queue.in_(queues))
     accounts: dict[OwnerQueue, OwnerUsage] = {}
@@ -135,6 +134,20 @@ def read_usage(
         accounts[OwnerQueue(queue, owner)] = OwnerUsage(seconds, lift)
         clocks[queue], turns[queue] = max(clock, clocks.get(queue, 0.0)), max(turn, turns.get(queue, 0))
     return accounts, clocks, turns
+
+
+def read_clocks(
+    session: Session, worker: str, queues: Sequence[str]
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Read the clocks of these queues, and at which of its claims the worker last took from each."""
+    columns = ShareRecord.queue, func.max(ShareRecord.clock), func.max(_own_turn(worker))
+    query = select(*columns).where(ShareRecord.queue.in_(queues)).group_by(ShareRecord.queue)
+    found = session.execute(query).all()
+    return {queue: clock for queue, clock, _ in found}, {queue: turn for queue, _, turn in found}
+
+
+def _own_turn(worker: str) -> ColumnElement[int]:
+    return case((ShareRecord.source == worker, ShareRecord.turn), else_=0)
 
 
 def record_pick(session: Session, worker: str, choice: ScheduledRun) -> None:

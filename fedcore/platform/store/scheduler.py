@@ -1,37 +1,50 @@
-"""Picks the next run. Cost grows with the number of owners, not runs.
+"""Picks the next run. Cost grows slowly with the number of owners who wait, and not with runs.
 
-The index `run_by_turn` holds the runs of a status and queue by owner, key, priority, experiment and
-age, so the best of each owner and key is found by an index skip scan, however many runs each has.
+The index `run_by_turn` holds the runs of a status and queue by priority, owner, key, experiment and
+age, so the best of each owner and key of the highest priority is found by one step of an index skip
+scan, however many runs each has. The database sorts them; only the first are read.
 """
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
     CTE,
     BigInteger,
     ColumnElement,
+    CompoundSelect,
+    Double,
+    Integer,
     ScalarSelect,
     Select,
     String,
     bindparam,
+    case,
     func,
+    literal,
     or_,
     select,
+    true,
+    tuple_,
+    union,
 )
 from sqlalchemy.orm import Session, aliased
 
 from fedcore.platform.status import Status
 from fedcore.platform.store import backoff, fair_share, quotas
-from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate
-from fedcore.platform.store.leases import ANY_MEMORY, RUNS
-from fedcore.platform.store.tables import RunRecord
+from fedcore.platform.store.fair_share import (
+    FairShareState,
+    OwnerQueue,
+    OwnerUsage,
+    RunCandidate,
+    ScheduledRun,
+)
+from fedcore.platform.store.leases import RUNS
+from fedcore.platform.store.tables import RunRecord, ShareRecord
 
 CONSIDERED = 100
 """Oldest experiments of one owner that are considered."""
@@ -47,14 +60,11 @@ class Running:
     worker: str | None
 
 
-class _Waiting(NamedTuple):
-    id: str
+class _Level(NamedTuple):
+    """The runs of one priority in a queue."""
+
     queue: str
-    owner: str
-    key_id: str
     priority: int
-    experiment_id: str
-    queued_at: datetime
 
 
 def next_run(
@@ -66,19 +76,17 @@ def next_run(
     packages than `worker_packages`, are passed over.
     """
     usable = usable_packages(session, worker_packages)
-    waiting, busy = candidates(session, queues, worker_memory, usable), running(session)
-    accounts, clocks, turns = fair_share.read_usage(session, worker, queues)
-    serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
-    books = FairShareState(accounts, clocks, serving, turns)
-    waiting = _within_quotas(session, waiting, busy)
-    while (choice := fair_share.choose_candidate(waiting, books)) is not None:
-        full = quotas.free_slots(session, choice.flow.key_id) == 0
-        under_way = Counter(run.experiment_id for run in busy)
-        run_id = None if full else _locked(session, choice.flow, under_way, worker_memory, usable)
-        if run_id is not None:
-            fair_share.record_pick(session, worker, choice)
-            return run_id
-        waiting.remove(choice.flow)
+    suitable = {"worker_memory": worker_memory, "usable": usable}
+    levels, busy = _waiting_levels(session, queues, suitable), running(session)
+    clocks, turns = fair_share.read_clocks(session, worker, queues)
+    under_way = Counter(run.experiment_id for run in busy)
+    for level in sorted(levels, key=lambda level: (-level.priority, turns.get(level.queue, 0), level.queue)):
+        for choice in _choices(session, level, suitable, busy, clocks, turns):
+            full = quotas.free_slots(session, choice.flow.key_id) == 0
+            run_id = None if full else _locked(session, choice.flow, under_way, suitable)
+            if run_id is not None:
+                fair_share.record_pick(session, worker, choice)
+                return run_id
     return None
 
 
@@ -98,13 +106,13 @@ def should_preempt(
     `worker_memory`, or other packages than `worker_packages`, do not count.
     """
     least = priority if turn_over else priority + 1
-    found = candidates(session, queues, worker_memory, usable_packages(session, worker_packages))
-    waiting = [flow for flow in found if flow.priority >= least]
+    suitable = {"worker_memory": worker_memory, "usable": usable_packages(session, worker_packages)}
+    levels = [level for level in _waiting_levels(session, queues, suitable) if level.priority >= least]
+    if not levels:
+        return False
     # As it will be once the worker has let go of what it has.
-    return bool(
-        waiting
-        and _within_quotas(session, waiting, [run for run in running(session) if run.worker != worker])
-    )
+    busy = [run for run in running(session) if run.worker != worker]
+    return any(any(_choices(session, level, suitable, busy, {}, {})) for level in levels)
 
 
 def usable_packages(
@@ -126,21 +134,6 @@ def suits(
     return run.memory_bytes <= worker_memory, or_(run.packages.is_(None), run.packages.in_(usable))
 
 
-def candidates(
-    session: Session, queues: Sequence[str], worker_memory: int = ANY_MEMORY, usable: Sequence[str] = ()
-) -> list[RunCandidate]:
-    """Candidates of `queues`: for each owner and key, of the highest priority and the oldest
-    experiment, the run that has waited longest.
-
-    Runs with packages other than those in `usable` are left out.
-    """
-    found = _waiting(session, _best(tuple(queues)), {"worker_memory": worker_memory, "usable": usable})
-    return [
-        RunCandidate(OwnerQueue(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id)
-        for run in found
-    ]
-
-
 def running(session: Session) -> list[Running]:
     """All runs that workers execute."""
     columns = RunRecord.queue, RunRecord.owner, RunRecord.key_id, RunRecord.experiment_id, RunRecord.worker
@@ -149,6 +142,41 @@ def running(session: Session) -> list[Running]:
         Running(OwnerQueue(queue, owner), key_id, experiment_id, worker)
         for queue, owner, key_id, experiment_id, worker in rows
     ]
+
+
+FRONT = 8
+"""Candidates of a level that are read at first; while none of them can be taken, eight times as many."""
+
+
+def _choices(
+    session: Session,
+    level: _Level,
+    suitable: Mapping[str, Any],
+    busy: Sequence[Running],
+    clocks: Mapping[str, float],
+    turns: Mapping[str, int],
+) -> Iterator[ScheduledRun]:
+    """Candidates of a level that quotas allow, in the order in which they are to be tried: each as if
+    those before it did not wait.
+    """
+    serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
+    limit, passed = FRONT, set[tuple[str, str]]()
+    while True:
+        accounts = _front(session, level, suitable, clocks.get(level.queue, 0.0), limit)
+        books = FairShareState({flow.place: used for flow, used in accounts.items()}, clocks, serving, turns)
+        waiting = [flow for flow in accounts if (flow.place.owner, flow.key_id) not in passed]
+        allowed = _within_quotas(session, waiting, busy)
+        left = {(flow.place.owner, flow.key_id) for flow in allowed}
+        passed |= {(flow.place.owner, flow.key_id) for flow in waiting} - left
+        complete = len(accounts) < limit
+        # While fewer than `limit` were passed over, the first of those that are left has been read.
+        while (complete or len(passed) < limit) and (choice := fair_share.choose_candidate(allowed, books)):
+            yield choice
+            allowed.remove(choice.flow)
+            passed.add((choice.flow.place.owner, choice.flow.key_id))
+        if complete:
+            return
+        limit *= 8
 
 
 def _within_quotas(
@@ -160,25 +188,113 @@ def _within_quotas(
     return [flow for flow in waiting if flow.key_id not in limits or held[flow.key_id] < limits[flow.key_id]]
 
 
+def _waiting_levels(session: Session, queues: Sequence[str], suitable: Mapping[str, Any]) -> list[_Level]:
+    """Levels of `queues` at which runs wait that a worker may take."""
+    return [_Level(*row) for row in session.execute(_levels(tuple(queues)), suitable)]
+
+
 # Built once: to build such a statement takes longer than to carry it out.
 @cache
-def _best(queues: tuple[str, ...]) -> Select[Any]:
-    """Ids of the best runs of each queue, owner and key; None where a queue ends."""
-    # First leap to one run of each, of its highest priority.
-    start, *starts = [select(_last(RunRecord, *_waits(RunRecord, queue)).label("id")) for queue in queues]
-    leap, after = start.cte("leap", recursive=True), aliased(RunRecord, name="after")
-    waits = _waits(after, _of(leap, "queue"))
-    # Not as pairs, (owner, key_id) < (..., ...): SQLite would look at the owner alone in the index,
-    # and then at all that he has.
-    key = _last(after, *waits, after.owner == _of(leap, "owner"), after.key_id < _of(leap, "key_id"))
-    owner = _last(after, *waits, after.owner < _of(leap, "owner"))
-    leap = leap.union_all(*starts, select(func.coalesce(key, owner)).where(leap.c.id.is_not(None)))
-    best = aliased(RunRecord, name="best")
-    same = (
-        *_waits(best, _of(leap, "queue")),
-        *(getattr(best, name) == _of(leap, name) for name in ("owner", "key_id", "priority")),
+def _levels(queues: tuple[str, ...]) -> Select[Any]:
+    start, *starts = [
+        select(literal(queue).label("queue"), _highest(RunRecord, queue).label("priority"))
+        for queue in dict.fromkeys(queues)
+    ]
+    level, after = start.cte("level", recursive=True), aliased(RunRecord, name="after")
+    lower = _highest(after, level.c.queue, after.priority < level.c.priority)
+    following = select(level.c.queue, lower).where(level.c.priority.is_not(None))
+    level = level.union_all(*starts, following)
+    return select(level.c.queue, level.c.priority).where(level.c.priority.is_not(None))
+
+
+def _highest(
+    run: type[RunRecord], queue: str | ColumnElement[str], *conditions: ColumnElement[bool]
+) -> ScalarSelect[int]:
+    query = select(run.priority).where(*_waits(run, queue), *conditions)
+    return query.order_by(run.priority.desc()).limit(1).correlate_except(run).scalar_subquery()
+
+
+def _front(
+    session: Session, level: _Level, suitable: Mapping[str, Any], clock: float, limit: int
+) -> dict[RunCandidate, OwnerUsage]:
+    """Candidates of a level, with the use of the queue by their owners: for each owner and key, of the
+    oldest experiment, the run that has waited longest.
+
+    The first `limit` in the order of `fair_share.choose_candidate`, the `limit` with the least virtual
+    time, and no others.
+    """
+    query = _first_candidates(session.get_bind().dialect.name == "postgresql")
+    named = {**suitable, **level._asdict(), "clock": clock, "limit": limit}
+    return {
+        RunCandidate(OwnerQueue(level.queue, owner), key_id, level.priority, queued_at, run_id): OwnerUsage(
+            seconds or 0.0, lift or 0.0
+        )
+        for run_id, owner, key_id, queued_at, seconds, lift in session.execute(query, named)
+    }
+
+
+@cache
+def _first_candidates(lateral: bool) -> CompoundSelect[Any]:
+    flow, queue, limit = _flows(lateral), bindparam("queue", type_=String), bindparam("limit", type_=Integer)
+    share, run = ShareRecord, RunRecord
+    used = func.sum(share.seconds).label("seconds"), func.max(share.lift).label("lift")
+    usage = select(share.owner, *used).where(share.queue == queue).group_by(share.owner).subquery("usage")
+    count = func.count(run.worker.distinct()).label("workers")
+    served = select(run.owner, count).where(run.status == Status.RUNNING, run.queue == queue)
+    serving = served.group_by(run.owner).subquery("serving")
+    clock, time = bindparam("clock", type_=Double), usage.c.lift + usage.c.seconds
+    workers = func.coalesce(serving.c.workers, 0).label("workers")
+    start = case((time > clock, time), else_=clock).label("start")
+    found = (
+        select(*flow.c, usage.c.seconds, usage.c.lift, workers, start)
+        .join(usage, usage.c.owner == flow.c.owner, isouter=True)
+        .join(serving, serving.c.owner == flow.c.owner, isouter=True)
+        .cte("found")
     )
-    return select(_first(best, *same)).select_from(leap)
+    *columns, found_workers, found_start = found.c
+    later = found_start, found.c.queued_at, found.c.id
+    orders = {"first": (found_workers, *later), "least": later}
+    parts = [select(*columns).order_by(*order).limit(limit).subquery(name) for name, order in orders.items()]
+    return union(*(select(*part.c) for part in parts))
+
+
+def _flows(lateral: bool) -> CTE:
+    """The best run of each owner and key of a level."""
+    names = "id", "owner", "key_id", "queued_at"
+    after = aliased(RunRecord, name="after")
+    scan = _skip_scan(names, _level_ids(RunRecord).scalar_subquery())
+    if lateral:
+        later = tuple_(after.owner, after.key_id) > tuple_(scan.c.owner, scan.c.key_id)
+        first = _level_ids(after).with_only_columns(*(getattr(after, name) for name in names))
+        following = first.where(later).lateral("following")
+        return scan.union_all(select(*following.c).select_from(scan).join(following, true()))
+    # SQLite has no lateral joins, and of pairs it would look at the owner alone in the index, and then
+    # at all that he has.
+    ids = _level_ids(after).correlate_except(after)
+    key = ids.where(after.owner == scan.c.owner, after.key_id > scan.c.key_id).scalar_subquery()
+    owner = ids.where(after.owner > scan.c.owner).scalar_subquery()
+    return _continued(scan, names, func.coalesce(key, owner))
+
+
+def _level_ids(run: type[RunRecord]) -> Select[Any]:
+    """The id of the first run of a level."""
+    queue, priority = bindparam("queue", type_=String), bindparam("priority", type_=Integer)
+    order = run.owner, run.key_id, run.experiment_id, run.queued_at, run.id
+    return select(run.id).where(*_waits(run, queue), run.priority == priority).order_by(*order).limit(1)
+
+
+def _skip_scan(names: Sequence[str], first: ScalarSelect[str]) -> CTE:
+    """Columns of runs that are found one by one, the first by this id."""
+    run = aliased(RunRecord, name="start")
+    columns = [getattr(run, name) for name in names]
+    return select(*columns).where(run.id == first).cte("scan", recursive=True)
+
+
+def _continued(scan: CTE, names: Sequence[str], following: ColumnElement[str]) -> CTE:
+    """A scan in which this id follows each run; it ends where that is None."""
+    run = aliased(RunRecord, name="following")
+    columns = [getattr(run, name) for name in names]
+    return scan.union_all(select(*columns).select_from(scan).join(run, run.id == following))
 
 
 @cache
@@ -200,12 +316,12 @@ def _first_needed(run: type[RunRecord], *conditions: ColumnElement[bool]) -> Sca
 
 @cache
 def _by_experiment() -> Select[Any]:
-    """Ids of the runs queued longest of each experiment of a candidate; None at the end."""
-    leap = select(_first(RunRecord, *_alike(RunRecord)).label("id")).cte("leap", recursive=True)
+    """Of each experiment of a candidate the run queued longest: its id, experiment and age."""
+    names = "id", "experiment_id", "queued_at"
     after = aliased(RunRecord, name="after")
-    following = _first(after, *_alike(after), after.experiment_id > _of(leap, "experiment_id"))
-    leap = leap.union_all(select(following).where(leap.c.id.is_not(None)))
-    return select(leap.c.id).limit(CONSIDERED)
+    scan = _skip_scan(names, _first(RunRecord, *_alike(RunRecord)))
+    following = _first(after, *_alike(after), after.experiment_id > scan.c.experiment_id)
+    return select(*_continued(scan, names, following).c).limit(CONSIDERED)
 
 
 @cache
@@ -217,57 +333,18 @@ def _next() -> Select[Any]:
 
 
 def _locked(
-    session: Session,
-    flow: RunCandidate,
-    under_way: Counter[str],
-    worker_memory: int,
-    usable: Sequence[str],
+    session: Session, flow: RunCandidate, under_way: Counter[str], suitable: Mapping[str, Any]
 ) -> str | None:
     """Lock the run of a candidate to take: of the experiment with the fewest running, the one
     queued longest.
     """
-    named = {
-        **flow.place._asdict(),
-        "key_id": flow.key_id,
-        "priority": flow.priority,
-        "worker_memory": worker_memory,
-        "usable": usable,
-    }
-    oldest = _waiting(session, _by_experiment(), named)
+    named = {**suitable, **flow.place._asdict(), "key_id": flow.key_id, "priority": flow.priority}
+    oldest = session.execute(_by_experiment(), named).all()
     for run in sorted(oldest, key=lambda run: (under_way[run.experiment_id], run.queued_at, run.id)):
         run_id: str | None = session.scalar(_next(), {**named, "experiment_id": run.experiment_id})
         if run_id is not None:
             return run_id
     return None
-
-
-def _waiting(
-    session: Session, ids: Select[Any], named: Mapping[str, Any] = MappingProxyType({})
-) -> Sequence[_Waiting]:
-    """The runs with these ids, where they are not None."""
-    # Two statements: a planner that cannot know how few ids there are would read the whole table
-    # for a join.
-    found = [run_id for run_id in session.scalars(ids, named) if run_id]
-    return [_Waiting(*row) for row in session.execute(_those(), {"ids": found})]
-
-
-@cache
-def _those() -> Select[Any]:
-    columns = (getattr(RunRecord, name) for name in _Waiting._fields)
-    return select(*columns).where(RunRecord.id.in_(bindparam("ids", expanding=True)))
-
-
-def _of(leap: CTE, name: str) -> ScalarSelect[Any]:
-    """A column of the run where a leap ends; not by a join, for the same reason as in
-    `_waiting`.
-    """
-    run = aliased(RunRecord)
-    return select(getattr(run, name)).where(run.id == leap.c.id).correlate(leap).scalar_subquery()
-
-
-def _last(run: type[RunRecord], *conditions: ColumnElement[bool]) -> ScalarSelect[str]:
-    order = run.owner.desc(), run.key_id.desc(), run.priority.desc()
-    return select(run.id).where(*conditions).order_by(*order).limit(1).correlate_except(run).scalar_subquery()
 
 
 def _first(run: type[RunRecord], *conditions: ColumnElement[bool]) -> ScalarSelect[str]:

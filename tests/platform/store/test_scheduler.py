@@ -1,12 +1,16 @@
 """Whose turn it is: priority, fair shares, age, queues; and when a run gives way."""
 
 import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
 from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import event, func, insert, select, text, update
+from sqlalchemy import delete, event, func, insert, select, text
 
+from fedcore.platform.access import Scope
 from fedcore.platform.store import (
     Database,
     Session,
@@ -14,12 +18,14 @@ from fedcore.platform.store import (
     WorkerDirective,
     experiments,
     fair_share,
+    keys,
     runs,
     scheduler,
     workers,
 )
-from fedcore.platform.store.fair_share import OwnerQueue
-from fedcore.platform.store.tables import RunRecord, ShareRecord
+from fedcore.platform.store.clock import database_time
+from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate, ScheduledRun
+from fedcore.platform.store.tables import KeyRecord, RunRecord, ShareRecord
 from tests.platform.store.acts import LEASE_S, QUEUE, WORKER, claim, commit, finish, play, read, submit, write
 
 
@@ -148,34 +154,132 @@ def test_a_priority_lowered_while_a_run_is_played_counts_at_its_next_commit(data
     assert play(database, held) is WorkerDirective.YIELD
 
 
-def test_the_best_of_each_owner_and_key_is_found_whatever_else_there_is(database: Database) -> None:
-    """Against a look at every run."""
-    draw = Random(5)
-    for number in range(40):
-        experiment = submit(
-            database,
-            owner=draw.choice("abc"),
-            execution={"queue": draw.choice(["x", "y", "z"]), "priority": draw.randint(4, 6)},
-        )
-        changes = {
-            "key_id": draw.choice(["", "key_1", "key_2"]),
-            "status": draw.choice([Status.QUEUED] * 3 + [Status.PAUSED]),
-        }
-        with database.transaction() as session:
-            session.execute(update(RunRecord).where(RunRecord.experiment_id == experiment.id).values(changes))
-        if number % 10 == 9:
-            wanted: dict[tuple[str, str, str], RunRecord] = {}
-            with database.reading() as session:
-                found = scheduler.candidates(session, ["x", "y", "none"])
-                for run in session.scalars(
-                    select(RunRecord).order_by(RunRecord.priority.desc(), RunRecord.id)
-                ):
-                    if run.status is Status.QUEUED and run.queue != "z":
-                        wanted.setdefault((run.queue, run.owner, run.key_id), run)
-            assert {(*flow.place, flow.key_id): flow.run_id for flow in found} == {
-                place: run.id for place, run in wanted.items()
+OWNERS, EXHAUSTED = 50, 20
+"""Owners of the random queues below, and those of them whose keys have no compute seconds left."""
+
+
+def fill_queues(database: Database, draw: Random) -> None:
+    """Write runs in any state of many owners, their keys and their use of the queues."""
+    for _ in range(4):
+        submit(database)
+    with database.transaction() as session:
+        at = database_time(session)
+        templates = [dict(row) for row in session.execute(select(RunRecord.__table__)).mappings()]
+        session.execute(delete(RunRecord))
+        owners = [f"owner-{number}" for number in range(OWNERS)]
+        key = keys.create(session, owner="ann", scope=Scope.SUBMIT)[0]
+        (columns,) = session.execute(select(KeyRecord.__table__).where(KeyRecord.id == key.id)).mappings()
+        for number, owner in enumerate(owners):
+            for name in "ab":
+                # Keys without seconds come first, for their owners have had nothing, but may have none.
+                limits: dict[str, float | None] = {
+                    "max_running_runs": draw.choice([None, None, 1, 2]),
+                    "max_compute_seconds": 0.0 if number < EXHAUSTED else None,
+                }
+                key_id = {"id": f"key_{owner}_{name}", "owner": owner}
+                session.execute(insert(KeyRecord), [{**columns, **key_id, **limits}])
+            if owner not in owners[: EXHAUSTED + 3]:
+                used = {"seconds": draw.choice([1.0, 2.5, 9.0]), "lift": draw.choice([0.0, 4.0])}
+                used |= {"clock": draw.choice([0.0, 3.0]), "turn": draw.randint(0, 3)}
+                place = {
+                    "queue": draw.choice("xy"),
+                    "owner": owner,
+                    "source": draw.choice([WORKER, "another"]),
+                }
+                session.add(ShareRecord(**place, **used))
+        rows = []
+        for number in range(250):
+            owner = draw.choice(owners)
+            status = draw.choice([Status.QUEUED] * 8 + [Status.RUNNING, Status.PAUSED])
+            if owner in owners[:EXHAUSTED]:
+                status = Status.QUEUED
+            changes = {
+                "id": f"run_{draw.getrandbits(40):010x}",
+                "owner": owner,
+                "key_id": draw.choice([f"key_{owner}_a", f"key_{owner}_b"]),
+                "queue": draw.choice("xyz"),
+                "priority": draw.choice([4, 5, 5, 5]),
+                "status": status,
+                "worker": f"worker-{number % 7}" if status is Status.RUNNING else None,
+                "queued_at": at - timedelta(seconds=draw.randint(0, 5)),
+                "not_before": draw.choice([None, None, None, at + timedelta(hours=1)]),
+                "memory_bytes": draw.choice([1, 1, 1, 9]),
             }
-            assert len(found) == len(wanted)
+            rows.append(draw.choice(templates) | changes)
+        session.execute(insert(RunRecord), rows)
+
+
+def candidates_by_full_scan(session: Session, but: str | None) -> list[RunCandidate]:
+    """Of each owner and key in the queues x and y the best run that a worker with a memory of 5 bytes may
+    take, as all runs and keys tell one by one; runs of the worker `but` do not count for quotas.
+    """
+    known = {key.id: key for key in session.scalars(select(KeyRecord))}
+    held, best = Counter[str](), dict[tuple[str, str, str], RunRecord]()
+    every = session.scalars(
+        select(RunRecord).order_by(
+            RunRecord.priority.desc(), RunRecord.experiment_id, RunRecord.queued_at, RunRecord.id
+        )
+    ).all()
+    for run in every:
+        held[run.key_id] += run.status is Status.RUNNING and run.worker != but
+        waits = run.status is Status.QUEUED and run.not_before is None and run.memory_bytes <= 5
+        if waits and run.queue in "xy":
+            best.setdefault((run.queue, run.owner, run.key_id), run)
+    return [
+        RunCandidate(OwnerQueue(run.queue, run.owner), run.key_id, run.priority, run.queued_at, run.id)
+        for run in best.values()
+        if known[run.key_id].max_compute_seconds is None
+        and held[run.key_id] < (known[run.key_id].max_running_runs or 1_000)
+    ]
+
+
+def choice_by_full_scan(session: Session, queues: Sequence[str]) -> ScheduledRun | None:
+    """The candidate to be chosen, in the order in which all of them come."""
+    accounts, clocks, turns = fair_share.read_usage(session, WORKER, queues)
+    served = {(run.place, run.worker) for run in scheduler.running(session)}
+    books = FairShareState(accounts, clocks, Counter(place for place, _ in served), turns)
+    return fair_share.choose_candidate(candidates_by_full_scan(session, None), books)
+
+
+def test_the_choice_is_that_of_a_full_scan(database: Database) -> None:
+    draw, queues = Random(1), ["x", "y", "none"]
+    fill_queues(database, draw)
+    for number in range(12):
+        expected = read(database, choice_by_full_scan, queues)
+        held = write(database, runs.claim, WORKER, queues, LEASE_S, 5)
+        if held is None or expected is None:
+            assert held is None
+            assert expected is None
+            break
+        run = read(database, runs.find, held.run_id)
+        flow = expected.flow
+        assert (run.queue, run.owner, run.key_id, run.priority) == (*flow.place, flow.key_id, flow.priority)
+        note = read(database, recorded_pick, flow.place)
+        assert (note.lift, note.clock, note.turn) == (expected.lift, expected.clock, expected.turn)
+        write(database, fair_share.add_seconds, WORKER, flow.place, draw.choice([0.5, 1.0]))
+        if number % 3:
+            finish(database, held)
+
+
+def recorded_pick(session: Session, place: OwnerQueue) -> ShareRecord:
+    """What the worker has noted of an owner."""
+    record = session.get(ShareRecord, (*place, WORKER))
+    assert record is not None
+    return record
+
+
+def test_a_run_gives_way_if_a_full_scan_finds_one_that_comes_first(database: Database) -> None:
+    fill_queues(database, Random(2))
+    for worker in (WORKER, "worker-1"):
+        with database.reading() as session:
+            found = candidates_by_full_scan(session, worker)
+            highest = max(flow.priority for flow in found)
+            for priority in (highest - 1, highest, highest + 1):
+                for turn_over in (False, True):
+                    least = priority if turn_over else priority + 1
+                    asked = worker, ["x", "y"], priority, 5, ()
+                    first = scheduler.should_preempt(session, *asked, turn_over=turn_over)
+                    assert first == (highest >= least)
 
 
 def test_a_claim_among_thousands_of_runs_reads_an_index_only(database: Database) -> None:
@@ -207,13 +311,18 @@ def test_a_claim_among_thousands_of_runs_reads_an_index_only(database: Database)
             if given[0].startswith(("SELECT", "WITH")) and "webhook" not in given[0]
         ]
         explain = "EXPLAIN " if postgresql else "EXPLAIN QUERY PLAN "
-        plans = [
-            session.connection().exec_driver_sql(explain + statement, given) for statement, given in asked
-        ]
-        steps = [str(row[-1]) for plan in plans for row in plan]
+        plans = {
+            statement: [
+                str(row[-1]) for row in session.connection().exec_driver_sql(explain + statement, given)
+            ]
+            for statement, given in asked
+        }
+    steps = [step for plan in plans.values() for step in plan]
     assert any("run_by_turn" in step for step in steps)
     assert not [
-        step
-        for step in steps
-        if re.search(r"Seq Scan on run\b|SCAN (run|after|best)\b|TEMP B-TREE|Sort Key: run", step)
+        step for step in steps if re.search(r"Seq Scan on run\b|SCAN (run|start|after|following)\b", step)
     ]
+    # The candidates, one of each owner and key, are sorted, but no runs that wait.
+    by_index = [plan for statement, plan in plans.items() if not re.search(r"\bfound AS\b", statement)]
+    assert len(by_index) == len(plans) - 1
+    assert not [step for plan in by_index for step in plan if re.search(r"TEMP B-TREE|Sort Key: run", step)]
