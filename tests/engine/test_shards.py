@@ -164,7 +164,7 @@ def test_memory_that_the_other_side_keeps_is_not_sent() -> None:
 
 @pytest.mark.parametrize("case", ["scaffold", "apfl"])
 def test_shards_cross_between_devices(case: str) -> None:
-    """What arrives on the host is put where the run is, and what was kept was left there."""
+    """Arrivals on the host are put where the run is, and the memory that was kept stays there."""
     spec = specification(CASES[case], execution={"shards": 3, "engine": "vectorised"})
     here = played(spec)
     with SimulatedDevice():

@@ -262,7 +262,7 @@ def test_the_choice_is_that_of_a_full_scan(database: Database) -> None:
 
 
 def recorded_pick(session: Session, place: OwnerQueue) -> ShareRecord:
-    """What the worker has noted of an owner."""
+    """The note of the worker about an owner."""
     record = session.get(ShareRecord, (*place, WORKER))
     assert record is not None
     return record
