@@ -320,8 +320,10 @@ def _leading(
     database: Database, spec: ExperimentSpec, build: Callable[[], Simulation], workers: int
 ) -> Iterator[Callable[[], object]]:
     """A run that this worker has claimed; the function advances it, once all others have joined."""
+    # The database refuses data that nobody has uploaded, and needs to know of the shards only.
+    stored = ExperimentSpec.model_validate(SMALL | {"execution": spec.execution})
     with database.transaction() as session:
-        experiments.create(session, NewExperiment(spec))
+        experiments.create(session, NewExperiment(stored))
         claim = runs.claim(session, "worker-0", [QUEUE], LEASE_S)
     assert claim is not None
     simulation = build()
