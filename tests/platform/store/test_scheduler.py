@@ -154,12 +154,16 @@ def test_a_priority_lowered_while_a_run_is_played_counts_at_its_next_commit(data
     assert play(database, held) is WorkerDirective.YIELD
 
 
-OWNERS, EXHAUSTED = 50, 20
-"""Owners of the random queues below, and those of them whose keys have no compute seconds left."""
+OWNERS = 50
+"""Owners of the random queues below."""
 
 
-def fill_queues(database: Database, draw: Random) -> None:
-    """Write runs in any state of many owners, their keys and their use of the queues."""
+def fill_queues(database: Database, draw: Random, exhausted: int) -> None:
+    """Write runs in any state of many owners, their keys and their use of the queues.
+
+    Every third owner has had the least, and is served. Of the next ones so many have keys without
+    compute seconds: they come first, but none of them may be taken.
+    """
     for _ in range(4):
         submit(database)
     with database.transaction() as session:
@@ -169,30 +173,29 @@ def fill_queues(database: Database, draw: Random) -> None:
         owners = [f"owner-{number}" for number in range(OWNERS)]
         key = keys.create(session, owner="ann", scope=Scope.SUBMIT)[0]
         (columns,) = session.execute(select(KeyRecord.__table__).where(KeyRecord.id == key.id)).mappings()
-        for number, owner in enumerate(owners):
+        served, others = owners[::3], [owner for number, owner in enumerate(owners) if number % 3]
+        for owner in owners:
+            spent = owner in others[:exhausted]
             for name in "ab":
-                # Keys without seconds come first, for their owners have had nothing, but may have none.
-                limits: dict[str, float | None] = {
+                limits = {
                     "max_running_runs": draw.choice([None, None, 1, 2]),
-                    "max_compute_seconds": 0.0 if number < EXHAUSTED else None,
+                    "max_compute_seconds": 0.0 if spent else None,
                 }
                 key_id = {"id": f"key_{owner}_{name}", "owner": owner}
                 session.execute(insert(KeyRecord), [{**columns, **key_id, **limits}])
-            if owner not in owners[: EXHAUSTED + 3]:
-                used = {"seconds": draw.choice([1.0, 2.5, 9.0]), "lift": draw.choice([0.0, 4.0])}
-                used |= {"clock": draw.choice([0.0, 3.0]), "turn": draw.randint(0, 3)}
-                place = {
-                    "queue": draw.choice("xy"),
-                    "owner": owner,
-                    "source": draw.choice([WORKER, "another"]),
-                }
+            for queue in "xy":
+                seconds = (
+                    draw.choice([3.0, 4.0]) if owner in served else 5.0 if spent else draw.choice([6.0, 9.0])
+                )
+                used = {"seconds": seconds, "lift": draw.choice([0.0, 0.5])}
+                used |= {"clock": draw.choice([0.0, 2.0]), "turn": draw.randint(0, 3)}
+                place = {"queue": queue, "owner": owner, "source": draw.choice([WORKER, "another"])}
                 session.add(ShareRecord(**place, **used))
         rows = []
         for number in range(250):
             owner = draw.choice(owners)
-            status = draw.choice([Status.QUEUED] * 8 + [Status.RUNNING, Status.PAUSED])
-            if owner in owners[:EXHAUSTED]:
-                status = Status.QUEUED
+            further = Status.RUNNING if owner in served else Status.PAUSED
+            status = draw.choice([Status.QUEUED, Status.QUEUED, further])
             changes = {
                 "id": f"run_{draw.getrandbits(40):010x}",
                 "owner": owner,
@@ -241,9 +244,10 @@ def choice_by_full_scan(session: Session, queues: Sequence[str]) -> ScheduledRun
     return fair_share.choose_candidate(candidates_by_full_scan(session, None), books)
 
 
-def test_the_choice_is_that_of_a_full_scan(database: Database) -> None:
+@pytest.mark.parametrize("exhausted", [0, 20])
+def test_the_choice_is_that_of_a_full_scan(database: Database, exhausted: int) -> None:
     draw, queues = Random(1), ["x", "y", "none"]
-    fill_queues(database, draw)
+    fill_queues(database, draw, exhausted)
     for number in range(12):
         expected = read(database, choice_by_full_scan, queues)
         held = write(database, runs.claim, WORKER, queues, LEASE_S, 5)
@@ -269,7 +273,7 @@ def recorded_pick(session: Session, place: OwnerQueue) -> ShareRecord:
 
 
 def test_a_run_gives_way_if_a_full_scan_finds_one_that_comes_first(database: Database) -> None:
-    fill_queues(database, Random(2))
+    fill_queues(database, Random(2), 20)
     for worker in (WORKER, "worker-1"):
         with database.reading() as session:
             found = candidates_by_full_scan(session, worker)
