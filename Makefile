@@ -47,7 +47,7 @@ test-all: $(DEVELOPMENT) ## Run all tests, the slow and the exhaustive ones too
 
 test-lowest: $(LOWEST) ## Run the quick tests with the oldest versions that pyproject.toml allows, in an environment of their own
 	@# Old releases call what their own dependencies have deprecated since, and leave sockets to be collected.
-	@.lowest/bin/python -m pytest -W default::DeprecationWarning -W default::pytest.PytestUnraisableExceptionWarning --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'not slow and not papers and not nightly' --ignore=tests/deploy --ignore=tests/docs $(ARGS)
+	@.lowest/bin/python -m pytest -W default::DeprecationWarning -W default::pytest.PytestUnraisableExceptionWarning --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'not slow and not papers and not nightly' --ignore=tests/browser --ignore=tests/deploy --ignore=tests/docs $(ARGS)
 
 reproduce: $(DEVELOPMENT) ## Run every figure of the papers on generated data in full and hold its claims to the record (a quarter of an hour)
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m papers tests/presets $(ARGS)
@@ -108,7 +108,7 @@ $(DEVELOPMENT): $(PROJECTS) constraints.txt
 # First what FedQ names, at its oldest; then what tests run with, which must not change that.
 $(LOWEST): $(PROJECTS)
 	$(environment)
-	@$(UV_INSTALL) --resolution lowest-direct --editable ./deploy/service --editable '.[all,data,export,otel,timm]'
+	@$(UV_INSTALL) --resolution lowest-direct --editable ./deploy/service --editable '.[all,data,export,mcp,otel,slurm,timm]'
 	@$(@D)/bin/uv pip freeze --quiet --python $(@D)/bin/python --exclude-editable > .lowest/versions.txt
 	@$(UV_INSTALL) --editable ./deploy/service --editable '.[test]' --constraint .lowest/versions.txt
 	@touch $@

@@ -3,6 +3,7 @@ client of each cohort, as plain arrays.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,10 @@ def export(workload: Workload, home: Path, rounds: int) -> Path:
     assert isinstance(problem, SupervisedProblem)
     shape = _write_data(problem, spec, folder)
     plan = _plan(spec, problem, rounds)
-    np.savez(folder / "plan.npz", allow_pickle=False, **plan)
+    _save(folder / "plan.npz", plan)
     initial = {name: value.numpy() for name, value in problem.named(problem.initial()).items()}
-    np.savez(folder / "initial.npz", allow_pickle=False, **initial)
-    np.savez(folder / "frozen.npz", allow_pickle=False, **_frozen(spec, shape))
+    _save(folder / "initial.npz", initial)
+    _save(folder / "frozen.npz", _frozen(spec, shape))
     (folder / "spec.json").write_text(spec.model_dump_json())
     about = {
         "name": workload.name,
@@ -50,6 +51,10 @@ def export(workload: Workload, home: Path, rounds: int) -> Path:
         json.dumps(about, default=lambda block: block.model_dump(mode="json"), indent=1)
     )
     return folder
+
+
+def _save(path: Path, arrays: Mapping[str, Any]) -> None:
+    np.savez(path, **arrays)
 
 
 def _frozen(spec: ExperimentSpec, shape: list[int]) -> dict[str, NDArray[Any]]:

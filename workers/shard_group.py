@@ -296,12 +296,13 @@ class ShardGroup:
 
     def _admit(self, connection: str, worker: str) -> None:
         assert self._store is not None
-        # By itself, for a store serves one wait at a time.
-        pacing, store = self._pacing, self._store.clone()
+        pacing = self._pacing
         try:
+            # A connection of its own, for each serves one wait at a time.
+            store = _store(f"127.0.0.1:{self._store.port}", pacing)
             peer = Peer(PrefixStore(connection, store), 0, pacing.connect_s, pacing.silence_s)
-        except PeerLostError as error:
-            log.warning("worker %s did not come: %s", worker, error)
+        except (RuntimeError, PeerLostError) as error:
+            log.warning("worker %s did not come: %s", worker, lost(error))
             return
         self._members[connection] = ConnectedMember(connection, worker, peer)
         log.info("worker %s has joined the group of run %s", worker, self._claim.run_id)
@@ -412,19 +413,24 @@ def serve(
         renewal.stop()
 
 
+def _store(address: str, pacing: GroupPacing) -> TCPStore:
+    """A connection to the store of a worker that holds a run, at host:port. Raises RuntimeError."""
+    host, _, port = address.rpartition(":")
+    timeout = timedelta(seconds=pacing.connect_s)
+    return TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
+
+
 def _connect(member: Membership, pacing: GroupPacing, abandoned: Callable[[], bool]) -> Peer | None:
     """Reach the worker that holds the run; None if the attempt is `abandoned` first.
 
     Raises PeerLostError.
     """
-    host, _, port = member.address.rpartition(":")
     found: SimpleQueue[Peer | PeerLostError] = SimpleQueue()
     given_up = threading.Event()
 
     def connect() -> None:
-        timeout = timedelta(seconds=pacing.connect_s)
         try:
-            store = TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
+            store = _store(member.address, pacing)
             store.set(member.connection, "ready")
             peer = Peer(PrefixStore(member.connection, store), 1, pacing.connect_s, pacing.silence_s)
         except (RuntimeError, PeerLostError) as error:

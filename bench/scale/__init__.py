@@ -3,13 +3,16 @@
 A PostgreSQL of its own, as it is by default, gets two databases. One is filled with experiments of
 10 runs that have finished, whose rounds are in blocks, and for each owner one experiment that
 waits; the other has one waiting experiment. The same requests go to an API over each, one at a time.
-Then workers, each with a connection of its own, claim, commit a round and finish runs of the full
-database, first directly, then through PgBouncer where it is installed. Every measurement ends after
-`--seconds` or 1,000 times. 1,000 owners with 100,000 experiments of 1,000 rounds take 120 GB of
-disk; nothing is started if the database would take more than half of what is free.
+Then workers, each with a connection of its own, claim runs of the full database, have them for
+`--run-seconds` on average, commit a round and finish, first directly, then through PgBouncer where it is
+installed, for twice that time. They are threads of one process, which carries out about 20 runs a
+second; real workers have processors of their own. Other measurements end after `--seconds` or 1,000
+times. 1,000 owners with 100,000 experiments of 1,000 rounds take 120 GB of disk, more where
+rounds are no multiple of 200, the size of a block; nothing is started if the database would take more
+than half of what is free.
 
     python -m bench scale [--owners 100] [--experiments 1000] [--rounds 200] [--workers 100]
-                          [--seconds 5] [--write docs/performance.md]
+                          [--run-seconds 60] [--seconds 5] [--write docs/performance.md]
 """
 
 import shutil
@@ -45,6 +48,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--experiments", type=int, default=1_000, help=f"of {RUNS} runs each")
     parser.add_argument("--rounds", type=int, default=200, help="of each run")
     parser.add_argument("--workers", type=int, default=100, help="that claim at a time")
+    parser.add_argument("--run-seconds", type=float, default=60.0, help="that a worker has a run")
     parser.add_argument("--seconds", type=float, default=5.0, help="longest time of a measurement")
     parser.add_argument("--write", type=Path, help="put the tables into this page, between their markers")
     options = parser.parse_args(arguments)
@@ -69,10 +73,12 @@ def main(arguments: Sequence[str]) -> None:
             [name, *_milliseconds(before[name]), *_milliseconds(times), f"{_ratio(before[name], times):.1f}"]
             for name, times in after.items()
         ]
-        found = simulated_claims(full, options.workers, options.seconds)
-    claimed = [_claim_row(one) for one in found]
-    for row in (HEADINGS, *rows, CLAIM_HEADINGS, *claimed):
-        print(*row, sep="  ")
+        for row in (HEADINGS, *rows, CLAIM_HEADINGS):
+            print(*row, sep="  ", flush=True)
+        claimed = []
+        for claims in simulated_claims(full, options.workers, options.run_seconds):
+            claimed.append(_claim_row(claims))
+            print(*claimed[-1], sep="  ", flush=True)
     if options.write is not None:
         text = f"{about}.\n\n{report.table(HEADINGS, rows)}\n\n{report.table(CLAIM_HEADINGS, claimed)}"
         report.put(options.write, "scale", text)

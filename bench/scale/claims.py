@@ -1,4 +1,4 @@
-"""Many workers that claim and finish runs at the same time."""
+"""Many workers that claim runs, have them for a while and finish them."""
 
 import shutil
 import threading
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 from sqlalchemy import make_url, select
 
 from bench.load.writer import PROVENANCE, report
@@ -43,17 +44,18 @@ class Claims:
     """Runs claimed by each worker."""
 
 
-def simulated_claims(url: str, workers: int, seconds: float) -> list[Claims]:
-    """Claims of `workers` directly, and through PgBouncer where it is installed."""
-    found = [_claims(url, workers, seconds, f"{workers}, direct")]
+def simulated_claims(url: str, workers: int, run_s: float) -> Iterator[Claims]:
+    """Claims of `workers` directly, and through PgBouncer where it is installed, whose runs take `run_s`
+    seconds on average.
+    """
+    yield _claims(url, workers, run_s, f"{workers}, direct")
     if shutil.which("pgbouncer"):
         with _pooler(url, workers) as pooled:
-            found.append(_claims(pooled, workers, seconds, f"{SERVERS}, PgBouncer"))
-    return found
+            yield _claims(pooled, workers, run_s, f"{SERVERS}, PgBouncer")
 
 
-def _claims(url: str, workers: int, seconds: float, connections: str) -> Claims:
-    """Let each worker claim and finish one run after another, at most for `seconds`."""
+def _claims(url: str, workers: int, run_s: float, connections: str) -> Claims:
+    """Let each worker claim and finish one run after another, for twice `run_s` seconds."""
     times: list[float] = []
     by_owner: Counter[str] = Counter()
     by_worker: Counter[int] = Counter(dict.fromkeys(range(workers), 0))
@@ -61,11 +63,13 @@ def _claims(url: str, workers: int, seconds: float, connections: str) -> Claims:
     ended = threading.Event()
 
     def work(database: Database, number: int) -> None:
-        name = f"simulated-{number}"
+        name, rng = f"simulated-{number}", np.random.default_rng(number)
         with database.reading() as session:
             session.execute(select(1))  # connects
         ready.wait()
         started.wait()
+        # They have been at work for long, so that not all end at the same moment.
+        ended.wait(rng.uniform(0, run_s))
         while not ended.is_set():
             began = time.perf_counter()
             with database.transaction() as session:
@@ -74,6 +78,7 @@ def _claims(url: str, workers: int, seconds: float, connections: str) -> Claims:
                 return
             times.append(time.perf_counter() - began)
             by_worker[number] += 1
+            ended.wait(rng.uniform(0, 2 * run_s))
             with database.transaction() as session:
                 # Its seconds are what fair sharing counts.
                 runs.commit_slice(
@@ -90,11 +95,11 @@ def _claims(url: str, workers: int, seconds: float, connections: str) -> Claims:
         ready.wait()
         began = time.perf_counter()
         started.set()
-        ended.wait(seconds)
+        ended.wait(2 * run_s)
+        wall_s = time.perf_counter() - began
         ended.set()
         for worker in working:
             worker.result()
-        wall_s = time.perf_counter() - began
         with opened[0].reading() as session:
             queued = RunRecord.status == Status.QUEUED, RunRecord.queue == "default"
             owners = set(session.scalars(select(RunRecord.owner).where(*queued).distinct()))

@@ -21,7 +21,7 @@ from fedcore.platform.store.records import identifiers
 RUNS = 10
 """Runs of each experiment."""
 BYTES_PER_ROUND = 120
-"""Of the ten measures of `bench.load.writer`, with indexes; measured."""
+"""Of the ten measures of `bench.load.writer`, with indexes; measured with 200 rounds, which are a block."""
 BATCH = 200
 """Experiments copied in one transaction."""
 LEASE_S = 600.0

@@ -94,7 +94,11 @@ def make_gpu_deterministic(device: torch.device) -> None:
     if device.type != "cuda":
         return
     cudnn: Any = torch.backends.cudnn
-    cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = torch.backends.cuda.matmul.fp32_precision = "ieee"
+    matmul: Any = torch.backends.cuda.matmul
+    if hasattr(matmul, "fp32_precision"):
+        cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = matmul.fp32_precision = "ieee"
+    else:  # before PyTorch 2.9
+        cudnn.allow_tf32 = matmul.allow_tf32 = False
     cudnn.deterministic, cudnn.benchmark = True, False
     # cuBLAS reads it when it is first used; without it, products on several streams may differ, as
     # may cuDNN's LSTMs.

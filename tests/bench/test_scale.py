@@ -34,5 +34,5 @@ def test_a_filled_database_has_what_it_says(postgresql_url: str) -> None:
         found = curves.of_runs(session, ids, "train_loss")
         assert len({tuple(found[id].listed("train_loss")) for id in ids}) == 1
         assert [row.round for row in curves.after(session, ids[-1])] == list(range(1, ROUNDS + 1))
-    for claims in simulated_claims(postgresql_url, workers=3, seconds=0.5):
+    for claims in simulated_claims(postgresql_url, workers=3, run_s=0.3):
         assert len(claims.seconds) == sum(claims.by_worker) > 0

@@ -1,12 +1,15 @@
 """Built-in components pass the checks that extensions pass."""
 
+import importlib.util
 import subprocess
 import sys
 
 import pytest
 
 from fedcore.block import Block
+from fedcore.data.text import Text
 from fedcore.measures import EXTENSIONS, GROUPS
+from fedcore.models.hugging_face import CausalLm, SequenceClassifier
 from fedcore.models.imported import Imported
 from fedcore.models.published import TimmNetwork
 from fedcore.spec.components import FAMILIES
@@ -35,9 +38,28 @@ for module in sys.argv[1:]:
 """
 
 
+PACKAGES: dict[type[Block], str] = {
+    CausalLm: "transformers",
+    SequenceClassifier: "transformers",
+    Text: "tokenizers",
+}
+"""Optional packages that components need."""
+
+
+def _skipped_without_its_package(component: type[Block]) -> pytest.MarkDecorator:
+    package = PACKAGES.get(component)
+    absent = package is not None and importlib.util.find_spec(package) is None
+    return pytest.mark.skipif(absent, reason=f"{package} is not installed")
+
+
 @pytest.mark.parametrize(
     ("family", "component"),
-    [pytest.param(name, member, id=f"{name}: {member.__name__}") for name, member in COMPONENTS],
+    [
+        pytest.param(
+            name, member, id=f"{name}: {member.__name__}", marks=_skipped_without_its_package(member)
+        )
+        for name, member in COMPONENTS
+    ],
 )
 def test_a_built_in_component_passes_its_checks(family: str, component: type[Block]) -> None:
     """But that of its imports, which takes an interpreter for each: they are tried together, below."""

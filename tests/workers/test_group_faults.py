@@ -307,7 +307,11 @@ def test_members_are_sent_the_memory_of_the_clients_that_others_trained_last(
 def test_a_message_from_a_device_arrives_on_the_host() -> None:
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     found: list[Peer] = []
-    connecting = threading.Thread(target=lambda: found.append(Peer(store.clone(), 1, 10.0, 10.0)))
+    connecting = threading.Thread(
+        target=lambda: found.append(
+            Peer(TCPStore("127.0.0.1", store.port, wait_for_workers=False), 1, 10.0, 10.0)
+        )
+    )
     connecting.start()
     sender = Peer(store, 0, 10.0, 10.0)
     connecting.join()
