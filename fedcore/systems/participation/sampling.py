@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.block import MAX_CLIENTS, Fraction
+from fedcore.block import ClientCount, Fraction
 from fedcore.caching import CacheKey
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
@@ -57,7 +57,7 @@ class Full(Participation):
 
 
 class _Sampled(Participation):
-    clients_per_round: Annotated[int, Field(ge=1, le=MAX_CLIENTS)] | None = None
+    clients_per_round: ClientCount | None = None
     """K, the clients drawn each round."""
     fraction: Fraction | None = None
     """K as a fraction of all clients, rounded, at least one; alternative to `clients_per_round`."""
