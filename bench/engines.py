@@ -21,15 +21,8 @@ from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.engines import ENGINES, EngineName
-from fedcore.engine.round import (
-    RoundCost,
-    RunContext,
-    ServerState,
-    client_vectors,
-    close_round,
-    initial_state,
-    open_round,
-)
+from fedcore.engine.round import RoundCost, close_round, open_round
+from fedcore.engine.server import RunContext, ServerState, client_vectors, initial_state
 from fedcore.models.layers import build_module
 from fedcore.problems.supervised import SupervisedProblem
 

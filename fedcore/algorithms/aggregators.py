@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedcore.block import Block
 from fedcore.core import Aggregator
@@ -14,7 +13,6 @@ class AggregatorSpec(Block):
 
     source: ClassVar[str | None] = None
     """The publication."""
-    example: ClassVar[Mapping[str, Any]] = {}
 
     if TYPE_CHECKING:
         kind: str = ""

@@ -1,7 +1,6 @@
 """Base class of the specifications of algorithms."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from fedcore.block import Block, PositiveRate
 from fedcore.core import Aggregator, ClientRule, ServerOptimiser
@@ -23,7 +22,6 @@ class AlgorithmSpec(Block):
     """The publication, with the algorithm or equation number."""
     fixed_point: ClassVar[str]
     """Fixed point on quadratics with full gradients and full participation, for the reference."""
-    example: ClassVar[Mapping[str, Any]] = {}
     weighting: ClassVar[Literal["uniform"] | None] = None
     """Default weighting of the cohort; None: that of the participation scheme."""
     averages_models: ClassVar[bool] = False

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
 from fedcore.block import Block
+from fedcore.caching import CacheKey
 from fedcore.data.base import DatasetSpec
 from fedcore.data.federated import FederatedData, UndividedDataset, checksum, validate_samples
 from fedcore.data.partition import Partition
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fedcore.spec.problem import Problem as ProblemSpec
 
 B = TypeVar("B", bound=Block)
-C = TypeVar("C")
 _CACHED_DATA_SETS = 2
 _CACHED_DIVISIONS = 4
 
@@ -51,31 +50,18 @@ def federate(
             return dataset
         dataset = dataset.dataset
     assert spec.partition is not None
-    return _divided(_Cached(dataset, id(dataset)), _block(spec.partition), seed)
+    return _divided(CacheKey(dataset, id(dataset)), _block(spec.partition), seed)
 
 
-class _Cached(Generic[C]):
-    """A key of a cache, and what it stands for: blocks of users need not be hashable."""
-
-    def __init__(self, value: C, key: Hashable) -> None:
-        self.value = value
-        self._key = key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Cached) and self._key == other._key
-
-
-def _block(block: B) -> _Cached[B]:
-    return _Cached(block, (type(block), block.model_dump_json()))
+def _block(block: B) -> CacheKey[B]:
+    # Blocks of users need not be hashable.
+    return CacheKey(block, (type(block), block.model_dump_json()))
 
 
 # One copy of the samples serves all arms of an experiment, and of files all seeds too.
 @lru_cache(maxsize=_CACHED_DATA_SETS)
 def _loaded(
-    spec: _Cached[DatasetSpec],
+    spec: CacheKey[DatasetSpec],
     device: str,
     dtype: torch.dtype,
     data_dir: Path,
@@ -98,5 +84,5 @@ def _loaded(
 
 # Arms that differ in anything else are divided alike, seed by seed.
 @lru_cache(maxsize=_CACHED_DIVISIONS)
-def _divided(whole: _Cached[UndividedDataset], spec: _Cached[Partition], seed: int) -> FederatedData:
+def _divided(whole: CacheKey[UndividedDataset], spec: CacheKey[Partition], seed: int) -> FederatedData:
     return spec.value.divide(whole.value, seed)

@@ -64,14 +64,10 @@ def cohort_batches(
         members = zip(clients.tolist(), counts, work, strict=True)
         return tuple(mini_batches(seed, round, client, count, item) for client, count, item in members)
     flat, ends = np.full(numbers.sum(), PADDING), np.cumsum(numbers)
-    _shuffle(
-        flat,
-        ends - numbers,
-        extents,
-        samples,
-        _counters(clients, round),
-        np.array([seed, label(BATCHES)], np.uint64),
-    )
+    epochs, lengths = np.ascontiguousarray(extents.T)
+    counters = np.stack([clients, np.full(len(clients), round)], 1).astype(np.uint64)
+    key = np.array([seed, label(BATCHES)], np.uint64)
+    shuffle_samples(flat, ends - numbers, epochs, lengths, samples, counters, key)
     return tuple(
         flat[end - number : end].reshape(-1, item.batch_size)[: item.steps]
         if number
@@ -120,20 +116,6 @@ def _extent(samples: int, work: Work) -> tuple[int, int]:
     """Epochs begun, and the length of each with its padding."""
     per_epoch = steps_of(1, samples, work.batch_size)
     return -(-work.steps // per_epoch), per_epoch * work.batch_size
-
-
-def _counters(clients: Ids, round: int) -> NDArray[np.uint64]:
-    """[M, 2] what `generator` counts a client's stream from."""
-    return np.stack([clients, np.full(len(clients), round)], 1).astype(np.uint64)
-
-
-def _shuffle(
-    flat: Ids, starts: Ids, extents: Ids, samples: Ids, counters: NDArray[np.uint64], key: NDArray[np.uint64]
-) -> None:
-    # Here, because the compiler takes half a second to load.
-
-    epochs, lengths = np.ascontiguousarray(extents.T)
-    shuffle_samples(flat, starts, epochs, lengths, samples, counters, key)
 
 
 Words = NDArray[np.uint64]

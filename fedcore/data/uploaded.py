@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.block import MAX_CLIENTS, Block
+from fedcore.block import Block, ClientCount
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.lazy import LazyModule
 
@@ -41,7 +41,7 @@ class UploadedContent(Block):
     """Shape of one sample."""
     classes: Count
     """Number of classes; 0 if labels are real numbers, for regression."""
-    clients: Annotated[int, Field(ge=1, le=MAX_CLIENTS)] | None
+    clients: ClientCount | None
     """Number of clients N; null if the data are not divided into clients and need a `partition`."""
     train_samples: Annotated[int, Field(ge=1, lt=2**53)]
     """Number of training samples."""

@@ -22,7 +22,7 @@ from fedcore.engine.benchmark import (
     round_seconds,
     time_engine,
 )
-from fedcore.engine.engines import EngineName, candidates, resolve_engine, supports
+from fedcore.engine.engines import EngineName, candidates, check_supported, supports
 from fedcore.engine.process_tuning import release_freed_memory
 from fedcore.problems import TrainingProblem
 
@@ -88,7 +88,8 @@ def choose_engine(
     """
     algorithm, problem = context.algorithm, context.problem
     if wanted != "auto":
-        return EngineChoice(resolve_engine(wanted, algorithm, problem), "forced")
+        check_supported(wanted, algorithm, problem)
+        return EngineChoice(wanted, "forced")
     if recorded is None:
         return _fastest(context, cache, play)
     if supports(recorded.engine, algorithm, problem):

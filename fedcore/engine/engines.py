@@ -82,22 +82,14 @@ def candidates(algorithm: Algorithm, problem: TrainingProblem) -> list[EngineNam
     return sorted(able, key=lambda name: (not ENGINE_INFO[name].specialised, name != problem.engine))
 
 
-def resolve_engine(
-    wanted: Literal["auto"] | EngineName, algorithm: Algorithm, problem: TrainingProblem
-) -> EngineName:
-    """Return the engine requested, or the one presumed to be the fastest.
-
-    Raises SpecificationError if it is not installed or does not support the problem.
-    """
-    if wanted == "auto":
-        return candidates(algorithm, problem)[0]
+def check_supported(wanted: EngineName, algorithm: Algorithm, problem: TrainingProblem) -> None:
+    """Raise SpecificationError if an engine is not installed or does not support the problem."""
     if wanted not in ENGINE_INFO:
         raise SpecificationError("/execution/engine", f"`{wanted}` is not installed; use `auto`")
     if not supports(wanted, algorithm, problem):
         raise SpecificationError(
             "/execution/engine", f"`{wanted}` is made for {ENGINE_INFO[wanted].made_for}; use `auto`"
         )
-    return wanted
 
 
 def benefits_from_batching(engine: EngineName, device: torch.device) -> bool:

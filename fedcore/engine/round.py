@@ -24,23 +24,12 @@ from fedcore.engine.network_state import (
     with_passes,
     without_state,
 )
-from fedcore.engine.server import RunContext, ServerState, adapted, client_vectors, initial_state
+from fedcore.engine.server import RunContext, ServerState, adapted
 from fedcore.problems.network import STATISTICS
 from fedcore.random import generator
 from fedcore.systems.cohorts import iterate_factor, objective_weights, weights
 
 Floats = NDArray[np.float64]
-
-__all__ = [
-    "PendingRound",
-    "RoundCost",
-    "RunContext",
-    "ServerState",
-    "client_vectors",
-    "close_round",
-    "initial_state",
-    "open_round",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def min_norm_contribution(problem: TrainingProblem, observed: Observation) -> Me
     return {"min_norm_weights": weights.tolist(), "fedaware_chi_square": float(ratios @ ratios)}
 
 
-def contribution(_problem: TrainingProblem, observed: Observation) -> Measured:
+def contribution(observed: Observation) -> Measured:
     """Weight bias, effective steps and slowdown of a round.
 
     Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff those of
@@ -135,7 +135,7 @@ class Contribution(MeasureSpec):
 
     def compute(self, seen: Evaluated) -> Measured:
         assert seen.round is not None
-        return contribution(seen.problem, seen.round)
+        return contribution(seen.round)
 
 
 class MinNorm(MeasureSpec):

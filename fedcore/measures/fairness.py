@@ -17,7 +17,7 @@ else:
     np = LazyModule("numpy")
 
 
-def fairness(problem: TrainingProblem, x: Tensor, _surrogate: object = None) -> Measured:
+def fairness(problem: TrainingProblem, x: Tensor) -> Measured:
     """Spread and worst decile over clients of the accuracy at x [D].
 
     a_i is measured on client i's own test samples, or on its training samples if test samples are

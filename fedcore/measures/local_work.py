@@ -18,7 +18,7 @@ else:
     np = LazyModule("numpy")
 
 
-def drift(_problem: TrainingProblem, observed: Observation) -> Measured:
+def drift(observed: Observation) -> Measured:
     """client_drift, (1/M) sum_i |y_i - x|^2: Karimireddy et al., SCAFFOLD, Section 5, at the last
     local step.
     """
@@ -70,7 +70,7 @@ class Drift(MeasureSpec):
 
     def compute(self, seen: Evaluated) -> Measured:
         assert seen.round is not None
-        return drift(seen.problem, seen.round)
+        return drift(seen.round)
 
 
 class Inexactness(MeasureSpec):

@@ -4,8 +4,7 @@ LOSSES.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -31,7 +30,6 @@ class Loss(Block):
 
     source: ClassVar[str | None] = None
     """The publication."""
-    example: ClassVar[Mapping[str, Any]] = {}
     takes_real_labels: ClassVar[bool] = False
     """True if labels may be real numbers; they are then [B] for scores [B, 1]."""
     takes_sequences: ClassVar[bool] = False

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -37,7 +36,6 @@ class Privacy(Block):
 
     source: ClassVar[str | None] = None
     """The publication."""
-    example: ClassVar[Mapping[str, Any]] = {}
     replaces_aggregator: ClassVar[bool] = True
     """True if it is an aggregation of its own."""
     clips_samples: ClassVar[bool] = False

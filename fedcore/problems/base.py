@@ -33,14 +33,6 @@ class Stacked(Protocol):
         ...
 
 
-class StackedInTraining(Stacked, Protocol):
-    """The same of a network that has a state in training."""
-
-    def gradient(self, theta: Tensor, k: int, *, at_x: bool = False) -> Tensor:
-        """As `Stacked.gradient`, and with the random numbers of the k-th step; see `Step`."""
-        ...
-
-
 class Stackable(Protocol):
     """Clients whose mini-batches can be gathered."""
 

@@ -1,16 +1,16 @@
 """Least-squares clients, F_i(x) = 1/(2 n_i) |A_i x - b_i|^2 + ridge/2 |x|^2, by rows or exactly."""
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.exact import LeastSquares, LeastSquaresArrays, as_quadratics, samples, start_of
-from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
+from fedcore.problems.base import Ids, Stackable, Stacked
 from fedcore.problems.batches import locate, rows_of
 from fedcore.problems.passes import Step
 from fedcore.problems.quadratic import QuadraticProblem
@@ -35,7 +35,7 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class _Clients:
+class _Samples:
     """A [n, D] and b [n] of all clients, one after another."""
 
     rows: Tensor
@@ -49,10 +49,10 @@ class _Clients:
         """[N] where the samples of each client begin."""
         return np.cumsum(self.sizes) - self.sizes
 
-    def some(self, clients: Ids) -> "_Clients":
+    def some(self, clients: Ids) -> "_Samples":
         """The `clients` [m] alone."""
         chosen = torch.from_numpy(rows_of(self.starts[clients], self.sizes[clients])).to(self.rows.device)
-        return _Clients(self.rows[chosen], self.targets[chosen], self.sizes[clients], self.ridge)
+        return _Samples(self.rows[chosen], self.targets[chosen], self.sizes[clients], self.ridge)
 
     def stack(self, clients: Ids, batches: Tensor, *step: Step) -> _Rows:
         rows, weights = locate(
@@ -61,72 +61,37 @@ class _Clients:
         return _Rows(self.rows[rows], self.targets[rows], weights, self.ridge)
 
 
-class LeastSquaresProblem:
-    """Clients given by their samples.
-
-    Everything that needs no rows is delegated to the same problem as a quadratic.
-    """
+class LeastSquaresProblem(QuadraticProblem):
+    """Clients given by their samples; what needs no samples is that of the same problem as a quadratic."""
 
     def __init__(self, given: LeastSquaresArrays, ridge: float, x0: Tensor, noise: float) -> None:
         """Keep the rows on the device of `x0` and in its type."""
-        self.sizes = given.sizes
-        self.dim, self.share = given.rows[0].shape[1], given.share
-        self.views, self.capacity, self.gradient_noise = 1, capacity(x0.nbytes, x0.device), noise
-        self.data_source, self.engine, self.dense = "least squares", VECTORISED, None
-        self.stackable = True
-        self.data_sha256: str | None = None
+        super().__init__(as_quadratics(given, ridge), x0, noise)
+        self.sizes, self.data_source = given.sizes, "least squares"
         held, wanted = (
             torch.from_numpy(np.concatenate(parts)).to(x0) for parts in (given.rows, given.targets)
         )
-        self.clients, self._ridge = _Clients(held, wanted, self.sizes, ridge), ridge
-        self.kind: Hashable = ("least squares", self.dim, ridge, x0.dtype, x0.device)
-        self._exact = QuadraticProblem(as_quadratics(given, ridge), x0, noise)
-
-    def initial(self, number: int = 0) -> Tensor:
-        return self._exact.initial(number)
+        self.samples, self._ridge = _Samples(held, wanted, self.sizes, ridge), ridge
+        self.kind = ("least squares", self.dim, ridge, x0.dtype, x0.device)
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
         chosen = torch.arange(int(self.sizes[client]), device=theta.device) if samples is None else samples
-        chosen = chosen + int(self.clients.starts[client])
-        rows, targets = self.clients.rows[chosen], self.clients.targets[chosen]
+        chosen = chosen + int(self.samples.starts[client])
+        rows, targets = self.samples.rows[chosen], self.samples.targets[chosen]
         return rows.T @ (rows @ theta - targets) / len(chosen) + self._ridge * theta
 
-    def replica(self) -> Gradient:
-        return self.gradient
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
+        return self.samples.stack(clients, batches)
 
-    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> _Rows:
-        return self.clients.stack(clients, batches)
-
-    def joined(self, cohorts: Sequence[tuple["LeastSquaresProblem", Ids]]) -> Stackable:
-        parts = [problem.clients.some(clients) for problem, clients in cohorts]
+    def joined(self, cohorts: Sequence[tuple[Any, Ids]]) -> Stackable:
+        parts = [problem.samples.some(clients) for problem, clients in cohorts]
         sizes = np.concatenate([part.sizes for part in parts])
-        return _Clients(
+        return _Samples(
             torch.cat([part.rows for part in parts]),
             torch.cat([part.targets for part in parts]),
             sizes,
             self._ridge,
         )
-
-    def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
-        return self._exact.client_gradients(theta, clients)
-
-    def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
-        return self._exact.evaluate(theta, measures)
-
-    def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
-        return self._exact.client_losses(theta, clients)
-
-    def client_accuracies(self, theta: Tensor) -> None:
-        return None
-
-    def accuracies_of(self, models: Tensor, clients: Ids) -> None:
-        return None
-
-    def named(self, theta: Tensor) -> dict[str, Tensor]:
-        return {"x": theta}
-
-    def coordinates(self) -> dict[str, Tensor]:
-        return self._exact.coordinates()
 
 
 def load_least_squares(spec: LeastSquares, device: str, dtype: torch.dtype) -> LeastSquaresProblem:

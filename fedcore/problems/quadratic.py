@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.exact import Quadratic, QuadraticArrays, quadratic, start_of
-from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Values, capacity
+from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
 from fedcore.problems.passes import Step
 
 
@@ -68,10 +69,10 @@ class QuadraticProblem:
     def replica(self) -> Gradient:
         return self.gradient
 
-    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> _Products:
+    def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
         return self.clients.stack(clients, batches)
 
-    def joined(self, cohorts: Sequence[tuple["QuadraticProblem", Ids]]) -> Stackable:
+    def joined(self, cohorts: Sequence[tuple[Any, Ids]]) -> Stackable:
         hessians = torch.cat(
             [problem.clients.hessians[torch.from_numpy(clients)] for problem, clients in cohorts]
         )
@@ -81,7 +82,7 @@ class QuadraticProblem:
         )
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
-        return self.stack(clients, torch.empty(0)).gradient(theta.expand(len(clients), -1), 0)
+        return self.clients.stack(clients, torch.empty(0)).gradient(theta.expand(len(clients), -1), 0)
 
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
         """objective f(x), suboptimality f(x) - f(x*), distance |x - x*|.

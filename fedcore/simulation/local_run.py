@@ -6,10 +6,9 @@ of earlier ones.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
 from math import isfinite, nan
 from pathlib import Path
+from shutil import copyfile
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
@@ -135,17 +134,26 @@ class TrialBatches:
             yield from zip((trial for trial, _ in playing), reports, strict=True)
         for trial, simulation in batch:
             if not simulation.finished:
-                self._file(trial).write_bytes(simulation.checkpoint())
+                self.state_of(trial.arm, trial.seed).write_bytes(simulation.checkpoint())
+
+    def play_up_to(self, runs: Sequence[tuple[Arm, int]], until: int) -> Iterator[RoundReport]:
+        """Play these arms with these seeds up to a round."""
+        waiting = deque(Trial(arm, seed, until) for arm, seed in runs)
+        while waiting:
+            for _, report in self.play_next(waiting):
+                yield report
+
+    def state_of(self, arm: Arm, seed: int) -> Path:
+        """The checkpoint of a run that has begun and waits."""
+        return self._folder / f"{arm.index}-{seed}"
 
     def _next(self, waiting: deque[Trial]) -> tuple[Trial, Simulation]:
         trial = waiting.popleft()
         simulation = Simulation(trial.arm.spec, trial.seed, arm=trial.arm.index)
-        if trial.round:
-            simulation.restore(self._file(trial).read_bytes())
+        state = self.state_of(trial.arm, trial.seed)
+        if state.exists():
+            simulation.restore(state.read_bytes())
         return trial, simulation
-
-    def _file(self, trial: Trial) -> Path:
-        return self._folder / f"{trial.arm.index}-{trial.seed}"
 
 
 @dataclass
@@ -291,58 +299,17 @@ def run(
     arms = spec.arms()
     if resume is not None and len(arms) * len(spec.seeds) != 1:
         raise SpecificationError("/seeds", "a checkpoint resumes a single run; give one seed and no sweep")
-    if spec.search is not None:
-        decided, proposed = decided or (lambda _: None), proposed or (lambda _: None)
-        with TemporaryDirectory() as name:
-            folder = Path(name)
-            if isinstance(spec.search, Study):
-                play_trials = partial(_play_up_to, folder)
-                yield from StudySearch(spec, spec.search, play_trials, proposed, decided).play()
-            else:
-                play_next = TrialBatches(folder).play_next
-                yield from HalvingSearch(spec, spec.search, play_next, decided).play()
-        return
-    yield from _play([(arm, seed) for arm in arms for seed in spec.seeds], resume)
-
-
-def _play(
-    runs: Sequence[tuple[Arm, int]],
-    resume: Path | None = None,
-    *,
-    until: int = MAX_ROUNDS,
-    folder: Path | None = None,
-) -> Iterator[RoundReport]:
-    """Run these arms with these seeds up to a round; `resume` is a checkpoint of the only run, and
-    `folder` keeps the states of runs between the rounds at which they wait.
-    """
-    for _, group in groupby(runs, lambda run: batch_key(run[0].spec)):
-        waiting = list(group)
-        while waiting:
-            members = _run_batch(waiting)
-            files = [folder / f"{one.arm}-{one.seed}" for one in members] if folder else []
-            # All of a stage have come to the same rung, or none has begun.
-            begun = [file for file in files if file.exists()] or ([] if resume is None else [resume])
-            for one, state in zip(members, begun, strict=False):
-                one.restore(state.read_bytes())
-            while playing := [one for one in members if not one.finished and one.round < until]:
-                yield from advance_batch(playing)
-            for one, file in zip(members, files, strict=False):
-                if not one.finished:
-                    file.write_bytes(one.checkpoint())
-
-
-def _play_up_to(folder: Path, runs: Sequence[tuple[Arm, int]], until: int) -> Iterator[RoundReport]:
-    return _play(runs, until=until, folder=folder)
-
-
-def _run_batch(waiting: list[tuple[Arm, int]]) -> list[Simulation]:
-    """Take the next runs to be trained together from those that wait."""
-    members = [_next(waiting)]
-    while waiting and members[0].benefits_from_batching and len(members) < settings().gang_size:
-        members.append(_next(waiting))
-    return members
-
-
-def _next(waiting: list[tuple[Arm, int]]) -> Simulation:
-    arm, seed = waiting.pop(0)
-    return Simulation(arm.spec, seed, arm=arm.index)
+    decided, proposed = decided or (lambda _: None), proposed or (lambda _: None)
+    with TemporaryDirectory() as folder:
+        batches = TrialBatches(Path(folder))
+        match spec.search:
+            case None:
+                if resume is not None:
+                    copyfile(resume, batches.state_of(arms[0], spec.seeds[0]))
+                yield from batches.play_up_to(
+                    [(arm, seed) for arm in arms for seed in spec.seeds], MAX_ROUNDS
+                )
+            case Study() as search:
+                yield from StudySearch(spec, search, batches.play_up_to, proposed, decided).play()
+            case search:
+                yield from HalvingSearch(spec, search, batches.play_next, decided).play()

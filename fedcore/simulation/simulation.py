@@ -30,15 +30,12 @@ from fedcore.engine.process_tuning import make_gpu_deterministic, retain_freed_m
 from fedcore.engine.round import (
     PendingRound,
     RoundCost,
-    RunContext,
-    ServerState,
     TrainedRound,
-    client_vectors,
     close_round,
-    initial_state,
     open_round,
     train_cohorts,
 )
+from fedcore.engine.server import RunContext, ServerState, client_vectors, initial_state
 from fedcore.engine.shard_messages import (
     SCORES,
     ShardMessage,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import cos, pi
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -62,7 +61,6 @@ class LrSchedule(Block):
 
     source: ClassVar[str | None] = None
     """The publication."""
-    example: ClassVar[Mapping[str, Any]] = {}
     sets_lr: ClassVar[bool] = False
     """True if the schedule sets the step size itself, so that `lr` is omitted."""
 

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from fedcore.block import Block
+from fedcore.data.digest_files import Digest
 from fedcore.families import bundle_kinds
 
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Kind = Annotated[str, Field(max_length=100, pattern=r"^[a-z][a-z0-9_]*$")]
 FamilyName = Annotated[str, Field(max_length=40, pattern=r"^[a-z_]+$")]
 

@@ -136,7 +136,7 @@ class ExperimentSpec(Block):
                 "/sweep", f"{count} runs (arms times seeds) exceed the limit of {MAX_RUNS}"
             )
         if self.sweep:
-            sweep.check_extent(self.model_dump_json(include=self._swept()), self.sweep)
+            sweep.check_extent(self.model_dump_json(include=sweep.fields(self.sweep)), self.sweep)
             check_search(self, [arm.spec for arm in self.arms()])
         else:
             checks.check(self)
@@ -167,7 +167,7 @@ class ExperimentSpec(Block):
             return [_arm(0, self.algorithm.kind, {}, self, context)]
         # What no path of the sweep leads into is validated already, and shared by all arms.
         fields = {name: getattr(self, name) for name in type(self).model_fields}
-        swept = self.model_dump(mode="json", include={"algorithm", "sweep", *self._swept()})
+        swept = self.model_dump(mode="json", include={"algorithm", "sweep", *sweep.fields(self.sweep)})
         points = enumerate(sweep.expand(fields | swept))
         return [
             _arm(index, point.name, point.settings, _arm_spec(point, context), context)
@@ -192,10 +192,6 @@ class ExperimentSpec(Block):
                 with suppress(SpecificationError):
                     spec = space.trial_spec(type(self), document, settings, context)
             yield _arm(index, sweep.trial_name(index, settings), settings, spec, context)
-
-    def _swept(self) -> set[str]:
-        """The fields that differ between arms."""
-        return {path.partition(".")[0] for path in sweep.paths(self.sweep)}
 
     def with_estimates(self) -> Self:
         """The specification with train_loss estimated on a sample, unless `evaluation` says otherwise

@@ -37,8 +37,7 @@ def refuse_excess(spec: ExperimentSpec, limits: ExperimentLimits, dim: int | Non
     if dim is not None:
         _hold("/problem/model", "parameters", "PARAMETERS", dim, limits.parameters)
         return
-    swept = any(path.partition(".")[0] == "problem" for path in sweep.paths(spec.sweep))
-    problems = [arm.spec.problem for arm in arms] if swept else [spec.problem]
+    problems = [arm.spec.problem for arm in arms] if "problem" in sweep.fields(spec.sweep) else [spec.problem]
     _hold("/problem/model", "parameters", "PARAMETERS", max(map(dimension, problems)), limits.parameters)
 
 
@@ -53,10 +52,7 @@ def check_allowed_models(spec: ExperimentSpec, allowed: Sequence[str]) -> None:
     """Raise SpecificationError if the model of some arm has an import path that none of the
     patterns `allowed` covers.
     """
-    model = spec.problem.model
-    if not isinstance(model, Imported) and not any(
-        path.partition(".")[0] == "problem" for path in sweep.paths(spec.sweep)
-    ):
+    if not isinstance(spec.problem.model, Imported) and "problem" not in sweep.fields(spec.sweep):
         return
     for arm in spec.arms():
         if isinstance(arm.spec.problem.model, Imported):

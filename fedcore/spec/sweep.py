@@ -59,6 +59,11 @@ def paths(sweep: Mapping[str, list[Any]]) -> set[str]:
     }
 
 
+def fields(sweep: Mapping[str, list[Any]]) -> set[str]:
+    """The fields of the specification that some arm sets, or sets a part of."""
+    return {path.partition(".")[0] for path in paths(sweep)}
+
+
 def expand(document: Document) -> Iterator[Point]:
     """Yield the points of `document`'s sweep, or the trials of its study, in order.
 

@@ -5,11 +5,10 @@ The server does not know them; measures do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import sqrt
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -48,7 +47,6 @@ class Attack(Block):
 
     source: ClassVar[str | None] = None
     """The publication."""
-    example: ClassVar[Mapping[str, Any]] = {}
 
     if TYPE_CHECKING:
         kind: str = ""

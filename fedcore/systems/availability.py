@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol, Self
 from pydantic import Field, model_validator
 
 from fedcore.block import MAX_CLIENTS, Block, Finite, Fraction
+from fedcore.caching import CacheKey
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
 from fedcore.lazy import LazyModule
@@ -125,30 +126,16 @@ def _oversample_size(wanted: int, mean: float, population: int) -> int | None:
 def probabilities(probability: Probability) -> Probabilities:
     """Those that a specification gives."""
     return (
-        _read(_Given(probability))
+        _read(CacheKey(probability, id(probability)))
         if isinstance(probability, tuple)
         else Probabilities(np.array(probability), probability, probability)
     )
 
 
-class _Given:
-    """Numbers of a specification, by identity: a million of them take longer to read than a round
-    takes.
-    """
-
-    def __init__(self, numbers: tuple[float, ...]) -> None:
-        self.numbers = numbers
-
-    def __hash__(self) -> int:
-        return id(self.numbers)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Given) and self.numbers is other.numbers
-
-
+# A million numbers take longer to read than a round takes.
 @lru_cache(maxsize=4)
-def _read(given: _Given) -> Probabilities:
-    each = np.array(given.numbers)
+def _read(given: CacheKey[tuple[float, ...]]) -> Probabilities:
+    each = np.array(given.value)
     return Probabilities(each, float(each.mean()), float(each.max()))
 
 

@@ -149,8 +149,9 @@ CNN: Document = {
     ["vectorised", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("reference", "parallel"))],
 )
 def test_so_do_convolutional_networks(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_map, "ThreadPoolExecutor", InLine)
-    waited, there = seen_on_a_device(specification(CNN, execution={"engine": engine}))
+    with monkeypatch.context() as on_the_device:
+        on_the_device.setattr(parallel_map, "ThreadPoolExecutor", InLine)
+        waited, there = seen_on_a_device(specification(CNN, execution={"engine": engine}))
     # How data are divided is settled on the host, before the first round.
     assert waited <= MAY_WAIT | {"data/partition.py"}
     # A CPU's kernels for convolutions and those for any device differ in the order of their sums.

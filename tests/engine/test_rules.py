@@ -11,7 +11,7 @@ from fedcore import Simulation
 from fedcore.algorithms import ALGORITHMS
 from fedcore.algorithms.fedavg import FedAvg
 from fedcore.core import ClientContext, ClientRule, ClientUpdate
-from fedcore.engine.engines import resolve_engine
+from fedcore.engine.engines import check_supported
 from fedcore.errors import SpecificationError
 from fedcore.spec import ExperimentSpec
 from fedcore.testing.algorithms import check_affine_form, observed_form, parts_with
@@ -97,7 +97,7 @@ def test_a_rule_without_affine_form_is_left_to_engines_that_call_it(rule: Client
     simulation = Simulation(with_rule(specification(SYNTHETIC), rule), seed=0)
     assert simulation.engine == "vectorised"
     with pytest.raises(SpecificationError) as refused:
-        resolve_engine("compiled", simulation._setting.algorithm, simulation._setting.problem)
+        check_supported("compiled", simulation._setting.algorithm, simulation._setting.problem)
     assert refused.value.pointer == "/execution/engine"
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedcore import ExperimentSpec, Simulation
 from fedcore.block import kind_of
 from fedcore.core import Solver, Vectors
-from fedcore.engine.engines import resolve_engine
+from fedcore.engine.engines import check_supported
 from fedcore.errors import SpecificationError
 from fedcore.solvers.optimisers import OPTIMISERS, LocalOptimiser
 from fedcore.spec.local import LocalSolver
@@ -232,7 +232,7 @@ def test_machine_code_is_for_plain_sgd(local: Document) -> None:
     simulation = Simulation(specification(SYNTHETIC, local=local, rounds=1), seed=0)
     assert simulation.engine == "vectorised"
     with pytest.raises(SpecificationError) as refused:
-        resolve_engine("compiled", simulation._setting.algorithm, simulation._setting.problem)
+        check_supported("compiled", simulation._setting.algorithm, simulation._setting.problem)
     assert refused.value.pointer == "/execution/engine"
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.block import MAX_CLIENTS, Fraction
+from fedcore.block import ClientCount, Fraction
+from fedcore.caching import CacheKey
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.systems.availability import (
@@ -56,7 +57,7 @@ class Full(Participation):
 
 
 class _Sampled(Participation):
-    clients_per_round: Annotated[int, Field(ge=1, le=MAX_CLIENTS)] | None = None
+    clients_per_round: ClientCount | None = None
     """K, the clients drawn each round."""
     fraction: Fraction | None = None
     """K as a fraction of all clients, rounded, at least one; alternative to `clients_per_round`."""
@@ -133,7 +134,7 @@ class WithReplacement(_Sampled):
     kind: Literal["with_replacement"] = "with_replacement"
 
     def sample(self, share: Floats, among: Ids | None, size: int, rng: Generator) -> Ids:
-        ends = _ends_of(_Shares(share)) if among is None else _ends(share[among])
+        ends = _ends_of(CacheKey(share, id(share))) if among is None else _ends(share[among])
         drawn: Ids = ends.searchsorted(rng.random(size if len(ends) else 0), side="right")
         return drawn if among is None else among[drawn]
 
@@ -345,22 +346,10 @@ def draw_by_share(share: Floats, among: Ids | None, size: int, rng: Generator) -
     return rng.choice(clients, min(size, len(clients)), replace=False, p=normalised(share[clients]))
 
 
-class _Shares:
-    """Shares [N], by identity: what is computed from those of a problem serves all its rounds."""
-
-    def __init__(self, shares: Floats) -> None:
-        self.shares = shares
-
-    def __hash__(self) -> int:
-        return id(self.shares)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Shares) and self.shares is other.shares
-
-
+# The shares of a problem are the same in all its rounds.
 @lru_cache(maxsize=4)
-def _ends_of(held: _Shares) -> Floats:
-    return _ends(held.shares)
+def _ends_of(shares: CacheKey[Floats]) -> Floats:
+    return _ends(shares.value)
 
 
 def _ends(shares: Floats) -> Floats:

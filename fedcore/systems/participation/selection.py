@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fedcore.block import MAX_CLIENTS
+from fedcore.block import ClientCount
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.systems.availability import Reachable
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 else:
     np = LazyModule("numpy")
 
-ClientCount = Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
 Fixed = Annotated[float, Field(ge=0, le=1)]
 
 
