@@ -101,6 +101,65 @@ PANELS = {
         keys.audit,
     ),
 }
+GROUPS = {
+    "dataset": (
+        "Discovery",
+        "Upload, list, show and delete data sets.",
+        {"add": data.add, "list": data.listing, "show": data.display, "delete": data.delete},
+    ),
+    "weights": (
+        "Discovery",
+        "Upload, list, show and delete pretrained weights.",
+        {
+            "add": data.add_weights,
+            "list": data.list_weights,
+            "show": data.show_weights,
+            "delete": data.delete_weights,
+        },
+    ),
+    "bundle": (
+        "Discovery",
+        "List, show, download and delete code bundles.",
+        {
+            "list": data.list_bundles,
+            "show": data.show_bundle,
+            "get": data.get_bundle,
+            "delete": data.delete_bundle,
+        },
+    ),
+    "slurm": (
+        "Experiments",
+        "Run experiments and workers as jobs of Slurm.",
+        {"run": slurm.run, "workers": slurm.workers},
+    ),
+    "webhook": (
+        "Service",
+        "Send status changes to a URL.",
+        {
+            "create": webhooks.create,
+            "list": webhooks.listing,
+            "show": webhooks.display,
+            "edit": webhooks.edit,
+            "rotate": webhooks.rotate,
+            "delete": webhooks.delete,
+            "ping": webhooks.ping,
+            "deliveries": webhooks.deliveries,
+            "redeliver": webhooks.redeliver,
+        },
+    ),
+    "key": (
+        "Service",
+        "Create, list, edit and revoke API keys.",
+        {
+            "create": keys.create,
+            "list": keys.listing,
+            "show": keys.showing,
+            "edit": keys.edit,
+            "revoke": keys.revoke,
+        },
+    ),
+}
+"""Groups of commands: panel, help, and commands by name. Besides, `fedq data` is itself a command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -168,11 +227,10 @@ def application() -> typer.Typer:
         for command in commands:
             app.command(command.__name__.rstrip("_").replace("_", "-"), rich_help_panel=panel)(command)
     app.command("import", rich_help_panel="Results")(data.import_)
-    app.add_typer(data.dataset_app(), name="dataset", rich_help_panel="Discovery")
-    app.add_typer(data.weights_app(), name="weights", rich_help_panel="Discovery")
-    app.add_typer(data.bundle_app(), name="bundle", rich_help_panel="Discovery")
+    for name, (panel, about, members) in GROUPS.items():
+        group = Commands(help=about, no_args_is_help=True)
+        for member, command in members.items():
+            group.command(member)(command)
+        app.add_typer(group, name=name, rich_help_panel=panel)
     app.add_typer(local_data.app(), name="data", rich_help_panel="Discovery")
-    app.add_typer(slurm.app(), name="slurm", rich_help_panel="Experiments")
-    app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
-    app.add_typer(keys.app(), name="key", rich_help_panel="Service")
     return app

@@ -12,7 +12,7 @@ import typer
 
 from fedq.cli import views
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, Commands, ExperimentId, print_json, show, tell
+from fedq.cli.terminal import AsJson, ExperimentId, print_json, show, tell
 
 To = Annotated[
     Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"],
@@ -129,14 +129,6 @@ def delete(dataset: DatasetId, as_json: AsJson = False) -> None:
     tell(None, as_json=as_json, deleted=dataset)
 
 
-def dataset_app() -> typer.Typer:
-    """The commands."""
-    made = Commands(help="Upload, list, show and delete data sets.", no_args_is_help=True)
-    for name, command in (("add", add), ("list", listing), ("show", display), ("delete", delete)):
-        made.command(name)(command)
-    return made
-
-
 WeightsFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="Safetensors file, config.json or tokenizer.json.")
 ]
@@ -172,20 +164,6 @@ def delete_weights(digest: Digest, as_json: AsJson = False) -> None:
     tell(None, as_json=as_json, deleted=digest)
 
 
-def weights_app() -> typer.Typer:
-    """The commands."""
-    made = Commands(help="Upload, list, show and delete pretrained weights.", no_args_is_help=True)
-    commands = (
-        ("add", add_weights),
-        ("list", list_weights),
-        ("show", show_weights),
-        ("delete", delete_weights),
-    )
-    for name, command in commands:
-        made.command(name)(command)
-    return made
-
-
 BundleFile = Annotated[
     Path | None,
     typer.Option(
@@ -219,12 +197,3 @@ def delete_bundle(digest: Digest, as_json: AsJson = False) -> None:
     with connect() as client:
         client.delete_bundle(digest)
     tell(None, as_json=as_json, deleted=digest)
-
-
-def bundle_app() -> typer.Typer:
-    """The commands."""
-    made = Commands(help="List, show, download and delete code bundles.", no_args_is_help=True)
-    commands = ("list", list_bundles), ("show", show_bundle), ("get", get_bundle), ("delete", delete_bundle)
-    for name, command in commands:
-        made.command(name)(command)
-    return made

@@ -16,7 +16,7 @@ from fedcore.platform.private_files import make_private_folder
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.experiments import overrides
-from fedq.cli.terminal import AsJson, Commands, ExitCode, complain, show, stderr, tell
+from fedq.cli.terminal import AsJson, ExitCode, complain, show, stderr, tell
 
 if TYPE_CHECKING:
     import pydantic
@@ -161,20 +161,6 @@ def me(as_json: AsJson = False) -> None:
     """Show the owner, scope and quotas of your API key."""
     with connect() as client:
         show(client.me(), views.standing, as_json=as_json)
-
-
-def app() -> typer.Typer:
-    """The commands."""
-    made = Commands(help="Create, list, edit and revoke API keys.", no_args_is_help=True)
-    for name, command in (
-        ("create", create),
-        ("list", listing),
-        ("show", showing),
-        ("edit", edit),
-        ("revoke", revoke),
-    ):
-        made.command(name)(command)
-    return made
 
 
 def _create_direct(wanted: KeyRequest) -> str:

@@ -14,7 +14,7 @@ from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.webhooks.events import EventKind
 from fedq.cli import views
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, Commands, ExitCode, print_json, show, stderr, tell
+from fedq.cli.terminal import AsJson, ExitCode, print_json, show, stderr, tell
 
 if TYPE_CHECKING:
     from fedq.client import Client
@@ -144,25 +144,6 @@ def redeliver(webhook: Webhook, delivery: DeliveryId, as_json: AsJson = False) -
     """Send a delivery again immediately."""
     with connect() as client:
         show(client.webhooks.redeliver(webhook, delivery), views.delivery, as_json=as_json)
-
-
-def app() -> typer.Typer:
-    """The commands."""
-    made = Commands(help="Send status changes to a URL.", no_args_is_help=True)
-    commands = (
-        *(
-            ("create", create),
-            ("list", listing),
-            ("show", display),
-            ("edit", edit),
-            ("rotate", rotate),
-            ("delete", delete),
-        ),
-        *(("ping", ping), ("deliveries", deliveries), ("redeliver", redeliver)),
-    )
-    for name, command in commands:
-        made.command(name)(command)
-    return made
 
 
 def _tried(client: Client, delivery: Delivery) -> Delivery:
