@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +11,7 @@ import typer
 
 from fedq.cli import views
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, ExperimentId, print_json, show, tell
+from fedq.cli.terminal import AsJson, ExperimentId, Limit, print_json, show, show_newest, tell
 
 To = Annotated[
     Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"],
@@ -92,7 +91,6 @@ Name = Annotated[
     str | None,
     typer.Option("--name", metavar="NAME", help="Name of the data set (default: the file's name)."),
 ]
-Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 DatasetId = Annotated[
     str,
     typer.Argument(metavar="DATASET", help="Data set: its id, a unique beginning of it, its name, or @last."),
@@ -112,7 +110,7 @@ def add(file: DataFile, name: Name = None, as_json: AsJson = False) -> None:
 def listing(limit: Limit = 20, as_json: AsJson = False) -> None:
     """List uploaded data sets, newest first."""
     with connect() as client:
-        show(list(islice(client.datasets(), limit)), views.datasets, as_json=as_json)
+        show_newest(client.datasets(), limit, views.datasets, as_json=as_json)
 
 
 def display(dataset: DatasetId, as_json: AsJson = False) -> None:
@@ -147,7 +145,7 @@ def add_weights(file: WeightsFile, as_json: AsJson = False) -> None:
 def list_weights(limit: Limit = 20, as_json: AsJson = False) -> None:
     """List uploaded weights, configurations and tokenizers, newest first."""
     with connect() as client:
-        show(list(islice(client.all_weights(), limit)), views.weights, as_json=as_json)
+        show_newest(client.all_weights(), limit, views.weights, as_json=as_json)
 
 
 def show_weights(digest: Digest, as_json: AsJson = False) -> None:
@@ -175,7 +173,7 @@ BundleFile = Annotated[
 def list_bundles(limit: Limit = 20, as_json: AsJson = False) -> None:
     """List code bundles, newest first."""
     with connect() as client:
-        show(list(islice(client.bundles(), limit)), views.bundles, as_json=as_json)
+        show_newest(client.bundles(), limit, views.bundles, as_json=as_json)
 
 
 def show_bundle(digest: Digest, as_json: AsJson = False) -> None:

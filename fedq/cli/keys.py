@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from getpass import getuser
-from itertools import islice
 from socket import gethostname
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -16,7 +15,7 @@ from fedcore.platform.private_files import make_private_folder
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.experiments import overrides
-from fedq.cli.terminal import AsJson, ExitCode, complain, show, stderr, tell
+from fedq.cli.terminal import AsJson, ExitCode, Limit, complain, show, show_newest, stderr, tell
 
 if TYPE_CHECKING:
     import pydantic
@@ -88,7 +87,6 @@ Direct = Annotated[
         ),
     ),
 ]
-Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY", help="Key id.")]
 
 
@@ -128,7 +126,7 @@ def create(  # noqa: PLR0913, PLR0917 - an option each
 def listing(limit: Limit = 50, as_json: AsJson = False) -> None:
     """List API keys, including revoked ones, newest first."""
     with connect() as client:
-        show(list(islice(client.keys(), limit)), views.keys, as_json=as_json)
+        show_newest(client.keys(), limit, views.keys, as_json=as_json)
 
 
 def showing(key: KeyId, as_json: AsJson = False) -> None:
@@ -215,4 +213,4 @@ def audit(
 ) -> None:
     """Show the audit log: changes and refused attempts, newest first."""
     with connect() as client:
-        show(list(islice(client.audit(owner=owner, target=target), limit)), views.audit, as_json=as_json)
+        show_newest(client.audit(owner=owner, target=target), limit, views.audit, as_json=as_json)

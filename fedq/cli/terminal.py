@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from importlib.util import find_spec
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -79,7 +80,9 @@ ExperimentId = Annotated[
         autocompletion=connection.complete_experiments,
     ),
 ]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 Answer = TypeVar("Answer", bound="BaseModel | Sequence[BaseModel]")
+Item = TypeVar("Item", bound="BaseModel")
 
 
 def stdout() -> Console:
@@ -98,6 +101,13 @@ def show(answer: Answer, view: Callable[[Answer], RenderableType], *, as_json: b
         print_json(answer)
     else:
         stdout().print(view(answer))
+
+
+def show_newest(
+    answers: Iterator[Item], limit: int, view: Callable[[list[Item]], RenderableType], *, as_json: bool
+) -> None:
+    """Print the first `limit` of `answers`; see `show`."""
+    show(list(islice(answers, limit)), view, as_json=as_json)
 
 
 def tell(text: object, *, as_json: bool, **facts: object) -> None:
