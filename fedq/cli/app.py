@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.main import get_command
 
-from fedcore.errors import ExtensionError, SettingsError
+from fedcore.errors import ExtensionError, FedcoreError, SettingsError
 from fedcore.lazy import LazyModule
 from fedq.cli import (
     agents,
@@ -101,7 +101,7 @@ PANELS = {
         keys.audit,
     ),
 }
-GROUPS = {
+GROUPS: dict[str, tuple[str, str, dict[str, Callable[..., None]]]] = {
     "dataset": (
         "Discovery",
         "Upload, list, show and delete data sets.",
@@ -168,21 +168,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _command()(args=arguments, prog_name="fedq")
     except SystemExit:  # first: to look for errors of the client, its library is imported
         raise
-    except clients.ClientError as error:
-        explain(error)
-        sys.exit(code_of(error))
     except ModuleNotFoundError as error:
         hint = advice(error)
         if hint is None:
             raise
         complain(hint)
         sys.exit(ExitCode.REFUSED)
-    except SettingsError as error:
-        complain(str(error))
-        sys.exit(ExitCode.REFUSED)
     except OSError as error:
         complain(f"cannot read or write a file: {error}")
         sys.exit(ExitCode.REFUSED)
+    except (FedcoreError, clients.ClientError) as error:
+        code = code_of(error)
+        if code is None:
+            raise
+        explain(error)
+        sys.exit(code)
 
 
 @cache

@@ -11,7 +11,7 @@ import typer
 
 from fedq.cli import views
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, ExperimentId, Limit, print_json, show, show_newest, tell
+from fedq.cli.terminal import AsJson, ExperimentId, Limit, checking, print_json, show, show_newest, tell
 
 To = Annotated[
     Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"],
@@ -62,11 +62,8 @@ def export(
 
     Exporting again updates an existing export.
     """
-    with connect() as client:
-        try:
-            where = client.export(experiment, to, output, tracking_uri=tracking_uri, models=models)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--to") from error
+    with connect() as client, checking("--to"):
+        where = client.export(experiment, to, output, tracking_uri=tracking_uri, models=models)
     tell(where, as_json=as_json, exported=where)
 
 

@@ -15,7 +15,17 @@ from fedcore.platform.private_files import make_private_folder
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.experiments import overrides
-from fedq.cli.terminal import AsJson, ExitCode, Limit, complain, show, show_newest, stderr, tell
+from fedq.cli.terminal import (
+    AsJson,
+    ExitCode,
+    Limit,
+    complain,
+    show,
+    show_newest,
+    stderr,
+    tell,
+    using_database,
+)
 
 if TYPE_CHECKING:
     import pydantic
@@ -163,12 +173,12 @@ def me(as_json: AsJson = False) -> None:
 
 def _create_direct(wanted: KeyRequest) -> str:
     """Create a key in the database, without a service."""
-    from fedcore.platform.store import UNAVAILABLE, audit, keys, open_database, upgrade
+    from fedcore.platform.store import audit, keys, open_database, upgrade
 
     configured = configuration.settings()
     if configured.database_url is None:
         make_private_folder(configured.home)
-    try:
+    with using_database():
         upgrade(configured.database)
         with open_database(configured.database).transaction() as session:
             record, token = keys.create(session, **wanted.model_dump())
@@ -177,9 +187,6 @@ def _create_direct(wanted: KeyRequest) -> str:
                 audit.AuditFacts("fedq key create --direct", 201, getuser(), "", gethostname()),
                 record.id,
             )
-    except UNAVAILABLE as error:
-        complain(f"the database is unavailable: {error}")
-        raise typer.Exit(ExitCode.UNREACHABLE) from error
     return token.text
 
 

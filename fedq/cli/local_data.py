@@ -7,9 +7,8 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.table import Table
 
-from fedcore.errors import UploadError
 from fedq.cli import views
-from fedq.cli.terminal import AsJson, Commands, ExitCode, complain, stdout, tell
+from fedq.cli.terminal import AsJson, Commands, stdout, tell
 
 Source = Annotated[
     str,
@@ -80,27 +79,20 @@ def keep(
     from fedcore.data.user_datasets import local_dataset_storage
     from fedcore.platform.uploads.local import keep as keep_local
 
-    try:
-        block = keep_local(source, to, columns=_columns(column or []), image=_shape(image))
-    except UploadError as error:
-        complain(str(error))
-        raise typer.Exit(ExitCode.REFUSED) from error
+    block = keep_local(source, to, columns=_columns(column or []), image=_shape(image))
     if not as_json:
         typer.echo(f"kept as {local_dataset_storage(to).path(block['content']['digest'])}", err=True)
     tell(None, as_json=True, **block)
 
 
-class _Named(NamedTuple):
-    name: str
-    column: str
-
-
 def _columns(given: list[str]) -> dict[str, str]:
-    pairs = [_Named(*text.partition("=")[::2]) for text in given]
-    for text, pair in zip(given, pairs, strict=True):
-        if not pair.column:
+    columns = {}
+    for text in given:
+        name, _, column = text.partition("=")
+        if not column:
             raise typer.BadParameter(f"must be NAME=COLUMN, not {text!r}", param_hint="--column")
-    return dict(pairs)
+        columns[name] = column
+    return columns
 
 
 def _shape(given: str | None) -> tuple[int, int, int] | None:

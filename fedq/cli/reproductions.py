@@ -13,7 +13,17 @@ from rich.text import Text
 from fedcore.errors import PresetNotFoundError
 from fedcore.lazy import LazyModule
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, ExitCode, ExperimentId, conclude_all, follow, follow_all, show, stderr
+from fedq.cli.terminal import (
+    AsJson,
+    ExitCode,
+    ExperimentId,
+    checking,
+    conclude_all,
+    follow,
+    follow_all,
+    show,
+    stderr,
+)
 from fedq.cli.views import ABSENT, table
 
 if TYPE_CHECKING:
@@ -136,10 +146,8 @@ def reproduce_paper(
         with connect() as client:
             show([preset for preset in client.presets() if _claimed(preset)], _sheets, as_json=as_json)
         return
-    try:
+    with checking("NAME", PresetNotFoundError):
         panels = presets.meant_by(name, small=small)
-    except PresetNotFoundError as error:
-        raise typer.BadParameter(str(error), param_hint="NAME") from error
     with connect() as client:
         reproduction = panels_of.reproduce_sheet(client, panels, follow_all)
     written = _write(reproduction, output)

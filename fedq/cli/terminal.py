@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from importlib.util import find_spec
 from itertools import islice
@@ -17,6 +18,14 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
+from fedcore.errors import (
+    BackupError,
+    ExtensionError,
+    FedcoreError,
+    SettingsError,
+    UploadError,
+    UserCodeError,
+)
 from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
 from fedq.cli import connection
@@ -151,8 +160,14 @@ MEANINGS = {
 }
 
 
-def code_of(error: ClientError) -> ExitCode:
-    """The exit code for `error`."""
+REFUSED_ERRORS = (BackupError, ExtensionError, SettingsError, UploadError, UserCodeError)
+"""Errors of the library about what a command was given."""
+
+
+def code_of(error: ClientError | FedcoreError) -> ExitCode | None:
+    """The exit code for `error`; None for one that is not the user's to mend."""
+    if isinstance(error, FedcoreError):
+        return ExitCode.REFUSED if isinstance(error, REFUSED_ERRORS) else None
     match error:
         case (
             clients.UnreadableSpecificationError()
@@ -167,7 +182,7 @@ def code_of(error: ClientError) -> ExitCode:
     return ExitCode.UNREACHABLE
 
 
-def explain(error: ClientError) -> None:
+def explain(error: ClientError | FedcoreError) -> None:
     """Print an error on stderr, with the position of each invalid field."""
     if isinstance(error, clients.ServiceError) and error.flaws:
         complain(error.problem.title)
@@ -176,6 +191,27 @@ def explain(error: ClientError) -> None:
             stderr().print(Text.assemble("  ", (flaw.pointer or "/", "bold"), f"{place}: {flaw.detail}"))
     else:
         complain(str(error))
+
+
+@contextmanager
+def using_database() -> Iterator[None]:
+    """End the command with a message if the database is unavailable."""
+    from fedcore.platform.store import UNAVAILABLE
+
+    try:
+        yield
+    except UNAVAILABLE as error:
+        complain(f"the database is unavailable: {error}")
+        raise typer.Exit(ExitCode.UNREACHABLE) from error
+
+
+@contextmanager
+def checking(option: str, refusal: type[Exception] = ValueError) -> Iterator[None]:
+    """Report a `refusal` as an invalid value of `option`."""
+    try:
+        yield
+    except refusal as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def complain(message: str) -> None:
