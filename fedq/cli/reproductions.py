@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedq.reproductions import sheets as panels_of
     from fedq.reproductions.sheets import Part, SheetReproduction
     from fedq.results import presentation
-    from fedq.schemas import Claims, PresetSummary, Reproduction, RunDifference
+    from fedq.schemas import Claims, PresetSummary, Reproduction
 else:
     presets = LazyModule("fedcore.presets")
     schemas = LazyModule("fedq.schemas")
@@ -87,9 +87,9 @@ def _comparison(found: Reproduction) -> RenderableType:
                 one.seed,
                 one.round,
                 one.measure,
-                _value(one.original),
-                _value(one.here),
-                _relative(one),
+                one.original,
+                one.here,
+                None if one.relative is None else f"{one.relative:.1e}",
             )
             for one in found.differing[:SHOWN]
         )
@@ -105,14 +105,6 @@ def _comparison(found: Reproduction) -> RenderableType:
         )
         items.append(table(("property", "original", "here", "runs"), others, title=title))
     return Group(*items)
-
-
-def _value(value: float | str | None) -> str:
-    return ABSENT if value is None else str(value)
-
-
-def _relative(difference: RunDifference) -> str:
-    return ABSENT if difference.relative is None else f"{difference.relative:.1e}"
 
 
 FORMS: tuple[Format, ...] = ("svg", "png")
