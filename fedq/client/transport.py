@@ -8,13 +8,13 @@ in a notebook.
 import random
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import quote
 
 import anyio
@@ -219,6 +219,20 @@ class Transport:
         """GET `path`; parameters that are None are omitted."""
         return await self.send(model, "GET", path, params=given(**params))
 
+    async def walk(
+        self, model: type[PagedResponse[Item]], path: str, **params: Any
+    ) -> AsyncGenerator[Item, None]:
+        """Iterate over the items of all pages of a list, fetched on demand."""
+        cursor = None
+        while True:
+            page: PagedResponse[Item] = await self.read(
+                cast("type[Any]", model), path, cursor=cursor, **params
+            )
+            for item in page.items:
+                yield item
+            if (cursor := page.next) is None:
+                return
+
     async def remove(self, path: str) -> None:
         """DELETE `path`."""
         await self.request("DELETE", path)
@@ -300,17 +314,6 @@ class Transport:
         return ServiceUnreachableError(
             f"no answer from {self.url}: {error}; start a service with `fedq up`, or set FEDQ_URL"
         )
-
-
-async def walk(page_at: Callable[[str | None], Awaitable[PagedResponse[Item]]]) -> AsyncGenerator[Item, None]:
-    """Iterate over the items of all pages, fetched on demand."""
-    cursor = None
-    while True:
-        page = await page_at(cursor)
-        for item in page.items:
-            yield item
-        if (cursor := page.next) is None:
-            return
 
 
 def given(**params: Any) -> dict[str, Any]:
