@@ -189,13 +189,9 @@ def _placing(file: Path | None) -> Iterator[None]:
         yield
     except clients.InvalidRequestError as error:
         if file is not None and file != STDIN:
-            # Errors in a code bundle name its own files.
-            pointers = {flaw.pointer for flaw in error.flaws} - {"code"}
-            places = yaml_documents.locate(file.read_text(encoding="utf-8"), pointers)
-            flaws = [
-                flaw.model_copy(update=places[flaw.pointer]._asdict()) if flaw.pointer in places else flaw
-                for flaw in error.flaws
-            ]
+            from fedq.validation_errors import located
+
+            flaws = located(error.flaws, file.read_text(encoding="utf-8"))
             error.problem = error.problem.model_copy(update={"errors": flaws})
         raise
 

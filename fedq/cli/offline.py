@@ -133,10 +133,7 @@ def _checked(file: str, document: dict[str, Any], text: str) -> tuple[FileCheck,
         flaws = validation_errors.errors_of(error.errors(), specs.ExperimentSpec, document)
     except SpecificationError as error:
         flaws = [schemas.Flaw(pointer=error.pointer, detail=error.detail)]
-    places = yaml_documents.locate(text, {flaw.pointer for flaw in flaws})
-    return _refused(
-        file, [flaw.model_copy(update=places[flaw.pointer]._asdict()) if places else flaw for flaw in flaws]
-    )
+    return _refused(file, validation_errors.located(flaws, text))
 
 
 def _refused(file: str, flaws: list[Flaw]) -> tuple[FileCheck, None]:
