@@ -12,7 +12,6 @@ from typer.main import get_command
 from fedcore.errors import ExtensionError, FedcoreError, SettingsError
 from fedcore.lazy import LazyModule
 from fedq.cli import (
-    agents,
     browsing,
     connection,
     data,
@@ -96,7 +95,7 @@ PANELS = {
         service.migrate,
         service.backup,
         service.restore,
-        agents.mcp,
+        service.mcp,
         keys.me,
         keys.audit,
     ),

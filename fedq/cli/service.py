@@ -1,4 +1,4 @@
-"""`fedq up`, `demo`, `migrate`, `backup`, `restore`, `queue`, `workers`, `presets` and `catalogue`."""
+"""`fedq up`, `demo`, `mcp`, `migrate`, `backup`, `restore`, `queue`, `workers`, `presets` and `catalogue`."""
 
 from __future__ import annotations
 
@@ -109,6 +109,18 @@ def demo(
         if not as_json:
             typer.echo(f"Curves written to {' and '.join(map(str, pictures))}")
     conclude(ended)
+
+
+def mcp() -> None:
+    """Serve the tools of FedQ to agents by the Model Context Protocol, on standard input and output.
+
+    An agent's host starts it. Its tools are submit, plan, watch, arms, compare and figure.
+    """
+    import anyio
+
+    from fedq import mcp_server
+
+    anyio.run(mcp_server.serve, connection.chosen_key())
 
 
 def migrate(as_json: AsJson = False) -> None:
