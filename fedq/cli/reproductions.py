@@ -167,21 +167,19 @@ def _sheets(listed: Sequence[PresetSummary]) -> RenderableType:
 
 
 def _write(reproduction: SheetReproduction, folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    stem, written = reproduction.file_stem, []
+    stem, contents = reproduction.file_stem, {}
     if reproduction.sheet.figure is not None:
         # Drawing loads a large library, which the other commands do without.
         from fedq.reproductions.picture import draw
 
-        for form in FORMS:
-            written.append(folder / f"{stem}.{form}")
-            written[-1].write_bytes(draw(reproduction, form))
-    written += [folder / f"{stem}.md", folder / f"{stem}.json"]
-    written[-2].write_text(
-        reports.report(reproduction, f"{stem}.svg" if reproduction.sheet.figure else None), encoding="utf-8"
-    )
-    written[-1].write_text(_json([part.claims for part in reproduction.parts]), encoding="utf-8")
-    return written
+        contents |= {f"{stem}.{form}": draw(reproduction, form) for form in FORMS}
+    picture = f"{stem}.svg" if reproduction.sheet.figure else None
+    contents[f"{stem}.md"] = reports.report(reproduction, picture).encode()
+    contents[f"{stem}.json"] = _json([part.claims for part in reproduction.parts]).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in contents]
 
 
 def _json(claims: list[Claims]) -> str:
