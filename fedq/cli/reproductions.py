@@ -167,7 +167,8 @@ def _sheets(listed: Sequence[PresetSummary]) -> RenderableType:
 
 
 def _write(reproduction: SheetReproduction, folder: Path) -> list[Path]:
-    stem, contents = reproduction.file_stem, {}
+    stem = reproduction.file_stem
+    contents: dict[str, bytes] = {}
     if reproduction.sheet.figure is not None:
         # Drawing loads a large library, which the other commands do without.
         from fedq.reproductions.picture import draw

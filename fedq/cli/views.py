@@ -76,12 +76,12 @@ def experiments(items: Sequence[ExperimentSummary]) -> Table:
 
 def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
     """An experiment and its runs."""
-    eta = (
-        ""
-        if item.progress.eta_s is None
-        else f", about {presentation.duration(item.progress.eta_s)} remaining"
+    head = Text.assemble(
+        f"{item.name}: ",
+        _cell(item.status),
+        f", {_rounds(item)} rounds",
+        presentation.remaining(item.progress.eta_s),
     )
-    head = Text.assemble(f"{item.name}: ", _cell(item.status), f", {_rounds(item)} rounds{eta}")
     shared = {text: count for text, count in Counter(run.error for run in runs).items() if text and count > 1}
     error = [Text(item.error, style="red")] if item.error and item.error not in shared else []
     error += [Text(f"error of {count} runs: {text}", style="red") for text, count in shared.items()]
