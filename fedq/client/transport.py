@@ -8,13 +8,13 @@ in a notebook.
 import random
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from functools import cache
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -23,11 +23,11 @@ from httpx_sse import EventSource, ServerSentEvent
 from pydantic import BaseModel, ValidationError
 
 from fedq.client.errors import ServiceUnreachableError, error_of
+from fedq.schemas.base import Page
 
 Answer = TypeVar("Answer")
 Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item")
-Item_co = TypeVar("Item_co", covariant=True)
 
 
 class Wire(Protocol):
@@ -163,18 +163,6 @@ MAYBE_DONE = "fedq.maybe_done"
 """Extension of a repeated request whose first attempt may have been executed."""
 
 
-class PagedResponse(Protocol[Item_co]):
-    """A page of a list."""
-
-    @property
-    def items(self) -> Sequence[Item_co]:
-        """Items of the page."""
-
-    @property
-    def next(self) -> str | None:
-        """The cursor of the next page; None on the last one."""
-
-
 class Transport:
     """Sends requests to one service and retries those that are safe to repeat."""
 
@@ -219,15 +207,11 @@ class Transport:
         """GET `path`; parameters that are None are omitted."""
         return await self.send(model, "GET", path, params=given(**params))
 
-    async def walk(
-        self, model: type[PagedResponse[Item]], path: str, **params: Any
-    ) -> AsyncGenerator[Item, None]:
+    async def walk(self, model: type[Page[Item]], path: str, **params: Any) -> AsyncGenerator[Item, None]:
         """Iterate over the items of all pages of a list, fetched on demand."""
         cursor = None
         while True:
-            page: PagedResponse[Item] = await self.read(
-                cast("type[Any]", model), path, cursor=cursor, **params
-            )
+            page = await self.read(model, path, cursor=cursor, **params)
             for item in page.items:
                 yield item
             if (cursor := page.next) is None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedcore.block import MAX_ROUNDS, Mode, Seed, Tag, describe_fields
 from fedcore.platform.status import Status
 from fedcore.simulation.halving import Verdict
-from fedq.schemas.base import Notes, Schema
+from fedq.schemas.base import Notes, Page, Schema
 
 
 class Progress(Schema):
@@ -103,13 +103,8 @@ class Experiment(ExperimentSummary):
         return experiment_html(self)
 
 
-class ExperimentPage(Schema):
+class ExperimentPage(Page[ExperimentSummary]):
     """A page of experiments, newest first."""
-
-    items: list[ExperimentSummary]
-    """The experiments."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""
 
 
 class PrivacyPlan(Schema):

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fedcore.block import describe_fields
 from fedcore.platform.access import Scope
-from fedq.schemas.base import Schema, StoredMoment
+from fedq.schemas.base import Page, Schema, StoredMoment
 
 
 def _no_number(value: object) -> object:
@@ -113,13 +113,8 @@ class NewKey(Key):
     """The key itself. It is not shown again."""
 
 
-class KeyPage(Schema):
+class KeyPage(Page[Key]):
     """A page of keys, newest first."""
-
-    items: list[Key]
-    """The keys."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""
 
 
 class KeyUsage(Schema):
@@ -171,10 +166,5 @@ class AuditEntry(Schema):
     """The request's `X-Request-Id`, which also identifies it in the log."""
 
 
-class AuditPage(Schema):
+class AuditPage(Page[AuditEntry]):
     """A page of the audit log, newest first."""
-
-    items: list[AuditEntry]
-    """The entries."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""

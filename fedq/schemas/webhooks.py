@@ -9,7 +9,7 @@ from fedcore.block import describe_fields
 from fedcore.platform.status import DeliveryStatus, Status
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.platform.webhooks.urls import MOST_CHARACTERS
-from fedq.schemas.base import Schema
+from fedq.schemas.base import Page, Schema
 
 Url = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)]
 Name = Annotated[str, Field(max_length=200)]
@@ -94,13 +94,8 @@ class NewWebhook(Webhook):
     """Signing secret, `whsec_...`. It is not shown again."""
 
 
-class WebhookPage(Schema):
+class WebhookPage(Page[Webhook]):
     """A page of webhooks, newest first."""
-
-    items: list[Webhook]
-    """The webhooks."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""
 
 
 class Attempt(Schema):
@@ -141,13 +136,8 @@ class Delivery(Schema):
     """Request body."""
 
 
-class DeliveryPage(Schema):
+class DeliveryPage(Page[Delivery]):
     """A page of deliveries, newest first."""
-
-    items: list[Delivery]
-    """The deliveries."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""
 
 
 class ExperimentMessageData(Schema):
