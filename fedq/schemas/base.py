@@ -36,6 +36,12 @@ class Schema(BaseModel):
     )
 
 
+class RequestBody(BaseModel):
+    """Base of request bodies: unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
+
+
 class Page(Schema, Generic[Item]):
     """A page of a list."""
 

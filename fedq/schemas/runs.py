@@ -3,12 +3,9 @@
 from datetime import UTC, datetime
 from typing import Any, Generic
 
-from pydantic import BaseModel, ConfigDict
-
-from fedcore.block import describe_fields
 from fedcore.platform.status import LogLevel, Status
 from fedcore.simulation.report import StopReason
-from fedq.schemas.base import Item, Notes, Page, Schema
+from fedq.schemas.base import Item, Notes, Page, RequestBody, Schema
 from fedq.schemas.experiments import ArmArrival
 
 
@@ -104,10 +101,8 @@ class Run(Schema):
     """
 
 
-class RunEdit(BaseModel):
+class RunEdit(RequestBody):
     """Changes to a run. Omitted fields keep their values."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
 
     notes: Notes | None = None
     """Notes in Markdown, shown on its page; an empty text removes them."""
