@@ -83,7 +83,7 @@ def probe(spec: ExperimentSpec, limit_s: float, load_s: float, storage: str | No
     at most `load_s` seconds of loading. Uploaded data sets come from the storage with this URL; None:
     from FEDQ_DATA_DIR.
     """
-    if find_spec("torch") is None:
+    if not _is_installed("torch"):
         return Probe(reason="it needs additional packages: pip install 'fedq[library]'")
     arm = spec.arms()[0].spec.with_estimates()
     process = subprocess.Popen(
@@ -127,6 +127,13 @@ def probe(spec: ExperimentSpec, limit_s: float, load_s: float, storage: str | No
     if ready is not None and reason is None:
         return Probe(monotonic() - ready, at_least=True)
     return Probe(reason=reason or f"loading its data and model takes more than {load_s:.0f} s")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _kill(pid: int) -> None:
