@@ -7,6 +7,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from fedcore.families import models_of
+from fedcore.spec import yaml_documents
 from fedq.schemas import Flaw
 
 
@@ -43,6 +44,17 @@ def pointer_to(location: Iterable[str | int], document: Any) -> str:
             path.append(part)
             document, entered = (document[part] if part < len(document) else None), False
     return join_pointer(path)
+
+
+def located(flaws: Sequence[Flaw], text: str) -> list[Flaw]:
+    """Return the errors, those in the JSON or YAML document `text` with line and column."""
+    # Others are of parameters, headers and code bundles.
+    pointers = {flaw.pointer for flaw in flaws if flaw.pointer == "" or flaw.pointer.startswith("/")}
+    places = yaml_documents.locate(text, pointers)
+    return [
+        flaw.model_copy(update=places[flaw.pointer]._asdict()) if flaw.pointer in places else flaw
+        for flaw in flaws
+    ]
 
 
 def suggestion(model: type[BaseModel], location: Sequence[str | int]) -> str:

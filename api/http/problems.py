@@ -29,9 +29,8 @@ from fedcore.errors import (
     UploadError,
 )
 from fedcore.platform.store import UNAVAILABLE
-from fedcore.spec import yaml_documents
 from fedq.schemas import Flaw, ProblemDetails
-from fedq.validation_errors import detail_of, join_pointer
+from fedq.validation_errors import detail_of, join_pointer, located
 
 MEDIA_TYPE = "application/problem+json"
 BLANK = "about:blank"
@@ -143,27 +142,16 @@ class UnhandledErrorMiddleware:
 def _problem(
     request: Request, answer: ProblemType, detail: str, errors: Sequence[Flaw] = (), headers: Any = None
 ) -> Response:
+    yaml = context_of(request.scope).yaml
     body = ProblemDetails(
         type=answer.uri,
         title=answer.title,
         status=answer.status,
         detail=detail,
         instance=request.url.path,
-        errors=_located(context_of(request.scope).yaml, errors),
+        errors=list(errors) if yaml is None else located(errors, yaml),
     )
     return Response(body.model_dump_json(exclude_none=True), answer.status, headers, MEDIA_TYPE)
-
-
-def _located(yaml: str | None, flaws: Sequence[Flaw]) -> list[Flaw]:
-    """Return the errors, those in a YAML body with line and column."""
-    if yaml is None:
-        return list(flaws)
-    pointers = {flaw.pointer for flaw in flaws if flaw.pointer == "" or flaw.pointer.startswith("/")}
-    found = yaml_documents.locate(yaml, pointers)
-    return [
-        flaw if flaw.pointer not in found else flaw.model_copy(update=found[flaw.pointer]._asdict())
-        for flaw in flaws
-    ]
 
 
 def _invalid_request(request: Request, error: Exception) -> Response:

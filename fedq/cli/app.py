@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.main import get_command
 
-from fedcore.errors import ExtensionError, SettingsError
+from fedcore.errors import ExtensionError, FedcoreError, SettingsError
 from fedcore.lazy import LazyModule
 from fedq.cli import (
-    agents,
     browsing,
     connection,
     data,
@@ -96,11 +95,70 @@ PANELS = {
         service.migrate,
         service.backup,
         service.restore,
-        agents.mcp,
+        service.mcp,
         keys.me,
         keys.audit,
     ),
 }
+GROUPS: dict[str, tuple[str, str, dict[str, Callable[..., None]]]] = {
+    "dataset": (
+        "Discovery",
+        "Upload, list, show and delete data sets.",
+        {"add": data.add, "list": data.listing, "show": data.display, "delete": data.delete},
+    ),
+    "weights": (
+        "Discovery",
+        "Upload, list, show and delete pretrained weights.",
+        {
+            "add": data.add_weights,
+            "list": data.list_weights,
+            "show": data.show_weights,
+            "delete": data.delete_weights,
+        },
+    ),
+    "bundle": (
+        "Discovery",
+        "List, show, download and delete code bundles.",
+        {
+            "list": data.list_bundles,
+            "show": data.show_bundle,
+            "get": data.get_bundle,
+            "delete": data.delete_bundle,
+        },
+    ),
+    "slurm": (
+        "Experiments",
+        "Run experiments and workers as jobs of Slurm.",
+        {"run": slurm.run, "workers": slurm.workers},
+    ),
+    "webhook": (
+        "Service",
+        "Send status changes to a URL.",
+        {
+            "create": webhooks.create,
+            "list": webhooks.listing,
+            "show": webhooks.display,
+            "edit": webhooks.edit,
+            "rotate": webhooks.rotate,
+            "delete": webhooks.delete,
+            "ping": webhooks.ping,
+            "deliveries": webhooks.deliveries,
+            "redeliver": webhooks.redeliver,
+        },
+    ),
+    "key": (
+        "Service",
+        "Create, list, edit and revoke API keys.",
+        {
+            "create": keys.create,
+            "list": keys.listing,
+            "show": keys.showing,
+            "edit": keys.edit,
+            "revoke": keys.revoke,
+        },
+    ),
+}
+"""Groups of commands: panel, help, and commands by name. Besides, `fedq data` is itself a command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -109,21 +167,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _command()(args=arguments, prog_name="fedq")
     except SystemExit:  # first: to look for errors of the client, its library is imported
         raise
-    except clients.ClientError as error:
-        explain(error)
-        sys.exit(code_of(error))
     except ModuleNotFoundError as error:
         hint = advice(error)
         if hint is None:
             raise
         complain(hint)
         sys.exit(ExitCode.REFUSED)
-    except SettingsError as error:
-        complain(str(error))
-        sys.exit(ExitCode.REFUSED)
     except OSError as error:
         complain(f"cannot read or write a file: {error}")
         sys.exit(ExitCode.REFUSED)
+    except (FedcoreError, clients.ClientError) as error:
+        code = code_of(error)
+        if code is None:
+            raise
+        explain(error)
+        sys.exit(code)
 
 
 @cache
@@ -168,11 +226,10 @@ def application() -> typer.Typer:
         for command in commands:
             app.command(command.__name__.rstrip("_").replace("_", "-"), rich_help_panel=panel)(command)
     app.command("import", rich_help_panel="Results")(data.import_)
-    app.add_typer(data.dataset_app(), name="dataset", rich_help_panel="Discovery")
-    app.add_typer(data.weights_app(), name="weights", rich_help_panel="Discovery")
-    app.add_typer(data.bundle_app(), name="bundle", rich_help_panel="Discovery")
+    for name, (panel, about, members) in GROUPS.items():
+        group = Commands(help=about, no_args_is_help=True)
+        for member, command in members.items():
+            group.command(member)(command)
+        app.add_typer(group, name=name, rich_help_panel=panel)
     app.add_typer(local_data.app(), name="data", rich_help_panel="Discovery")
-    app.add_typer(slurm.app(), name="slurm", rich_help_panel="Experiments")
-    app.add_typer(webhooks.app(), name="webhook", rich_help_panel="Service")
-    app.add_typer(keys.app(), name="key", rich_help_panel="Service")
     return app

@@ -15,8 +15,8 @@ from fedcore.lazy import LazyModule
 from fedcore.platform import local_credentials
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
-from fedq.cli.experiments import Limit, Name, Search, Tag, WithStatus, status
-from fedq.cli.terminal import AsJson, stdout, tell
+from fedq.cli.experiments import Name, Search, Tag, WithStatus, status
+from fedq.cli.terminal import AsJson, Limit, stdout, tell
 
 if TYPE_CHECKING:
     from fedcore import spec as specs

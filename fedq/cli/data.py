@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +11,7 @@ import typer
 
 from fedq.cli import views
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, Commands, ExperimentId, print_json, show, tell
+from fedq.cli.terminal import AsJson, ExperimentId, Limit, checking, print_json, show, show_newest, tell
 
 To = Annotated[
     Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"],
@@ -63,11 +62,8 @@ def export(
 
     Exporting again updates an existing export.
     """
-    with connect() as client:
-        try:
-            where = client.export(experiment, to, output, tracking_uri=tracking_uri, models=models)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--to") from error
+    with connect() as client, checking("--to"):
+        where = client.export(experiment, to, output, tracking_uri=tracking_uri, models=models)
     tell(where, as_json=as_json, exported=where)
 
 
@@ -92,7 +88,6 @@ Name = Annotated[
     str | None,
     typer.Option("--name", metavar="NAME", help="Name of the data set (default: the file's name)."),
 ]
-Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 DatasetId = Annotated[
     str,
     typer.Argument(metavar="DATASET", help="Data set: its id, a unique beginning of it, its name, or @last."),
@@ -112,7 +107,7 @@ def add(file: DataFile, name: Name = None, as_json: AsJson = False) -> None:
 def listing(limit: Limit = 20, as_json: AsJson = False) -> None:
     """List uploaded data sets, newest first."""
     with connect() as client:
-        show(list(islice(client.datasets(), limit)), views.datasets, as_json=as_json)
+        show_newest(client.datasets(), limit, views.datasets, as_json=as_json)
 
 
 def display(dataset: DatasetId, as_json: AsJson = False) -> None:
@@ -127,14 +122,6 @@ def delete(dataset: DatasetId, as_json: AsJson = False) -> None:
         dataset = client.dataset(dataset).id
         client.delete_dataset(dataset)
     tell(None, as_json=as_json, deleted=dataset)
-
-
-def dataset_app() -> typer.Typer:
-    """The commands."""
-    made = Commands(help="Upload, list, show and delete data sets.", no_args_is_help=True)
-    for name, command in (("add", add), ("list", listing), ("show", display), ("delete", delete)):
-        made.command(name)(command)
-    return made
 
 
 WeightsFile = Annotated[
@@ -155,7 +142,7 @@ def add_weights(file: WeightsFile, as_json: AsJson = False) -> None:
 def list_weights(limit: Limit = 20, as_json: AsJson = False) -> None:
     """List uploaded weights, configurations and tokenizers, newest first."""
     with connect() as client:
-        show(list(islice(client.all_weights(), limit)), views.weights, as_json=as_json)
+        show_newest(client.all_weights(), limit, views.weights, as_json=as_json)
 
 
 def show_weights(digest: Digest, as_json: AsJson = False) -> None:
@@ -172,20 +159,6 @@ def delete_weights(digest: Digest, as_json: AsJson = False) -> None:
     tell(None, as_json=as_json, deleted=digest)
 
 
-def weights_app() -> typer.Typer:
-    """The commands."""
-    made = Commands(help="Upload, list, show and delete pretrained weights.", no_args_is_help=True)
-    commands = (
-        ("add", add_weights),
-        ("list", list_weights),
-        ("show", show_weights),
-        ("delete", delete_weights),
-    )
-    for name, command in commands:
-        made.command(name)(command)
-    return made
-
-
 BundleFile = Annotated[
     Path | None,
     typer.Option(
@@ -197,7 +170,7 @@ BundleFile = Annotated[
 def list_bundles(limit: Limit = 20, as_json: AsJson = False) -> None:
     """List code bundles, newest first."""
     with connect() as client:
-        show(list(islice(client.bundles(), limit)), views.bundles, as_json=as_json)
+        show_newest(client.bundles(), limit, views.bundles, as_json=as_json)
 
 
 def show_bundle(digest: Digest, as_json: AsJson = False) -> None:
@@ -219,12 +192,3 @@ def delete_bundle(digest: Digest, as_json: AsJson = False) -> None:
     with connect() as client:
         client.delete_bundle(digest)
     tell(None, as_json=as_json, deleted=digest)
-
-
-def bundle_app() -> typer.Typer:
-    """The commands."""
-    made = Commands(help="List, show, download and delete code bundles.", no_args_is_help=True)
-    commands = ("list", list_bundles), ("show", show_bundle), ("get", get_bundle), ("delete", delete_bundle)
-    for name, command in commands:
-        made.command(name)(command)
-    return made

@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,11 +25,13 @@ from fedq.cli.terminal import (
     AsJson,
     ExitCode,
     ExperimentId,
+    Limit,
     complain,
     conclude,
     follow,
     print_json,
     show,
+    show_newest,
     stderr,
     stdout,
     tell,
@@ -188,13 +189,9 @@ def _placing(file: Path | None) -> Iterator[None]:
         yield
     except clients.InvalidRequestError as error:
         if file is not None and file != STDIN:
-            # Errors in a code bundle name its own files.
-            pointers = {flaw.pointer for flaw in error.flaws} - {"code"}
-            places = yaml_documents.locate(file.read_text(encoding="utf-8"), pointers)
-            flaws = [
-                flaw.model_copy(update=places[flaw.pointer]._asdict()) if flaw.pointer in places else flaw
-                for flaw in error.flaws
-            ]
+            from fedq.validation_errors import located
+
+            flaws = located(error.flaws, file.read_text(encoding="utf-8"))
             error.problem = error.problem.model_copy(update={"errors": flaws})
         raise
 
@@ -236,7 +233,6 @@ Since = Annotated[
         ),
     ),
 ]
-Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 Starred = Annotated[bool, typer.Option("--starred", help="List only experiments with a star.")]
 Archived = Annotated[
     bool, typer.Option("--archived", help="List archived experiments, which are otherwise left out.")
@@ -265,8 +261,7 @@ def status(  # noqa: PLR0913, PLR0917 - an option each
                 starred=starred or None,
                 archived=archived or None,
             )
-            items = list(islice(pages, limit))
-            show(items, views.experiments, as_json=as_json)
+            show_newest(pages, limit, views.experiments, as_json=as_json)
             return
         found = client.experiment(experiment)
         if as_json:

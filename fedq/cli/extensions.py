@@ -12,9 +12,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcore.errors import ExtensionError
 from fedcore.lazy import LazyModule
-from fedq.cli.terminal import AsJson, ExitCode, complain, show, tell
+from fedq.cli.terminal import AsJson, ExitCode, show, tell
 from fedq.cli.views import table
 from fedq.scaffolding import EXPERIMENT, FAMILIES, create, create_experiment
 
@@ -56,13 +55,9 @@ def check_extension(extension: Extension, as_json: AsJson = False) -> None:
     Exit code 1 if there are findings. Each names the line of your code, what was expected, what was
     found, and the usual cause.
     """
-    try:
-        # What the modules print is no part of the report.
-        with contextlib.redirect_stdout(sys.stderr):
-            report = testing.check_extension(extension)
-    except ExtensionError as error:
-        complain(str(error))
-        raise typer.Exit(ExitCode.REFUSED) from error
+    # What the modules print is no part of the report.
+    with contextlib.redirect_stdout(sys.stderr):
+        report = testing.check_extension(extension)
     show(report, _view, as_json=as_json)
     if not report.passed:
         raise typer.Exit(ExitCode.UNSUCCESSFUL)
@@ -74,25 +69,13 @@ def new(family: FamilyName, name: Name, folder: Folder = None, as_json: AsJson =
     complete.
     """
     if family == EXPERIMENT:
-        _new_experiment(name, folder or Path(), as_json=as_json)
+        file = create_experiment(name, folder or Path(), f"{clients.service_url().rstrip('/')}{SCHEMA}")
+        tell(file, as_json=as_json, files=[str(file)])
         return
-    try:
-        made = create(family, name, folder or Path(name))
-    except ExtensionError as error:
-        complain(str(error))
-        raise typer.Exit(ExitCode.REFUSED) from error
     place = folder or Path(name)
+    made = create(family, name, place)
     text = "\n".join([*(f"created {file}" for file in made), f"check it with: fedq check-extension {place}"])
     tell(text, as_json=as_json, files=[str(file) for file in made])
-
-
-def _new_experiment(name: str, folder: Path, *, as_json: bool) -> None:
-    try:
-        made = create_experiment(name, folder, f"{clients.service_url().rstrip('/')}{SCHEMA}")
-    except ExtensionError as error:
-        complain(str(error))
-        raise typer.Exit(ExitCode.REFUSED) from error
-    tell(made, as_json=as_json, files=[str(made)])
 
 
 SCHEMA = "/v1/schemas/experiment.json"

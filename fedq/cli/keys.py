@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from getpass import getuser
-from itertools import islice
 from socket import gethostname
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -16,7 +15,17 @@ from fedcore.platform.private_files import make_private_folder
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.experiments import overrides
-from fedq.cli.terminal import AsJson, Commands, ExitCode, complain, show, stderr, tell
+from fedq.cli.terminal import (
+    AsJson,
+    ExitCode,
+    Limit,
+    complain,
+    show,
+    show_newest,
+    stderr,
+    tell,
+    using_database,
+)
 
 if TYPE_CHECKING:
     import pydantic
@@ -88,7 +97,6 @@ Direct = Annotated[
         ),
     ),
 ]
-Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY", help="Key id.")]
 
 
@@ -128,7 +136,7 @@ def create(  # noqa: PLR0913, PLR0917 - an option each
 def listing(limit: Limit = 50, as_json: AsJson = False) -> None:
     """List API keys, including revoked ones, newest first."""
     with connect() as client:
-        show(list(islice(client.keys(), limit)), views.keys, as_json=as_json)
+        show_newest(client.keys(), limit, views.keys, as_json=as_json)
 
 
 def showing(key: KeyId, as_json: AsJson = False) -> None:
@@ -163,28 +171,14 @@ def me(as_json: AsJson = False) -> None:
         show(client.me(), views.standing, as_json=as_json)
 
 
-def app() -> typer.Typer:
-    """The commands."""
-    made = Commands(help="Create, list, edit and revoke API keys.", no_args_is_help=True)
-    for name, command in (
-        ("create", create),
-        ("list", listing),
-        ("show", showing),
-        ("edit", edit),
-        ("revoke", revoke),
-    ):
-        made.command(name)(command)
-    return made
-
-
 def _create_direct(wanted: KeyRequest) -> str:
     """Create a key in the database, without a service."""
-    from fedcore.platform.store import UNAVAILABLE, audit, keys, open_database, upgrade
+    from fedcore.platform.store import audit, keys, open_database, upgrade
 
     configured = configuration.settings()
     if configured.database_url is None:
         make_private_folder(configured.home)
-    try:
+    with using_database():
         upgrade(configured.database)
         with open_database(configured.database).transaction() as session:
             record, token = keys.create(session, **wanted.model_dump())
@@ -193,9 +187,6 @@ def _create_direct(wanted: KeyRequest) -> str:
                 audit.AuditFacts("fedq key create --direct", 201, getuser(), "", gethostname()),
                 record.id,
             )
-    except UNAVAILABLE as error:
-        complain(f"the database is unavailable: {error}")
-        raise typer.Exit(ExitCode.UNREACHABLE) from error
     return token.text
 
 
@@ -229,4 +220,4 @@ def audit(
 ) -> None:
     """Show the audit log: changes and refused attempts, newest first."""
     with connect() as client:
-        show(list(islice(client.audit(owner=owner, target=target), limit)), views.audit, as_json=as_json)
+        show_newest(client.audit(owner=owner, target=target), limit, views.audit, as_json=as_json)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fedcore.errors import ExtensionError, UserCodeError
 from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
 from fedq.cli.experiments import Assignments, SpecificationFile, overrides
 from fedq.cli.offline import PresetName, checked_specification
-from fedq.cli.terminal import AsJson, ExitCode, complain, show, stderr
+from fedq.cli.terminal import AsJson, ExitCode, checking, complain, show, stderr
 from fedq.cli.views import comparison
 
 if TYPE_CHECKING:
@@ -94,8 +93,7 @@ def prepared(
 ) -> folder.ExperimentFolder:
     """Validate a specification and open its folder; ends the command with what is wrong."""
     changes = overrides(assignments or [])
-    digest = load_components(code)
-    bundle = {} if digest is None else {"code": digest}
+    bundle = {} if code is None else {"code": components.load_code(code)}
     wanted = checked_specification(spec, preset, changes | bundle)
     made_with = provenance.code()
     if preset is None:
@@ -110,17 +108,6 @@ def prepared(
         raise typer.Exit(ExitCode.IMPOSSIBLE) from error
 
 
-def load_components(code: Path | None) -> str | None:
-    """Make the components in the folder `code` known to this process, and return the digest of their
-    bundle; ends the command with what is wrong.
-    """
-    try:
-        return None if code is None else components.load_code(code)
-    except (ExtensionError, UserCodeError) as error:
-        complain(str(error))
-        raise typer.Exit(ExitCode.REFUSED) from error
-
-
 def _part(text: str | None, spec: ExperimentSpec) -> experiment.ArrayPart:
     if text is None:
         return experiment.WHOLE
@@ -129,10 +116,8 @@ def _part(text: str | None, spec: ExperimentSpec) -> experiment.ArrayPart:
             f"the search {spec.search.kind!r} compares all arms, which one process must run; leave it out",
             param_hint="--part",
         )
-    try:
+    with checking("--part"):
         return experiment.ArrayPart.parse(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--part") from error
 
 
 @contextmanager

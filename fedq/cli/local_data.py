@@ -2,14 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from fedcore.errors import UploadError
 from fedq.cli import views
-from fedq.cli.terminal import AsJson, Commands, ExitCode, complain, stdout, tell
+from fedq.cli.terminal import AsJson, Commands, stdout, tell
 
 Source = Annotated[
     str,
@@ -32,15 +30,6 @@ ImageShape = Annotated[
 Folder = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Folder (default: FEDQ_DATA_DIR).")]
 
 
-class DatasetFiles(NamedTuple):
-    """A built-in data set and its files."""
-
-    kind: str
-    files: str
-    obtain: str
-    source: str | None
-
-
 def listing(context: typer.Context, as_json: AsJson = False) -> None:
     """List the built-in data sets, where their files go in FEDQ_DATA_DIR, and how to get them."""
     if context.invoked_subcommand is not None:
@@ -50,20 +39,15 @@ def listing(context: typer.Context, as_json: AsJson = False) -> None:
     from fedcore.data.datasets import DATASETS
 
     known = [
-        DatasetFiles(kind=kind_of(member), files=member.files, obtain=member.obtain, source=member.source)
+        {"kind": kind_of(member), "files": member.files, "obtain": member.obtain, "source": member.source}
         for member in DATASETS
     ]
     if as_json:
-        typer.echo(json.dumps([item._asdict() for item in known], indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(known, indent=2, ensure_ascii=False))
     else:
-        stdout().print(_table(known))
-
-
-def _table(known: list[DatasetFiles]) -> Table:
-    return views.table(
-        ("data set", "files in FEDQ_DATA_DIR", "how to get them"),
-        ((item.kind, item.files or views.ABSENT, item.obtain or views.ABSENT) for item in known),
-    )
+        columns = ("data set", "files in FEDQ_DATA_DIR", "how to get them")
+        rows = ((item["kind"], item["files"] or None, item["obtain"] or None) for item in known)
+        stdout().print(views.table(columns, rows))
 
 
 def keep(
@@ -80,27 +64,20 @@ def keep(
     from fedcore.data.user_datasets import local_dataset_storage
     from fedcore.platform.uploads.local import keep as keep_local
 
-    try:
-        block = keep_local(source, to, columns=_columns(column or []), image=_shape(image))
-    except UploadError as error:
-        complain(str(error))
-        raise typer.Exit(ExitCode.REFUSED) from error
+    block = keep_local(source, to, columns=_columns(column or []), image=_shape(image))
     if not as_json:
         typer.echo(f"kept as {local_dataset_storage(to).path(block['content']['digest'])}", err=True)
     tell(None, as_json=True, **block)
 
 
-class _Named(NamedTuple):
-    name: str
-    column: str
-
-
 def _columns(given: list[str]) -> dict[str, str]:
-    pairs = [_Named(*text.partition("=")[::2]) for text in given]
-    for text, pair in zip(given, pairs, strict=True):
-        if not pair.column:
+    columns = {}
+    for text in given:
+        name, _, column = text.partition("=")
+        if not column:
             raise typer.BadParameter(f"must be NAME=COLUMN, not {text!r}", param_hint="--column")
-    return dict(pairs)
+        columns[name] = column
+    return columns
 
 
 def _shape(given: str | None) -> tuple[int, int, int] | None:

@@ -9,13 +9,15 @@ import typer
 
 from fedcore.lazy import LazyModule
 from fedq.cli.connection import connect
-from fedq.cli.local import Code, load_components
-from fedq.cli.terminal import AsJson, tell
+from fedq.cli.local import Code
+from fedq.cli.terminal import AsJson, checking, tell
 
 if TYPE_CHECKING:
     from fedq import model_export
     from fedq.client.calls.results import WhichModel
+    from fedq.local import code as components
 else:
+    components = LazyModule("fedq.local.code")
     model_export = LazyModule("fedq.model_export")
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or a unique beginning of it.")]
@@ -86,8 +88,9 @@ def export_model(
     The network is built on this machine, which needs PyTorch.
     """
     which, folder = _which(best=best), Path(run)
-    load_components(code)
-    try:
+    if code is not None:
+        components.load_code(code)
+    with checking("--merge"):
         if folder.is_dir():
             found = model_export.TrainedModel.in_folder(folder, which)
             path = output or Path(model_export.file_name_of(folder.absolute().name, to, which))
@@ -95,8 +98,6 @@ def export_model(
         else:
             with connect() as client:
                 path = client.export_model(run, to, output, which=which, merge=merge, files=files or ())
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--merge") from error
     tell(path, as_json=as_json, file=path)
 
 

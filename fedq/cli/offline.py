@@ -14,7 +14,7 @@ from fedcore.lazy import LazyModule
 from fedcore.spec import yaml_documents
 from fedq.cli import connection, views
 from fedq.cli.experiments import STDIN, Assignments, SpecificationFile, overrides
-from fedq.cli.terminal import AsJson, ExitCode, print_json, show, stderr, stdout
+from fedq.cli.terminal import AsJson, ExitCode, checking, print_json, show, stderr, stdout
 
 if TYPE_CHECKING:
     import pydantic
@@ -96,7 +96,9 @@ def checked_specification(spec: Path | None, preset: str | None, changes: dict[s
         case Path(), None:
             check, found = _check(spec, changes)
         case None, str():
-            check, found = _checked(preset, presets.override(_preset(preset), changes), "")
+            with checking("--preset", PresetNotFoundError):
+                document = presets.load(preset).spec
+            check, found = _checked(preset, presets.override(document, changes), "")
         case _:
             raise typer.BadParameter("give either a specification file or --preset NAME", param_hint="SPEC")
     if found is None:
@@ -131,10 +133,7 @@ def _checked(file: str, document: dict[str, Any], text: str) -> tuple[FileCheck,
         flaws = validation_errors.errors_of(error.errors(), specs.ExperimentSpec, document)
     except SpecificationError as error:
         flaws = [schemas.Flaw(pointer=error.pointer, detail=error.detail)]
-    places = yaml_documents.locate(text, {flaw.pointer for flaw in flaws})
-    return _refused(
-        file, [flaw.model_copy(update=places[flaw.pointer]._asdict()) if places else flaw for flaw in flaws]
-    )
+    return _refused(file, validation_errors.located(flaws, text))
 
 
 def _refused(file: str, flaws: list[Flaw]) -> tuple[FileCheck, None]:
@@ -148,10 +147,3 @@ def _tell(check: FileCheck) -> None:
     for flaw in check.errors:
         place = check.file if flaw.line is None else f"{check.file}:{flaw.line}:{flaw.column}"
         stderr().print(Text.assemble((place, "bold"), f": {flaw.pointer or '/'}: {flaw.detail}"))
-
-
-def _preset(name: str) -> dict[str, Any]:
-    try:
-        return presets.load(name).spec
-    except PresetNotFoundError as error:
-        raise typer.BadParameter(str(error), param_hint="--preset") from error

@@ -13,7 +13,17 @@ from rich.text import Text
 from fedcore.errors import PresetNotFoundError
 from fedcore.lazy import LazyModule
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, ExitCode, ExperimentId, conclude_all, follow, follow_all, show, stderr
+from fedq.cli.terminal import (
+    AsJson,
+    ExitCode,
+    ExperimentId,
+    checking,
+    conclude_all,
+    follow,
+    follow_all,
+    show,
+    stderr,
+)
 from fedq.cli.views import ABSENT, table
 
 if TYPE_CHECKING:
@@ -24,7 +34,7 @@ if TYPE_CHECKING:
     from fedq.reproductions import sheets as panels_of
     from fedq.reproductions.sheets import Part, SheetReproduction
     from fedq.results import presentation
-    from fedq.schemas import Claims, PresetSummary, Reproduction, RunDifference
+    from fedq.schemas import Claims, PresetSummary, Reproduction
 else:
     presets = LazyModule("fedcore.presets")
     schemas = LazyModule("fedq.schemas")
@@ -77,9 +87,9 @@ def _comparison(found: Reproduction) -> RenderableType:
                 one.seed,
                 one.round,
                 one.measure,
-                _value(one.original),
-                _value(one.here),
-                _relative(one),
+                one.original,
+                one.here,
+                None if one.relative is None else f"{one.relative:.1e}",
             )
             for one in found.differing[:SHOWN]
         )
@@ -95,14 +105,6 @@ def _comparison(found: Reproduction) -> RenderableType:
         )
         items.append(table(("property", "original", "here", "runs"), others, title=title))
     return Group(*items)
-
-
-def _value(value: float | str | None) -> str:
-    return ABSENT if value is None else str(value)
-
-
-def _relative(difference: RunDifference) -> str:
-    return ABSENT if difference.relative is None else f"{difference.relative:.1e}"
 
 
 FORMS: tuple[Format, ...] = ("svg", "png")
@@ -136,10 +138,8 @@ def reproduce_paper(
         with connect() as client:
             show([preset for preset in client.presets() if _claimed(preset)], _sheets, as_json=as_json)
         return
-    try:
+    with checking("NAME", PresetNotFoundError):
         panels = presets.meant_by(name, small=small)
-    except PresetNotFoundError as error:
-        raise typer.BadParameter(str(error), param_hint="NAME") from error
     with connect() as client:
         reproduction = panels_of.reproduce_sheet(client, panels, follow_all)
     written = _write(reproduction, output)
@@ -167,21 +167,20 @@ def _sheets(listed: Sequence[PresetSummary]) -> RenderableType:
 
 
 def _write(reproduction: SheetReproduction, folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    stem, written = reproduction.file_stem, []
+    stem = reproduction.file_stem
+    contents: dict[str, bytes] = {}
     if reproduction.sheet.figure is not None:
         # Drawing loads a large library, which the other commands do without.
         from fedq.reproductions.picture import draw
 
-        for form in FORMS:
-            written.append(folder / f"{stem}.{form}")
-            written[-1].write_bytes(draw(reproduction, form))
-    written += [folder / f"{stem}.md", folder / f"{stem}.json"]
-    written[-2].write_text(
-        reports.report(reproduction, f"{stem}.svg" if reproduction.sheet.figure else None), encoding="utf-8"
-    )
-    written[-1].write_text(_json([part.claims for part in reproduction.parts]), encoding="utf-8")
-    return written
+        contents |= {f"{stem}.{form}": draw(reproduction, form) for form in FORMS}
+    picture = f"{stem}.svg" if reproduction.sheet.figure else None
+    contents[f"{stem}.md"] = reports.report(reproduction, picture).encode()
+    contents[f"{stem}.json"] = _json([part.claims for part in reproduction.parts]).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in contents]
 
 
 def _json(claims: list[Claims]) -> str:

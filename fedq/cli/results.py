@@ -14,7 +14,7 @@ import typer
 from fedcore.lazy import LazyModule
 from fedq.cli import connection
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, ExperimentId, stdout, tell
+from fedq.cli.terminal import AsJson, ExperimentId, checking, stdout, tell
 from fedq.cli.views import comparison
 from fedq.figures.style import FigureOptions, Horizontal
 
@@ -237,10 +237,8 @@ def figure(
     """Draw the curves of an experiment in publication quality and print the path of the figure."""
     with connect() as client:
         path = output or Path(f"{client.experiment(experiment).id}.svg")
-        try:
+        with checking("--output"):
             client.save_figure(experiment, path, metric=metric, x=x, theory=theory, arms=arms, **look)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--output") from error
     tell(path, as_json=as_json, file=path)
 
 
@@ -260,13 +258,10 @@ def compare(
     """
     if figure is None and (x, look) != ("round", look_of()):
         raise typer.BadParameter("required by the options that style the figure", param_hint="--figure")
-    with connect() as client:
-        try:
-            found = client.compare(arms, baseline=baseline)
-            chosen = _known(found, metric)
-            picture = figure and client.save_comparison_figure(arms, figure, metric=chosen, x=x, **look)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--figure") from error
+    with connect() as client, checking("--figure"):
+        found = client.compare(arms, baseline=baseline)
+        chosen = _known(found, metric)
+        picture = figure and client.save_comparison_figure(arms, figure, metric=chosen, x=x, **look)
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
     else:
@@ -282,10 +277,8 @@ def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = Fals
     """
     with connect() as client:
         path = output or Path(f"{client.experiment(experiment).id}.html")
-        try:
+        with checking("--output"):
             client.save_report(experiment, path)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--output") from error
     tell(path, as_json=as_json, file=path)
 
 

@@ -1,18 +1,16 @@
-"""`fedq up`, `demo`, `migrate`, `backup`, `restore`, `queue`, `workers`, `presets` and `catalogue`."""
+"""`fedq up`, `demo`, `mcp`, `migrate`, `backup`, `restore`, `queue`, `workers`, `presets` and `catalogue`."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
 
-from fedcore.errors import BackupError
 from fedcore.lazy import LazyModule
 from fedcore.platform.private_files import make_private_folder
 from fedq.cli import connection, views
@@ -20,14 +18,13 @@ from fedq.cli.connection import connect
 from fedq.cli.experiments import Assignments, overrides
 from fedq.cli.terminal import (
     AsJson,
-    ExitCode,
-    complain,
     conclude,
     print_json,
     require_all,
     show,
     stderr,
     tell,
+    using_database,
 )
 from fedq.cli.views import comparison
 
@@ -114,17 +111,26 @@ def demo(
     conclude(ended)
 
 
+def mcp() -> None:
+    """Serve the tools of FedQ to agents by the Model Context Protocol, on standard input and output.
+
+    An agent's host starts it. Its tools are submit, plan, watch, arms, compare and figure.
+    """
+    import anyio
+
+    from fedq import mcp_server
+
+    anyio.run(mcp_server.serve, connection.chosen_key())
+
+
 def migrate(as_json: AsJson = False) -> None:
     """Upgrade the database at FEDQ_DATABASE_URL to the current schema. `fedq up` does this
     automatically.
     """
-    from fedcore.platform.store import UNAVAILABLE, upgrade
+    from fedcore.platform.store import upgrade
 
-    try:
+    with using_database():
         upgrade(configuration.settings().database)
-    except UNAVAILABLE as error:
-        complain(f"the database is unavailable: {error}")
-        raise typer.Exit(ExitCode.UNREACHABLE) from error
     tell(None, as_json=as_json, migrated=True)
 
 
@@ -140,14 +146,12 @@ def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> Non
 
     The service may keep running.
     """
-    from fedcore.platform.backup import back_up, back_up_files
+    from fedcore.platform import backup
 
+    configured = configuration.settings()
     folder.mkdir(parents=True, exist_ok=True)
-    _do(
-        lambda: (back_up_files if files else back_up)(
-            configuration.settings().database, configuration.settings().storage, folder
-        )
-    )
+    with using_database():
+        (backup.back_up_files if files else backup.back_up)(configured.database, configured.storage, folder)
     tell(None, as_json=as_json, folder=folder)
 
 
@@ -160,27 +164,12 @@ def restore(folder: Folder, files: Files = False, as_json: AsJson = False) -> No
     configured = configuration.settings()
     if configured.database_url is None and not files:
         make_private_folder(configured.home)
-    _do(
-        lambda: (
+    with using_database():
+        if files:
             backup.restore_files(configured.storage, folder)
-            if files
-            else backup.restore(configured.database, configured.storage, folder)
-        )
-    )
+        else:
+            backup.restore(configured.database, configured.storage, folder)
     tell(None, as_json=as_json, folder=folder)
-
-
-def _do(act: Callable[[], None]) -> None:
-    from fedcore.platform.store import UNAVAILABLE
-
-    try:
-        act()
-    except BackupError as error:
-        complain(str(error))
-        raise typer.Exit(ExitCode.REFUSED) from error
-    except UNAVAILABLE as error:
-        complain(f"the database is unavailable: {error}")
-        raise typer.Exit(ExitCode.UNREACHABLE) from error
 
 
 def queue(as_json: AsJson = False) -> None:

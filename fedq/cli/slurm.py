@@ -11,7 +11,7 @@ from fedcore.lazy import LazyModule
 from fedq.cli.experiments import Assignments, SpecificationFile
 from fedq.cli.local import Code, Output, prepared
 from fedq.cli.offline import PresetName
-from fedq.cli.terminal import AsJson, Commands, ExitCode, complain, tell
+from fedq.cli.terminal import AsJson, ExitCode, complain, tell
 
 if TYPE_CHECKING:
     from fedq import slurm
@@ -97,14 +97,6 @@ def workers(  # noqa: PLR0913, PLR0917 - an option each
     tasks = [slurm.WorkerTask(tuple(queues or ()))] * count
     options = slurm.JobOptions("fedq workers", time, partition, cpus, gpus, _pairs(others))
     _submit(tasks, logs.absolute(), options, as_json=as_json)
-
-
-def app() -> typer.Typer:
-    """The commands."""
-    made = Commands(help="Run experiments and workers as jobs of Slurm.", no_args_is_help=True)
-    made.command("run")(run)
-    made.command("workers")(workers)
-    return made
 
 
 def _submit(

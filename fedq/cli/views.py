@@ -76,12 +76,12 @@ def experiments(items: Sequence[ExperimentSummary]) -> Table:
 
 def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
     """An experiment and its runs."""
-    eta = (
-        ""
-        if item.progress.eta_s is None
-        else f", about {presentation.duration(item.progress.eta_s)} remaining"
+    head = Text.assemble(
+        f"{item.name}: ",
+        _cell(item.status),
+        f", {_rounds(item)} rounds",
+        presentation.remaining(item.progress.eta_s),
     )
-    head = Text.assemble(f"{item.name}: ", _cell(item.status), f", {_rounds(item)} rounds{eta}")
     shared = {text: count for text, count in Counter(run.error for run in runs).items() if text and count > 1}
     error = [Text(item.error, style="red")] if item.error and item.error not in shared else []
     error += [Text(f"error of {count} runs: {text}", style="red") for text, count in shared.items()]
@@ -112,7 +112,6 @@ def access(item: ExperimentAccess) -> Table:
 def plan(item: Plan) -> RenderableType:
     """Estimates of a dry run."""
     columns = ("arm", "runs", "parameters", "local steps", "gradients", "MB up", "MB down", "memory, MB")
-    sizes = ((arm.bytes_up, arm.bytes_down, arm.memory_bytes) for arm in item.arms)
     rows = [
         (
             arm.name,
@@ -120,9 +119,9 @@ def plan(item: Plan) -> RenderableType:
             f"{arm.parameters:,}",
             f"{arm.local_steps:,}",
             f"{arm.gradients:,}",
-            *(f"{size / 1e6:,.1f}" for size in of_arm),
+            *(f"{size / 1e6:,.1f}" for size in (arm.bytes_up, arm.bytes_down, arm.memory_bytes)),
         )
-        for arm, of_arm in zip(item.arms, sizes, strict=True)
+        for arm in item.arms
     ]
     total = (
         f"{item.runs} runs, {item.rounds:,} rounds, about {item.local_steps:,} local steps; the table shows"
@@ -198,19 +197,18 @@ def kinds(block: CatalogBlock) -> Table:
 def datasets(items: Sequence[Dataset]) -> Table:
     """Table of data sets."""
     columns = ("data set", "name", "sample", "classes", "clients", "training", "test", "uploaded (UTC)")
-    sizes = (
+    rows = (
         (
+            item.id,
+            item.name,
             _shape(item),
             item.classes or ABSENT,
             item.clients,
             f"{item.train_samples:,}",
             f"{item.test_samples:,}",
+            f"{item.created_at:{TIME}}",
         )
         for item in items
-    )
-    rows = (
-        (item.id, item.name, *size, f"{item.created_at:{TIME}}")
-        for item, size in zip(items, sizes, strict=True)
     )
     return table(columns, rows)
 
@@ -251,7 +249,7 @@ def weights(items: Sequence[Weights]) -> Table:
         (
             item.digest,
             item.content,
-            f"{item.tensors:,}" if item.tensors else "-",
+            f"{item.tensors:,}" if item.tensors else ABSENT,
             f"{item.size_bytes:,}",
             f"{item.created_at:{TIME}}",
         )

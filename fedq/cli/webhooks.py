@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import time
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +13,7 @@ from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.webhooks.events import EventKind
 from fedq.cli import views
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, Commands, ExitCode, print_json, show, stderr, tell
+from fedq.cli.terminal import AsJson, ExitCode, Limit, print_json, show, show_newest, stderr, tell
 
 if TYPE_CHECKING:
     from fedq.client import Client
@@ -42,7 +41,6 @@ Tag = Annotated[
 NewUrl = Annotated[str | None, typer.Option("--url", metavar="URL", help="URL to send events to.")]
 Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Enable or disable the webhook.")]
 Status = Annotated[DeliveryStatus | None, typer.Option(help="List only deliveries with this status.")]
-Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 
 
 def create(
@@ -71,7 +69,7 @@ def create(
 def listing(limit: Limit = 50, as_json: AsJson = False) -> None:
     """List webhooks, newest first."""
     with connect() as client:
-        show(list(islice(client.webhooks.list(), limit)), views.webhooks, as_json=as_json)
+        show_newest(client.webhooks.list(), limit, views.webhooks, as_json=as_json)
 
 
 def display(webhook: Webhook, as_json: AsJson = False) -> None:
@@ -133,10 +131,8 @@ def ping(webhook: Webhook, as_json: AsJson = False) -> None:
 def deliveries(webhook: Webhook, status: Status = None, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the deliveries of a webhook, pending ones included, newest first."""
     with connect() as client:
-        show(
-            list(islice(client.webhooks.deliveries(webhook, status=status), limit)),
-            views.deliveries,
-            as_json=as_json,
+        show_newest(
+            client.webhooks.deliveries(webhook, status=status), limit, views.deliveries, as_json=as_json
         )
 
 
@@ -144,25 +140,6 @@ def redeliver(webhook: Webhook, delivery: DeliveryId, as_json: AsJson = False) -
     """Send a delivery again immediately."""
     with connect() as client:
         show(client.webhooks.redeliver(webhook, delivery), views.delivery, as_json=as_json)
-
-
-def app() -> typer.Typer:
-    """The commands."""
-    made = Commands(help="Send status changes to a URL.", no_args_is_help=True)
-    commands = (
-        *(
-            ("create", create),
-            ("list", listing),
-            ("show", display),
-            ("edit", edit),
-            ("rotate", rotate),
-            ("delete", delete),
-        ),
-        *(("ping", ping), ("deliveries", deliveries), ("redeliver", redeliver)),
-    )
-    for name, command in commands:
-        made.command(name)(command)
-    return made
 
 
 def _tried(client: Client, delivery: Delivery) -> Delivery:

@@ -67,19 +67,16 @@ def _document(specification: Specification, *, has_code: bool) -> dict[str, Any]
                         " package on the service and its workers, or run it here with fedq.run"
                     )
             document = specification.model_dump(mode="json")
-            if isinstance(specification, experiment.ExperimentSpec):
-                _omit_default_interval(specification, document)
+            if (
+                isinstance(specification, experiment.ExperimentSpec)
+                and "every" not in specification.evaluation.model_fields_set
+            ):
+                del document["evaluation"]["every"]  # the service chooses an interval that is not given
             return document
         case str() | Path():
             return parse(_read(Path(specification)), str(specification))
         case _:
             return dict(specification)
-
-
-def _omit_default_interval(specification: "experiment.ExperimentSpec", document: dict[str, Any]) -> None:
-    """The service chooses an interval of evaluations that is not given."""
-    if "every" not in specification.evaluation.model_fields_set:
-        del document["evaluation"]["every"]
 
 
 def _read(file: Path) -> str:

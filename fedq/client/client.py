@@ -3,7 +3,7 @@
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from fedcore.platform import local_credentials
 from fedcore.settings import settings
@@ -16,19 +16,13 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 
-class _Blocking(Protocol):
-    """Object that waits for the results of its calls."""
-
-    _calls: Any
-
-
 def _now(
     ask: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Answer]],
 ) -> Callable[Concatenate[Any, Given], Answer]:
     """Return a method that waits for the result of the coroutine `ask`."""
 
     @functools.wraps(ask)
-    def asked(self: _Blocking, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+    def asked(self: Any, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         return finish(ask(self._calls, *args, **kwargs))
 
     return asked
@@ -40,7 +34,7 @@ def _each(
     """Return a method that iterates over the asynchronous generator `list_`."""
 
     @functools.wraps(list_)
-    def listed(self: _Blocking, /, *args: Given.args, **kwargs: Given.kwargs) -> Iterator[Answer]:
+    def listed(self: Any, /, *args: Given.args, **kwargs: Given.kwargs) -> Iterator[Answer]:
         return finish_each(list_(self._calls, *args, **kwargs))
 
     return listed

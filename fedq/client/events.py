@@ -11,7 +11,7 @@ from httpx_sse import ServerSentEvent, SSEError
 
 from fedcore.platform.status import ENDED, Status
 from fedq.client.errors import ServiceUnreachableError
-from fedq.client.transport import Transport, given, walk
+from fedq.client.transport import Transport, given
 from fedq.event_positions import Position
 from fedq.schemas import (
     ArmArrival,
@@ -180,9 +180,7 @@ async def _look(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGe
 
 def _runs(transport: Transport, experiment_id: str) -> AsyncGenerator[Run, None]:
     """Iterate over the runs in order of their ids."""
-    return walk(
-        lambda cursor: transport.read(RunPage, f"/v1/experiments/{experiment_id}/runs", cursor=cursor)
-    )
+    return transport.walk(RunPage, f"/v1/experiments/{experiment_id}/runs")
 
 
 async def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:

@@ -14,17 +14,14 @@ from fedq.results import presentation
 from fedq.schemas import RoundEvent, Run, StatusEvent
 
 MOST_BARS = 40
+MOST_ROWS = 20
 
 
 def experiment_html(item: schemas.Experiment) -> str:
     """An experiment with its status, progress and runs."""
     runs = ", ".join(f"{count} {status}" for status, count in sorted(item.progress.runs.items()))
-    eta = (
-        ""
-        if item.progress.eta_s is None
-        else f", about {presentation.duration(item.progress.eta_s)} remaining"
-    )
     rounds = f"{item.progress.rounds_done:,} of {item.progress.rounds_total:,} rounds"
+    eta = presentation.remaining(item.progress.eta_s)
     head = f"<b>{escape(item.name)}</b> <code>{escape(item.id)}</code>: {item.status}"
     parts = [head, f"{bar_html(item.progress.fraction)} {rounds}{eta}", f"runs: {runs}"]
     if item.error:
@@ -37,13 +34,16 @@ def results_html(item: schemas.ArmResults) -> str:
     return table_html(*presentation.comparison_cells(item))
 
 
-def rows_html(columns: Sequence[str], rows: Sequence[dict[str, object]], most: int = 20) -> str:
+def rows_html(columns: Sequence[str], rows: Sequence[dict[str, object]]) -> str:
     """The first rows of a table, and the number of rows."""
     shown = [
-        ["" if row.get(column) is None else str(row[column]) for column in columns] for row in rows[:most]
+        ["" if row.get(column) is None else str(row[column]) for column in columns]
+        for row in rows[:MOST_ROWS]
     ]
     return table_html(
-        columns, shown, f"{len(rows):,} rows" + (f", showing the first {most}" if len(rows) > most else "")
+        columns,
+        shown,
+        f"{len(rows):,} rows" + (f", showing the first {MOST_ROWS}" if len(rows) > MOST_ROWS else ""),
     )
 
 

@@ -8,7 +8,7 @@ in a notebook.
 import random
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from functools import cache
 from http import HTTPStatus
@@ -23,11 +23,11 @@ from httpx_sse import EventSource, ServerSentEvent
 from pydantic import BaseModel, ValidationError
 
 from fedq.client.errors import ServiceUnreachableError, error_of
+from fedq.schemas.base import Page
 
 Answer = TypeVar("Answer")
 Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item")
-Item_co = TypeVar("Item_co", covariant=True)
 
 
 class Wire(Protocol):
@@ -163,18 +163,6 @@ MAYBE_DONE = "fedq.maybe_done"
 """Extension of a repeated request whose first attempt may have been executed."""
 
 
-class PagedResponse(Protocol[Item_co]):
-    """A page of a list."""
-
-    @property
-    def items(self) -> Sequence[Item_co]:
-        """Items of the page."""
-
-    @property
-    def next(self) -> str | None:
-        """The cursor of the next page; None on the last one."""
-
-
 class Transport:
     """Sends requests to one service and retries those that are safe to repeat."""
 
@@ -218,6 +206,16 @@ class Transport:
     async def read(self, model: type[Model], path: str, **params: Any) -> Model:
         """GET `path`; parameters that are None are omitted."""
         return await self.send(model, "GET", path, params=given(**params))
+
+    async def walk(self, model: type[Page[Item]], path: str, **params: Any) -> AsyncGenerator[Item, None]:
+        """Iterate over the items of all pages of a list, fetched on demand."""
+        cursor = None
+        while True:
+            page = await self.read(model, path, cursor=cursor, **params)
+            for item in page.items:
+                yield item
+            if (cursor := page.next) is None:
+                return
 
     async def remove(self, path: str) -> None:
         """DELETE `path`."""
@@ -300,17 +298,6 @@ class Transport:
         return ServiceUnreachableError(
             f"no answer from {self.url}: {error}; start a service with `fedq up`, or set FEDQ_URL"
         )
-
-
-async def walk(page_at: Callable[[str | None], Awaitable[PagedResponse[Item]]]) -> AsyncGenerator[Item, None]:
-    """Iterate over the items of all pages, fetched on demand."""
-    cursor = None
-    while True:
-        page = await page_at(cursor)
-        for item in page.items:
-            yield item
-        if (cursor := page.next) is None:
-            return
 
 
 def given(**params: Any) -> dict[str, Any]:

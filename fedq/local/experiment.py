@@ -316,7 +316,7 @@ def _devices() -> list[str]:
 def results(folder: ExperimentFolder) -> Results:
     """Return the results so far, of all runs in the folder."""
     spec, metrics = folder.spec, metric_names()
-    found = [(_folder_run(folder, arm, seed)) for arm in spec.arms() for seed in spec.seeds]
+    found = [_folder_run(folder, arm, seed) for arm in spec.arms() for seed in spec.seeds]
     runs = [run for run, _, _ in found]
     series = {run.id: _series(rows, {*metrics, *TOTALS}) for run, rows, _ in found if rows}
     statuses = {run.status for run in runs}

@@ -12,7 +12,7 @@ from fedcore.simulation.halving import HalvingSchedule, expected
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.spec.problem import Problem, dimension, population
-from fedcore.spec.search import Study, batches
+from fedcore.spec.search import Halving, Study, batches
 from fedcore.spec.space import extremes
 from fedcore.systems.work import AnyWork
 from fedq.planning.traffic import bytes_down, bytes_up, drawn_clients, informed_clients, reached
@@ -60,7 +60,7 @@ def plan(spec: ExperimentSpec) -> Plan:
         seeds=list(spec.seeds),
         runs=sum(arm.runs for arm in arms),
         rounds=sum(arm.runs * point.spec.rounds for arm, point in zip(arms, points, strict=True)),
-        search=_search(spec),
+        search=None if spec.search is None else _plan_search(spec, spec.search),
         local_steps=sum(arm.runs * arm.local_steps for arm in arms),
         gradients=sum(arm.runs * arm.gradients for arm in arms),
         bytes_up=sum(arm.runs * arm.bytes_up for arm in arms),
@@ -104,10 +104,8 @@ def _plan_study(spec: ExperimentSpec, search: Study) -> Plan:
     )
 
 
-def _search(spec: ExperimentSpec) -> SearchPlan | None:
-    if spec.search is None or isinstance(spec.search, Study):
-        return None
-    stretches = expected(HalvingSchedule.of(spec.search, spec.arm_count, spec.rounds), spec.rounds)
+def _plan_search(spec: ExperimentSpec, search: Halving) -> SearchPlan:
+    stretches = expected(HalvingSchedule.of(search, spec.arm_count, spec.rounds), spec.rounds)
     played = _played(stretches)
     saving = 1 - played / (spec.arm_count * spec.rounds)
     listed = [Stretch(until=until, arms=arms) for until, arms in stretches]

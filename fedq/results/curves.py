@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedcore.lazy import LazyModule
 from fedq.schemas import Curve
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from fedcore.statistics.series import Series
 
     Floats = NDArray[np.float64]
+else:
+    np = LazyModule("numpy")
 
 MEGABYTE = 1e6
 
@@ -31,8 +34,6 @@ class Window(NamedTuple):
 
 def megabytes(run: Series) -> Floats:
     """Return the megabytes [T] sent in both directions up to each round."""
-    import numpy as np
-
     return (
         np.cumsum(np.nan_to_num(run.columns["bytes_up"]) + np.nan_to_num(run.columns["bytes_down"]))
         / MEGABYTE
@@ -46,8 +47,6 @@ def area(run: Series, metric: str) -> float | None:
     sum_i (r_{i+1} - r_i) (v_i + v_{i+1}) / 2 / (r_m - r_1); v_1 if there is only one; None if there
     is none.
     """
-    import numpy as np
-
     values = run.columns[metric]
     rounds = np.flatnonzero(np.isfinite(values))
     if not len(rounds):
@@ -67,8 +66,6 @@ def first_reaching(run: Series, metric: str, target: float, better: Callable[...
 
     `better` is max or min.
     """
-    import numpy as np
-
     values = run.columns[metric]
     with np.errstate(invalid="ignore"):
         reached = np.flatnonzero(values >= target if better is max else values <= target)
@@ -81,8 +78,6 @@ def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
 
     The first and last round in the window are always kept.
     """
-    import numpy as np
-
     values = _beside([run.columns[metric] for run in runs])
     evaluated = np.flatnonzero(np.isfinite(values).any(0))
     if not len(evaluated):
@@ -118,8 +113,6 @@ def moments(values: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
 
     Like `fedcore.statistics.summary.moments` without overflow for any finite values.
     """
-    import numpy as np
-
     known = np.isfinite(values)
     held, n = np.where(known, values, 0.0), known.sum(0)
     scale = np.abs(held).max(0)
@@ -139,8 +132,6 @@ def thinned(mean: Floats, std: Floats, points: int) -> NDArray[np.int64]:
     picture with a column for each stretch shows of these what it shows of all points (Jugel et al.,
     M4, VLDB 2014). With too few points for one stretch the ends alone are kept.
     """
-    import numpy as np
-
     total = len(mean)
     if total <= points:
         return np.arange(total)
@@ -158,8 +149,6 @@ def _extremes(
     line: Floats, bounds: NDArray[np.int64], extreme: Callable[..., NDArray[np.int64]]
 ) -> NDArray[np.int64]:
     """Return the position of the extreme of `line` [T] in each stretch between two of `bounds`."""
-    import numpy as np
-
     # As wide as the widest of them; in narrower ones the last point stands twice.
     reach = np.arange(np.diff(bounds).max())
     places = np.minimum(bounds[:-1, None] + reach, bounds[1:, None] - 1)
@@ -168,8 +157,6 @@ def _extremes(
 
 def _beside(columns: Sequence[Floats]) -> Floats:
     """Stack columns of different lengths to [S, T], padded with NaN."""
-    import numpy as np
-
     table = np.full((len(columns), max(map(len, columns), default=0)), np.nan)
     for row, column in zip(table, columns, strict=True):
         row[: len(column)] = column

@@ -48,6 +48,11 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def remaining(eta_s: float | None) -> str:
+    """The estimated time left, after what is done; empty if it is unknown."""
+    return "" if eta_s is None else f", about {duration(eta_s)} remaining"
+
+
 def is_share(metric: str) -> bool:
     """True for accuracies and figures of them, which tables and figures show in percent."""
     return (

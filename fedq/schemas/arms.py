@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from fedcore.platform.status import Status
-from fedq.schemas.base import Schema
+from fedq.schemas.base import Page, Schema
 from fedq.schemas.results import Estimate
 
 
@@ -66,10 +66,5 @@ class ArmRow(Schema):
     """Best and final value of each metric over the seeds."""
 
 
-class ArmPage(Schema):
+class ArmPage(Page[ArmRow]):
     """A page of arms."""
-
-    items: list[ArmRow]
-    """The arms."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""

@@ -1,11 +1,13 @@
 """Base class of responses, problem details, and times in request bodies."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from fedcore.block import describe_fields
+
+Item = TypeVar("Item")
 
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
@@ -32,6 +34,21 @@ class Schema(BaseModel):
     model_config = ConfigDict(
         frozen=True, json_schema_extra=describe_fields, from_attributes=True, defer_build=True
     )
+
+
+class RequestBody(BaseModel):
+    """Base of request bodies: unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
+
+
+class Page(Schema, Generic[Item]):
+    """A page of a list."""
+
+    items: list[Item]
+    """The items."""
+    next: str | None
+    """The `cursor` of the next page; null on the last one."""
 
 
 class Flaw(Schema):

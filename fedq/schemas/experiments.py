@@ -3,12 +3,12 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from fedcore.block import MAX_ROUNDS, Mode, Seed, Tag, describe_fields
+from fedcore.block import MAX_ROUNDS, Mode, Seed, Tag
 from fedcore.platform.status import Status
 from fedcore.simulation.halving import Verdict
-from fedq.schemas.base import Notes, Schema
+from fedq.schemas.base import Notes, Page, RequestBody, Schema
 
 
 class Progress(Schema):
@@ -103,13 +103,8 @@ class Experiment(ExperimentSummary):
         return experiment_html(self)
 
 
-class ExperimentPage(Schema):
+class ExperimentPage(Page[ExperimentSummary]):
     """A page of experiments, newest first."""
-
-    items: list[ExperimentSummary]
-    """The experiments."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""
 
 
 class PrivacyPlan(Schema):
@@ -215,10 +210,8 @@ class Plan(Schema):
     """The specification as validated, every default written out."""
 
 
-class ExperimentExtension(BaseModel):
+class ExperimentExtension(RequestBody):
     """Additional rounds or seeds of an experiment."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
 
     rounds: int | None = Field(default=None, ge=1, le=MAX_ROUNDS)
     """New total of communication rounds of each run (default: unchanged)."""
@@ -226,10 +219,8 @@ class ExperimentExtension(BaseModel):
     """Additional seeds. Existing seeds are unaffected."""
 
 
-class ExperimentEdit(BaseModel):
+class ExperimentEdit(RequestBody):
     """Changes to an experiment. Omitted fields keep their values."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
 
     name: str | None = Field(default=None, min_length=1, max_length=200)
     """Display name."""
@@ -263,10 +254,8 @@ class ExperimentAccess(Schema):
     """Users who may edit, control and extend it, too."""
 
 
-class AccessEdit(BaseModel):
+class AccessEdit(RequestBody):
     """Changes to the access of other users. Omitted fields keep their values."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
 
     read: Users | None = None
     """Users who may read the experiment, by the owner of their keys; replaces the present ones."""

@@ -3,11 +3,10 @@
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
-from fedcore.block import describe_fields
 from fedcore.platform.access import Scope
-from fedq.schemas.base import Schema, StoredMoment
+from fedq.schemas.base import Page, RequestBody, Schema, StoredMoment
 
 
 def _no_number(value: object) -> object:
@@ -33,10 +32,8 @@ MaxBytes = Annotated[int, Field(ge=0, le=2**62), BeforeValidator(_number)] | Non
 MaxSeconds = Annotated[float, Field(ge=0, le=1e12), BeforeValidator(_number)] | None
 
 
-class _Terms(BaseModel):
+class _Terms(RequestBody):
     """Editable fields of a key."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
 
     scope: Scope = Scope.SUBMIT
     """Permissions: `read`, `submit` or `admin`; each scope includes those before it."""
@@ -113,13 +110,8 @@ class NewKey(Key):
     """The key itself. It is not shown again."""
 
 
-class KeyPage(Schema):
+class KeyPage(Page[Key]):
     """A page of keys, newest first."""
-
-    items: list[Key]
-    """The keys."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""
 
 
 class KeyUsage(Schema):
@@ -171,10 +163,5 @@ class AuditEntry(Schema):
     """The request's `X-Request-Id`, which also identifies it in the log."""
 
 
-class AuditPage(Schema):
+class AuditPage(Page[AuditEntry]):
     """A page of the audit log, newest first."""
-
-    items: list[AuditEntry]
-    """The entries."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""

@@ -3,12 +3,11 @@
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from fedcore.block import describe_fields
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
-from fedq.schemas.base import Schema, StoredMoment
+from fedq.schemas.base import RequestBody, Schema, StoredMoment
 
 
 class ReproductionOutcome(StrEnum):
@@ -96,11 +95,7 @@ Column = Field(fail_fast=True)
 Name = Annotated[str, Field(max_length=129, pattern=r"^([A-Za-z_]\w*/)?[a-z][a-z0-9_]{0,63}$")]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
-
-
-class ImportedRows(_Part):
+class ImportedRows(RequestBody):
     """Rounds of a run, one list per measure. Entry i belongs to round i + 1; null means no
     value.
     """
@@ -125,7 +120,7 @@ class ImportedRows(_Part):
     """Other measures by name."""
 
 
-class ImportedRun(_Part):
+class ImportedRun(RequestBody):
     """A finished run: one arm with one seed."""
 
     id: str = Field(pattern=r"^run_[0-9a-z]{26}$")
@@ -152,7 +147,7 @@ class ImportedRun(_Part):
     """Its rounds."""
 
 
-class ImportedExperiment(_Part):
+class ImportedExperiment(RequestBody):
     """Experiment of the runs."""
 
     id: str = Field(pattern=r"^exp_[0-9a-z]{26}$")
@@ -169,7 +164,7 @@ class ImportedExperiment(_Part):
     """Origin of the experiment."""
 
 
-class ResultsFile(_Part):
+class ResultsFile(RequestBody):
     """A finished experiment with all results, without models and checkpoints."""
 
     format: Literal["fedq-results"]

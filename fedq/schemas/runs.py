@@ -1,17 +1,12 @@
 """Runs, their rounds, their logs and resource use, and the events of the event stream."""
 
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
-from pydantic import BaseModel, ConfigDict
-
-from fedcore.block import describe_fields
 from fedcore.platform.status import LogLevel, Status
 from fedcore.simulation.report import StopReason
-from fedq.schemas.base import Notes, Schema
+from fedq.schemas.base import Item, Notes, Page, RequestBody, Schema
 from fedq.schemas.experiments import ArmArrival
-
-Item = TypeVar("Item")
 
 
 class BestModel(Schema):
@@ -106,22 +101,15 @@ class Run(Schema):
     """
 
 
-class RunEdit(BaseModel):
+class RunEdit(RequestBody):
     """Changes to a run. Omitted fields keep their values."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
 
     notes: Notes | None = None
     """Notes in Markdown, shown on its page; an empty text removes them."""
 
 
-class RunPage(Schema):
+class RunPage(Page[Run]):
     """A page of an experiment's runs, in order of arm and seed."""
-
-    items: list[Run]
-    """The runs."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""
 
 
 class RoundRow(Schema):

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fedq.schemas.base import Schema
+from fedq.schemas.base import Page, Schema
 
 
 class QueueDepth(Schema):
@@ -269,13 +269,8 @@ class Bundle(Schema):
     """Time of the upload (UTC)."""
 
 
-class BundlePage(Schema):
+class BundlePage(Page[Bundle]):
     """A page of code bundles, newest first."""
-
-    items: list[Bundle]
-    """The bundles."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""
 
 
 class Weights(Schema):
@@ -298,19 +293,9 @@ class Weights(Schema):
     """Time of the upload (UTC)."""
 
 
-class WeightsPage(Schema):
+class WeightsPage(Page[Weights]):
     """A page of pretrained weights, newest first."""
 
-    items: list[Weights]
-    """The weights."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""
 
-
-class DatasetPage(Schema):
+class DatasetPage(Page[Dataset]):
     """A page of data sets, newest first."""
-
-    items: list[Dataset]
-    """The data sets."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""

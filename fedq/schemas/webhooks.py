@@ -3,13 +3,12 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import Field, StrictBool
 
-from fedcore.block import describe_fields
 from fedcore.platform.status import DeliveryStatus, Status
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.platform.webhooks.urls import MOST_CHARACTERS
-from fedq.schemas.base import Schema
+from fedq.schemas.base import Page, RequestBody, Schema
 
 Url = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)]
 Name = Annotated[str, Field(max_length=200)]
@@ -18,14 +17,12 @@ ExperimentId = Annotated[str, Field(min_length=1, max_length=40)]
 Tag = Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class WebhookRequest(BaseModel):
+class WebhookRequest(RequestBody):
     """Request to create a webhook."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
 
     url: Url
     """Destination URL: `https://` with a public address, without user, password and fragment."""
-    events: Events = list(ENDINGS)
+    events: Events = Field(default=list(ENDINGS))
     """Events to send (default: the final status of experiments)."""
     name: Name = ""
     """Purpose of the webhook."""
@@ -35,10 +32,8 @@ class WebhookRequest(BaseModel):
     """Send events of experiments with this tag and their runs only (default: all experiments)."""
 
 
-class WebhookEdit(BaseModel):
+class WebhookEdit(RequestBody):
     """Changes to a webhook. Omitted fields keep their values."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
 
     url: Url | None = None
     """Destination URL."""
@@ -94,13 +89,8 @@ class NewWebhook(Webhook):
     """Signing secret, `whsec_...`. It is not shown again."""
 
 
-class WebhookPage(Schema):
+class WebhookPage(Page[Webhook]):
     """A page of webhooks, newest first."""
-
-    items: list[Webhook]
-    """The webhooks."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""
 
 
 class Attempt(Schema):
@@ -141,13 +131,8 @@ class Delivery(Schema):
     """Request body."""
 
 
-class DeliveryPage(Schema):
+class DeliveryPage(Page[Delivery]):
     """A page of deliveries, newest first."""
-
-    items: list[Delivery]
-    """The deliveries."""
-    next: str | None
-    """The `cursor` of the next page; null on the last one."""
 
 
 class ExperimentMessageData(Schema):

@@ -13,7 +13,7 @@ import pytest
 
 from fedcore.platform.webhooks.events import PING, EventKind
 from fedcore.platform.webhooks.protocol import new_secret, signed
-from fedq.cli.webhooks import app
+from fedq.cli.app import GROUPS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/webhooks.md").read_text()
@@ -78,7 +78,7 @@ def test_every_event_is_in_the_table() -> None:
 def test_its_commands_exist() -> None:
     named = set(re.findall(r"fedq webhook (\w+)", PAGE))
     assert named
-    assert named <= {command.name for command in app().registered_commands}
+    assert named <= GROUPS["webhook"][2].keys()
 
 
 def test_its_links_lead_somewhere() -> None:

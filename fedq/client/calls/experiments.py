@@ -19,7 +19,7 @@ from fedq.client.bodies import Specification, body_of
 from fedq.client.errors import UnreadableDataError
 from fedq.client.events import NOW, Event, arrivals_of, follow
 from fedq.client.progress import report
-from fedq.client.transport import Transport, given, walk
+from fedq.client.transport import Transport, given
 from fedq.schemas import (
     Bundle,
     BundlePage,
@@ -107,7 +107,7 @@ class BundleCalls(Calls):
 
     def bundles(self) -> AsyncGenerator[Bundle, None]:
         """Iterate over the code bundles, newest first."""
-        return walk(lambda cursor: self._transport.read(BundlePage, BUNDLES, cursor=cursor))
+        return self._transport.walk(BundlePage, BUNDLES)
 
     async def delete_bundle(self, digest: str) -> None:
         """Delete a code bundle; ConflictError while an experiment uses it."""
@@ -189,19 +189,12 @@ class ExperimentCalls(BundleCalls):
             starred=starred,
             archived=archived,
         )
-        return walk(
-            lambda cursor: self._transport.read(ExperimentPage, EXPERIMENTS, cursor=cursor, **filters)
-        )
+        return self._transport.walk(ExperimentPage, EXPERIMENTS, **filters)
 
     async def runs(self, id: str) -> list[Run]:
         """Return the runs of an experiment in the order of arms and seeds."""
         id = await self._id(EXPERIMENTS, id)
-        return [
-            run
-            async for run in walk(
-                lambda cursor: self._transport.read(RunPage, f"{EXPERIMENTS}/{id}/runs", cursor=cursor)
-            )
-        ]
+        return [run async for run in self._transport.walk(RunPage, f"{EXPERIMENTS}/{id}/runs")]
 
     async def run(self, run_id: str) -> Run:
         """Return a run."""

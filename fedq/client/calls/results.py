@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
+from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
 from fedcore.lazy import LazyModule
 from fedq.client.bodies import UPLOAD_TIMEOUT_S
@@ -12,7 +12,7 @@ from fedq.client.calls.experiments import EXPERIMENTS, JSON, ExperimentCalls
 from fedq.client.errors import MissingPackageError
 from fedq.client.exports import files as archives
 from fedq.client.exports.sinks import ExportForm, Sink, open_sink
-from fedq.client.transport import given, walk
+from fedq.client.transport import given
 from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
 from fedq.results import tables
 from fedq.results.tables import Frame, arms_of, rows_of
@@ -138,7 +138,7 @@ class OutcomeCalls(ExperimentCalls):
         size = ARMS_PAGE if limit is None else min(limit, ARMS_PAGE)
         params = given(experiment=experiments, limit=size, **wanted)
         found: list[ArmRow] = []
-        pages = walk(lambda cursor: self._transport.read(ArmPage, "/v1/arms", cursor=cursor, **params))
+        pages = self._transport.walk(ArmPage, "/v1/arms", **params)
         async with aclosing(pages):
             async for arm in pages:
                 found.append(arm)
@@ -309,14 +309,15 @@ class ExportCalls(OutcomeCalls):
         It can be read and compared like any other experiment, but not continued. Raises
         UnreadableDataError for an unreadable file.
         """
-        content = archives.content_of(Path(file))
-        options: dict[str, Any] = {
-            "content": content,
-            "headers": JSON,
-            "timeout": UPLOAD_TIMEOUT_S,
-            "repeatable": True,
-        }
-        return await self._transport.send(Experiment, "POST", "/v1/imports", **options)
+        return await self._transport.send(
+            Experiment,
+            "POST",
+            "/v1/imports",
+            content=archives.content_of(Path(file)),
+            headers=JSON,
+            timeout=UPLOAD_TIMEOUT_S,
+            repeatable=True,
+        )
 
     async def _export(self, sink: Sink, run: Run, folder: Path | None) -> None:
         rows = [row async for row in self.rounds(run.id)]

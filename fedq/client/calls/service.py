@@ -10,7 +10,7 @@ from fedcore.platform.status import DeliveryStatus
 from fedq.client.bodies import UPLOAD_TIMEOUT_S, Pieces, Upload, dataset_name, file_of
 from fedq.client.calls.experiments import JSON, Calls
 from fedq.client.calls.results import ExportCalls
-from fedq.client.transport import given, walk
+from fedq.client.transport import given
 from fedq.schemas import (
     AuditEntry,
     AuditPage,
@@ -60,14 +60,16 @@ class DatasetCalls(Calls):
             headers = given(
                 **{"Content-Length": str(file.stat().st_size), "Idempotency-Key": idempotency_key}
             )
-            options = {
-                "content": Pieces(file),
-                "headers": headers,
-                "params": params,
-                "timeout": UPLOAD_TIMEOUT_S,
-                "repeatable": True,
-            }
-            return await self._transport.send(Dataset, "POST", DATASETS, **options)
+            return await self._transport.send(
+                Dataset,
+                "POST",
+                DATASETS,
+                content=Pieces(file),
+                headers=headers,
+                params=params,
+                timeout=UPLOAD_TIMEOUT_S,
+                repeatable=True,
+            )
 
     async def dataset(self, id: str) -> Dataset:
         """Return a data set with its shape, classes and client sizes."""
@@ -75,7 +77,7 @@ class DatasetCalls(Calls):
 
     def datasets(self) -> AsyncGenerator[Dataset, None]:
         """Iterate over the data sets, newest first."""
-        return walk(lambda cursor: self._transport.read(DatasetPage, DATASETS, cursor=cursor))
+        return self._transport.walk(DatasetPage, DATASETS)
 
     async def delete_dataset(self, id: str) -> None:
         """Delete a data set; ConflictError while an unfinished experiment uses it."""
@@ -110,7 +112,7 @@ class WeightsCalls(Calls):
 
     def all_weights(self) -> AsyncGenerator[Weights, None]:
         """Iterate over the uploaded weights, newest first."""
-        return walk(lambda cursor: self._transport.read(WeightsPage, WEIGHTS, cursor=cursor))
+        return self._transport.walk(WeightsPage, WEIGHTS)
 
     async def delete_weights(self, digest: str) -> None:
         """Delete uploaded weights; ConflictError while an experiment uses them."""
@@ -159,7 +161,7 @@ class KeyCalls(Calls):
 
     def keys(self) -> AsyncGenerator[Key, None]:
         """Iterate over all keys, newest first. For administrators."""
-        return walk(lambda cursor: self._transport.read(KeyPage, KEYS, cursor=cursor))
+        return self._transport.walk(KeyPage, KEYS)
 
     async def key(self, id: str) -> KeyStanding:
         """Return a key and its use of quotas. For administrators; `me` returns one's own key."""
@@ -178,11 +180,7 @@ class KeyCalls(Calls):
         self, *, owner: str | None = None, target: str | None = None
     ) -> AsyncGenerator[AuditEntry, None]:
         """Iterate over changes and refused attempts, newest first. For administrators."""
-        return walk(
-            lambda cursor: self._transport.read(
-                AuditPage, "/v1/audit", cursor=cursor, owner=owner, target=target
-            )
-        )
+        return self._transport.walk(AuditPage, "/v1/audit", owner=owner, target=target)
 
 
 WEBHOOKS = "/v1/webhooks"
@@ -210,7 +208,7 @@ class WebhookCalls(Calls):
 
     def list(self) -> AsyncGenerator[Webhook, None]:
         """Iterate over the webhooks, newest first."""
-        return walk(lambda cursor: self._transport.read(WebhookPage, WEBHOOKS, cursor=cursor))
+        return self._transport.walk(WebhookPage, WEBHOOKS)
 
     async def get(self, id: str) -> Webhook:
         """Return a webhook and its state."""
@@ -236,11 +234,7 @@ class WebhookCalls(Calls):
 
     def deliveries(self, id: str, *, status: DeliveryStatus | None = None) -> AsyncGenerator[Delivery, None]:
         """Iterate over the deliveries of a webhook, newest first."""
-        return walk(
-            lambda cursor: self._transport.read(
-                DeliveryPage, f"{WEBHOOKS}/{id}/deliveries", cursor=cursor, status=status
-            )
-        )
+        return self._transport.walk(DeliveryPage, f"{WEBHOOKS}/{id}/deliveries", status=status)
 
     async def delivery(self, id: str, delivery_id: str) -> Delivery:
         """Return a delivery."""

@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from fedq import schemas
 from fedq.client.exports.files import Tables
 from fedq.results import tables
 from fedq.results.tables import PLACE_COLUMNS, Frame
@@ -16,6 +15,7 @@ class ParquetRuns(Tables):
     """Parquet files with typed columns."""
 
     suffix = "parquet"
+    media_type = tables.PARQUET
 
     def frame(self, frame: Frame) -> bytes:
         """Encode the rows as Parquet."""
@@ -25,10 +25,6 @@ class ParquetRuns(Tables):
         parquet.write_table(pa.table(made), file)
         content: bytes = file.getvalue().to_pybytes()
         return content
-
-    def summary(self, results: schemas.Results) -> bytes:
-        """Encode the summary as Parquet."""
-        return tables.to_parquet(results, "summary")
 
 
 KNOWN = {

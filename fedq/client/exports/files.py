@@ -27,6 +27,7 @@ class Tables(ABC):
     """Three files in a folder; see Sink."""
 
     suffix: str
+    media_type: str
 
     def __init__(self, _experiment: schemas.Experiment, folder: Path, _tracking_uri: str | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +42,7 @@ class Tables(ABC):
         """Write the files."""
         files = {
             "rounds": self.frame(rows_of(self._runs, arms)),
-            "summary": self.summary(results),
+            "summary": tables.written(results, "summary", self.media_type),
             "arms": self.frame(arms_of(arms)),
         }
         for name, content in files.items():
@@ -51,25 +52,18 @@ class Tables(ABC):
     def frame(self, frame: Frame) -> bytes:
         """Encode rounds or arms."""
 
-    @abstractmethod
-    def summary(self, results: schemas.Results) -> bytes:
-        """Encode the summary."""
-
 
 class CsvRuns(Tables):
     """CSV files; absent values are empty fields, lists are JSON, and numbers have all digits."""
 
     suffix = "csv"
+    media_type = tables.CSV
 
     def frame(self, frame: Frame) -> bytes:
         """Encode the rows as CSV."""
         return tables.csv_of(
             frame.columns, ({name: _field(value) for name, value in line.items()} for line in frame)
         )
-
-    def summary(self, results: schemas.Results) -> bytes:
-        """Encode the summary as CSV."""
-        return tables.to_csv(results, "summary")
 
 
 def _field(value: Any) -> Any:

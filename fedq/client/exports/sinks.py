@@ -36,13 +36,6 @@ _SINKS: dict[ExportForm, tuple[str, str]] = {
     "optuna": ("trials", "OptunaTrials"),
 }
 """Module and class of each; each module loads a library that the others do without."""
-_EXTRAS: dict[ExportForm, str] = {
-    "parquet": "frames",
-    "tensorboard": "export",
-    "mlflow": "export",
-    "wandb": "export",
-    "optuna": "export",
-}
 
 
 def open_sink(
@@ -57,8 +50,9 @@ def open_sink(
     try:
         module = import_module(f"fedq.client.exports.{module_name}")
     except ModuleNotFoundError as error:
+        extra = "frames" if form == "parquet" else "export"
         raise MissingPackageError(
-            f"to export to {form} needs {error.name}: pip install 'fedq[{_EXTRAS[form]}]'"
+            f"to export to {form} needs {error.name}: pip install 'fedq[{extra}]'"
         ) from error
     sink: Sink = getattr(module, class_name)(experiment, folder, tracking_uri)
     return sink

@@ -6,7 +6,8 @@ Exporting again adds only new rounds.
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -40,6 +41,18 @@ FACTS = ("arm", "arm_name", "seed", "status", "diverged_round", "stop_reason", "
 """Fields of a run that become tags."""
 
 
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise errors of the tracking store as ExportError, and silence MLflow's own warnings."""
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except MlflowException as error:
+            raise ExportError(f"error of the tracking store: {error}") from error
+
+
 class MlflowRuns:
     """Runs in a tracking store; see Sink.
 
@@ -52,21 +65,15 @@ class MlflowRuns:
         self._arms = arms(experiment)
         if tracking_uri is None:
             folder.mkdir(parents=True, exist_ok=True)
-        with _Refusals():
+        with _refusals():
             self._client = MlflowClient(tracking_uri=self.where)
             self._experiment_id = self._find(
                 experiment, None if tracking_uri else (folder.resolve() / "artifacts").as_uri()
             )
 
+    @_refusals()
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
         """Add a run, or its new rounds."""
-        with _Refusals():
-            self._add(run, rows, model)
-
-    def close(self, _results: schemas.Results, _arms: Sequence[schemas.ArmRow]) -> None:
-        """Do nothing: each run is complete after `add`."""
-
-    def _add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
         there, done = self._run(run)
         given = [Param(name, str(value)) for name, value in parameters(self._arms[run.arm], run.seed).items()]
         self._client.log_batch(there, params=given, tags=_tags(run))
@@ -81,6 +88,9 @@ class MlflowRuns:
             self._client.update_run(there, status=STATUSES[run.status])
         else:
             self._client.set_terminated(there, STATUSES[run.status], _milliseconds(run.finished_at))
+
+    def close(self, _results: schemas.Results, _arms: Sequence[schemas.ArmRow]) -> None:
+        """Do nothing: each run is complete after `add`."""
 
     def _find(self, experiment: schemas.Experiment, artifacts: str | None) -> str:
         found = self._client.search_experiments(filter_string=f"tags.`{EXPERIMENT}` = '{experiment.id}'")
@@ -109,23 +119,6 @@ class MlflowRuns:
             self._experiment_id, begun, {RUN: run.id}, f"{run.arm_name}, seed {run.seed}"
         )
         return made.info.run_id, 0
-
-
-class _Refusals:
-    """Raises errors of the tracking store as ExportError and silences MLflow's own warnings."""
-
-    def __enter__(self) -> None:
-        logging.getLogger("mlflow").setLevel(logging.WARNING)
-        self._quiet = warnings.catch_warnings()
-        self._quiet.__enter__()
-        warnings.simplefilter("ignore")
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object
-    ) -> None:
-        self._quiet.__exit__(None, None, None)
-        if isinstance(error, MlflowException):
-            raise ExportError(f"error of the tracking store: {error}") from error
 
 
 def _tags(run: schemas.Run) -> list[RunTag]:

@@ -156,3 +156,6 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(fedq: Fedq, tmp_path: Pat
             assert f"{pointer} (line {lines.index(start) + 1}): " in ended.err
     # Of what stands on the command line no line of the file is to blame.
     assert "(line" not in fedq("submit", str(file), "--set", "rounds=0").err
+    refused = fedq("submit", str(file), "--idempotency-key", "k" * 1_000).err
+    assert "Idempotency-Key: " in refused
+    assert "(line" not in refused
