@@ -16,7 +16,7 @@ from api.experiments.service import (
 )
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.conditional import UNCONDITIONAL, IfMatch, Precondition
+from api.http.conditional import IfMatch, check_match
 from api.http.dependencies import (
     NO_NUL,
     REPLAYED,
@@ -220,7 +220,7 @@ def edit_experiment(
     document: Document,
     database: DatabaseDep,
     facts: Audit,
-    precondition: IfMatch,
+    if_match: IfMatch = None,
 ) -> Experiment:
     """Change the given fields of an experiment.
 
@@ -233,7 +233,7 @@ def edit_experiment(
         facts,
         experiment_id,
         lambda session, id: experiments.edit(session, id, **dict(changes)),
-        precondition,
+        if_match,
     )
 
 
@@ -381,7 +381,7 @@ def delete_experiment(
     experiment_id: ExperimentId,
     database: DatabaseDep,
     facts: Audit,
-    precondition: IfMatch,
+    if_match: IfMatch = None,
 ) -> None:
     """Remove an experiment of yours with its rows, whatever its status, and its files soon after.
 
@@ -389,7 +389,7 @@ def delete_experiment(
     """
     with database.transaction() as session:
         experiments.find_own(session, experiment_id, principal.sees)
-        _check(session, experiment_id, precondition)
+        _check(session, experiment_id, if_match)
         experiments.delete(session, experiment_id)
         audit.record(session, facts, experiment_id)
 
@@ -431,20 +431,20 @@ def _change(
     facts: AuditFacts,
     experiment_id: str,
     change: Change,
-    precondition: Precondition = UNCONDITIONAL,
+    if_match: str | None = None,
 ) -> Experiment:
     with database.transaction() as session:
         experiments.find_to_change(session, experiment_id, principal.sees)
-        _check(session, experiment_id, precondition)
+        _check(session, experiment_id, if_match)
         record = change(session, experiment_id)
         audit.record(session, facts, experiment_id)
         return experiment_answer(session, record)
 
 
-def _check(session: Session, experiment_id: str, precondition: Precondition) -> None:
-    if precondition.is_given:
+def _check(session: Session, experiment_id: str, if_match: str | None) -> None:
+    if if_match is not None:
         # Locked, so that of two changes of the same state the second is refused.
         lock_runs(session, experiment_id)
         record = experiments.find(session, experiment_id)
         session.refresh(record)
-        precondition.check(experiment_answer(session, record))
+        check_match(if_match, experiment_answer(session, record))

@@ -7,7 +7,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.conditional import IfMatch
+from api.http.conditional import IfMatch, check_match
 from api.http.dependencies import Cursor, DatabaseDep, ExperimentId, RunId, SettingsDep, StorageDep
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink, StartAfter
@@ -102,17 +102,17 @@ def edit_run(
     database: DatabaseDep,
     settings: SettingsDep,
     facts: Audit,
-    precondition: IfMatch,
+    if_match: IfMatch = None,
 ) -> Run:
     """Change the given fields of a run."""
     changes = validate(RunEdit, document.value)
     with database.transaction() as session:
         run = runs.find(session, run_id, principal.sees)
         experiments.find_to_change(session, run.experiment_id, principal.sees)
-        if precondition.is_given:
+        if if_match is not None:
             # Locked, so that of two changes of the same state the second is refused.
             session.refresh(run, with_for_update=True)
-            precondition.check(_answer(session, run, settings))
+            check_match(if_match, _answer(session, run, settings))
         record = runs.edit(session, run_id, notes=changes.notes)
         audit.record(session, facts, run_id)
         return _answer(session, record, settings)

@@ -8,7 +8,7 @@ from pydantic import AfterValidator
 
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.conditional import IfMatch
+from api.http.conditional import IfMatch, check_match
 from api.http.dependencies import Cursor, DatabaseDep, SettingsDep, WebhookId, printable
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink
@@ -120,7 +120,7 @@ async def edit_webhook(
     database: DatabaseDep,
     facts: Audit,
     probe: Probe,
-    precondition: IfMatch,
+    if_match: IfMatch = None,
 ) -> Webhook:
     """Change the given fields.
 
@@ -133,9 +133,9 @@ async def edit_webhook(
     def work() -> WebhookRecord:
         with database.transaction() as session:
             record = webhooks.find(session, webhook_id, principal.sees)
-            if precondition.is_given:
+            if if_match is not None:
                 session.refresh(record, with_for_update=True)
-                precondition.check(webhook_answer(record))
+                check_match(if_match, webhook_answer(record))
             _refuse_foreign(session, wanted.experiment_id, record.owner)
             webhooks.edit(session, webhook_id, **_changes(wanted))
             if wanted.enabled is not None:
