@@ -75,7 +75,7 @@ def keep(
         files = bundles.list_files(archive)
         checked = _confined(archive, "check", None, state, CHECK_S)
     except (ExtensionError, UserCodeError) as error:
-        raise InvalidDocumentError([Flaw(pointer="code", detail=str(error))]) from error
+        raise InvalidDocumentError.at("code", str(error)) from error
     if checked["flaws"]:
         raise InvalidDocumentError([Flaw.model_validate(flaw) for flaw in checked["flaws"]])
     digest = bundles.digest(archive)
@@ -120,7 +120,7 @@ def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) 
     try:
         answer = _confined(archive_of(record, state), "prepare", document, state, check.CHECK_S)
     except UserCodeError as error:
-        raise InvalidDocumentError([Flaw(pointer="/code", detail=str(error))]) from error
+        raise InvalidDocumentError.at("/code", str(error)) from error
     if answer["flaws"]:
         raise InvalidDocumentError([Flaw.model_validate(flaw) for flaw in answer["flaws"]])
     plan = Plan.model_validate(answer["plan"])

@@ -28,7 +28,7 @@ def new_import(document: Any, settings: Settings, principal: Principal) -> NewEx
     No quotas apply to it: its runs took no time here. The digest of the file is its idempotency
     key.
 
-    Raises InvalidRequestError or SpecificationError.
+    Raises InvalidDocumentError or SpecificationError.
     """
     file = validate(ResultsFile, document)
     _check_digest(file, document)
@@ -50,16 +50,9 @@ def new_import(document: Any, settings: Settings, principal: Principal) -> NewEx
 def _check_digest(file: ResultsFile, document: Any) -> None:
     found = results_sha256(document)
     if found != file.digest:
-        raise InvalidDocumentError(
-            [
-                Flaw(
-                    pointer="/digest",
-                    detail=(
-                        f"must match the content, {found}: the file is damaged or was modified; export it"
-                        " again"
-                    ),
-                )
-            ]
+        raise InvalidDocumentError.at(
+            "/digest",
+            f"must match the content, {found}: the file is damaged or was modified; export it again",
         )
 
 

@@ -51,7 +51,7 @@ from fedq.planning.data import data_warnings, datasets_of
 from fedq.planning.estimates import memory_needed, plan
 from fedq.planning.evaluation import default_interval
 from fedq.planning.probe import Play, estimated, probe
-from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Flaw, Plan, Progress
+from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Plan, Progress
 
 REPRODUCES = "reproduces"
 """Entry of a reproduction's provenance: the id of the original."""
@@ -187,7 +187,7 @@ def specification(document: Any, state: AppState, principal: Principal) -> Submi
     bundles resolved, and its provenance. It may name what the principal sees. Evaluations are cheap
     where it does not say otherwise; presets keep theirs.
 
-    Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model
+    Raises InvalidDocumentError or SpecificationError with pointers into `document`, also for a model
     by an import path that no pattern in `settings` allows (it would run on a worker, and is not
     imported here), and for specifications beyond the limits.
     """
@@ -197,7 +197,7 @@ def specification(document: Any, state: AppState, principal: Principal) -> Submi
     try:
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
-        raise InvalidDocumentError([Flaw(pointer="/preset", detail=str(error))]) from error
+        raise InvalidDocumentError.at("/preset", str(error)) from error
     found = _validated(presets.override(preset.spec, submission.overrides), state, principal, at="/overrides")
     return found._replace(
         provenance=found.provenance

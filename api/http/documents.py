@@ -107,7 +107,7 @@ Document = Annotated[Parsed, Depends(parse, scope="function")]
 def validate(model: type[Model], value: Any, at: str = "") -> Model:
     """Return `value`, at the pointer `at` of the body, as `model`.
 
-    Raises InvalidRequestError or SpecificationError.
+    Raises InvalidDocumentError or SpecificationError.
     """
     try:
         return model.model_validate(value)

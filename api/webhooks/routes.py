@@ -21,7 +21,6 @@ from fedcore.platform.store.tables import WebhookRecord
 from fedq.schemas import (
     Delivery,
     DeliveryPage,
-    Flaw,
     NewWebhook,
     Webhook,
     WebhookEdit,
@@ -246,10 +245,10 @@ def _changes(wanted: WebhookEdit) -> dict[str, Any]:
 
 
 def _refuse_foreign(session: Session, experiment_id: str | None, owner: str) -> None:
-    """Raise InvalidRequestError for an experiment of another owner."""
+    """Raise InvalidDocumentError for an experiment of another owner."""
     if experiment_id is None:
         return
     try:
         experiments.find(session, experiment_id, owner)
     except ResourceNotFoundError as error:
-        raise InvalidDocumentError([Flaw(pointer="/experiment_id", detail=str(error))]) from error
+        raise InvalidDocumentError.at("/experiment_id", str(error)) from error
