@@ -11,7 +11,7 @@ from fastapi import HTTPException, Request
 
 from api.http.authentication import Sender
 from api.http.dependencies import AppState
-from api.http.documents import validate
+from api.http.documents import pieces_within, validate
 from api.http.problems import InvalidDocumentError
 from api.stored_uploads import create_row
 from fedcore import bundles
@@ -54,14 +54,9 @@ class Prepared(NamedTuple):
 
 async def receive(request: Request, _principal: Sender) -> bytes:
     """Return the body; 413 if it is larger than a bundle may be."""
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > bundles.MAX_ARCHIVE_BYTES:
-            raise HTTPException(
-                413, f"The bundle exceeds {bundles.MAX_ARCHIVE_BYTES} bytes; leave out data and results."
-            )
-    return bytes(body)
+    limit = bundles.MAX_ARCHIVE_BYTES
+    excess = f"The bundle exceeds {limit} bytes; leave out data and results."
+    return b"".join([piece async for piece in pieces_within(request, limit, excess)])
 
 
 def keep(

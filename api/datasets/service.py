@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.http.authentication import Submitter
 from api.http.dependencies import NO_NUL, AppStateDep, IdempotencyKey
+from api.http.documents import pieces_within
 from api.stored_uploads import create_row
 from fedcore.data.uploaded import UploadedContent
 from fedcore.platform.storage import Storage
@@ -78,24 +79,14 @@ async def receive(request: Request, principal: Submitter, state: AppStateDep) ->
         raise HTTPException(
             415, "The body must be the file itself (curl --data-binary @FILE), not a multipart form."
         )
-    declared, limit = request.headers.get("content-length", "0"), state.settings.upload_max_bytes
-    size = int(declared) if declared.isdecimal() else 0
-    if size > limit:
-        raise _too_large(limit)
+    limit = state.settings.upload_max_bytes
+    excess = f"The file exceeds {limit} bytes, the limit for uploads (FEDQ_UPLOAD_MAX_BYTES)."
+    pieces = pieces_within(request, limit, excess)
     async with state.upload_slots.of(principal.key_id):
         with tempfile.TemporaryFile(dir=upload_folder(state.settings)) as file:
-            size = 0
-            async for piece in request.stream():
-                size += len(piece)
-                if size > limit:
-                    raise _too_large(limit)
+            async for piece in pieces:
                 await run_in_threadpool(file.write, piece)
             yield file
-
-
-def _too_large(limit: int) -> HTTPException:
-    told = f"The file exceeds {limit} bytes, the limit for uploads (FEDQ_UPLOAD_MAX_BYTES)."
-    return HTTPException(413, told)
 
 
 Received = Annotated[BinaryIO, Depends(receive)]
