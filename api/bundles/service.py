@@ -27,7 +27,7 @@ from fedcore.platform.store.tables import BundleRecord
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import CodeBundle
 from fedq.planning.probe import Probe
-from fedq.schemas import Bundle, Flaw, Plan
+from fedq.schemas import Flaw, Plan
 from workers.confined.confinement import ConfinementError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def keep(
         audit.record(session, facts, record.digest)
         return record
 
-    return create_row(state.database, state.storage, bundle_id, key, create)
+    return create_row(state, bundle_id, key, create)
 
 
 def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) -> Prepared:
@@ -151,15 +151,3 @@ def code_of(record: BundleRecord) -> dict[str, Any]:
 def archive_of(record: BundleRecord, state: AppState) -> bytes:
     """Return the archive of a bundle; raises ResourceNotFoundError."""
     return storage.read(state.storage, bundles.storage_key(record.id, record.digest))
-
-
-def bundle_answer(record: BundleRecord) -> Bundle:
-    """Return a bundle as answered."""
-    return Bundle(
-        digest=record.digest,
-        owner=record.owner,
-        files=record.files,
-        components=record.components,
-        size_bytes=record.size_bytes,
-        created_at=record.created_at,
-    )

@@ -55,17 +55,12 @@ async def upload_dataset(
 
     Uploading the same content again returns 200 with the existing id and name.
     """
-
-    def work() -> tuple[Dataset, bool]:
-        record, made = keep(file, label, facts, state.database, state.storage, state.settings)
-        return dataset_answer(record), made
-
-    answer, made = await to_thread.run_sync(work, limiter=state.upload_gate)
+    record, made = await to_thread.run_sync(keep, file, label, facts, state, limiter=state.upload_gate)
     response.status_code = 201 if made else 200
     if label.idempotency_key and not made:
         response.headers.update(REPLAYED)
-    response.headers["Location"] = f"{router.prefix}/{answer.id}"
-    return answer
+    response.headers["Location"] = f"{router.prefix}/{record.id}"
+    return dataset_answer(record)
 
 
 @router.get("", responses=responses(422), summary="List data sets")

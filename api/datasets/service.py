@@ -11,12 +11,11 @@ from fastapi import Depends, HTTPException, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from api.http.authentication import Submitter
-from api.http.dependencies import NO_NUL, AppStateDep, IdempotencyKey
+from api.http.dependencies import NO_NUL, AppState, AppStateDep, IdempotencyKey
 from api.http.documents import pieces_within
 from api.stored_uploads import create_row
 from fedcore.data.uploaded import UploadedContent
-from fedcore.platform.storage import Storage
-from fedcore.platform.store import Database, Session, audit, datasets, quotas
+from fedcore.platform.store import Session, audit, datasets, quotas
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import DatasetRecord
 from fedcore.platform.uploads import dataset_storage
@@ -92,21 +91,19 @@ async def receive(request: Request, principal: Submitter, state: AppStateDep) ->
 Received = Annotated[BinaryIO, Depends(receive)]
 
 
-def keep(
-    file: BinaryIO, label: Label, facts: AuditFacts, database: Database, storage: Storage, settings: Settings
-) -> tuple[DatasetRecord, bool]:
+def keep(file: BinaryIO, label: Label, facts: AuditFacts, state: AppState) -> tuple[DatasetRecord, bool]:
     """Check the upload in `file` and store its content; also returns whether it is a new data set.
 
     Raises UploadError, IdempotencyError and QuotaError.
     """
-    with tempfile.TemporaryDirectory(dir=upload_folder(settings)) as folder:
+    with tempfile.TemporaryDirectory(dir=upload_folder(state.settings)) as folder:
         kept = Path(folder) / "kept.npz"
-        content, client_sizes = read_in_subprocess(file, kept, UploadLimits.of(settings))
+        content, client_sizes = read_in_subprocess(file, kept, UploadLimits.of(state.settings))
         size_bytes = kept.stat().st_size
-        with database.reading() as session:
+        with state.database.reading() as session:
             dataset_id = datasets.new_id(session)
         key = dataset_storage.storage_key(dataset_id, content.digest)
-        storage.put_file(key, kept)
+        state.storage.put_file(key, kept)
 
     def create(session: Session) -> DatasetRecord:
         record = datasets.create(
@@ -124,7 +121,7 @@ def keep(
         audit.record(session, facts, record.id)
         return record
 
-    return create_row(database, storage, dataset_id, key, create)
+    return create_row(state, dataset_id, key, create)
 
 
 def upload_folder(settings: Settings) -> Path | None:
