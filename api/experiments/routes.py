@@ -9,6 +9,7 @@ from api.experiments.imports import new_import
 from api.experiments.service import (
     create_experiment,
     experiment_answer,
+    limits_of,
     new_submission,
     service_plan,
     specification,
@@ -27,7 +28,6 @@ from api.http.dependencies import (
     IdempotencyKey,
     Moment,
     SettingsDep,
-    WakeupsDep,
     context_of,
 )
 from api.http.documents import Document, body_of, validate
@@ -43,7 +43,7 @@ from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.platform.tracing import span
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.limits import ExperimentLimits, refuse_excess
+from fedcore.spec.limits import refuse_excess
 from fedq.planning.estimates import memory_needed
 from fedq.schemas import (
     AccessEdit,
@@ -155,14 +155,13 @@ async def _dry_run(request: Request, dry_run: DryRun = False) -> bool:
     openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
     summary="Submit an experiment",
 )
-def submit_experiment(  # noqa: PLR0913, PLR0917 - what can be asked for
+def submit_experiment(
     principal: Submitter,
     facts: Audit,
     dry_run: Annotated[bool, Depends(_dry_run)],
     document: Document,
     state: AppStateDep,
     response: Response,
-    wakeups: WakeupsDep,
     idempotency_key: IdempotencyKey = None,
     probe: Probing = False,
 ) -> Experiment | Plan:
@@ -180,7 +179,7 @@ def submit_experiment(  # noqa: PLR0913, PLR0917 - what can be asked for
     if not is_new:
         response.headers.update(REPLAYED)
     response.headers["Location"] = f"{router.prefix}/{answer.id}"
-    wakeups.notify([submission.spec.execution.queue])
+    state.wakeups.notify([submission.spec.execution.queue])
     return answer
 
 
@@ -261,35 +260,27 @@ def pause_experiment(
 
 @router.post("/{experiment_id}/resume", responses=responses(404, 409, 422), summary="Resume")
 def resume_experiment(
-    principal: Submitter,
-    experiment_id: ExperimentId,
-    database: DatabaseDep,
-    facts: Audit,
-    wakeups: WakeupsDep,
+    principal: Submitter, experiment_id: ExperimentId, state: AppStateDep, facts: Audit
 ) -> Experiment:
     """Queue paused runs again; each continues exactly where it stopped.
 
     Idempotent; 409 if all runs are finished or stopping.
     """
-    answer = _change(database, principal, facts, experiment_id, experiments.resume)
-    wakeups.notify([answer.specification["execution"]["queue"]])
+    answer = _change(state.database, principal, facts, experiment_id, experiments.resume)
+    state.wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
 
 @router.post("/{experiment_id}/retry", responses=responses(404, 409, 422), summary="Retry")
 def retry_experiment(
-    principal: Submitter,
-    experiment_id: ExperimentId,
-    database: DatabaseDep,
-    facts: Audit,
-    wakeups: WakeupsDep,
+    principal: Submitter, experiment_id: ExperimentId, state: AppStateDep, facts: Audit
 ) -> Experiment:
     """Queue failed and cancelled runs again, from their last checkpoints.
 
     Idempotent; 409 if there is nothing to retry.
     """
-    answer = _change(database, principal, facts, experiment_id, experiments.retry)
-    wakeups.notify([answer.specification["execution"]["queue"]])
+    answer = _change(state.database, principal, facts, experiment_id, experiments.retry)
+    state.wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
 
@@ -300,13 +291,7 @@ def retry_experiment(
     summary="Extend by rounds or seeds",
 )
 def extend_experiment(
-    principal: Submitter,
-    experiment_id: ExperimentId,
-    document: Document,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    facts: Audit,
-    wakeups: WakeupsDep,
+    principal: Submitter, experiment_id: ExperimentId, document: Document, state: AppStateDep, facts: Audit
 ) -> Experiment:
     """Add rounds or seeds to an experiment.
 
@@ -318,25 +303,23 @@ def extend_experiment(
     wanted = validate(ExperimentExtension, document.value)
 
     def measure(spec: ExperimentSpec) -> Sequence[int] | None:
-        limits = ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters)
         # The model of a bundle has the parameters it had.
-        refuse_excess(spec, limits, 0 if spec.has_stand_ins else None)
+        refuse_excess(spec, limits_of(state.settings), 0 if spec.has_stand_ins else None)
         return None if spec.has_stand_ins else memory_needed(spec)
 
     def change(session: Session, id: str) -> ExperimentRecord:
-        more, made_with = wanted.seeds or (), code()
         return extension.extend(
             session,
             id,
             rounds=wanted.rounds,
-            seeds=more,
+            seeds=wanted.seeds or (),
             measure=measure,
             key_id=principal.key_id,
-            made_with=made_with,
+            made_with=code(),
         )
 
-    answer = _change(database, principal, facts, experiment_id, change)
-    wakeups.notify([answer.specification["execution"]["queue"]])
+    answer = _change(state.database, principal, facts, experiment_id, change)
+    state.wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
 

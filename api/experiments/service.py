@@ -215,11 +215,15 @@ def _validated(document: Any, state: AppState, principal: Principal, at: str = "
     try:
         check_allowed_models(spec, settings.models_allowed)
         dim = max(arm.parameters for arm in prepared.arms) if prepared else None
-        limits = ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters)
-        refuse_excess(spec, limits, dim)
+        refuse_excess(spec, limits_of(settings), dim)
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
     return Submission(spec, code(), prepared)
+
+
+def limits_of(settings: Settings) -> ExperimentLimits:
+    """Return the limits of an experiment that the operator has set."""
+    return ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters)
 
 
 def service_plan(document: Any, state: AppState, principal: Principal, *, probing: bool) -> Plan:
@@ -286,7 +290,7 @@ def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
     summary = summary_answer(record, rounds)
     arms = [_arm(point, last.get(point.arm)) for point in points]
     return Experiment(
-        **_fields(summary),
+        **dict(summary),
         notes=record.notes,
         arms=arms,
         specification=record.spec,
@@ -334,10 +338,6 @@ def _progress(rounds: RunProgress) -> Progress:
         runs=rounds.runs,
         eta_s=rounds.eta_s,
     )
-
-
-def _fields(answer: ExperimentSummary) -> dict[str, Any]:
-    return {name: getattr(answer, name) for name in ExperimentSummary.model_fields}
 
 
 _Change = Callable[[Any, str], Any]

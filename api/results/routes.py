@@ -19,7 +19,6 @@ from api.http.dependencies import (
     DatabaseDep,
     ExperimentId,
     IdempotencyKey,
-    WakeupsDep,
 )
 from api.http.problems import responses
 from api.results import queries, report
@@ -340,7 +339,6 @@ def reproduce_experiment(
     experiment_id: ExperimentId,
     state: AppStateDep,
     response: Response,
-    wakeups: WakeupsDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Experiment:
     """Submit an experiment again; each run uses the engine of the original run.
@@ -353,7 +351,7 @@ def reproduce_experiment(
     if not is_new:
         response.headers.update(REPLAYED)
     response.headers["Location"] = f"/v1/experiments/{answer.id}"
-    wakeups.notify([new.spec.execution.queue])
+    state.wakeups.notify([new.spec.execution.queue])
     return answer
 
 
