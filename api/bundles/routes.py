@@ -9,7 +9,7 @@ from api.bundles.service import MEDIA_TYPE, archive_of, keep, receive
 from api.datasets.service import upload_body
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Sender, Submitter
-from api.http.dependencies import AppStateDep, Cursor, DatabaseDep
+from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, created
 from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadDigest, UploadLimit
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/bundles", tags=["code bundles"])
     status_code=201,
     responses={
         200: {"model": Bundle, "description": "The bundle already exists."},
-        201: {"headers": {"Location": {"description": "URL of the bundle.", "schema": {"type": "string"}}}},
+        **created("bundle"),
         **responses(413, 422),
     },
     openapi_extra=upload_body("A bundle as `fedcore.bundles.pack` writes it."),

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from api.datasets.service import Labelled, Received, dataset_answer, keep, upload_body
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import REPLAYED, AppStateDep, Cursor, DatabaseDep, DatasetId
+from api.http.dependencies import REPLAYED, AppStateDep, Cursor, DatabaseDep, DatasetId, created
 from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadLimit
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
     status_code=201,
     responses={
         200: {"model": Dataset, "description": "The content already exists under this id and name."},
-        201: {"headers": {"Location": {"description": "URL of the data set.", "schema": {"type": "string"}}}},
+        **created("data set"),
         **responses(413, 415, 422),
     },
     openapi_extra=upload_body("An NPZ or Parquet file."),

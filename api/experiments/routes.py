@@ -29,6 +29,7 @@ from api.http.dependencies import (
     Moment,
     SettingsDep,
     context_of,
+    created,
 )
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink
@@ -135,9 +136,6 @@ async def _wanted(  # noqa: PLR0913, PLR0917 - a filter each
 Wanted = Annotated[Filter, Depends(_wanted)]
 
 
-CREATED = {"headers": {"Location": {"description": "URL of the experiment.", "schema": {"type": "string"}}}}
-
-
 # Known before the body is read: an invalid body of a dry run is not worth an audit entry.
 async def _dry_run(request: Request, dry_run: DryRun = False) -> bool:
     context_of(request.scope).is_dry_run = dry_run
@@ -149,7 +147,7 @@ async def _dry_run(request: Request, dry_run: DryRun = False) -> bool:
     status_code=201,
     responses={
         200: {"model": Plan, "description": "With `dry_run`: the plan."},
-        201: CREATED,
+        **created("experiment"),
         **responses(400, 413, 415, 422),
     },
     openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
@@ -382,7 +380,7 @@ def delete_experiment(
     status_code=201,
     responses={
         200: {"model": Experiment, "description": "The file was already imported as this experiment."},
-        201: CREATED,
+        **created("experiment"),
         **responses(400, 413, 415, 422),
     },
     openapi_extra=body_of("ResultsFile"),

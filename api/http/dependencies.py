@@ -186,6 +186,14 @@ IdempotencyKey = Annotated[
 ]
 REPLAYED = {"Idempotency-Replayed": "true"}
 """Header of an answer to a repeated request with an idempotency key."""
+
+
+def created(noun: str) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI description of a 201 with the URL of a new `noun`."""
+    location = {"description": f"URL of the {noun}.", "schema": {"type": "string"}}
+    return {201: {"headers": {"Location": location}}}
+
+
 Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
 OwnerFilter = Annotated[
     str | None,

@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.conditional import IfMatch, check_match
-from api.http.dependencies import Cursor, DatabaseDep, SettingsDep, WebhookId, printable
+from api.http.dependencies import Cursor, DatabaseDep, SettingsDep, WebhookId, created, printable
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink
 from api.http.problems import InvalidDocumentError, responses
@@ -42,15 +42,12 @@ DeliveryId = Annotated[
     Path(description="Delivery id.", examples=["msg_01k9x3zq7rh2v8m4t6w0ybe5d4"]),
     AfterValidator(printable),
 ]
-MADE: dict[int | str, dict[str, Any]] = {
-    201: {"headers": {"Location": {"description": "URL of the webhook.", "schema": {"type": "string"}}}},
-}
 
 
 @router.post(
     "",
     status_code=201,
-    responses={**MADE, **responses(400, 413, 415, 422)},
+    responses={**created("webhook"), **responses(400, 413, 415, 422)},
     openapi_extra=body_of("WebhookRequest"),
     summary="Create a webhook",
 )

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Response
 from api.datasets.service import Received, upload_body, upload_folder
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep
+from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep, created
 from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadDigest, UploadLimit, create_row
@@ -31,7 +31,7 @@ router = APIRouter(prefix="/v1/weights", tags=["weights"])
     status_code=201,
     responses={
         200: {"model": Weights, "description": "The weights already exist."},
-        201: {"headers": {"Location": {"description": "URL of the weights.", "schema": {"type": "string"}}}},
+        **created("weights"),
         **responses(413, 415, 422),
     },
     openapi_extra=upload_body("A safetensors file, or the config.json or tokenizer.json of a network."),
