@@ -1,4 +1,6 @@
-"""Request bodies: a JSON or YAML document, read, parsed and validated outside the event loop."""
+"""Request bodies: a JSON or YAML document, read, parsed and validated outside the event loop; and the
+limit of all bodies.
+"""
 
 import json
 from collections.abc import AsyncIterator, Iterator
