@@ -7,9 +7,9 @@ from typing import Annotated, Protocol, TypeVar
 
 from fastapi import Path, Query
 
+from api.http.dependencies import AppState
 from fedcore.data.digest_files import Digest
-from fedcore.platform.storage import Storage
-from fedcore.platform.store import Database, Session
+from fedcore.platform.store import Session
 
 
 class _HasId(Protocol):
@@ -28,9 +28,7 @@ UploadDigest = Annotated[
 ]
 
 
-def create_row(
-    database: Database, storage: Storage, file_id: str, key: str, create: Callable[[Session], R]
-) -> tuple[R, bool]:
+def create_row(state: AppState, file_id: str, key: str, create: Callable[[Session], R]) -> tuple[R, bool]:
     """Create the row of a file that was just stored under `key`; also returns whether it is new.
 
     `create` returns the row `file_id`, or an older one of the same content. The file is deleted
@@ -38,12 +36,12 @@ def create_row(
     """
     kept_id = None
     try:
-        with database.transaction() as session:
+        with state.database.transaction() as session:
             record = create(session)
             # Before the commit: if the connection breaks then, it may have gone through, and the
             # row needs its file.
             kept_id = record.id
     finally:
         if kept_id != file_id:
-            storage.delete(key)
+            state.storage.delete(key)
     return record, kept_id == file_id

@@ -13,7 +13,7 @@ from api.http.problems import InvalidDocumentError, responses
 from fedcore.platform.store import arms, experiments
 from fedcore.platform.store.arms import ArmFilter
 from fedcore.platform.store.tables import ExperimentRecord
-from fedq.schemas import ArmPage, Flaw
+from fedq.schemas import ArmPage
 
 router = APIRouter(prefix="/v1/arms", tags=["results"])
 
@@ -111,5 +111,5 @@ def read_arms(
             )
         except LookupError:
             detail = f"must be the `next` of a page of these arms, not {cursor!r}; start again without it"
-            raise InvalidDocumentError([Flaw(pointer="?cursor", detail=detail)]) from None
+            raise InvalidDocumentError.at("?cursor", detail) from None
     return ArmPage(items=[arm_answer(entry, wanted) for entry in page.items], next=link(page.next))

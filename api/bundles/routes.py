@@ -5,11 +5,11 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Response
 
-from api.bundles.service import MEDIA_TYPE, archive_of, bundle_answer, keep, receive
+from api.bundles.service import MEDIA_TYPE, archive_of, keep, receive
 from api.datasets.service import upload_body
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Sender, Submitter
-from api.http.dependencies import AppStateDep, Cursor, DatabaseDep
+from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, created
 from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadDigest, UploadLimit
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/bundles", tags=["code bundles"])
     status_code=201,
     responses={
         200: {"model": Bundle, "description": "The bundle already exists."},
-        201: {"headers": {"Location": {"description": "URL of the bundle.", "schema": {"type": "string"}}}},
+        **created("bundle"),
         **responses(413, 422),
     },
     openapi_extra=upload_body("A bundle as `fedcore.bundles.pack` writes it."),
@@ -45,15 +45,10 @@ async def send_bundle(
     runs in a confined process without credentials. A bundle is deleted with the last experiment
     that uses it, or after a day if none does. Sending the same content again returns 200.
     """
-
-    def work() -> tuple[Bundle, bool]:
-        record, made = keep(archive, principal, facts, state)
-        return bundle_answer(record), made
-
-    answer, made = await to_thread.run_sync(work, limiter=state.code_gate)
+    record, made = await to_thread.run_sync(keep, archive, principal, facts, state, limiter=state.code_gate)
     response.status_code = 201 if made else 200
-    response.headers["Location"] = f"{router.prefix}/{answer.digest}"
-    return answer
+    response.headers["Location"] = f"{router.prefix}/{record.digest}"
+    return Bundle.model_validate(record)
 
 
 @router.get("", responses=responses(422), summary="List code bundles")
@@ -63,14 +58,14 @@ def read_bundles(
     """Return code bundles, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = bundles.BUNDLES.page(session, owner=principal.sees, limit=limit, cursor=cursor)
-    return BundlePage(items=[bundle_answer(record) for record in page.items], next=link(page.next))
+    return BundlePage(items=[Bundle.model_validate(record) for record in page.items], next=link(page.next))
 
 
 @router.get("/{bundle_digest}", responses=responses(404, 422), summary="Read a code bundle")
 def read_bundle(principal: Reader, bundle_digest: UploadDigest, database: DatabaseDep) -> Bundle:
     """Return a code bundle with its files and components."""
     with database.reading() as session:
-        return bundle_answer(bundles.BUNDLES.find(session, bundle_digest, principal.sees))
+        return Bundle.model_validate(bundles.BUNDLES.find(session, bundle_digest, principal.sees))
 
 
 @router.get(

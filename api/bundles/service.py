@@ -11,7 +11,7 @@ from fastapi import HTTPException, Request
 
 from api.http.authentication import Sender
 from api.http.dependencies import AppState
-from api.http.documents import validate
+from api.http.documents import pieces_within, validate
 from api.http.problems import InvalidDocumentError
 from api.stored_uploads import create_row
 from fedcore import bundles
@@ -27,7 +27,7 @@ from fedcore.platform.store.tables import BundleRecord
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import CodeBundle
 from fedq.planning.probe import Probe
-from fedq.schemas import Bundle, Flaw, Plan
+from fedq.schemas import Flaw, Plan
 from workers.confined.confinement import ConfinementError
 
 if TYPE_CHECKING:
@@ -54,14 +54,9 @@ class Prepared(NamedTuple):
 
 async def receive(request: Request, _principal: Sender) -> bytes:
     """Return the body; 413 if it is larger than a bundle may be."""
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > bundles.MAX_ARCHIVE_BYTES:
-            raise HTTPException(
-                413, f"The bundle exceeds {bundles.MAX_ARCHIVE_BYTES} bytes; leave out data and results."
-            )
-    return bytes(body)
+    limit = bundles.MAX_ARCHIVE_BYTES
+    excess = f"The bundle exceeds {limit} bytes; leave out data and results."
+    return b"".join([piece async for piece in pieces_within(request, limit, excess)])
 
 
 def keep(
@@ -75,7 +70,7 @@ def keep(
         files = bundles.list_files(archive)
         checked = _confined(archive, "check", None, state, CHECK_S)
     except (ExtensionError, UserCodeError) as error:
-        raise InvalidDocumentError([Flaw(pointer="code", detail=str(error))]) from error
+        raise InvalidDocumentError.at("code", str(error)) from error
     if checked["flaws"]:
         raise InvalidDocumentError([Flaw.model_validate(flaw) for flaw in checked["flaws"]])
     digest = bundles.digest(archive)
@@ -100,7 +95,7 @@ def keep(
         audit.record(session, facts, record.digest)
         return record
 
-    return create_row(state.database, state.storage, bundle_id, key, create)
+    return create_row(state, bundle_id, key, create)
 
 
 def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) -> Prepared:
@@ -120,7 +115,7 @@ def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) 
     try:
         answer = _confined(archive_of(record, state), "prepare", document, state, check.CHECK_S)
     except UserCodeError as error:
-        raise InvalidDocumentError([Flaw(pointer="/code", detail=str(error))]) from error
+        raise InvalidDocumentError.at("/code", str(error)) from error
     if answer["flaws"]:
         raise InvalidDocumentError([Flaw.model_validate(flaw) for flaw in answer["flaws"]])
     plan = Plan.model_validate(answer["plan"])
@@ -156,15 +151,3 @@ def code_of(record: BundleRecord) -> dict[str, Any]:
 def archive_of(record: BundleRecord, state: AppState) -> bytes:
     """Return the archive of a bundle; raises ResourceNotFoundError."""
     return storage.read(state.storage, bundles.storage_key(record.id, record.digest))
-
-
-def bundle_answer(record: BundleRecord) -> Bundle:
-    """Return a bundle as answered."""
-    return Bundle(
-        digest=record.digest,
-        owner=record.owner,
-        files=record.files,
-        components=record.components,
-        size_bytes=record.size_bytes,
-        created_at=record.created_at,
-    )

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from api.datasets.service import Labelled, Received, dataset_answer, keep, upload_body
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import REPLAYED, AppStateDep, Cursor, DatabaseDep, DatasetId
+from api.http.dependencies import REPLAYED, AppStateDep, Cursor, DatabaseDep, DatasetId, created
 from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadLimit
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
     status_code=201,
     responses={
         200: {"model": Dataset, "description": "The content already exists under this id and name."},
-        201: {"headers": {"Location": {"description": "URL of the data set.", "schema": {"type": "string"}}}},
+        **created("data set"),
         **responses(413, 415, 422),
     },
     openapi_extra=upload_body("An NPZ or Parquet file."),
@@ -55,17 +55,12 @@ async def upload_dataset(
 
     Uploading the same content again returns 200 with the existing id and name.
     """
-
-    def work() -> tuple[Dataset, bool]:
-        record, made = keep(file, label, facts, state.database, state.storage, state.settings)
-        return dataset_answer(record), made
-
-    answer, made = await to_thread.run_sync(work, limiter=state.upload_gate)
+    record, made = await to_thread.run_sync(keep, file, label, facts, state, limiter=state.upload_gate)
     response.status_code = 201 if made else 200
     if label.idempotency_key and not made:
         response.headers.update(REPLAYED)
-    response.headers["Location"] = f"{router.prefix}/{answer.id}"
-    return answer
+    response.headers["Location"] = f"{router.prefix}/{record.id}"
+    return dataset_answer(record)
 
 
 @router.get("", responses=responses(422), summary="List data sets")

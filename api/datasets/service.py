@@ -11,11 +11,11 @@ from fastapi import Depends, HTTPException, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from api.http.authentication import Submitter
-from api.http.dependencies import NO_NUL, AppStateDep, IdempotencyKey
+from api.http.dependencies import NO_NUL, AppState, AppStateDep, IdempotencyKey
+from api.http.documents import pieces_within
 from api.stored_uploads import create_row
 from fedcore.data.uploaded import UploadedContent
-from fedcore.platform.storage import Storage
-from fedcore.platform.store import Database, Session, audit, datasets, quotas
+from fedcore.platform.store import Session, audit, datasets, quotas
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import DatasetRecord
 from fedcore.platform.uploads import dataset_storage
@@ -78,44 +78,32 @@ async def receive(request: Request, principal: Submitter, state: AppStateDep) ->
         raise HTTPException(
             415, "The body must be the file itself (curl --data-binary @FILE), not a multipart form."
         )
-    declared, limit = request.headers.get("content-length", "0"), state.settings.upload_max_bytes
-    size = int(declared) if declared.isdecimal() else 0
-    if size > limit:
-        raise _too_large(limit)
+    limit = state.settings.upload_max_bytes
+    excess = f"The file exceeds {limit} bytes, the limit for uploads (FEDQ_UPLOAD_MAX_BYTES)."
+    pieces = pieces_within(request, limit, excess)
     async with state.upload_slots.of(principal.key_id):
         with tempfile.TemporaryFile(dir=upload_folder(state.settings)) as file:
-            size = 0
-            async for piece in request.stream():
-                size += len(piece)
-                if size > limit:
-                    raise _too_large(limit)
+            async for piece in pieces:
                 await run_in_threadpool(file.write, piece)
             yield file
-
-
-def _too_large(limit: int) -> HTTPException:
-    told = f"The file exceeds {limit} bytes, the limit for uploads (FEDQ_UPLOAD_MAX_BYTES)."
-    return HTTPException(413, told)
 
 
 Received = Annotated[BinaryIO, Depends(receive)]
 
 
-def keep(
-    file: BinaryIO, label: Label, facts: AuditFacts, database: Database, storage: Storage, settings: Settings
-) -> tuple[DatasetRecord, bool]:
+def keep(file: BinaryIO, label: Label, facts: AuditFacts, state: AppState) -> tuple[DatasetRecord, bool]:
     """Check the upload in `file` and store its content; also returns whether it is a new data set.
 
     Raises UploadError, IdempotencyError and QuotaError.
     """
-    with tempfile.TemporaryDirectory(dir=upload_folder(settings)) as folder:
+    with tempfile.TemporaryDirectory(dir=upload_folder(state.settings)) as folder:
         kept = Path(folder) / "kept.npz"
-        content, client_sizes = read_in_subprocess(file, kept, UploadLimits.of(settings))
+        content, client_sizes = read_in_subprocess(file, kept, UploadLimits.of(state.settings))
         size_bytes = kept.stat().st_size
-        with database.reading() as session:
+        with state.database.reading() as session:
             dataset_id = datasets.new_id(session)
         key = dataset_storage.storage_key(dataset_id, content.digest)
-        storage.put_file(key, kept)
+        state.storage.put_file(key, kept)
 
     def create(session: Session) -> DatasetRecord:
         record = datasets.create(
@@ -133,7 +121,7 @@ def keep(
         audit.record(session, facts, record.id)
         return record
 
-    return create_row(database, storage, dataset_id, key, create)
+    return create_row(state, dataset_id, key, create)
 
 
 def upload_folder(settings: Settings) -> Path | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from api.experiments.service import limits_of
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
 from fedcore.platform.access import Principal
@@ -15,7 +16,7 @@ from fedcore.settings import Settings
 from fedcore.simulation.report import COLUMNS
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import results_sha256
-from fedcore.spec.limits import ExperimentLimits, refuse_excess
+from fedcore.spec.limits import refuse_excess
 from fedq.schemas import Flaw, ImportedRows, ImportedRun, ResultsFile
 
 _KEY = "\u2192 import "
@@ -28,12 +29,12 @@ def new_import(document: Any, settings: Settings, principal: Principal) -> NewEx
     No quotas apply to it: its runs took no time here. The digest of the file is its idempotency
     key.
 
-    Raises InvalidRequestError or SpecificationError.
+    Raises InvalidDocumentError or SpecificationError.
     """
     file = validate(ResultsFile, document)
     _check_digest(file, document)
     spec = validate(ExperimentSpec, _described(file), "/experiment/specification")
-    refuse_excess(spec, ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters))
+    refuse_excess(spec, limits_of(settings))
     flaws = list(_flaws(file, spec))
     if flaws:
         raise InvalidDocumentError(flaws[:100])
@@ -50,16 +51,9 @@ def new_import(document: Any, settings: Settings, principal: Principal) -> NewEx
 def _check_digest(file: ResultsFile, document: Any) -> None:
     found = results_sha256(document)
     if found != file.digest:
-        raise InvalidDocumentError(
-            [
-                Flaw(
-                    pointer="/digest",
-                    detail=(
-                        f"must match the content, {found}: the file is damaged or was modified; export it"
-                        " again"
-                    ),
-                )
-            ]
+        raise InvalidDocumentError.at(
+            "/digest",
+            f"must match the content, {found}: the file is damaged or was modified; export it again",
         )
 
 

@@ -111,7 +111,6 @@ def read_page(
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         now = read(session, experiment_id, principal.sees)
-        has_search = record.spec.get("search") is not None
         shares = sharing.shares(session, experiment_id)
     specification = yaml_documents.dump(record.spec)
     return page(
@@ -126,7 +125,7 @@ def read_page(
         specification=specification,
         highlighted=highlight(specification),
         provenance=record.provenance,
-        has_search=has_search,
+        has_search=now.searched,
         has_claims="preset" in experiments.origin(record.provenance),
     )
 

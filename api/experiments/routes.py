@@ -9,6 +9,7 @@ from api.experiments.imports import new_import
 from api.experiments.service import (
     create_experiment,
     experiment_answer,
+    limits_of,
     new_submission,
     service_plan,
     specification,
@@ -16,7 +17,7 @@ from api.experiments.service import (
 )
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.conditional import UNCONDITIONAL, IfMatch, Precondition
+from api.http.conditional import IfMatch, check_match
 from api.http.dependencies import (
     NO_NUL,
     REPLAYED,
@@ -27,8 +28,8 @@ from api.http.dependencies import (
     IdempotencyKey,
     Moment,
     SettingsDep,
-    WakeupsDep,
     context_of,
+    created,
 )
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink
@@ -43,7 +44,7 @@ from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.platform.tracing import span
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.limits import ExperimentLimits, refuse_excess
+from fedcore.spec.limits import refuse_excess
 from fedq.planning.estimates import memory_needed
 from fedq.schemas import (
     AccessEdit,
@@ -135,9 +136,6 @@ async def _wanted(  # noqa: PLR0913, PLR0917 - a filter each
 Wanted = Annotated[Filter, Depends(_wanted)]
 
 
-CREATED = {"headers": {"Location": {"description": "URL of the experiment.", "schema": {"type": "string"}}}}
-
-
 # Known before the body is read: an invalid body of a dry run is not worth an audit entry.
 async def _dry_run(request: Request, dry_run: DryRun = False) -> bool:
     context_of(request.scope).is_dry_run = dry_run
@@ -149,20 +147,19 @@ async def _dry_run(request: Request, dry_run: DryRun = False) -> bool:
     status_code=201,
     responses={
         200: {"model": Plan, "description": "With `dry_run`: the plan."},
-        201: CREATED,
+        **created("experiment"),
         **responses(400, 413, 415, 422),
     },
     openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
     summary="Submit an experiment",
 )
-def submit_experiment(  # noqa: PLR0913, PLR0917 - what can be asked for
+def submit_experiment(
     principal: Submitter,
     facts: Audit,
     dry_run: Annotated[bool, Depends(_dry_run)],
     document: Document,
     state: AppStateDep,
     response: Response,
-    wakeups: WakeupsDep,
     idempotency_key: IdempotencyKey = None,
     probe: Probing = False,
 ) -> Experiment | Plan:
@@ -180,7 +177,7 @@ def submit_experiment(  # noqa: PLR0913, PLR0917 - what can be asked for
     if not is_new:
         response.headers.update(REPLAYED)
     response.headers["Location"] = f"{router.prefix}/{answer.id}"
-    wakeups.notify([submission.spec.execution.queue])
+    state.wakeups.notify([submission.spec.execution.queue])
     return answer
 
 
@@ -220,7 +217,7 @@ def edit_experiment(
     document: Document,
     database: DatabaseDep,
     facts: Audit,
-    precondition: IfMatch,
+    if_match: IfMatch = None,
 ) -> Experiment:
     """Change the given fields of an experiment.
 
@@ -233,7 +230,7 @@ def edit_experiment(
         facts,
         experiment_id,
         lambda session, id: experiments.edit(session, id, **dict(changes)),
-        precondition,
+        if_match,
     )
 
 
@@ -261,35 +258,27 @@ def pause_experiment(
 
 @router.post("/{experiment_id}/resume", responses=responses(404, 409, 422), summary="Resume")
 def resume_experiment(
-    principal: Submitter,
-    experiment_id: ExperimentId,
-    database: DatabaseDep,
-    facts: Audit,
-    wakeups: WakeupsDep,
+    principal: Submitter, experiment_id: ExperimentId, state: AppStateDep, facts: Audit
 ) -> Experiment:
     """Queue paused runs again; each continues exactly where it stopped.
 
     Idempotent; 409 if all runs are finished or stopping.
     """
-    answer = _change(database, principal, facts, experiment_id, experiments.resume)
-    wakeups.notify([answer.specification["execution"]["queue"]])
+    answer = _change(state.database, principal, facts, experiment_id, experiments.resume)
+    state.wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
 
 @router.post("/{experiment_id}/retry", responses=responses(404, 409, 422), summary="Retry")
 def retry_experiment(
-    principal: Submitter,
-    experiment_id: ExperimentId,
-    database: DatabaseDep,
-    facts: Audit,
-    wakeups: WakeupsDep,
+    principal: Submitter, experiment_id: ExperimentId, state: AppStateDep, facts: Audit
 ) -> Experiment:
     """Queue failed and cancelled runs again, from their last checkpoints.
 
     Idempotent; 409 if there is nothing to retry.
     """
-    answer = _change(database, principal, facts, experiment_id, experiments.retry)
-    wakeups.notify([answer.specification["execution"]["queue"]])
+    answer = _change(state.database, principal, facts, experiment_id, experiments.retry)
+    state.wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
 
@@ -300,13 +289,7 @@ def retry_experiment(
     summary="Extend by rounds or seeds",
 )
 def extend_experiment(
-    principal: Submitter,
-    experiment_id: ExperimentId,
-    document: Document,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    facts: Audit,
-    wakeups: WakeupsDep,
+    principal: Submitter, experiment_id: ExperimentId, document: Document, state: AppStateDep, facts: Audit
 ) -> Experiment:
     """Add rounds or seeds to an experiment.
 
@@ -318,25 +301,23 @@ def extend_experiment(
     wanted = validate(ExperimentExtension, document.value)
 
     def measure(spec: ExperimentSpec) -> Sequence[int] | None:
-        limits = ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters)
         # The model of a bundle has the parameters it had.
-        refuse_excess(spec, limits, 0 if spec.has_stand_ins else None)
+        refuse_excess(spec, limits_of(state.settings), 0 if spec.has_stand_ins else None)
         return None if spec.has_stand_ins else memory_needed(spec)
 
     def change(session: Session, id: str) -> ExperimentRecord:
-        more, made_with = wanted.seeds or (), code()
         return extension.extend(
             session,
             id,
             rounds=wanted.rounds,
-            seeds=more,
+            seeds=wanted.seeds or (),
             measure=measure,
             key_id=principal.key_id,
-            made_with=made_with,
+            made_with=code(),
         )
 
-    answer = _change(database, principal, facts, experiment_id, change)
-    wakeups.notify([answer.specification["execution"]["queue"]])
+    answer = _change(state.database, principal, facts, experiment_id, change)
+    state.wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
 
@@ -381,7 +362,7 @@ def delete_experiment(
     experiment_id: ExperimentId,
     database: DatabaseDep,
     facts: Audit,
-    precondition: IfMatch,
+    if_match: IfMatch = None,
 ) -> None:
     """Remove an experiment of yours with its rows, whatever its status, and its files soon after.
 
@@ -389,7 +370,7 @@ def delete_experiment(
     """
     with database.transaction() as session:
         experiments.find_own(session, experiment_id, principal.sees)
-        _check(session, experiment_id, precondition)
+        _check(session, experiment_id, if_match)
         experiments.delete(session, experiment_id)
         audit.record(session, facts, experiment_id)
 
@@ -399,7 +380,7 @@ def delete_experiment(
     status_code=201,
     responses={
         200: {"model": Experiment, "description": "The file was already imported as this experiment."},
-        201: CREATED,
+        **created("experiment"),
         **responses(400, 413, 415, 422),
     },
     openapi_extra=body_of("ResultsFile"),
@@ -431,20 +412,20 @@ def _change(
     facts: AuditFacts,
     experiment_id: str,
     change: Change,
-    precondition: Precondition = UNCONDITIONAL,
+    if_match: str | None = None,
 ) -> Experiment:
     with database.transaction() as session:
         experiments.find_to_change(session, experiment_id, principal.sees)
-        _check(session, experiment_id, precondition)
+        _check(session, experiment_id, if_match)
         record = change(session, experiment_id)
         audit.record(session, facts, experiment_id)
         return experiment_answer(session, record)
 
 
-def _check(session: Session, experiment_id: str, precondition: Precondition) -> None:
-    if precondition.is_given:
+def _check(session: Session, experiment_id: str, if_match: str | None) -> None:
+    if if_match is not None:
         # Locked, so that of two changes of the same state the second is refused.
         lock_runs(session, experiment_id)
         record = experiments.find(session, experiment_id)
         session.refresh(record)
-        precondition.check(experiment_answer(session, record))
+        check_match(if_match, experiment_answer(session, record))

@@ -51,7 +51,7 @@ from fedq.planning.data import data_warnings, datasets_of
 from fedq.planning.estimates import memory_needed, plan
 from fedq.planning.evaluation import default_interval
 from fedq.planning.probe import Play, estimated, probe
-from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Flaw, Plan, Progress
+from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Plan, Progress
 
 REPRODUCES = "reproduces"
 """Entry of a reproduction's provenance: the id of the original."""
@@ -187,7 +187,7 @@ def specification(document: Any, state: AppState, principal: Principal) -> Submi
     bundles resolved, and its provenance. It may name what the principal sees. Evaluations are cheap
     where it does not say otherwise; presets keep theirs.
 
-    Raises InvalidRequestError or SpecificationError with pointers into `document`, also for a model
+    Raises InvalidDocumentError or SpecificationError with pointers into `document`, also for a model
     by an import path that no pattern in `settings` allows (it would run on a worker, and is not
     imported here), and for specifications beyond the limits.
     """
@@ -197,7 +197,7 @@ def specification(document: Any, state: AppState, principal: Principal) -> Submi
     try:
         preset = presets.load(submission.preset)
     except PresetNotFoundError as error:
-        raise InvalidDocumentError([Flaw(pointer="/preset", detail=str(error))]) from error
+        raise InvalidDocumentError.at("/preset", str(error)) from error
     found = _validated(presets.override(preset.spec, submission.overrides), state, principal, at="/overrides")
     return found._replace(
         provenance=found.provenance
@@ -215,11 +215,15 @@ def _validated(document: Any, state: AppState, principal: Principal, at: str = "
     try:
         check_allowed_models(spec, settings.models_allowed)
         dim = max(arm.parameters for arm in prepared.arms) if prepared else None
-        limits = ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters)
-        refuse_excess(spec, limits, dim)
+        refuse_excess(spec, limits_of(settings), dim)
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
     return Submission(spec, code(), prepared)
+
+
+def limits_of(settings: Settings) -> ExperimentLimits:
+    """Return the limits of an experiment that the operator has set."""
+    return ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters)
 
 
 def service_plan(document: Any, state: AppState, principal: Principal, *, probing: bool) -> Plan:
@@ -286,7 +290,7 @@ def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
     summary = summary_answer(record, rounds)
     arms = [_arm(point, last.get(point.arm)) for point in points]
     return Experiment(
-        **_fields(summary),
+        **dict(summary),
         notes=record.notes,
         arms=arms,
         specification=record.spec,
@@ -334,10 +338,6 @@ def _progress(rounds: RunProgress) -> Progress:
         runs=rounds.runs,
         eta_s=rounds.eta_s,
     )
-
-
-def _fields(answer: ExperimentSummary) -> dict[str, Any]:
-    return {name: getattr(answer, name) for name in ExperimentSummary.model_fields}
 
 
 _Change = Callable[[Any, str], Any]

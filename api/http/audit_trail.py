@@ -7,11 +7,11 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.http.authentication import READING
 from api.http.dependencies import context_of, state_of
 from fedcore.platform.store import Database, audit
 from fedcore.platform.store.audit import AuditFacts
 
-READING = frozenset({"GET", "HEAD", "OPTIONS"})
 FORBIDDEN = frozenset({401, 403, 429})
 MAX_TARGET_CHARACTERS = 200
 

@@ -9,7 +9,7 @@ import re
 from hashlib import sha256
 from typing import Annotated
 
-from fastapi import Depends, Header, HTTPException
+from fastapi import Header, HTTPException
 from pydantic import BaseModel
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -75,41 +75,18 @@ def _tagged(start: Message, message: Message, known: str) -> Message:
     return {**message, "body": b""}
 
 
-class Precondition:
-    """State of its resource that a change expects."""
-
-    def __init__(self, header: str | None) -> None:
-        self._header = header
-
-    @property
-    def is_given(self) -> bool:
-        """True if the request has a header `If-Match`."""
-        return self._header is not None
-
-    def check(self, answer: BaseModel) -> None:
-        """Hold what GET would return now to `If-Match`; raises HTTPException (412)."""
-        if self._header is None:
-            return
-        if not is_listed(entity_tag(answer.model_dump_json().encode()), self._header):
-            raise HTTPException(412, "It has changed since it was read with this ETag. Read it again.")
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        max_length=1_000,
+        description="Change nothing unless the resource still has this ETag, which GET returned.",
+        examples=['W/"2cf24dba5fb0a30e26e83b2ac5b9e29e"'],
+    ),
+]
 
 
-UNCONDITIONAL = Precondition(None)
-
-
-# Declared async so that FastAPI calls it at once instead of in a thread.
-async def _precondition(
-    if_match: Annotated[
-        str | None,
-        Header(
-            alias="If-Match",
-            max_length=1_000,
-            description="Change nothing unless the resource still has this ETag, which GET returned.",
-            examples=['W/"2cf24dba5fb0a30e26e83b2ac5b9e29e"'],
-        ),
-    ] = None,
-) -> Precondition:
-    return Precondition(if_match)
-
-
-IfMatch = Annotated[Precondition, Depends(_precondition)]
+def check_match(if_match: str, answer: BaseModel) -> None:
+    """Hold what GET would return now to a header `If-Match`; raises HTTPException (412)."""
+    if not is_listed(entity_tag(answer.model_dump_json().encode()), if_match):
+        raise HTTPException(412, "It has changed since it was read with this ETag. Read it again.")

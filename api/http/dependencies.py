@@ -56,6 +56,7 @@ class AppState:
     feed: Feed
     metrics: Metrics
     wakeups: WakeupNotifier
+    """Wakes a worker of a queue; to be called after the commit."""
     url_validator: UrlValidator
     drawing_gate: DrawingGate
     upload_slots: UploadSlots
@@ -85,8 +86,7 @@ class RequestContext:
 
 
 # Declared async so that FastAPI calls them at once instead of in a thread.
-async def app_state(request: Request) -> AppState:
-    """Return the state of the application."""
+async def _state(request: Request) -> AppState:
     return state_of(request)
 
 
@@ -106,16 +106,8 @@ async def _database(request: Request) -> Database:
     return state_of(request).database
 
 
-async def _storage(request: Request) -> Storage:
-    return state_of(request).storage
-
-
 async def _settings(request: Request) -> Settings:
     return state_of(request).settings
-
-
-async def _wakeups(request: Request) -> WakeupNotifier:
-    return state_of(request).wakeups
 
 
 def printable(identifier: str) -> str:
@@ -131,12 +123,9 @@ def _no_number(text: str) -> str:
     return text
 
 
-AppStateDep = Annotated[AppState, Depends(app_state)]
+AppStateDep = Annotated[AppState, Depends(_state)]
 DatabaseDep = Annotated[Database, Depends(_database)]
-StorageDep = Annotated[Storage, Depends(_storage)]
 SettingsDep = Annotated[Settings, Depends(_settings)]
-WakeupsDep = Annotated[WakeupNotifier, Depends(_wakeups)]
-"""Wakes a worker of a queue; to be called after the commit."""
 
 REFERENCE = "{}'s id, a unique beginning of it, {}or `@last`, the newest one of the key's owner."
 """Description of a parameter that `resolve_id` reads."""
@@ -197,6 +186,14 @@ IdempotencyKey = Annotated[
 ]
 REPLAYED = {"Idempotency-Replayed": "true"}
 """Header of an answer to a repeated request with an idempotency key."""
+
+
+def created(noun: str) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI description of a 201 with the URL of a new `noun`."""
+    location = {"description": f"URL of the {noun}.", "schema": {"type": "string"}}
+    return {201: {"headers": {"Location": location}}}
+
+
 Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
 OwnerFilter = Annotated[
     str | None,

@@ -1,4 +1,6 @@
-"""Request bodies: a JSON or YAML document, read, parsed and validated outside the event loop."""
+"""Request bodies: a JSON or YAML document, read, parsed and validated outside the event loop; and the
+limit of all bodies.
+"""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -62,26 +64,33 @@ def choose_media_type(request: Request) -> str:
     return MEDIA_TYPES[given]
 
 
+def pieces_within(request: Request, limit: int, excess: str) -> AsyncIterator[bytes]:
+    """Return the body piece by piece; raises HTTPException (413, `excess`) beyond `limit` bytes, at once
+    for a body that is declared to be longer.
+    """
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared) > limit:
+        raise HTTPException(413, excess)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in request.stream():
+            size += len(piece)
+            if size > limit:
+                raise HTTPException(413, excess)
+            yield piece
+
+    return pieces()
+
+
 async def read(request: Request, media_type: str) -> bytes:
     """Read the body, up to the limit of its type. FastAPI's own limit would answer in plain text."""
     settings = state_of(request).settings
     limit, setting = (
         (settings.yaml_max_bytes, "YAML") if media_type == YAML else (settings.json_max_bytes, "JSON")
     )
-    declared = request.headers.get("content-length", "0")
-    size, chunks = int(declared) if declared.isdecimal() else 0, []
-    if size <= limit:
-        size = 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            chunks.append(chunk)
-            if size > limit:
-                break
-    if size > limit:
-        raise HTTPException(
-            413, f"The body exceeds {limit} bytes, the limit for {media_type} (FEDQ_{setting}_MAX_BYTES)."
-        )
-    return b"".join(chunks)
+    excess = f"The body exceeds {limit} bytes, the limit for {media_type} (FEDQ_{setting}_MAX_BYTES)."
+    return b"".join([piece async for piece in pieces_within(request, limit, excess)])
 
 
 async def parse(request: Request) -> AsyncIterator[Parsed]:
@@ -107,7 +116,7 @@ Document = Annotated[Parsed, Depends(parse, scope="function")]
 def validate(model: type[Model], value: Any, at: str = "") -> Model:
     """Return `value`, at the pointer `at` of the body, as `model`.
 
-    Raises InvalidRequestError or SpecificationError.
+    Raises InvalidDocumentError or SpecificationError.
     """
     try:
         return model.model_validate(value)

@@ -99,9 +99,7 @@ DESCRIBED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"
 @router.get(
     "/metrics", response_class=PlainTextResponse, responses=DESCRIBED, summary="Metrics for Prometheus"
 )
-def read_service_metrics(
-    state: AppStateDep,
-) -> Response:
+def read_service_metrics(state: AppStateDep) -> Response:
     """Queues, runs and workers as the database has them now, and the requests of this process.
 
     Without a database, those alone.
@@ -111,37 +109,20 @@ def read_service_metrics(
 
 
 def _known(database: Database, within_s: float, ended: EndedRuns) -> Iterable[Metric]:
+    """Yield the metrics that the database provides; without it, that it is away."""
     try:
         with database.reading() as session:
-            return _families(service_metrics.snapshot(session, within_s, ended))
+            census = service_metrics.snapshot(session, within_s, ended)
     except UNAVAILABLE as error:
         log.warning("database unavailable", path="/metrics", error=str(error))
-        return _unavailable_families()
-
-
-def _families(census: ServiceSnapshot) -> list[Metric]:
-    """Return the metrics that the database provides."""
-    return [
-        _up(1),
-        _software(),
-        *_runs(census.groups),
-        *_workers(census.workers),
-        *_totals(census.totals),
-        *_webhooks(census),
-    ]
-
-
-def _unavailable_families() -> list[Metric]:
-    """Return the metrics that remain when the database does not answer."""
-    return [_up(0), _software()]
-
-
-def _up(value: int) -> Metric:
-    return GaugeMetricFamily("fedq_database_up", "Whether the database answers.", value)
-
-
-def _software() -> Metric:
-    return InfoMetricFamily("fedq", "The software.", {"version": release()})
+        census = None
+    yield GaugeMetricFamily("fedq_database_up", "Whether the database answers.", 0 if census is None else 1)
+    yield InfoMetricFamily("fedq", "The software.", {"version": release()})
+    if census is not None:
+        yield from _runs(census.groups)
+        yield from _workers(census.workers)
+        yield from _totals(census.totals)
+        yield from _webhooks(census)
 
 
 def _runs(groups: Sequence[RunGroup]) -> Iterable[Metric]:

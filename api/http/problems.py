@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import structlog
 from fastapi import FastAPI, Request, Response
@@ -78,6 +78,11 @@ class InvalidDocumentError(Exception):
     def __init__(self, flaws: Sequence[Flaw]) -> None:
         super().__init__("; ".join(f"{flaw.pointer}: {flaw.detail}" for flaw in flaws))
         self.flaws = list(flaws)
+
+    @classmethod
+    def at(cls, pointer: str, detail: str) -> Self:
+        """Return the error of one field."""
+        return cls([Flaw(pointer=pointer, detail=detail)])
 
 
 class UnreadableBodyError(Exception):

@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from api.http.audit_trail import Audit
 from api.http.authentication import Administrator, Reader
-from api.http.conditional import IfMatch
+from api.http.conditional import IfMatch, check_match
 from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, printable
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink
@@ -74,7 +74,7 @@ def edit_key(
     document: Document,
     state: AppStateDep,
     facts: Audit,
-    precondition: IfMatch,
+    if_match: IfMatch = None,
 ) -> Key:
     """Change the given fields of a key, effective within two seconds.
 
@@ -82,10 +82,10 @@ def edit_key(
     """
     changes = validate(KeyEdit, document.value)
     with state.database.transaction() as session:
-        if precondition.is_given:
+        if if_match is not None:
             record = keys.find(session, key_id)
             session.refresh(record, with_for_update=True)
-            precondition.check(_standing(session, record))
+            check_match(if_match, _standing(session, record))
         record = keys.edit(
             session, key_id, {name: getattr(changes, name) for name in changes.model_fields_set}
         )

@@ -18,7 +18,7 @@ from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.results.curves import Window
 from fedq.results.summaries import TOTALS, Metric, arms_of, by_arm
-from fedq.schemas import Comparison, Flaw, Member
+from fedq.schemas import Comparison, Member
 
 MOST_ARMS = 500
 """Maximum number of arms in a comparison."""
@@ -90,18 +90,13 @@ def compare(
 ) -> Comparison:
     """Return the comparison, with the curves from a position on.
 
-    Raises ResourceNotFoundError and InvalidRequestError.
+    Raises ResourceNotFoundError and InvalidDocumentError.
     """
     with database.reading() as session:
         chosen = gather(session, principal, wanted)
         if baseline >= len(chosen):
-            raise InvalidDocumentError(
-                [
-                    Flaw(
-                        pointer="?baseline",
-                        detail=f"must be less than {len(chosen)}, the number of arms, not {baseline}",
-                    )
-                ]
+            raise InvalidDocumentError.at(
+                "?baseline", f"must be less than {len(chosen)}, the number of arms, not {baseline}"
             )
         found = curves.of_runs(session, [run.id for one in chosen for run in one.runs], *metrics, *TOTALS)
         settings = stored_settings.settings_of(session, list({one.experiment.id for one in chosen}))
@@ -141,7 +136,7 @@ def compare(
 def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> list[ComparedArm]:
     """Return the requested arms, each once, in that order.
 
-    Raises ResourceNotFoundError and InvalidRequestError.
+    Raises ResourceNotFoundError and InvalidDocumentError.
     """
     chosen: dict[tuple[str, int], ComparedArm] = {}
     arms: dict[str, dict[int, ComparedArm]] = {}
@@ -158,9 +153,7 @@ def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> lis
         for one in [arms[id][arm_of(named, arm, "?arm")]] if arm else arms[id].values():
             chosen.setdefault((id, one.arm), one)
     if len(chosen) > MOST_ARMS:
-        raise InvalidDocumentError(
-            [Flaw(pointer="?arm", detail=f"must be at most {MOST_ARMS} arms, not {len(chosen)}")]
-        )
+        raise InvalidDocumentError.at("?arm", f"must be at most {MOST_ARMS} arms, not {len(chosen)}")
     return list(chosen.values())
 
 

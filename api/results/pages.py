@@ -1,6 +1,6 @@
 """`/compare`: arms of any experiments side by side; `/experiments/{id}/download`: results as files."""
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
@@ -55,19 +55,13 @@ EVERYTHING = Window(100_000)
 """All points of a curve."""
 
 
-class Form(NamedTuple):
-    """File format of results."""
-
-    media_type: str
-    table: Table
-
-
-FORMS = {
-    "summary.csv": Form(CSV, "summary"),
-    "curves.csv": Form(CSV, "curves"),
-    "summary.parquet": Form(PARQUET, "summary"),
-    "curves.parquet": Form(PARQUET, "curves"),
+FORMS: dict[str, tuple[Table, str]] = {
+    "summary.csv": ("summary", CSV),
+    "curves.csv": ("curves", CSV),
+    "summary.parquet": ("summary", PARQUET),
+    "curves.parquet": ("curves", PARQUET),
 }
+"""Table and media type of each file of results."""
 Name = Literal["summary.csv", "curves.csv", "summary.parquet", "curves.parquet"]
 
 
@@ -91,11 +85,10 @@ def read_specification(principal: Reader, experiment_id: ExperimentId, database:
 @router.get("/experiments/{experiment_id}/download/{name}")
 def read_table(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep, name: Name) -> Response:
     """Return statistics over seeds, or curves, as a table."""
-    form = FORMS[name]
+    table, media_type = FORMS[name]
     found = read_results(database, principal, experiment_id, metric_names(), EVERYTHING)
     return _file(
-        Response(written(found, form.table, form.media_type), media_type=form.media_type),
-        f"{experiment_id}-{name}",
+        Response(written(found, table, media_type), media_type=media_type), f"{experiment_id}-{name}"
     )
 
 

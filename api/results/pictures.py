@@ -34,7 +34,7 @@ from fedq.figures.style import (
 from fedq.results.curves import Window
 from fedq.results.summaries import Metric, metric_names
 from fedq.results.tables import CSV, to_csv
-from fedq.schemas import ArmResults, Flaw, Theory
+from fedq.schemas import ArmResults, Theory
 
 Result = TypeVar("Result")
 
@@ -135,8 +135,8 @@ async def _look(  # noqa: PLR0913, PLR0917 - one parameter per option
         length * POINTS_PER_INCH / least for length, least in zip(look.inches, (ACROSS, DOWN), strict=True)
     )
     if size is not None and size > most:
-        raise _refused(
-            "size", f"{size:g} pt is too large for a figure of this size; the maximum is {most:.1f} pt"
+        raise InvalidDocumentError.at(
+            "?size", f"{size:g} pt is too large for a figure of this size; the maximum is {most:.1f} pt"
         )
     return replace(look, size_pt=min(look.size_pt, most) if size is None else size)
 
@@ -178,7 +178,7 @@ def picture(
     look: FigureStyle,
     theory: Theory | None = None,
 ) -> Response:
-    """Return a figure, or the numbers in it; raises InvalidRequestError."""
+    """Return a figure, or the numbers in it; raises InvalidDocumentError."""
     _check(look, metric)
     if form == "csv":
         drawn = [
@@ -200,13 +200,13 @@ async def answered(
 ) -> Response:
     """Return the result of `work`, called in a thread: drawings one at a time, numbers at once.
 
-    Raises InvalidRequestError for too many pixels.
+    Raises InvalidDocumentError for too many pixels.
     """
     if form == "png" and look.pixels > MAX_PIXELS:
         dpi = int(look.dpi * (MAX_PIXELS / look.pixels) ** 0.5)
         size = f"a PNG of this size would have {look.pixels / 1e6:.0f} million pixels at {look.dpi} dpi"
-        raise _refused(
-            "dpi",
+        raise InvalidDocumentError.at(
+            "?dpi",
             f"{size}, and may have {MAX_PIXELS / 1e6:.0f} million: at most {dpi} dpi, or a smaller width or"
             " height",
         )
@@ -216,11 +216,11 @@ async def answered(
 
 
 def _check(look: FigureStyle, metric: str) -> None:
-    """Raise InvalidRequestError for limits that a logarithmic axis cannot have."""
+    """Raise InvalidDocumentError for limits that a logarithmic axis cannot have."""
     axes: tuple[tuple[Literal["x", "y"], Limits], ...] = (("x", look.xlim), ("y", look.ylim))
     for axis, limits in axes:
         if look.logarithmic(axis, metric) and any(limit is not None and limit <= 0 for limit in limits):
-            raise _refused(f"{axis}lim", "must be above 0 where the axis is logarithmic")
+            raise InvalidDocumentError.at(f"?{axis}lim", "must be above 0 where the axis is logarithmic")
 
 
 def _millimetres(text: str | None) -> float:
@@ -228,8 +228,8 @@ def _millimetres(text: str | None) -> float:
         return WIDE_MM if text is None else WIDTHS[text]
     found = float(text) if _MILLIMETRES.fullmatch(text) else inf
     if not NARROWEST_MM <= found <= WIDEST_MM:
-        raise _refused(
-            "width", f"must be single, double, or {NARROWEST_MM:g} to {WIDEST_MM:g} mm, not {text!r}"
+        raise InvalidDocumentError.at(
+            "?width", f"must be single, double, or {NARROWEST_MM:g} to {WIDEST_MM:g} mm, not {text!r}"
         )
     return found
 
@@ -242,12 +242,10 @@ def _limits(name: str, text: str | None) -> Limits:
     if not all(isfinite(end) for end in (low, high) if end is not None) or (
         low is not None and high is not None and low >= high
     ):
-        raise _refused(name, f"must be lower and upper limit, e.g. 0:100, 10: or :1, not {text!r}")
+        raise InvalidDocumentError.at(
+            f"?{name}", f"must be lower and upper limit, e.g. 0:100, 10: or :1, not {text!r}"
+        )
     return low, high
-
-
-def _refused(name: str, detail: str) -> InvalidDocumentError:
-    return InvalidDocumentError([Flaw(pointer=f"?{name}", detail=detail)])
 
 
 class DrawingGate:

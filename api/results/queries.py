@@ -23,7 +23,7 @@ from fedcore.statistics.summary import HEADLINES, better_of
 from fedq.event_positions import Position
 from fedq.results.curves import Window
 from fedq.results.summaries import TOTALS, Metric, metric_names
-from fedq.schemas import ArmTheory, Claims, Flaw, Law, Results, Target, Theory
+from fedq.schemas import ArmTheory, Claims, Law, Results, Target, Theory
 
 if TYPE_CHECKING:
     from fedcore.theory import closed_forms
@@ -34,11 +34,11 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def arm_of(names: Mapping[str, int], wanted: str, pointer: str) -> int:
-    """Return the index of the arm with this name or index; raises InvalidRequestError."""
+    """Return the index of the arm with this name or index; raises InvalidDocumentError."""
     found = names.get(wanted, int(wanted) if _NUMBER.fullmatch(wanted) else -1)
     if found not in names.values():
         detail = f"must be an arm, by name or index: {listed(list(names))}; not {wanted!r}"
-        raise InvalidDocumentError([Flaw(pointer=pointer, detail=detail)])
+        raise InvalidDocumentError.at(pointer, detail)
     return found
 
 
@@ -77,8 +77,8 @@ async def _window(
     ] = None,
 ) -> Window:
     if to_round is not None and to_round < from_round:
-        raise InvalidDocumentError(
-            [Flaw(pointer="?to_round", detail=f"must be at least `from_round`, {from_round}, not {to_round}")]
+        raise InvalidDocumentError.at(
+            "?to_round", f"must be at least `from_round`, {from_round}, not {to_round}"
         )
     return Window(points, from_round, to_round)
 
@@ -87,11 +87,11 @@ Windowed = Annotated[Window, Depends(_window)]
 
 
 def position_of(text: str, runs: int, pointer: str) -> Position:
-    """Return the position of an event or of results; raises InvalidRequestError."""
+    """Return the position of an event or of results; raises InvalidDocumentError."""
     try:
         return Position.parse(text, runs)
     except ValueError as error:
-        raise InvalidDocumentError([Flaw(pointer=pointer, detail=str(error))]) from error
+        raise InvalidDocumentError.at(pointer, str(error)) from error
 
 
 def read_results(
@@ -106,7 +106,7 @@ def read_results(
 ) -> Results:
     """Return the results so far, with the curves from a position on.
 
-    Raises ResourceNotFoundError, and InvalidRequestError where no arm is called `baseline` or the
+    Raises ResourceNotFoundError, and InvalidDocumentError where no arm is called `baseline` or the
     position is not one of this experiment.
     """
     wanted = dict.fromkeys(

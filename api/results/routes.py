@@ -19,7 +19,7 @@ from api.http.dependencies import (
     DatabaseDep,
     ExperimentId,
     IdempotencyKey,
-    WakeupsDep,
+    created,
 )
 from api.http.problems import responses
 from api.results import queries, report
@@ -107,19 +107,14 @@ REPORT: dict[int | str, Any] = {
     },
     **responses(404, 422),
 }
+TABLES = {CSV: {"schema": {"type": "string"}}, PARQUET: {"schema": {"type": "string", "format": "binary"}}}
 
 
 @router.get(
     "/experiments/{experiment_id}/results",
     response_model=Results,
     responses={
-        200: {
-            "description": "The results.",
-            "content": {
-                CSV: {"schema": {"type": "string"}},
-                PARQUET: {"schema": {"type": "string", "format": "binary"}},
-            },
-        },
+        200: {"description": "The results.", "content": TABLES},
         **responses(404, 406, 422),
     },
     summary="Read results",
@@ -158,13 +153,7 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     "/experiments/{experiment_id}/metrics",
     response_class=StreamingResponse,
     responses={
-        200: {
-            "description": "The rounds.",
-            "content": {
-                CSV: {"schema": {"type": "string"}},
-                PARQUET: {"schema": {"type": "string", "format": "binary"}},
-            },
-        },
+        200: {"description": "The rounds.", "content": TABLES},
         **responses(404, 406, 422),
     },
     summary="Read all rounds",
@@ -326,12 +315,7 @@ async def read_report(
 @router.post(
     "/experiments/{experiment_id}/reproduce",
     status_code=201,
-    responses={
-        201: {
-            "headers": {"Location": {"description": "URL of the reproduction.", "schema": {"type": "string"}}}
-        },
-        **responses(404, 409, 422),
-    },
+    responses={**created("reproduction"), **responses(404, 409, 422)},
     summary="Reproduce an experiment",
 )
 def reproduce_experiment(
@@ -340,7 +324,6 @@ def reproduce_experiment(
     experiment_id: ExperimentId,
     state: AppStateDep,
     response: Response,
-    wakeups: WakeupsDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Experiment:
     """Submit an experiment again; each run uses the engine of the original run.
@@ -353,7 +336,7 @@ def reproduce_experiment(
     if not is_new:
         response.headers.update(REPLAYED)
     response.headers["Location"] = f"/v1/experiments/{answer.id}"
-    wakeups.notify([new.spec.execution.queue])
+    state.wakeups.notify([new.spec.execution.queue])
     return answer
 
 

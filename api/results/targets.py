@@ -15,7 +15,7 @@ from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
 from fedq.results.curves import first_reaching, megabytes
 from fedq.results.summaries import comparable_only, differing, estimated, have_data_of, metric_names
-from fedq.schemas import Difference, Estimate, Flaw, Results, Target, TargetResult
+from fedq.schemas import Difference, Estimate, Results, Target, TargetResult
 
 COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")
 """Columns of each round that are needed besides the metric of the target."""
@@ -38,14 +38,14 @@ class _Cost(NamedTuple):
 
 
 def target_of(text: str) -> Target:
-    """Parse a target such as `test_accuracy:0.9`; raises InvalidRequestError."""
+    """Parse a target such as `test_accuracy:0.9`; raises InvalidDocumentError."""
     found = _TARGET.fullmatch(text)
     if found is None or summary.better_of(found[1]) is None or not isfinite(float(found[2])):
         metrics = ", ".join(filter(summary.better_of, metric_names()))
         detail = (
             f"must be METRIC:VALUE, e.g. test_accuracy:0.9, with one of the metrics {metrics}; not {text!r}"
         )
-        raise InvalidDocumentError([Flaw(pointer="?target", detail=detail)])
+        raise InvalidDocumentError.at("?target", detail)
     return Target(metric=found[1], value=float(found[2]))
 
 

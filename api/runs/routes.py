@@ -7,8 +7,8 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.conditional import IfMatch
-from api.http.dependencies import Cursor, DatabaseDep, ExperimentId, RunId, SettingsDep, StorageDep
+from api.http.conditional import IfMatch, check_match
+from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep, ExperimentId, RunId, SettingsDep
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink, StartAfter
 from api.http.problems import responses
@@ -18,7 +18,6 @@ from fedcore.platform.access import Principal
 from fedcore.platform.status import LogLevel
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import (
-    Database,
     Session,
     audit,
     curves,
@@ -102,17 +101,17 @@ def edit_run(
     database: DatabaseDep,
     settings: SettingsDep,
     facts: Audit,
-    precondition: IfMatch,
+    if_match: IfMatch = None,
 ) -> Run:
     """Change the given fields of a run."""
     changes = validate(RunEdit, document.value)
     with database.transaction() as session:
         run = runs.find(session, run_id, principal.sees)
         experiments.find_to_change(session, run.experiment_id, principal.sees)
-        if precondition.is_given:
+        if if_match is not None:
             # Locked, so that of two changes of the same state the second is refused.
             session.refresh(run, with_for_update=True)
-            precondition.check(_answer(session, run, settings))
+            check_match(if_match, _answer(session, run, settings))
         record = runs.edit(session, run_id, notes=changes.notes)
         audit.record(session, facts, run_id)
         return _answer(session, record, settings)
@@ -221,17 +220,17 @@ def read_run_resources(
     summary="Download the final or the best model",
 )
 def read_model(
-    principal: Reader, run_id: RunId, database: DatabaseDep, storage: StorageDep, which: Which = "final"
+    principal: Reader, run_id: RunId, state: AppStateDep, which: Which = "final"
 ) -> StreamingResponse:
     """Return the parameters of the global model as safetensors, named as in its module: after the last
     round, or with `which=best` after the best evaluated one, which `best_model` of the run describes.
 
     404 until the run has succeeded.
     """
-    with database.reading() as session:
+    with state.database.reading() as session:
         key = stored_model(runs.find(session, run_id, principal.sees), which)
     name = run_id if which == "final" else f"{run_id}-best"
-    return _file(storage, key, f"{name}.safetensors", f"run {run_id} has no {which} model, or none yet")
+    return _file(state.storage, key, f"{name}.safetensors", f"run {run_id} has no {which} model, or none yet")
 
 
 @router.get(
@@ -240,24 +239,22 @@ def read_model(
     responses={**FILE, **responses(404, 422)},
     summary="Download the latest checkpoint",
 )
-def read_checkpoint(
-    principal: Reader, run_id: RunId, database: DatabaseDep, storage: StorageDep
-) -> StreamingResponse:
+def read_checkpoint(principal: Reader, run_id: RunId, state: AppStateDep) -> StreamingResponse:
     """Return the complete state of the run after its last committed round as safetensors.
 
     `fedcore.run` can resume from it.
     """
     try:
-        return _checkpoint(principal, run_id, database, storage)
+        return _checkpoint(principal, run_id, state)
     except ResourceNotFoundError:
         # A newer one may have taken its place between the two reads.
-        return _checkpoint(principal, run_id, database, storage)
+        return _checkpoint(principal, run_id, state)
 
 
-def _checkpoint(principal: Principal, run_id: str, database: Database, storage: Storage) -> StreamingResponse:
-    with database.reading() as session:
+def _checkpoint(principal: Principal, run_id: str, state: AppState) -> StreamingResponse:
+    with state.database.reading() as session:
         key = runs.find(session, run_id, principal.sees).checkpoint
-    return _file(storage, key, f"{run_id}-checkpoint.safetensors", f"run {run_id} has no checkpoint")
+    return _file(state.storage, key, f"{run_id}-checkpoint.safetensors", f"run {run_id} has no checkpoint")
 
 
 def _file(storage: Storage, key: str | None, name: str, absent: str) -> StreamingResponse:

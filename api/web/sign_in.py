@@ -3,11 +3,12 @@
 from typing import Annotated
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from api.http import authentication
 from api.http.dependencies import state_of
+from api.http.documents import pieces_within
 from api.web.rendering import page
 from fedcore.errors import AuthenticationError
 from fedcore.platform.access import Token
@@ -64,10 +65,7 @@ def _inside(wanted: str) -> str:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BYTES:
-            raise HTTPException(413, f"The form exceeds {MAX_BYTES} bytes.")
+    pieces = pieces_within(request, MAX_BYTES, f"The form exceeds {MAX_BYTES} bytes.")
+    body = b"".join([piece async for piece in pieces])
     fields = parse_qs(body.decode(errors="replace"))
     return {name: values[-1] for name, values in fields.items()}

@@ -8,8 +8,8 @@ from pydantic import AfterValidator
 
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.conditional import IfMatch
-from api.http.dependencies import Cursor, DatabaseDep, SettingsDep, WebhookId, printable
+from api.http.conditional import IfMatch, check_match
+from api.http.dependencies import Cursor, DatabaseDep, SettingsDep, WebhookId, created, printable
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink
 from api.http.problems import InvalidDocumentError, responses
@@ -21,7 +21,6 @@ from fedcore.platform.store.tables import WebhookRecord
 from fedq.schemas import (
     Delivery,
     DeliveryPage,
-    Flaw,
     NewWebhook,
     Webhook,
     WebhookEdit,
@@ -43,15 +42,12 @@ DeliveryId = Annotated[
     Path(description="Delivery id.", examples=["msg_01k9x3zq7rh2v8m4t6w0ybe5d4"]),
     AfterValidator(printable),
 ]
-MADE: dict[int | str, dict[str, Any]] = {
-    201: {"headers": {"Location": {"description": "URL of the webhook.", "schema": {"type": "string"}}}},
-}
 
 
 @router.post(
     "",
     status_code=201,
-    responses={**MADE, **responses(400, 413, 415, 422)},
+    responses={**created("webhook"), **responses(400, 413, 415, 422)},
     openapi_extra=body_of("WebhookRequest"),
     summary="Create a webhook",
 )
@@ -120,7 +116,7 @@ async def edit_webhook(
     database: DatabaseDep,
     facts: Audit,
     probe: Probe,
-    precondition: IfMatch,
+    if_match: IfMatch = None,
 ) -> Webhook:
     """Change the given fields.
 
@@ -133,9 +129,9 @@ async def edit_webhook(
     def work() -> WebhookRecord:
         with database.transaction() as session:
             record = webhooks.find(session, webhook_id, principal.sees)
-            if precondition.is_given:
+            if if_match is not None:
                 session.refresh(record, with_for_update=True)
-                precondition.check(webhook_answer(record))
+                check_match(if_match, webhook_answer(record))
             _refuse_foreign(session, wanted.experiment_id, record.owner)
             webhooks.edit(session, webhook_id, **_changes(wanted))
             if wanted.enabled is not None:
@@ -246,10 +242,10 @@ def _changes(wanted: WebhookEdit) -> dict[str, Any]:
 
 
 def _refuse_foreign(session: Session, experiment_id: str | None, owner: str) -> None:
-    """Raise InvalidRequestError for an experiment of another owner."""
+    """Raise InvalidDocumentError for an experiment of another owner."""
     if experiment_id is None:
         return
     try:
         experiments.find(session, experiment_id, owner)
     except ResourceNotFoundError as error:
-        raise InvalidDocumentError([Flaw(pointer="/experiment_id", detail=str(error))]) from error
+        raise InvalidDocumentError.at("/experiment_id", str(error)) from error

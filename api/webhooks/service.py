@@ -13,7 +13,7 @@ from fedcore.errors import WebhookUrlError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
 from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget, resolve
-from fedq.schemas import Delivery, Flaw, NewWebhook, Webhook
+from fedq.schemas import Delivery, NewWebhook, Webhook
 
 AT_ONCE = 4
 """Names resolved at a time: a name server that does not answer must not block all threads."""
@@ -26,12 +26,12 @@ class UrlValidator:
         self._look_up, self._gate = look_up, CapacityLimiter(AT_ONCE)
 
     async def probe(self, url: str, rules: AddressRules) -> None:
-        """Raise InvalidRequestError for a URL that webhooks may not be sent to."""
+        """Raise InvalidDocumentError for a URL that webhooks may not be sent to."""
         try:
             target = WebhookTarget.parse(url, rules)
             await to_thread.run_sync(target.reachable, rules, self._look_up, limiter=self._gate)
         except WebhookUrlError as error:
-            raise InvalidDocumentError([Flaw(pointer="/url", detail=str(error))]) from error
+            raise InvalidDocumentError.at("/url", str(error)) from error
 
 
 async def _probe(state: AppStateDep) -> Callable[[str], Awaitable[None]]:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Response
 from api.datasets.service import Received, upload_body, upload_folder
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
-from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep
+from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep, created
 from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadDigest, UploadLimit, create_row
@@ -31,7 +31,7 @@ router = APIRouter(prefix="/v1/weights", tags=["weights"])
     status_code=201,
     responses={
         200: {"model": Weights, "description": "The weights already exist."},
-        201: {"headers": {"Location": {"description": "URL of the weights.", "schema": {"type": "string"}}}},
+        **created("weights"),
         **responses(413, 415, 422),
     },
     openapi_extra=upload_body("A safetensors file, or the config.json or tokenizer.json of a network."),
@@ -48,15 +48,10 @@ async def upload_weights(
     a run starts. Weights are deleted with the last experiment that uses them, or after a day if
     none does. Uploading the same content again returns 200.
     """
-
-    def work() -> tuple[Weights, bool]:
-        record, made = _keep(file, principal, facts, state)
-        return _answer(record), made
-
-    answer, made = await to_thread.run_sync(work, limiter=state.upload_gate)
+    record, made = await to_thread.run_sync(_keep, file, principal, facts, state, limiter=state.upload_gate)
     response.status_code = 201 if made else 200
-    response.headers["Location"] = f"{router.prefix}/{answer.digest}"
-    return answer
+    response.headers["Location"] = f"{router.prefix}/{record.digest}"
+    return Weights.model_validate(record)
 
 
 @router.get("", responses=responses(422), summary="List pretrained weights")
@@ -66,14 +61,14 @@ def read_weights_page(
     """Return uploaded weights, newest first; administrators see those of all owners."""
     with database.reading() as session:
         page = WEIGHTS.page(session, owner=principal.sees, limit=limit, cursor=cursor)
-    return WeightsPage(items=[_answer(record) for record in page.items], next=link(page.next))
+    return WeightsPage(items=[Weights.model_validate(record) for record in page.items], next=link(page.next))
 
 
 @router.get("/{weights_digest}", responses=responses(404, 422), summary="Read pretrained weights")
 def read_weights(principal: Reader, weights_digest: UploadDigest, database: DatabaseDep) -> Weights:
     """Return the facts of uploaded weights."""
     with database.reading() as session:
-        return _answer(WEIGHTS.find(session, weights_digest, principal.sees))
+        return Weights.model_validate(WEIGHTS.find(session, weights_digest, principal.sees))
 
 
 @router.delete(
@@ -126,15 +121,4 @@ def _keep(
         audit.record(session, facts, record.digest)
         return record
 
-    return create_row(state.database, state.storage, weights_id, key, create)
-
-
-def _answer(record: WeightsRecord) -> Weights:
-    return Weights(
-        digest=record.digest,
-        owner=record.owner,
-        content=record.content,
-        tensors=record.tensors,
-        size_bytes=record.size_bytes,
-        created_at=record.created_at,
-    )
+    return create_row(state, weights_id, key, create)

@@ -2,7 +2,8 @@
 import { onTheme, strokeOf, theme } from "./axes.js";
 import { Chart, nearest, prepare } from "./chart.js";
 import { joined, leftOut } from "./closer.js";
-import { element, explanation, fillTable, format, isShare } from "./results-table.js";
+import { h } from "./elements.js";
+import { explanation, fillTable, format, isShare } from "./results-table.js";
 import { call, tell } from "./service.js";
 import { hiddenArms, hideArms, remember, viewed, viewedAll } from "./view.js";
 
@@ -57,12 +58,12 @@ class Curves {
     const { controls, metrics } = this;
     const chosen = viewedAll("metric").filter((metric) => metrics.includes(metric));
     const words = (metric) => metric.replaceAll("_", " ");
-    controls.metric.replaceChildren(...metrics.map((metric) => element("option", { value: metric }, words(metric))));
+    controls.metric.replaceChildren(...metrics.map((metric) => h("option", { value: metric }, words(metric))));
     if (chosen.length) controls.metric.value = chosen[0];
     this.root.querySelector(".more").replaceChildren(...metrics.map((metric) => {
-      const box = element("input", { type: "checkbox", name: "more", value: metric });
+      const box = h("input", { type: "checkbox", name: "more", value: metric });
       box.checked = chosen.slice(1).includes(metric);
-      return element("label", { class: "switch" }, box, words(metric));
+      return h("label", { class: "switch" }, box, words(metric));
     }));
     const log = viewed("log");
     controls.logx.checked = log?.includes("x") ?? false;
@@ -275,7 +276,7 @@ class Curves {
   fillBaselines() {
     const { baseline } = this.controls;
     const names = this.results.arms.map((arm) => arm.name);
-    if (baseline.length !== names.length) baseline.replaceChildren(...names.map((name, at) => element("option", { value: at }, name)));
+    if (baseline.length !== names.length) baseline.replaceChildren(...names.map((name, at) => h("option", { value: at }, name)));
     this.baseline = baseline.value = String(this.results.baseline);
   }
 
@@ -288,7 +289,7 @@ class Curves {
   }
 
   item(arm, key) {
-    const box = element("input", { type: "checkbox", value: key });
+    const box = h("input", { type: "checkbox", value: key });
     box.checked = !this.hidden.has(key);
     const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     swatch.setAttribute("viewBox", "0 0 26 10");
@@ -296,8 +297,8 @@ class Curves {
     const stroke = document.createElementNS("http://www.w3.org/2000/svg", "line");
     for (const [name, value] of Object.entries({ x1: 1, x2: 25, y1: 5, y2: 5, "stroke-width": 2.5 })) stroke.setAttribute(name, value);
     swatch.append(stroke);
-    const value = element("span", { class: "number value" });
-    const made = element("li", { "data-key": key }, element("label", {}, box, swatch, element("span", { class: "name" }, arm.name)), value);
+    const value = h("span", { class: "number value" });
+    const made = h("li", { "data-key": key }, h("label", {}, box, swatch, h("span", { class: "name" }, arm.name)), value);
     this.items.set(key, { name: arm.name, box, stroke, value, made });
     return made;
   }
@@ -369,7 +370,7 @@ class Curves {
     }
     for (const metric of shown) {
       if (this.charts.has(metric)) continue;
-      const plot = element("div", { class: "plot", tabindex: 0, role: "application" });
+      const plot = h("div", { class: "plot", tabindex: 0, role: "application" });
       const chart = new Chart(plot, { tell: (line, at) => reading(line.curve, at, metric, line.mean), place: (x) => this.place(x) });
       plot.addEventListener("fedq:zoom", () => this.zoomTo(chart.view, metric));
       plot.addEventListener("fedq:place", ({ detail }) => this.read(detail.x, detail.spoken));
@@ -500,8 +501,8 @@ class Curves {
     const heads = ["Arm", "Metric", "Round", "Megabytes", "Simulated s", "Mean", "Std", "Seeds"];
     const [text, number] = [{}, { class: "number" }];
     details.querySelector("table").replaceChildren(
-      element("thead", {}, element("tr", {}, ...heads.map((head, at) => element("th", { scope: "col", class: at > 1 ? "number" : null }, head)))),
-      element("tbody", {}, ...rows.slice(0, 1200).map(([name, ...values]) => element("tr", {}, element("th", { scope: "row" }, name), ...values.map((value, at) => element("td", at ? number : text, String(value)))))),
+      h("thead", {}, h("tr", {}, ...heads.map((head, at) => h("th", { scope: "col", class: at > 1 ? "number" : null }, head)))),
+      h("tbody", {}, ...rows.slice(0, 1200).map(([name, ...values]) => h("tr", {}, h("th", { scope: "row" }, name), ...values.map((value, at) => h("td", at ? number : text, String(value)))))),
     );
   }
 
@@ -581,7 +582,7 @@ function laws({ arms }) {
   }
   return [...said.values()].map(({ law, reason, names }) => {
     const whom = names.length > 3 ? `${names.slice(0, 2).join(", ")} and ${names.length - 2} more` : names.join(", ");
-    return element("li", {}, `${whom}: `, ...(law ? [element("code", {}, law.formula), `, ${law.source}`] : [reason.startsWith("no closed form") ? reason : `no closed form: ${reason}`]));
+    return h("li", {}, `${whom}: `, ...(law ? [h("code", {}, law.formula), `, ${law.source}`] : [reason.startsWith("no closed form") ? reason : `no closed form: ${reason}`]));
   });
 }
 

@@ -1,4 +1,6 @@
 // The results table as papers print it: mean ± deviation, the best in bold, what may be concluded of differences.
+import { h } from "./elements.js";
+
 const VERDICTS = {
   better: ["▲", "better"],
   worse: ["▼", "worse"],
@@ -10,13 +12,6 @@ const VERDICTS = {
 };
 const FIGURES = { best: "Best", final: "Final", area: "Mean over rounds" };
 export const ABSENT = "–";
-
-export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) if (value !== null && value !== undefined) made.setAttribute(key, value);
-  made.append(...children.filter((child) => child !== null));
-  return made;
-}
 
 /** Shares are printed in percent. */
 export const isShare = (metric) => metric.endsWith("accuracy") || metric.endsWith("decile") || metric === "client_accuracy_std" || metric.startsWith("personal_");
@@ -57,30 +52,30 @@ const rounds = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 
 function targetCells({ to_target: found }) {
   const missed = found && found.reached < found.runs ? ` (${found.reached} of ${found.runs})` : "";
   const words = found?.rounds ? rounds(found.rounds.mean) + (found.rounds.std === null ? "" : ` ± ${rounds(found.rounds.std)}`) : ABSENT;
-  return [element("td", { class: "number" }, words + missed), element("td", { class: "number" }, amount(found?.megabytes))];
+  return [h("td", { class: "number" }, words + missed), h("td", { class: "number" }, amount(found?.megabytes))];
 }
 
 function figureCell(arm, figure, metric, least) {
   const estimate = arm.metrics[metric]?.[figure];
   const text = spread(estimate, metric);
   const leads = estimate && estimate.mean === least;
-  return element("td", { class: "number" }, leads ? element("strong", { title: "best" }, text) : text);
+  return h("td", { class: "number" }, leads ? h("strong", { title: "best" }, text) : text);
 }
 
 function differenceCell(arm, figure, metric) {
   const difference = differenceOf(arm, figure, metric);
-  if (!difference) return element("td", { class: "number muted" }, ABSENT);
+  if (!difference) return h("td", { class: "number muted" }, ABSENT);
   const words = (value) => (figure === "target" ? (value > 0 ? "+" : "") + rounds(value) : signed(value, metric));
   const range = difference.low === null ? "" : ` [${words(difference.low)}, ${words(difference.high)}]`;
-  return element("td", { class: "number" }, words(difference.mean) + range);
+  return h("td", { class: "number" }, words(difference.mean) + range);
 }
 
 function verdictCell(arm, figure, metric) {
   const difference = differenceOf(arm, figure, metric);
-  if (!difference) return element("td", { class: "muted" }, ABSENT);
+  if (!difference) return h("td", { class: "muted" }, ABSENT);
   const [mark, words] = VERDICTS[difference.verdict] ?? ["", difference.verdict];
   const p = difference.p_adjusted === null ? "" : ` (p ${Number(difference.p_adjusted.toPrecision(2))})`;
-  return element("td", { class: mark ? "verdict" : "verdict muted", "data-verdict": difference.verdict }, mark ? element("span", { "aria-hidden": "true" }, `${mark} `) : null, words + p);
+  return h("td", { class: mark ? "verdict" : "verdict muted", "data-verdict": difference.verdict }, mark ? h("span", { "aria-hidden": "true" }, `${mark} `) : null, words + p);
 }
 
 function remark(arm) {
@@ -98,12 +93,12 @@ function row(results, arm, metric, figure, leads) {
     ...(results.target ? targetCells(arm) : []),
     differenceCell(arm, figure, metric),
     verdictCell(arm, figure, metric),
-    element("td", { class: "number" }, amount(arm.megabytes_sent)),
+    h("td", { class: "number" }, amount(arm.megabytes_sent)),
   ];
-  if (timed) cells.push(element("td", { class: "number" }, amount(arm.simulated_seconds)));
-  cells.push(element("td", { class: "number" }, String(arm.seeds.length)), element("td", { class: "muted" }, remark(arm)));
+  if (timed) cells.push(h("td", { class: "number" }, amount(arm.simulated_seconds)));
+  cells.push(h("td", { class: "number" }, String(arm.seeds.length)), h("td", { class: "muted" }, remark(arm)));
   const baseline = results.arms.length > 1 && arm === results.arms[results.baseline];
-  return element("tr", {}, element("th", { scope: "row" }, arm.name, baseline ? element("span", { class: "muted" }, " (baseline)") : null), ...cells);
+  return h("tr", {}, h("th", { scope: "row" }, arm.name, baseline ? h("span", { class: "muted" }, " (baseline)") : null), ...cells);
 }
 
 /** Fill `table` with the arms of `results` in one metric; differences are of `figure`; `direction` is `max`, `min` or undefined. */
@@ -115,9 +110,9 @@ export function fillTable(table, results, metric, figure, direction) {
   const leads = Object.fromEntries(Object.keys(FIGURES).map((name) => [name, best(results.arms, direction, (arm) => arm.metrics[metric]?.[name]?.mean)]));
   const numeric = (at) => at > 0 && heads[at] !== "Verdict" && heads[at] !== "";
   table.replaceChildren(
-    element("caption", { class: "visually-hidden" }, `${metric.replaceAll("_", " ")}: mean and standard deviation over the seeds of each arm`),
-    element("thead", {}, element("tr", {}, ...heads.map((head, at) => element("th", { scope: "col", class: numeric(at) ? "number" : null }, head || element("span", { class: "visually-hidden" }, "Notes"))))),
-    element("tbody", {}, ...results.arms.map((arm) => row(results, arm, metric, figure, leads))),
+    h("caption", { class: "visually-hidden" }, `${metric.replaceAll("_", " ")}: mean and standard deviation over the seeds of each arm`),
+    h("thead", {}, h("tr", {}, ...heads.map((head, at) => h("th", { scope: "col", class: numeric(at) ? "number" : null }, head || h("span", { class: "visually-hidden" }, "Notes"))))),
+    h("tbody", {}, ...results.arms.map((arm) => row(results, arm, metric, figure, leads))),
   );
 }
 

@@ -1,4 +1,5 @@
 // Requests to /v1 as pages send them: the cookie carries the key, errors come as what a person can read.
+import { h } from "./elements.js";
 
 export class Problem extends Error {
   /** @param {{title: string, status: number, detail: string, errors?: {pointer: string, detail: string}[]}} details as RFC 9457 has them */
@@ -31,17 +32,8 @@ export async function call(method, path, body = undefined, options = {}) {
 
 /** Tell `text` in the corner, and to screen readers; `kind` is `ok`, `warning` or `error`. Errors stay until they are closed. */
 export function tell(text, kind = "ok") {
-  const notice = document.createElement("div");
-  notice.className = `notice ${kind}`;
-  const words = document.createElement("p");
-  words.textContent = text;
-  const close = document.createElement("button");
-  close.type = "button";
-  close.className = "quiet";
-  close.textContent = "×";
-  close.setAttribute("aria-label", "Close");
-  close.addEventListener("click", () => notice.remove());
-  notice.append(words, close);
+  const close = h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: () => notice.remove() }, "×");
+  const notice = h("div", { class: `notice ${kind}` }, h("p", {}, text), close);
   document.getElementById("notices").append(notice);
   if (kind !== "error") setTimeout(() => notice.remove(), 6000);
 }
