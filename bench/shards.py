@@ -5,12 +5,14 @@ engine with two, what a round adds by the size of the model, and a model of scal
     [--write docs/performance.md]
 
 - rates: the two take turns, round by round, on the same data.
-- overhead: a message with a model [D] to another process and an answer of the same size, less the time
-  that the same bytes take between two bare process groups of gloo.
+- overhead: a message with a model [D] to another process and an answer of the same size, in turns with
+  the same bytes between two bare process groups of gloo. Both processes have one thread and reuse freed
+  memory, as in the rates; making the vectors is not timed.
 - scaling: calculated from the two, for workers that share the network of the run's own worker; checked
   with workers that sleep where others train, so that any number of them fits on two cores.
 """
 
+import itertools
 import multiprocessing
 import statistics
 import tempfile
@@ -31,6 +33,7 @@ from bench.options import HOME, among, command
 from bench.workloads import WORKLOADS
 from fedcore import ExperimentSpec, Simulation
 from fedcore.engine.assignment import Job, Result
+from fedcore.engine.process_tuning import retain_freed_memory
 from fedcore.engine.shard_messages import ShardMessage
 from fedcore.platform.store import Database, experiments, groups, open_database, runs, upgrade
 from fedcore.platform.store.experiments import NewExperiment
@@ -122,24 +125,28 @@ def race(name: str, data: Path, rounds: int) -> Rates:
         return Rates([first for first, _ in pairs], [second for _, second in pairs], leader.recv())
 
 
-def exchange(size: int, times: int = 7) -> Exchange:
-    """Time a message with a model of `size` parameters and its answer, between two processes."""
+def exchange(size: int, times: int = 12) -> Exchange:
+    """Time a message with a model of `size` parameters and its answer, between two processes, in turns
+    with the same bytes.
+    """
+    _work_as_a_member()
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with _process(_answer, store.port, size, times) as other:
         other.recv()
         bare = _bare(PrefixStore("bare", store), 0)
-        tensor = torch.zeros(size)
-        alone = [_timed(lambda: _there_and_back(bare, tensor)) for _ in range(times)]
         peer = Peer(PrefixStore("peer", store), 0, LONG_S, LONG_S)
+        # Another model in each round, as in a run: the same one would not be sent again.
+        models, tensor = itertools.cycle([torch.zeros(size), torch.zeros(size)]), torch.zeros(size)
 
         def ask() -> None:
-            # Another model in each round, as in a run.
-            peer.send(ShardMessage({}, {"x": torch.zeros(size)}))
+            peer.send(ShardMessage({}, {"x": next(models)}))
             assert peer.receive() is not None
 
-        whole = [_timed(ask) for _ in range(times)]
+        turns = [(_timed(ask), _timed(lambda: _there_and_back(bare, tensor))) for _ in range(times)]
         peer.close()
-    return Exchange(size, statistics.median(whole[1:]), statistics.median(alone[1:]))
+    # The first turns write to fresh memory.
+    whole, alone = zip(*turns[2:], strict=True)
+    return Exchange(size, statistics.median(whole), statistics.median(alone))
 
 
 def sleeping(workers: int, rounds: int = 5) -> float:
@@ -362,21 +369,29 @@ def _serve(url: str, worker: str, load: Callable[[], Simulation], over: threadin
 
 def _answer(pipe: Connection, port: int, size: int, times: int) -> None:
     """The other side of `exchange`."""
+    _work_as_a_member()
     store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
     pipe.send("ready")
-    bare, tensor = _bare(PrefixStore("bare", store), 1), torch.zeros(size)
-    for _ in range(times):
-        _get(bare, tensor, 0)
-        _put(bare, tensor, 0)
+    bare, tensor, sums = _bare(PrefixStore("bare", store), 1), torch.zeros(size), torch.zeros(1, size)
     peer = Peer(PrefixStore("peer", store), 1, LONG_S, LONG_S)
     for _ in range(times):
         assert peer.receive() is not None
-        peer.send(ShardMessage({"sums": True}, {"sums": torch.zeros(1, size)}))
+        peer.send(ShardMessage({"sums": True}, {"sums": sums}))
+        _get(bare, tensor, 0)
+        _put(bare, tensor, 0)
     with closing(peer):
         try:
             pipe.recv()
         except EOFError:
             return
+
+
+def _work_as_a_member() -> None:
+    """Have one thread, and use freed memory again: the threads of OpenMP spin for milliseconds after
+    each operation, and the first write to a page takes longer than to send it.
+    """
+    torch.set_num_threads(1)
+    retain_freed_memory()
 
 
 def _bare(store: Store, rank: int) -> Any:

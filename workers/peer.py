@@ -71,9 +71,11 @@ class Peer:
         pieces = [piece for value in resident.values() for piece in _pieces(value)]
         try:
             with self._sending:
-                self._put(torch.tensor([_MESSAGE, len(header)]))
-                for piece in (torch.frombuffer(bytearray(header), dtype=torch.uint8), *pieces):
-                    self._put(piece)
+                self._put(
+                    torch.tensor([_MESSAGE, len(header)]),
+                    torch.frombuffer(bytearray(header), dtype=torch.uint8),
+                    *pieces,
+                )
         except RuntimeError as error:
             self._closed.set()
             raise lost(error) from error
@@ -117,7 +119,7 @@ class Peer:
         kept: dict[str, Tensor] = {}
         try:
             while True:
-                kind, size = self._get(torch.empty(2, dtype=torch.int64)).tolist()
+                kind, size = self._received(2, torch.int64).tolist()
                 if kind == _MESSAGE:
                     message = self._message(size, kept)
                     kept = {name: value for name, value in message.tensors.items() if value.dim() == 1}
@@ -131,20 +133,28 @@ class Peer:
             self._arrived.put(lost(error))
 
     def _message(self, size: int, kept: Mapping[str, Tensor]) -> ShardMessage:
-        content = json.loads(bytes(self._get(torch.empty(size, dtype=torch.uint8)).numpy()))
+        content = json.loads(bytes(self._received(size, torch.uint8).numpy()))
         tensors = {name: kept[name] for name in content["kept"]}
-        for name, (dtype, *shape) in content["tensors"].items():
-            tensors[name] = torch.empty(shape, dtype=getattr(torch, dtype))
-            for piece in _pieces(tensors[name]):
-                self._get(piece)
-        return ShardMessage(content["header"], tensors)
+        sent = {
+            name: torch.empty(shape, dtype=getattr(torch, dtype))
+            for name, (dtype, *shape) in content["tensors"].items()
+        }
+        self._get(*(piece for value in sent.values() for piece in _pieces(value)))
+        return ShardMessage(content["header"], tensors | sent)
 
-    def _put(self, value: Tensor) -> None:
-        self._group.send([value], self._other, 0).wait(self._timeout)
+    def _put(self, *values: Tensor) -> None:
+        # All at once: gloo sends what the other side waits for, and each wait is a round trip.
+        for work in [self._group.send([value], self._other, 0) for value in values]:
+            work.wait(self._timeout)
 
-    def _get(self, value: Tensor) -> Tensor:
-        self._group.recv([value], self._other, 0).wait(self._timeout)
+    def _received(self, size: int, dtype: torch.dtype) -> Tensor:
+        value = torch.empty(size, dtype=dtype)
+        self._get(value)
         return value
+
+    def _get(self, *values: Tensor) -> None:
+        for work in [self._group.recv([value], self._other, 0) for value in values]:
+            work.wait(self._timeout)
 
 
 def lost(error: Exception) -> PeerLostError:
