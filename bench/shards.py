@@ -129,15 +129,15 @@ def race(name: str, home: Path, rounds: int, peer: Path | None) -> Rates:
         parallel = stack.enter_context(_process(_play_alone, alone, data))
         leader = stack.enter_context(_process(_lead, divided, data, url))
         stack.enter_context(_process(_help, divided, data, url))
-        players = [lambda _: _round(parallel), lambda _: _round(leader)]
+        players: list[Callable[[int], float]] = [lambda _: _round(parallel), lambda _: _round(leader)]
         if peer is not None:
             folder = export(WORKLOADS[name], home, rounds + 1)
             contender = stack.enter_context(Contender(PEER, peer, folder))
             players.append(lambda number: contender.play(range(number, number + 1)).seconds)
         turns = [[play(number) for play in players] for number in range(1, rounds + 2)][1:]
         leader.send("bytes")
-        alone_s, group_s, *peer_s = map(list, zip(*turns, strict=True))
-        return Rates(alone_s, group_s, *(peer_s or [[]]), leader.recv())
+        parallel_s, group_s, *peer_s = [list(column) for column in zip(*turns, strict=True)]
+        return Rates(parallel_s, group_s, peer_s[0] if peer_s else [], leader.recv())
 
 
 def exchange(size: int, times: int = 7) -> Exchange:
