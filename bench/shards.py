@@ -2,9 +2,10 @@
 engine with two, what a round adds by the size of the model, and a model of scaling made of both.
 
     python -m bench shards [--workloads W3,W7] [--rounds 8] [--sizes 1e4,1e5,1e6,1e7,1e8]
-    [--write docs/performance.md]
+    [--peer] [--write docs/performance.md]
 
-- rates: the two take turns, round by round, on the same data.
+- rates: the two take turns, round by round, on the same data; with `--peer`, pfl-research in two
+  processes of one thread each does, too, in its environment (`python -m bench environments`).
 - overhead: a message with a model [D] to another process and an answer of the same size, in turns with
   the same bytes between two bare process groups of gloo. Both processes have one thread and reuse freed
   memory, as in the rates; making the vectors is not timed.
@@ -29,7 +30,10 @@ import torch
 from torch.distributed import PrefixStore, ProcessGroupGloo, Store, TCPStore  # type: ignore[attr-defined]
 
 from bench import report
+from bench.contender import Contender
+from bench.export import export
 from bench.options import HOME, among, command
+from bench.race import python_of
 from bench.workloads import WORKLOADS
 from fedcore import ExperimentSpec, Simulation
 from fedcore.engine.assignment import Job, Result
@@ -41,6 +45,7 @@ from workers.peer import Peer
 from workers.shard_group import GroupPacing, ShardGroup, serve
 
 QUEUE, LEASE_S, SHARDS = "default", 3600.0, 4
+PEER = "pfl2"
 LONG_S = 600.0
 PACING = GroupPacing(look_s=0.2)
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
@@ -64,6 +69,8 @@ class Rates(NamedTuple):
 
     parallel: list[float]
     group: list[float]
+    peer: list[float]
+    """Of pfl-research; none unless it was asked for."""
     bytes: int
     """Of the model."""
 
@@ -87,10 +94,12 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--workloads", type=among(WORKLOADS), default=["W3", "W7"], help="W3,W7,...")
     parser.add_argument("--rounds", type=int, default=8, help="timed rounds (default: %(default)s)")
     parser.add_argument("--sizes", type=_sizes, default=SIZES, help="parameters of models: 1e4,1e6,...")
-    parser.add_argument("--home", type=Path, default=HOME, help="where data lie")
+    parser.add_argument("--peer", action="store_true", help="race pfl-research in two processes, too")
+    parser.add_argument("--home", type=Path, default=HOME, help="where data and environments lie")
     parser.add_argument("--write", type=Path, help="put the tables into this page, between their markers")
     options = parser.parse_args(arguments)
-    rates = {name: race(name, options.home / "data", options.rounds) for name in options.workloads}
+    peer = python_of(PEER, options.home) if options.peer else None
+    rates = {name: race(name, options.home, options.rounds, peer) for name in options.workloads}
     exchanges = [exchange(size) for size in options.sizes]
     overhead_s = statistics.median(found.whole_s - found.bare_s for found in exchanges[:2])
     measured = [(count, sleeping(count)) for count in CHECKED]
@@ -107,8 +116,11 @@ def main(arguments: Sequence[str]) -> None:
         report.put(options.write, "shards", text)
 
 
-def race(name: str, data: Path, rounds: int) -> Rates:
-    """Time rounds of a workload with the parallel engine on two threads and with two workers, in turns."""
+def race(name: str, home: Path, rounds: int, peer: Path | None) -> Rates:
+    """Time rounds of a workload with the parallel engine on two threads, with two workers and, by the
+    interpreter `peer`, with pfl-research in two processes, in turns.
+    """
+    data = home / "data"
     spec = WORKLOADS[name].spec(data)
     alone, divided = (
         ExperimentSpec.model_validate(spec.model_dump(mode="json") | {"execution": execution})
@@ -120,9 +132,15 @@ def race(name: str, data: Path, rounds: int) -> Rates:
         parallel = stack.enter_context(_process(_play_alone, alone, data))
         leader = stack.enter_context(_process(_lead, divided, data, url))
         stack.enter_context(_process(_help, divided, data, url))
-        pairs = [(_round(parallel), _round(leader)) for _ in range(rounds + 1)][1:]
+        players: list[Callable[[int], float]] = [lambda _: _round(parallel), lambda _: _round(leader)]
+        if peer is not None:
+            folder = export(WORKLOADS[name], home, rounds + 1)
+            contender = stack.enter_context(Contender(PEER, peer, folder))
+            players.append(lambda number: contender.play(range(number, number + 1)).seconds)
+        turns = [[play(number) for play in players] for number in range(1, rounds + 2)][1:]
         leader.send("bytes")
-        return Rates([first for first, _ in pairs], [second for _, second in pairs], leader.recv())
+        parallel_s, group_s, *peer_s = [list(column) for column in zip(*turns, strict=True)]
+        return Rates(parallel_s, group_s, peer_s[0] if peer_s else [], leader.recv())
 
 
 def exchange(size: int, times: int = 12) -> Exchange:
@@ -204,7 +222,12 @@ def _rates(rates: dict[str, Rates]) -> str:
         [name, report.numbers(found.parallel), report.numbers(found.group), f"{found.ratio:.2f}"]
         for name, found in rates.items()
     ]
-    headings = "workload", "parallel, two threads: round, s", "two workers: round, s", "rate, of parallel"
+    headings = ["workload", "parallel, two threads: round, s", "two workers: round, s", "rate, of parallel"]
+    if any(found.peer for found in rates.values()):
+        headings += ["pfl-research, two processes: round, s", "two workers are faster by"]
+        for row, found in zip(rows, rates.values(), strict=True):
+            ratios = [theirs / ours for theirs, ours in zip(found.peer, found.group, strict=True)]
+            row += [report.numbers(found.peer), report.numbers(ratios)]
     return f"Measured, {SHARDS} shards (target: 0.9 of the rate):\n\n{report.table(headings, rows)}"
 
 

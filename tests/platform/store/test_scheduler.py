@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, event, func, insert, select, text
+from sqlalchemy import delete, event, func, insert, select, text, update
 
 from fedcore.platform.access import Scope
 from fedcore.platform.store import (
@@ -274,7 +274,19 @@ def recorded_pick(session: Session, place: OwnerQueue) -> ShareRecord:
 
 def test_a_run_gives_way_if_a_full_scan_finds_one_that_comes_first(database: Database) -> None:
     fill_queues(database, Random(2), 20)
-    for worker in (WORKER, "worker-1"):
+    asking = WORKER, "worker-1"
+    # Runs of keys that have as many running as they may would come before all others.
+    with database.transaction() as session:
+        full = (
+            select(KeyRecord.id)
+            .join(RunRecord, RunRecord.key_id == KeyRecord.id)
+            .where(RunRecord.status == Status.RUNNING, RunRecord.worker.not_in(asking))
+            .group_by(KeyRecord.id)
+            .having(func.count() >= func.max(KeyRecord.max_running_runs))
+        )
+        of_full = RunRecord.status == Status.QUEUED, RunRecord.key_id.in_(full)
+        session.execute(update(RunRecord).where(*of_full).values(priority=6))
+    for worker in asking:
         with database.reading() as session:
             found = candidates_by_full_scan(session, worker)
             highest = max(flow.priority for flow in found)
