@@ -62,7 +62,7 @@ def test_all_rounds_are_saved_at_once(service: Service, client: Client, tmp_path
     id = client.submit(TWO_ARMS).id
     carry_out(service.database, service.storage, 6)
     path = client.save_metrics(id, tmp_path / f"rounds.{suffix}")
-    saved = pd.read_csv(path, float_precision="round_trip") if suffix == "csv" else pd.read_parquet(path)
+    saved = pd.read_csv(path, engine="pyarrow") if suffix == "csv" else pd.read_parquet(path)
     rows = client.metrics(id).to_pandas()
     assert set(saved.columns) == set(rows.columns)
     for column in ("run_id", "round", "objective", "local.lr"):
