@@ -1,13 +1,15 @@
 """Connections and transactions, the same for SQLite and PostgreSQL."""
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import ORMExecuteState, Session
@@ -160,18 +162,34 @@ def _sqlite(url: URL, lock_timeout_s: float) -> Engine:
     if url.database and url.database != ":memory:":
         refuse_network_file_system(Path(url.database))
     made = create_engine(url, hide_parameters=True, connect_args={"timeout": lock_timeout_s})
-    event.listen(made, "connect", _prepare)
+    event.listen(made, "connect", partial(_prepare, lock_timeout_s))
     event.listen(made, "begin", _begin)
     return made
 
 
-def _prepare(connection: DBAPIConnection, _record: Any) -> None:
+def _prepare(lock_timeout_s: float, connection: DBAPIConnection, _record: Any) -> None:
     # The driver would begin late and deferred; `_begin` does it instead.
     connection.isolation_level = None
     cursor = connection.cursor()
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    _write_ahead(cursor, time.monotonic() + lock_timeout_s)
+    for pragma in ("synchronous = FULL", "foreign_keys = ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _write_ahead(cursor: DBAPICursor, until: float) -> None:
+    """Have SQLite write ahead. While another process opens the same new database, it refuses this at
+    once, whatever its timeout.
+    """
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _begin(connection: Connection) -> None:

@@ -1,6 +1,8 @@
 """Guarantees of `Database` on both databases."""
 
-from contextlib import suppress
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,24 @@ def test_the_clock_goes_on_within_a_transaction_and_knows_its_zone(database: Dat
         later = session.scalars(select(sql_now(2.5))).one()
     assert first.utcoffset() is not None
     assert 2.4 < (later - first).total_seconds() < 5
+
+
+def test_sqlite_waits_for_another_that_writes_to_a_database_which_is_not_prepared_yet(tmp_path: Path) -> None:
+    path = tmp_path / "fedq.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other, ThreadPoolExecutor(1) as beside:
+        for statement in ("CREATE TABLE t (x)", "BEGIN IMMEDIATE"):
+            other.execute(statement)
+        opened = beside.submit(_journal_of, f"sqlite:///{path}")
+        with suppress(TimeoutError):
+            opened.result(0.3)
+        assert not opened.done(), opened.result()
+        other.execute("COMMIT")
+        assert opened.result() == "wal"
+
+
+def _journal_of(url: str) -> str | None:
+    with closing(open_database(url)) as database, database.reading() as session:
+        return session.scalar(text("PRAGMA journal_mode"))
 
 
 def test_sqlite_waits_for_others_and_loses_nothing_that_was_committed(tmp_path: Path) -> None:
