@@ -299,21 +299,16 @@ def page(
     for column in ("owner", "status", "name", "starred", "archived"):
         value = getattr(wanted, column)
         query = query if value is None else query.where(getattr(ExperimentRecord, column) == value)
-    if wanted.seen_by is not None:
-        query = query.where(sharing.visible_to(wanted.seen_by))
     if wanted.tag is not None:
         query = query.where(
             ExperimentRecord.id.in_(select(TagRecord.experiment_id).where(TagRecord.tag == wanted.tag))
         )
     if wanted.search is not None:
         query = query.where(ExperimentRecord.name.icontains(wanted.search, autoescape=True))
-    return newest(
-        session,
-        _within(query, wanted.created_after, wanted.created_before),
-        ExperimentRecord.id,
-        limit,
-        cursor,
-    )
+    query = _within(query, wanted.created_after, wanted.created_before)
+    if wanted.seen_by is not None:
+        query = sharing.newest_visible(query, wanted.seen_by, limit + 1, cursor)
+    return newest(session, query, ExperimentRecord.id, limit, cursor)
 
 
 def edit(

@@ -1,19 +1,21 @@
 """Experiments: made once, found, listed page by page, edited, deleted with all that is theirs."""
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
-from itertools import pairwise
+from itertools import chain, pairwise, product
 from typing import Any
 
+import numpy as np
 import pytest
-from sqlalchemy import func, inspect, select
+from sqlalchemy import event, func, insert, inspect, select, text
 
 from fedcore.errors import IdempotencyError, ResourceNotFoundError, StaleLeaseError
-from fedcore.platform.store import Database, Session, Status, experiments, runs
+from fedcore.platform.store import Database, Session, Status, experiments, runs, sharing
 from fedcore.platform.store.experiments import Filter, NewExperiment
-from fedcore.platform.store.tables import Base
+from fedcore.platform.store.tables import Base, ExperimentRecord, TagRecord
 from tests.documents import specification
 from tests.platform.store.acts import (
     ONE_RUN,
@@ -22,6 +24,7 @@ from tests.platform.store.acts import (
     fail,
     finish,
     insisting,
+    on_postgresql,
     play,
     read,
     submit,
@@ -280,3 +283,56 @@ def test_deleting_leaves_other_experiments_alone(database: Database) -> None:
     commit(database, claim(database), 2)
     write(database, experiments.delete, gone.id)
     assert (the_run(database, kept).done, ids(database, tag="a")) == (2, [kept.id])
+
+
+def test_pages_of_what_an_owner_sees_are_his_and_what_others_share_with_him(database: Database) -> None:
+    rng = np.random.default_rng(0)
+    names, tags = ["ann", "bob", "eve"], [["a"], ["b"], ["a", "b"], []]
+    made = []
+    for number in range(30):
+        owner = names[rng.integers(3)]
+        record = submit(database, owner=owner, name=f"n{rng.integers(3)}", tags=tags[number % 4])
+        readers = [name for name in names if name != owner and rng.random() < 0.4]
+        write(database, sharing.share, record.id, read=readers)
+        made.append((record, {owner, *readers}))
+    filters: list[dict[str, Any]] = [{}, {"tag": "a"}, {"name": "n1"}, {"tag": "b", "search": "N2"}]
+    for wanted, limit in product(filters, (1, 4, 30)):
+        expected = [
+            record.id
+            for record, readers in reversed(made)
+            if "bob" in readers
+            and wanted.get("tag") in (None, *record.tags)
+            and wanted.get("name") in (None, record.name)
+            and wanted.get("search", "").lower() in record.name
+        ]
+        found = list(pages(database, limit, seen_by="bob", **wanted))
+        assert list(chain.from_iterable(found)) == expected
+        assert all(len(page) == limit for page in found[:-1])
+
+
+@on_postgresql
+@pytest.mark.parametrize("filters", [{}, {"status": Status.QUEUED}, {"tag": "a"}], ids=str)
+def test_a_page_of_an_owner_does_not_read_the_experiments_of_others(
+    database: Database, filters: dict[str, Any]
+) -> None:
+    """By the plan: the database finds them in an index by owner, or one by one."""
+    submit(database, owner="ann", tags=["a"])
+    other = submit(database, owner="bob", tags=["a"])
+    with database.transaction() as session:
+        for kind, key in ((ExperimentRecord, "id"), (TagRecord, "experiment_id")):
+            (row,) = session.execute(
+                select(kind.__table__).where(kind.__table__.c[key] == other.id)
+            ).mappings()
+            session.execute(insert(kind), [{**row, key: f"{other.id}_{number}"} for number in range(3_000)])
+        session.execute(text("ANALYZE"))
+    with database.reading() as session:
+        asked: list[tuple[str, Any]] = []
+        event.listen(
+            session.connection(), "before_cursor_execute", lambda *given: asked.append((given[2], given[3]))
+        )
+        assert len(experiments.page(session, Filter(seen_by="ann", **filters)).items) == 1
+        ((statement, given),) = asked
+        rows = session.connection().exec_driver_sql("EXPLAIN " + statement, given)
+        plan = "\n".join(str(row[-1]) for row in rows)
+    assert "experiment_by_owner" in plan
+    assert not re.search(r"Seq Scan on experiment\b|Scan Backward using experiment_pkey", plan), plan
