@@ -4,6 +4,7 @@ Without a name, those that README.md and docs/performance.md show.
 """
 
 import importlib
+import os
 import subprocess
 import sys
 
@@ -34,6 +35,8 @@ ALONE = (["peers", "--contenders", "loop"], ["startup"], ["population"], ["seeds
 
 def main() -> None:
     """Run the named benchmark, or all, each in a process of its own."""
+    # As in any installation, modules are compiled once and not at every start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if len(sys.argv) == 1:
         for arguments in ALONE:
             subprocess.run([sys.executable, "-m", "bench", *arguments], check=True)  # noqa: S603 - our own

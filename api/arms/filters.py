@@ -4,15 +4,17 @@ Parsed with pyparsing into the conditions of `store.arms`, which no text of user
 value.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import get_args
-
-import pyparsing as pp
+from functools import cache
+from typing import TYPE_CHECKING, get_args
 
 from api.arms.service import best_figure
 from api.http.problems import InvalidDocumentError
+from fedcore.lazy import LazyModule
 from fedcore.platform.store.arms import (
     All,
     AnyOf,
@@ -32,6 +34,11 @@ from fedcore.spec.parameters import NO_PARAMETERS
 from fedq.results.summaries import metric_names
 from fedq.schemas import Flaw
 
+if TYPE_CHECKING:
+    import pyparsing as pp
+else:
+    pp = LazyModule("pyparsing")
+
 LONGEST, DEEPEST = 2_000, 20
 """Characters of a filter, and its nested parentheses, at most."""
 EXAMPLE = "algorithm.kind = fedprox and local.lr < 0.1"
@@ -48,7 +55,7 @@ def condition_of(text: str) -> Condition:
     if _depth(text) > DEEPEST:
         raise _flaw(f"may nest at most {DEEPEST} parentheses")
     try:
-        found: Condition = (_GRAMMAR + pp.StringEnd().set_name("`and` or `or`")).parse_string(text)[0]
+        found: Condition = (_grammar() + pp.StringEnd().set_name("`and` or `or`")).parse_string(text)[0]
     except pp.ParseBaseException as error:
         raise _flaw(f"position {error.loc + 1}: {_explained(error, text)}") from None
     return found
@@ -141,6 +148,7 @@ def _joined(kind: type[All | AnyOf]) -> Callable[[pp.ParseResults], list[Conditi
     return lambda found: [kind(list(found)) if len(found) > 1 else found[0]]
 
 
+@cache
 def _grammar() -> pp.ParserElement:
     words = {name: pp.CaselessKeyword(name) for name in _KEYWORDS}
     keyword = pp.MatchFirst(list(words.values()))
@@ -170,6 +178,3 @@ def _grammar() -> pp.ParserElement:
 
 def _closing() -> pp.ParserElement:
     return pp.Suppress(")").set_name("`)`, `and` or `or`")
-
-
-_GRAMMAR = _grammar()

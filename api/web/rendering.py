@@ -12,13 +12,12 @@ from functools import cache, wraps
 from hashlib import sha256
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import quote, urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markdown_it import MarkdownIt
 from markupsafe import Markup
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
@@ -26,8 +25,14 @@ from starlette.types import Scope as AsgiScope
 
 from api.http.dependencies import context_of
 from api.http.problems import MEDIA_TYPE
+from fedcore.lazy import LazyModule
 from fedcore.platform.access import Scope
 from fedq.results import presentation
+
+if TYPE_CHECKING:
+    import markdown_it
+else:
+    markdown_it = LazyModule("markdown_it")
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self';"
@@ -101,7 +106,9 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-_MARKDOWN = MarkdownIt("js-default").disable("image")
+@cache
+def _markdown() -> "markdown_it.MarkdownIt":
+    return markdown_it.MarkdownIt("js-default").disable("image")
 
 
 def markdown(text: str) -> Markup:
@@ -110,11 +117,12 @@ def markdown(text: str) -> Markup:
     HTML in it is shown as text, links lead to the web and to mail only, and there are no images,
     which a page would load from elsewhere. Headings are below those of the page.
     """
-    tokens = _MARKDOWN.parse(text)
+    parser = _markdown()
+    tokens = parser.parse(text)
     for token in tokens:
         if token.type.startswith("heading"):
             token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"
-    return Markup(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))  # noqa: S704 - the renderer escapes HTML
+    return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - the renderer escapes HTML
 
 
 FILTERS: dict[str, Callable[..., Any]] = {

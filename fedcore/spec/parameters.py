@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedcore.spec import sweep
-from fedcore.spec.search import Study
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import Arm, ExperimentSpec
@@ -37,6 +36,9 @@ def parameters_of(spec: "ExperimentSpec", arms: Sequence["Arm"]) -> ArmParameter
 
     A setting that a study has not proposed yet is missing from its trial.
     """
+    # Clients use this module, too, and load no specification.
+    from fedcore.spec.search import Study
+
     space = spec.search.space if isinstance(spec.search, Study) else {}
     changed = {path.partition(".")[0] for path in {*sweep.paths(spec.sweep), *space}}
     fields = [name for name in type(spec).model_fields if name not in NO_PARAMETERS]

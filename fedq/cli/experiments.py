@@ -17,7 +17,6 @@ from rich.text import Text
 
 from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
-from fedcore.spec import yaml_documents
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
 from fedq.cli.results import encode, encoding_of
@@ -40,6 +39,7 @@ from fedq.cli.views import comparison, table
 
 if TYPE_CHECKING:
     from fedcore.simulation import halving
+    from fedcore.spec import yaml_documents
     from fedq import client as clients
     from fedq.client import bodies
     from fedq.client.bodies import Specification
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fedq.schemas import Experiment, SearchPage
 else:
     halving = LazyModule("fedcore.simulation.halving")
+    yaml_documents = LazyModule("fedcore.spec.yaml_documents")
     clients = LazyModule("fedq.client")
     bodies = LazyModule("fedq.client.bodies")
     presentation = LazyModule("fedq.results.presentation")

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from fedcore.errors import PresetNotFoundError, SpecificationError
 from fedcore.lazy import LazyModule
-from fedcore.spec import yaml_documents
 from fedq.cli import connection, views
 from fedq.cli.experiments import STDIN, Assignments, SpecificationFile, overrides
 from fedq.cli.terminal import AsJson, ExitCode, checking, print_json, show, stderr, stdout
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from fedcore import presets, settings
     from fedcore import spec as specs
-    from fedcore.spec import ExperimentSpec
+    from fedcore.spec import ExperimentSpec, yaml_documents
     from fedq import schemas, validation_errors
     from fedq.planning import data, estimates, probe
     from fedq.schemas import Flaw
@@ -31,6 +30,7 @@ else:
     presets = LazyModule("fedcore.presets")
     settings = LazyModule("fedcore.settings")
     specs = LazyModule("fedcore.spec")
+    yaml_documents = LazyModule("fedcore.spec.yaml_documents")
     schemas = LazyModule("fedq.schemas")
     validation_errors = LazyModule("fedq.validation_errors")
     data = LazyModule("fedq.planning.data")

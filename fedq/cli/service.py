@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
 
 from fedcore.lazy import LazyModule
 from fedcore.platform.private_files import make_private_folder
@@ -29,10 +28,13 @@ from fedq.cli.terminal import (
 from fedq.cli.views import comparison
 
 if TYPE_CHECKING:
+    import yaml
+
     from fedcore import settings as configuration
     from fedq import client as clients
     from fedq.schemas import Catalog, CatalogBlock
 else:
+    yaml = LazyModule("yaml")
     configuration = LazyModule("fedcore.settings")
     clients = LazyModule("fedq.client")
 

@@ -13,16 +13,16 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from fedcore.lazy import LazyModule
-from fedcore.spec import yaml_documents
 from fedq.client.errors import UnreadableDataError, UnreadableSpecificationError
 
 if TYPE_CHECKING:
     from fedcore import presets
-    from fedcore.spec import components, experiment
+    from fedcore.spec import components, experiment, yaml_documents
 else:
     presets = LazyModule("fedcore.presets")
     components = LazyModule("fedcore.spec.components")
     experiment = LazyModule("fedcore.spec.experiment")
+    yaml_documents = LazyModule("fedcore.spec.yaml_documents")
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 

@@ -17,7 +17,9 @@ import sys
 import api.app
 app = api.app.create_app()
 arrays = {"torch", "torchvision", "sklearn", "scipy", "numpy", "matplotlib", "pandas", "polars", "pyarrow"}
-heavy = (arrays | {"alembic", "celery", "redis", "opentelemetry.exporter.otlp.proto.http"}) & set(sys.modules)
+late = {"alembic", "celery", "httpx", "markdown_it", "pyparsing", "redis"}
+late.add("opentelemetry.exporter.otlp.proto.http")
+heavy = (arrays | late) & set(sys.modules)
 import psutil
 print(psutil.Process().memory_info().rss / 2**20, *sorted(heavy))
 """

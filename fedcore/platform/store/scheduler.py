@@ -8,8 +8,7 @@ scan, however many runs each has. The database sorts them; only the first are re
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -74,9 +73,7 @@ def next_run(
     """Choose a queued run of `queues`, lock it and record the pick.
 
     Runs that others are just claiming, and those that need more memory than `worker_memory` or other
-    packages than `worker_packages`, are passed over. So are, while anybody else of the same priority
-    waits, owners for whom others are just claiming: workers that arrive together would otherwise all
-    serve the owner who is first.
+    packages than `worker_packages`, are passed over.
     """
     usable = usable_packages(session, worker_packages)
     suitable = {"worker_memory": worker_memory, "usable": usable}
@@ -84,22 +81,9 @@ def next_run(
     clocks, turns = fair_share.read_clocks(session, worker, queues)
     under_way = Counter(run.experiment_id for run in busy)
     for level in sorted(levels, key=lambda level: (-level.priority, turns.get(level.queue, 0), level.queue)):
-        contested: list[tuple[ScheduledRun, list[_Oldest]]] = []
         for choice in _choices(session, level, suitable, busy, clocks, turns):
-            if quotas.free_slots(session, choice.flow.key_id) == 0:
-                continue
-            oldest = _oldest(session, choice.flow, under_way, suitable)
-            # Owners who are passed over still wait, so the clock must not go on beyond them.
-            clock = min([choice.clock, *(before.clock for before, _ in contested)])
-            contested.append((replace(choice, clock=clock), oldest))
-            if choice.flow.run_id not in {run.id for run in oldest}:
-                continue  # taken meanwhile
-            run_id = _locked(session, choice.flow, suitable, oldest[:1], oldest_only=True)
-            if run_id is not None:
-                fair_share.record_pick(session, worker, contested[-1][0])
-                return run_id
-        for choice, oldest in contested:
-            run_id = _locked(session, choice.flow, suitable, oldest)
+            full = quotas.free_slots(session, choice.flow.key_id) == 0
+            run_id = None if full else _locked(session, choice.flow, under_way, suitable)
             if run_id is not None:
                 fair_share.record_pick(session, worker, choice)
                 return run_id
@@ -341,52 +325,26 @@ def _by_experiment() -> Select[Any]:
 
 
 @cache
-def _next(oldest_only: bool) -> Select[Any]:
-    """Id of the run queued longest of an experiment of a candidate, locked: of those that nobody else is
-    just claiming, or with `oldest_only`, if nobody is.
-    """
+def _next() -> Select[Any]:
+    """Id of the run queued longest of an experiment of a candidate, locked."""
     among = *_alike(RunRecord), RunRecord.experiment_id == bindparam("experiment_id")
-    query = select(RunRecord.id).where(*among)
-    if oldest_only:
-        return RUNS.lock_free(query.where(RunRecord.id == bindparam("run_id")))
-    return RUNS.lock_free(query.order_by(RunRecord.queued_at, RunRecord.id).limit(1))
-
-
-class _Oldest(NamedTuple):
-    """Of an experiment, the run queued longest."""
-
-    id: str
-    experiment_id: str
-    queued_at: datetime
-
-
-def _oldest(
-    session: Session, flow: RunCandidate, under_way: Counter[str], suitable: Mapping[str, Any]
-) -> list[_Oldest]:
-    """The oldest experiments of a candidate, that with the fewest runs running first."""
-    found = [_Oldest(*row) for row in session.execute(_by_experiment(), _named(flow, suitable))]
-    return sorted(found, key=lambda run: (under_way[run.experiment_id], run.queued_at, run.id))
+    query = select(RunRecord.id).where(*among).order_by(RunRecord.queued_at, RunRecord.id).limit(1)
+    return RUNS.lock_free(query)
 
 
 def _locked(
-    session: Session,
-    flow: RunCandidate,
-    suitable: Mapping[str, Any],
-    oldest: Sequence[_Oldest],
-    *,
-    oldest_only: bool = False,
+    session: Session, flow: RunCandidate, under_way: Counter[str], suitable: Mapping[str, Any]
 ) -> str | None:
-    """Lock the run of a candidate to take: of the first of these experiments that has one."""
-    for run in oldest:
-        among = {"experiment_id": run.experiment_id} | ({"run_id": run.id} if oldest_only else {})
-        run_id: str | None = session.scalar(_next(oldest_only), _named(flow, suitable) | among)
+    """Lock the run of a candidate to take: of the experiment with the fewest running, the one
+    queued longest.
+    """
+    named = {**suitable, **flow.place._asdict(), "key_id": flow.key_id, "priority": flow.priority}
+    oldest = session.execute(_by_experiment(), named).all()
+    for run in sorted(oldest, key=lambda run: (under_way[run.experiment_id], run.queued_at, run.id)):
+        run_id: str | None = session.scalar(_next(), {**named, "experiment_id": run.experiment_id})
         if run_id is not None:
             return run_id
     return None
-
-
-def _named(flow: RunCandidate, suitable: Mapping[str, Any]) -> dict[str, Any]:
-    return {**suitable, **flow.place._asdict(), "key_id": flow.key_id, "priority": flow.priority}
 
 
 def _first(run: type[RunRecord], *conditions: ColumnElement[bool]) -> ScalarSelect[str]:

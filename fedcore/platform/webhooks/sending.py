@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any
 
 import httpcore
-import httpx
 
 from fedcore.errors import WebhookUrlError
 from fedcore.platform.webhooks.protocol import ReceiverResponse
@@ -118,6 +117,8 @@ def _said(error: Exception) -> str:
 @cache
 def _trust() -> ssl.SSLContext:
     """Certificates are verified against those of `certifi`, or of SSL_CERT_FILE or SSL_CERT_DIR."""
+    import httpx
+
     return httpx.create_ssl_context()
 
 

@@ -9,11 +9,16 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Self
-
-import httpx
+from typing import TYPE_CHECKING, Self
 
 from fedcore.errors import WebhookUrlError
+from fedcore.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    # The API needs it for its first webhook; with its command line it takes 50 ms to load.
+    httpx = LazyModule("httpx")
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -141,7 +146,7 @@ class WebhookTarget:
         raise WebhookUrlError(f"webhooks may not reach the address of {self.host} ({kinds}); {hint}")
 
 
-def _check(url: httpx.URL, host: str, rules: AddressRules) -> None:
+def _check(url: "httpx.URL", host: str, rules: AddressRules) -> None:
     if url.scheme not in PORTS or not host:
         raise WebhookUrlError("must be a URL, e.g. https://host/path")
     if url.scheme == "http" and not rules.plain:

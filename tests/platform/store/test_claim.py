@@ -9,7 +9,7 @@ from subprocess import PIPE
 
 import pytest
 
-from fedcore.platform.store import Database, Status, experiments, fair_share, runs
+from fedcore.platform.store import Database, Status, experiments, runs
 from fedcore.platform.store.leases import Claim
 from tests.platform.store.acts import (
     LEASE_S,
@@ -18,7 +18,6 @@ from tests.platform.store.acts import (
     claim,
     lose,
     on_postgresql,
-    play,
     status_of,
     submit,
     the_run,
@@ -114,36 +113,6 @@ def test_a_claim_does_not_wait_for_one_that_is_just_being_made(database: Databas
         assert claim(database, "worker-2").experiment_id == second.id
     assert held is not None
     assert held.experiment_id == first.id
-
-
-@on_postgresql
-def test_claims_at_the_same_time_serve_different_owners(database: Database) -> None:
-    names = ["ann", "bob", "eve"]
-    owners = {submit(database, owner=name).id: name for name in names * 2}
-    with ExitStack() as stack:
-        taken = []
-        for number in range(6):
-            session = stack.enter_context(database.transaction())
-            held = runs.claim(session, f"worker-{number}", [QUEUE], LEASE_S)
-            assert held is not None
-            taken.append(held.experiment_id)
-    assert [owners[id] for id in taken[:3]] == names
-    assert set(taken) == set(owners)
-
-
-@on_postgresql
-def test_an_owner_who_is_passed_over_as_others_claim_for_him_loses_nothing(database: Database) -> None:
-    for name in ("ann", "bob"):
-        submit(database, owner=name, seeds=[0, 1, 2])
-    # Bob has computed for a second, Ann has not.
-    submit(database, owner="bob", execution={"priority": 1})
-    play(database, claim(database), 2)
-    with database.transaction() as session:
-        assert runs.claim(session, "worker-2", [QUEUE], LEASE_S) is not None
-        claim(database, "worker-3")
-    with database.reading() as session:
-        _, clocks, _ = fair_share.read_usage(session, WORKER, [QUEUE])
-    assert clocks[QUEUE] == 0.0
 
 
 @pytest.mark.parametrize("given_up", ["hand back", "fail", "lost"])
