@@ -3,6 +3,7 @@ what members keep, which is of use to those that stay.
 """
 
 import json
+import mmap
 import resource
 import socket
 import threading
@@ -29,7 +30,7 @@ from tests.engine.test_shards import LARGE_STEPS
 from tests.platform.store.acts import LEASE_S, QUEUE, claim, read, submit, write
 from tests.support.polling import eventually
 from tests.support.simulated_device import SimulatedDevice
-from workers.peer import Peer, PeerLostError
+from workers.peer import LARGE_BYTES, Peer, PeerLostError
 from workers.shard_group import GroupPacing, ShardGroup, serve
 
 PACING = GroupPacing(look_s=0.02, connect_s=2.0, silence_s=0.5)
@@ -304,7 +305,9 @@ def test_members_are_sent_the_memory_of_the_clients_that_others_trained_last(
                 rounds.play([*others, member])
 
 
-def test_a_message_from_a_device_arrives_on_the_host() -> None:
+@contextmanager
+def connected() -> Iterator[tuple[Peer, Peer]]:
+    """Both sides of a connection."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     found: list[Peer] = []
     connecting = threading.Thread(
@@ -316,15 +319,40 @@ def test_a_message_from_a_device_arrives_on_the_host() -> None:
     sender = Peer(store, 0, 10.0, 10.0)
     connecting.join()
     (receiver,) = found
+    with closing(sender), closing(receiver):
+        yield sender, receiver
+
+
+def test_a_message_from_a_device_arrives_on_the_host() -> None:
     values = torch.arange(6.0).view(3, 2)
-    with SimulatedDevice():
+    with connected() as (sender, receiver), SimulatedDevice():
         sender.send(ShardMessage({}, {"rows": values.to("meta").t(), "x": values[0].to("meta")}))
         message = receiver.receive(10.0)
-    sender.close()
-    receiver.close()
     assert message is not None
     assert torch.equal(message.tensors["rows"], values.t())
     assert torch.equal(message.tensors["x"], values[0])
+
+
+@pytest.mark.parametrize("large_pages", ["large pages", "no such kernel", "no such system"])
+def test_large_tensors_arrive_as_they_were_sent(large_pages: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large_pages == "no such kernel":
+        monkeypatch.setattr(mmap, "MADV_HUGEPAGE", -1, raising=False)
+    elif large_pages == "no such system":
+        monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+    rows = torch.arange(LARGE_BYTES // 8 + 3, dtype=torch.int64).view(1, -1)
+    sent = {"rows": rows, "doubles": rows[0].double(), "few": rows[0, :3].clone()}
+    assert all(value.nbytes >= LARGE_BYTES for name, value in sent.items() if name != "few")
+    with connected() as (sender, receiver):
+        sender.send(ShardMessage({}, sent))
+        message = receiver.receive(60.0)
+        assert message is not None
+        assert all(torch.equal(message.tensors[name], value) for name, value in sent.items())
+        first = message.tensors["rows"].clone()
+        sender.send(ShardMessage({}, {"rows": -rows}))
+        later = receiver.receive(60.0)
+    assert later is not None
+    assert torch.equal(later.tensors["rows"], -rows)
+    assert torch.equal(message.tensors["rows"], first), "the next message does not reuse its memory"
 
 
 def test_a_member_that_cannot_connect_gives_its_seat_back(database: Database) -> None:
