@@ -10,15 +10,18 @@ network of their own, as `torch.distributed` says of itself.
 
 import json
 import math
-import mmap
 import threading
+import weakref
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed import ProcessGroupGloo, Store  # type: ignore[attr-defined]
 
@@ -27,13 +30,41 @@ from fedcore.engine.shard_messages import ShardMessage
 PIECE_BYTES = 8 << 20
 """Tensors are sent in pieces of this size, each of which must arrive in time."""
 LARGE_BYTES = 16 << 20
-"""Tensors from this size on are received into large pages."""
+"""Tensors from this size on are received into memory of their own, which is used again."""
+SPARE = 8
+"""Pieces of such memory that wait to be used again: the model, what the algorithm shares, and sums."""
 SIGNS_PER_TIMEOUT = 5
 _SIGN, _MESSAGE, _END = 0, 1, 2
 
 
 class PeerLostError(Exception):
     """The other side is dead, stopped or cut off."""
+
+
+class _LargeMemory:
+    """Memory for large tensors, used again once the tensors are gone: to clear fresh pages takes as long as
+    to send what they hold, and the other side waits.
+    """
+
+    def __init__(self) -> None:
+        self._spare: deque[NDArray[np.uint8]] = deque(maxlen=SPARE)
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A tensor to write to; one thread at a time asks for some."""
+        size = math.prod(shape) * dtype.itemsize
+        if size < LARGE_BYTES:
+            return torch.empty(shape, dtype=dtype)
+        for _ in range(len(self._spare)):
+            memory = self._spare.popleft()
+            if len(memory) == size:
+                break
+            self._spare.append(memory)
+        else:
+            memory = np.empty(size, np.uint8)
+        # The tensor and its views keep this array, and it keeps the memory.
+        lent = memory.view()
+        weakref.finalize(lent, self._spare.append, memory).atexit = False
+        return torch.from_numpy(lent).view(dtype).view(*shape)
 
 
 class Peer:
@@ -52,6 +83,7 @@ class Peer:
             raise lost(error) from error
         self._sending, self._closed = threading.Lock(), threading.Event()
         self._sent: dict[str, Tensor] = {}
+        self._memory = _LargeMemory()
         self._arrived: SimpleQueue[ShardMessage | PeerLostError] = SimpleQueue()
         for loop in (self._show_life, self._read):
             threading.Thread(target=loop, name="peer", daemon=True).start()
@@ -140,7 +172,8 @@ class Peer:
         content = json.loads(bytes(self._received(size, torch.uint8).numpy()))
         tensors = {name: kept[name] for name in content["kept"]}
         sent = {
-            name: _empty(shape, getattr(torch, dtype)) for name, (dtype, *shape) in content["tensors"].items()
+            name: self._memory.empty(shape, getattr(torch, dtype))
+            for name, (dtype, *shape) in content["tensors"].items()
         }
         self._get(*(piece for value in sent.values() for piece in _pieces(value)))
         return ShardMessage(content["header"], tensors | sent)
@@ -163,19 +196,6 @@ class Peer:
 def lost(error: Exception) -> PeerLostError:
     """The loss of a connection, as an error of `torch.distributed` tells it."""
     return PeerLostError(str(error).partition("\n")[0])
-
-
-def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """A tensor to receive into. A large one has pages of 2 MB on Linux: to clear pages of 4 KB one by one
-    takes longer than to send what they hold, and the other side waits.
-    """
-    size = math.prod(shape) * dtype.itemsize
-    if size < LARGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.empty(shape, dtype=dtype)
-    pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a kernel without them
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(pages, dtype=dtype).view(*shape)
 
 
 def _pieces(value: Tensor) -> Iterator[Tensor]:

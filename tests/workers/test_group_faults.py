@@ -3,7 +3,6 @@ what members keep, which is of use to those that stay.
 """
 
 import json
-import mmap
 import resource
 import socket
 import threading
@@ -333,26 +332,29 @@ def test_a_message_from_a_device_arrives_on_the_host() -> None:
     assert torch.equal(message.tensors["x"], values[0])
 
 
-@pytest.mark.parametrize("large_pages", ["large pages", "no such kernel", "no such system"])
-def test_large_tensors_arrive_as_they_were_sent(large_pages: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if large_pages == "no such kernel":
-        monkeypatch.setattr(mmap, "MADV_HUGEPAGE", -1, raising=False)
-    elif large_pages == "no such system":
-        monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+def test_large_tensors_are_received_into_memory_that_nothing_refers_to_any_more() -> None:
     rows = torch.arange(LARGE_BYTES // 8 + 3, dtype=torch.int64).view(1, -1)
     sent = {"rows": rows, "doubles": rows[0].double(), "few": rows[0, :3].clone()}
     assert all(value.nbytes >= LARGE_BYTES for name, value in sent.items() if name != "few")
     with connected() as (sender, receiver):
-        sender.send(ShardMessage({}, sent))
-        message = receiver.receive(60.0)
-        assert message is not None
-        assert all(torch.equal(message.tensors[name], value) for name, value in sent.items())
-        first = message.tensors["rows"].clone()
-        sender.send(ShardMessage({}, {"rows": -rows}))
-        later = receiver.receive(60.0)
-    assert later is not None
-    assert torch.equal(later.tensors["rows"], -rows)
-    assert torch.equal(message.tensors["rows"], first), "the next message does not reuse its memory"
+
+        def exchange(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            sender.send(ShardMessage({}, tensors))
+            message = receiver.receive(60.0)
+            assert message is not None
+            return message.tensors
+
+        first = exchange(sent)
+        assert all(torch.equal(first[name], value) for name, value in sent.items())
+        later = exchange({"rows": -rows})
+        assert torch.equal(later["rows"], -rows)
+        assert torch.equal(first["rows"], rows), "the first are still used"
+        part, freed = first["doubles"][5:6], first["rows"].data_ptr()
+        del first
+        again = exchange({"rows": 2 * rows, "doubles": rows[0].double()})
+        assert torch.equal(again["rows"], 2 * rows)
+        assert again["rows"].data_ptr() == freed
+        assert part.item() == 5.0, "a view of the first is still used"
 
 
 def test_a_member_that_cannot_connect_gives_its_seat_back(database: Database) -> None:

@@ -8,8 +8,9 @@ scan, however many runs each has. The database sorts them; only the first are re
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -28,6 +29,7 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    text,
     true,
     tuple_,
     union,
@@ -81,7 +83,7 @@ def next_run(
     clocks, turns = fair_share.read_clocks(session, worker, queues)
     under_way = Counter(run.experiment_id for run in busy)
     for level in sorted(levels, key=lambda level: (-level.priority, turns.get(level.queue, 0), level.queue)):
-        for choice in _choices(session, level, suitable, busy, clocks, turns):
+        for choice in _apart(session, _choices(session, level, suitable, busy, clocks, turns)):
             full = quotas.free_slots(session, choice.flow.key_id) == 0
             run_id = None if full else _locked(session, choice.flow, under_way, suitable)
             if run_id is not None:
@@ -177,6 +179,34 @@ def _choices(
         if complete:
             return
         limit *= 8
+
+
+def _apart(session: Session, choices: Iterator[ScheduledRun]) -> Iterator[ScheduledRun]:
+    """The candidates, beginning with the first of the FRONT whose owner no other worker is just serving.
+
+    Until another claim is committed, its owner looks as if nobody served him: all who claim at the same
+    moment would take his runs. On SQLite only one claims at a time.
+    """
+    front = list(islice(choices, FRONT))
+    if len(front) > 1 and session.get_bind().dialect.name == "postgresql":
+        number = session.scalar(_UNSERVED, {"places": ["/".join(choice.flow.place) for choice in front]})
+        if number is not None:
+            # The owners before this one are still waiting.
+            clock = front[0].clock
+            yield replace(front.pop(number - 1), clock=clock)
+    yield from front
+    yield from choices
+
+
+_UNSERVED = text(
+    """
+    SELECT number FROM unnest(CAST(:places AS text[])) WITH ORDINALITY AS candidate (place, number)
+    WHERE pg_try_advisory_xact_lock(hashtextextended(place, 0)) LIMIT 1
+    """
+)
+"""The number of the first owner of a queue whose lock is free, which is then held until the end of the
+transaction.
+"""
 
 
 def _within_quotas(

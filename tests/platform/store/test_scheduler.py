@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -26,7 +27,19 @@ from fedcore.platform.store import (
 from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate, ScheduledRun
 from fedcore.platform.store.tables import KeyRecord, RunRecord, ShareRecord
-from tests.platform.store.acts import LEASE_S, QUEUE, WORKER, claim, commit, finish, play, read, submit, write
+from tests.platform.store.acts import (
+    LEASE_S,
+    QUEUE,
+    WORKER,
+    claim,
+    commit,
+    finish,
+    on_postgresql,
+    play,
+    read,
+    submit,
+    write,
+)
 
 
 def order(database: Database, *queues: str) -> list[str]:
@@ -66,6 +79,29 @@ def test_one_run_waits_for_one_turn_of_somebody_who_has_many(database: Database)
     names = [played(database) for _ in range(3)]
     assert sorted(names[:2]) == ["ann", "bob"]
     assert names[2] == "ann"
+
+
+@on_postgresql
+def test_workers_that_claim_at_the_same_moment_serve_different_owners(database: Database) -> None:
+    owners = ["ann", "bob", "cem", "dan"]
+    for seconds, owner in enumerate(owners):
+        submit(database, owner=owner)
+        submit(database, owner=owner)
+        write(database, fair_share.add_seconds, WORKER, OwnerQueue(QUEUE, owner), float(seconds))
+
+    def claimed(session: Session, worker: str) -> str:
+        held = runs.claim(session, worker, [QUEUE], LEASE_S)
+        assert held is not None
+        return runs.find(session, held.run_id).owner
+
+    # None of these sees what the others have taken.
+    with ExitStack() as stack:
+        open_claims = [stack.enter_context(database.transaction()) for _ in owners]
+        assert [claimed(session, f"w{number}") for number, session in enumerate(open_claims)] == owners
+        with database.transaction() as fifth:
+            assert claimed(fifth, "w4") == "ann", "each is being served, so the first has the next run, too"
+    clocks, _ = read(database, fair_share.read_clocks, WORKER, [QUEUE])
+    assert clocks == {QUEUE: 0.0}, "ann, who has had the least, waits all the time"
 
 
 def test_owners_get_the_same_seconds_from_one_worker(database: Database) -> None:
