@@ -2,8 +2,8 @@
 
 A PostgreSQL of its own, as it is by default, gets two databases. One is filled with experiments of
 10 runs that have finished, whose rounds are in blocks, and for each owner one experiment that
-waits; the other has one waiting experiment. The same requests go to an API over each, one at a time.
-Then workers, each with a connection of its own, claim runs of the full database, have them for
+waits; the other has one owner. Each has one more experiment that waits in a queue of its own. The same
+requests go to an API over each, one at a time. Then workers, each with a connection of its own, claim runs of the full database, have them for
 `--run-seconds` on average, commit a round and finish, first directly, then through PgBouncer where it is
 installed, for twice that time. They are threads of one process, which carries out about 20 runs a
 second; real workers have processors of their own. Other measurements end after `--seconds` or 1,000

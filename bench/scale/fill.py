@@ -25,6 +25,8 @@ BYTES_PER_ROUND = 120
 BATCH = 200
 """Experiments copied in one transaction."""
 LEASE_S = 600.0
+QUIET = "quiet"
+"""Queue in which one owner waits, however many there are."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def fill(url: str, sizes: Sizes) -> Filled:
         owners = [(record.owner, record.id) for record, _ in made]
         finished = _finished(database, owners[0], sizes.rounds)
         waiting = _created(database, owners[0], sizes.rounds)
+        _created(database, owners[0], sizes.rounds, QUIET)
     _copy(url, finished, sizes.experiments - 1, owners)
     _copy(url, waiting, sizes.owners - 1, owners[1:])
     with _connection(url) as connection:
@@ -86,9 +89,14 @@ def size_of(url: str) -> int:
     return int(found[0])
 
 
-def _created(database: Database, owner: tuple[str, str], rounds: int) -> str:
+def _created(database: Database, owner: tuple[str, str], rounds: int, queue: str = "default") -> str:
     """Submit an experiment of an owner, by name and key; its id."""
-    changes = {"tags": ["scale"], "seeds": list(range(RUNS)), "rounds": rounds}
+    changes = {
+        "tags": ["scale"],
+        "seeds": list(range(RUNS)),
+        "rounds": rounds,
+        "execution": {"queue": queue},
+    }
     spec = ExperimentSpec.model_validate(SPEC | changes)
     with database.transaction() as session:
         new = NewExperiment(spec, owner=owner[0], key_id=owner[1])

@@ -12,7 +12,7 @@ from sqlalchemy import Column, Integer
 
 from bench.load.phases import SPEC
 from bench.load.service import Service, serving
-from bench.scale.fill import LEASE_S, Filled
+from bench.scale.fill import LEASE_S, QUIET, Filled
 from fedcore.platform.store import Database, Status, open_database, runs, service_metrics, upgrade
 from fedcore.platform.store.migration import migrating
 
@@ -54,11 +54,11 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _store(database: Database) -> dict[str, Callable[[], float]]:
-    def claim() -> float:
+    def claim(queue: str) -> float:
         """Time of a claim; the run is handed back."""
         began = time.perf_counter()
         with database.transaction() as session:
-            claimed = runs.claim(session, "measuring", ["default"], LEASE_S)
+            claimed = runs.claim(session, "measuring", [queue], LEASE_S)
         took = time.perf_counter() - began
         assert claimed is not None
         with database.transaction() as session:
@@ -71,7 +71,11 @@ def _store(database: Database) -> dict[str, Callable[[], float]]:
         with database.reading() as session:
             return _timed(lambda: service_metrics.snapshot(session, SEEN_S, ended))
 
-    return {"claim": claim, "figures of GET /metrics": metrics}
+    return {
+        "claim where all owners wait": lambda: claim("default"),
+        "claim where one owner waits": lambda: claim(QUIET),
+        "figures of GET /metrics": metrics,
+    }
 
 
 @contextmanager
