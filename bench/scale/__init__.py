@@ -1,15 +1,17 @@
-"""The service on a large database: times beside those on an empty one, and claims of many workers.
+"""The service on a large database: times beside those on one with a single owner, and claims of many
+workers.
 
 A PostgreSQL of its own, as it is by default, gets two databases. One is filled with experiments of
 10 runs that have finished, whose rounds are in blocks, and for each owner one experiment that
-waits; the other has one owner. Each has one more experiment that waits in a queue of its own. The same
-requests go to an API over each, one at a time. Then workers, each with a connection of its own, claim runs of the full database, have them for
-`--run-seconds` on average, commit a round and finish, first directly, then through PgBouncer where it is
-installed, for twice that time. They are threads of one process, which carries out about 20 runs a
-second; real workers have processors of their own. Other measurements end after `--seconds` or 1,000
-times. 1,000 owners with 100,000 experiments of 1,000 rounds take 120 GB of disk, more where
-rounds are no multiple of 200, the size of a block; nothing is started if the database would take more
-than half of what is free.
+waits; the other has one owner with as many, so that pages are as long. Each has one more experiment
+that waits in a queue of its own. The same requests go to an API over each, one at a time. Then
+workers, each with a connection of its own, claim runs of the full database, have them for
+`--run-seconds` on average, commit a round and finish, first directly, then through PgBouncer where
+it is installed, for twice that time. They are threads of one process, which carries out about 20
+runs a second; real workers have processors of their own. Other measurements end after `--seconds`
+or 1,000 times. 1,000 owners with 100,000 experiments of 1,000 rounds take 120 GB of disk, more
+where rounds are no multiple of 200, the size of a block; nothing is started if the database would
+take more than half of what is free.
 
     python -m bench scale [--owners 100] [--experiments 1000] [--rounds 200] [--workers 100]
                           [--run-seconds 60] [--seconds 5] [--write docs/performance.md]
@@ -29,7 +31,7 @@ from bench.scale.requests import measured
 from fedcore.platform.store import upgrade
 from tests.support.postgresql import fresh_database, postgresql
 
-HEADINGS = ("what", "empty: p50, ms", "p99, ms", "full: p50, ms", "p99, ms", "full / empty")
+HEADINGS = ("what", "one owner: p50, ms", "p99, ms", "all: p50, ms", "p99, ms", "all / one")
 CLAIM_HEADINGS = (
     "workers",
     "connections to PostgreSQL",
@@ -59,16 +61,16 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(f"{sizes} would take {needed / 1e9:.0f} GB of the {free / 1e9:.0f} GB that are free")
     with (
         postgresql(durable=True, max_connections=options.workers + 100) as server,
-        fresh_database(server, "empty") as empty,
+        fresh_database(server, "single") as single,
         fresh_database(server, "full") as full,
     ):
-        for url in (empty, full):
+        for url in (single, full):
             upgrade(url)
-        few = fill(empty, Sizes(1, 1, sizes.rounds))
+        few = fill(single, Sizes(1, max(1, sizes.experiments // sizes.owners), sizes.rounds))
         many = fill(full, sizes)
         about = f"{sizes}; {size_of(full) / 1e9:.2f} GB"
         print(about, flush=True)
-        before, after = measured(empty, few, options.seconds), measured(full, many, options.seconds)
+        before, after = measured(single, few, options.seconds), measured(full, many, options.seconds)
         rows = [
             [name, *_milliseconds(before[name]), *_milliseconds(times), f"{_ratio(before[name], times):.1f}"]
             for name, times in after.items()
@@ -94,8 +96,8 @@ def quantiles(times: Sequence[float]) -> tuple[float, float]:
     return ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
 
 
-def _ratio(empty: Sequence[float], full: Sequence[float]) -> float:
-    return quantiles(full)[0] / quantiles(empty)[0]
+def _ratio(single: Sequence[float], full: Sequence[float]) -> float:
+    return quantiles(full)[0] / quantiles(single)[0]
 
 
 def _spread(counts: Sequence[int]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
+from random import randrange
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -146,7 +147,7 @@ def running(session: Session) -> list[Running]:
     ]
 
 
-FRONT = 8
+FRONT = 16
 """Candidates of a level that are read at first; while none of them can be taken, eight times as many."""
 
 
@@ -182,31 +183,38 @@ def _choices(
 
 
 def _apart(session: Session, choices: Iterator[ScheduledRun]) -> Iterator[ScheduledRun]:
-    """The candidates, beginning with the first of the FRONT whose owner no other worker is just serving.
+    """The candidates, beginning with the first of the FRONT whose owner no other worker is just serving, or
+    with any of them.
 
     Until another claim is committed, its owner looks as if nobody served him: all who claim at the same
     moment would take his runs. On SQLite only one claims at a time.
     """
-    front = list(islice(choices, FRONT))
-    if len(front) > 1 and session.get_bind().dialect.name == "postgresql":
-        number = session.scalar(_UNSERVED, {"places": ["/".join(choice.flow.place) for choice in front]})
-        if number is not None:
-            # The owners before this one are still waiting.
-            clock = front[0].clock
-            yield replace(front.pop(number - 1), clock=clock)
+    front = list(islice(choices, 1))
+    if session.get_bind().dialect.name == "postgresql" and front and _unserved(session, front) is None:
+        front += islice(choices, FRONT - 1)
+        number = _unserved(session, front[1:])
+        chosen = front.pop(randrange(len(front)) if number is None else number)  # noqa: S311 - no secret
+        # The owners before this one are still waiting.
+        yield replace(chosen, clock=min(choice.clock for choice in [chosen, *front]))
     yield from front
     yield from choices
 
 
-_UNSERVED = text(
+def _unserved(session: Session, choices: Sequence[ScheduledRun]) -> int | None:
+    """The number, from 1, of the first choice whose owner nobody is just serving; others see until the end
+    of this transaction that he is being served.
+    """
+    places = ["/".join(choice.flow.place) for choice in choices]
+    number: int | None = session.scalar(_LOCK_FIRST, {"places": places})
+    return number
+
+
+_LOCK_FIRST = text(
     """
     SELECT number FROM unnest(CAST(:places AS text[])) WITH ORDINALITY AS candidate (place, number)
     WHERE pg_try_advisory_xact_lock(hashtextextended(place, 0)) LIMIT 1
     """
 )
-"""The number of the first owner of a queue whose lock is free, which is then held until the end of the
-transaction.
-"""
 
 
 def _within_quotas(

