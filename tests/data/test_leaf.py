@@ -80,6 +80,12 @@ def test_a_role_is_made_of_all_its_speeches_in_order() -> None:
     assert data.source == "Shakespeare (plain text)"
 
 
+def test_as_large_a_share_of_a_long_text_is_for_testing_as_the_shape_says() -> None:
+    data, expected = from_text("PAGE:\n" + "a" * 40_000), TEXT.shape()
+    share = len(data.test) / len(data.train)
+    assert share == pytest.approx(expected.test_samples / expected.train_samples, rel=0.02)
+
+
 @given(lengths=st.lists(st.integers(1, 600), min_size=1, max_size=3))
 @settings(max_examples=30)
 def test_no_test_window_of_a_role_holds_what_training_foretells(lengths: list[int]) -> None:
