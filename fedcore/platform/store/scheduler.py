@@ -183,11 +183,11 @@ def _choices(
 
 
 def _apart(session: Session, choices: Iterator[ScheduledRun]) -> Iterator[ScheduledRun]:
-    """The candidates, beginning with the first of the FRONT whose owner no other worker is just serving, or
-    with any of them.
+    """The candidates, beginning with the first of the FRONT whose owner no other worker is just serving,
+    or, if there is none, with any of them.
 
-    Until another claim is committed, its owner looks as if nobody served him: all who claim at the same
-    moment would take his runs. On SQLite only one claims at a time.
+    A claim that is not committed is invisible, so all workers that claim at the same moment would take
+    runs of the same owner. On SQLite only one claims at a time.
     """
     front = list(islice(choices, 1))
     if session.get_bind().dialect.name == "postgresql" and front and _unserved(session, front) is None:
@@ -201,8 +201,8 @@ def _apart(session: Session, choices: Iterator[ScheduledRun]) -> Iterator[Schedu
 
 
 def _unserved(session: Session, choices: Sequence[ScheduledRun]) -> int | None:
-    """The number, from 1, of the first choice whose owner nobody is just serving; others see until the end
-    of this transaction that he is being served.
+    """The number, from 1, of the first choice whose owner no other worker is just serving. Until the end of
+    this transaction, others find that this owner is being served.
     """
     places = ["/".join(choice.flow.place) for choice in choices]
     number: int | None = session.scalar(_LOCK_FIRST, {"places": places})
