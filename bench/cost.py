@@ -20,6 +20,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from threading import Event, Thread
@@ -32,13 +33,12 @@ import torch
 from bench import report
 from bench.bf16 import times
 from bench.compare import CONTENDERS
-from bench.generated import images, plays, speeches
+from bench.generated import images
 from bench.options import HOME, among, command
 from bench.race import python_of, race
 from bench.service import api_start, first_row_s
 from bench.workloads import WORKLOADS
 from fedcore import ExperimentSpec, Simulation
-from fedcore.data.owner_partitions import ByKeyPartition
 from fedcore.data.partition import HoldOutPartition
 from fedcore.platform import local_credentials
 from fedcore.spec.evaluation import Evaluation
@@ -371,19 +371,15 @@ def _rounds(name: str, home: Path) -> tuple[int, float, float]:
 
 def _published(name: str, home: Path) -> tuple[ExperimentSpec, Path]:
     """A workload and the folder of its data, of the size for which the interval is chosen."""
-    data = home / "data"
-    spec = WORKLOADS[name].spec(data)
+    workload, data = WORKLOADS[name], home / "data"
+    if workload.published is not None:
+        workload, data = replace(workload, problem=workload.published), home / "published"
+    spec = workload.spec(data)
     if isinstance(spec.problem.partition, HoldOutPartition):
         # The generated images have no test part; MNIST's and CIFAR-10's are a sixth.
         document = spec.model_dump(mode="json")
         document["problem"]["partition"]["hold_out"] = 1 / 6
-        return ExperimentSpec.model_validate(document), data
-    shape, partition = spec.problem.dataset.shape(), spec.problem.partition
-    if isinstance(partition, ByKeyPartition) and not shape.counted:
-        # The texts of the workloads are a small part of the published ones.
-        data, roles = home / "published", partition.clients
-        for generate in (plays, speeches):
-            generate(data, roles, shape.train_samples // roles)
+        spec = ExperimentSpec.model_validate(document)
     return spec, data
 
 

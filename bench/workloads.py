@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ class Workload:
     """
     without: tuple[str, ...] = ()
     """Contenders that have no such model."""
+    published: Callable[[Path], Document] | None = None
+    """As `problem`, with as many samples as its specification counts, where those of `problem` are fewer."""
     tolerance: float = 1e-2
     """Greatest distance of a model from FedQ's after a round, over how far FedQ's has moved: other
     orders of summation, grown in training, and other masks of dropout.
@@ -100,20 +103,20 @@ def _many(folder: Path) -> Document:
     }
 
 
-def _shakespeare(folder: Path) -> Document:
+def _shakespeare(folder: Path, windows: int = 80) -> Document:
     return {
-        "dataset": plays(folder, roles=50, windows=80),
+        "dataset": plays(folder, roles=50, windows=windows),
         "partition": {"kind": "by_key", "clients": 50},
         "model": {"kind": "char_lstm"},
     }
 
 
-def _language(folder: Path) -> Document:
+def _language(folder: Path, windows: int = 25) -> Document:
     # Without dropout, so that all contenders do the same work to rounding.
     size = {"n_layer": 4, "n_embd": 256, "n_head": 4, "n_positions": 80}
     plain = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
     return {
-        "dataset": speeches(folder, roles=50, windows=25),
+        "dataset": speeches(folder, roles=50, windows=windows),
         "partition": {"kind": "by_key", "clients": 50},
         "model": {
             "kind": "causal_lm",
@@ -173,6 +176,7 @@ WORKLOADS: Mapping[str, Workload] = {
             {"lr": 0.5, "epochs": 1, "batch_size": 10},
             10,
             100.0,
+            published=partial(_shakespeare, windows=10_342),
         ),
         Workload(
             "W6",
@@ -203,6 +207,7 @@ WORKLOADS: Mapping[str, Workload] = {
             10,
             120.0,
             without=("fedlab", "fedjax"),
+            published=partial(_language, windows=250),
         ),
     )
 }

@@ -189,13 +189,16 @@ def _apart(session: Session, choices: Iterator[ScheduledRun]) -> Iterator[Schedu
     A claim that is not committed is invisible, so all workers that claim at the same moment would take
     runs of the same owner. On SQLite only one claims at a time.
     """
-    front = list(islice(choices, 1))
-    if session.get_bind().dialect.name == "postgresql" and front and _unserved(session, front) is None:
+    first = next(choices, None)
+    if first is None:
+        return
+    front = [first]
+    if session.get_bind().dialect.name == "postgresql" and _unserved(session, front) is None:
         front += islice(choices, FRONT - 1)
         number = _unserved(session, front[1:])
         chosen = front.pop(randrange(len(front)) if number is None else number)  # noqa: S311 - no secret
-        # The owners before this one are still waiting.
-        yield replace(chosen, clock=min(choice.clock for choice in [chosen, *front]))
+        # The first one's owner is still waiting.
+        yield replace(chosen, clock=first.clock)
     yield from front
     yield from choices
 
