@@ -156,9 +156,8 @@ class UndividedDataset:
         return self._with_each(Samples.numbers)
 
     def release_pages(self) -> None:
-        """Give the pages of a mapped file back, all of which a check of the data has read.
-
-        Those that training uses are read again, from the system's cache of files.
+        """Unmap the pages of a mapped file that have been read; they are mapped again on first use,
+        from the system's cache of files.
         """
         pages: Any = None if self.mapped is None else self.mapped.base
         if isinstance(pages, mmap.mmap):
@@ -222,8 +221,12 @@ class FederatedData:
     def seen(self, rows: Tensor, views: Tensor) -> Samples:
         """A copy of the training samples `rows` [...], each in one of the `views` [...] of the
         augmentation.
+
+        The pages of a mapped file are released: the system maps up to 2 MB around each sample, so the
+        mini-batches of a round would map most of a file.
         """
         samples, augmentation = self.dataset.train.take(rows), self.dataset.augmentation
+        self.dataset.release_pages()
         return (
             samples
             if augmentation is None

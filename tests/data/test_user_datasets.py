@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedcore.data.federated import UndividedDataset, merge_splits
+from fedcore.data.federated import UndividedDataset, divide, merge_splits
 from fedcore.data.uploaded import Local
 from fedcore.data.user_datasets import UserSamples, load, local_dataset_storage
 from fedcore.errors import DataUnavailableError
@@ -133,13 +133,19 @@ def test_files_that_cannot_be_mapped_are_read(write: Any, tmp_path: Path) -> Non
         assert not isinstance(load(stream, samples.content).features, np.memmap)
 
 
-def test_training_on_a_mapped_file_copies_no_features(tmp_path: Path) -> None:
-    path, samples = kept(tmp_path, "float32", np.arange(100) >= 80)
-    target = local_dataset_storage(tmp_path).path(samples.digest)
+def opened(folder: Path) -> tuple[Path, UserSamples, UndividedDataset]:
+    """A mapped file with 80 training and 20 test samples, what it holds, and the data set read from it."""
+    path, samples = kept(folder, "float32", np.arange(100) >= 80)
+    target = local_dataset_storage(folder).path(samples.digest)
     target.parent.mkdir()
     path.rename(target)
-    data = Local(kind="local", content=samples.content).load(tmp_path)
+    data = Local(kind="local", content=samples.content).load(folder)
     assert isinstance(data, UndividedDataset)
+    return target, samples, data
+
+
+def test_training_on_a_mapped_file_copies_no_features(tmp_path: Path) -> None:
+    target, samples, data = opened(tmp_path)
     run = data.numbers().to("cpu", torch.float32)
     assert run.train.features.data_ptr() == data.train.features.data_ptr()
     assert merge_splits(run).train.features.data_ptr() == data.train.features.data_ptr()
@@ -149,6 +155,15 @@ def test_training_on_a_mapped_file_copies_no_features(tmp_path: Path) -> None:
     assert read > LARGE // 2
     assert resident_bytes(target) < read // 10
     assert np.array_equal(run.test.features.numpy(), samples.features[80:])
+
+
+def test_mini_batches_leave_no_pages_of_the_file_mapped(tmp_path: Path) -> None:
+    target, samples, data = opened(tmp_path)
+    data.release_pages()
+    rows = torch.arange(80)
+    batch = divide(data, [rows.numpy()]).seen(rows, torch.zeros_like(rows))
+    assert np.array_equal(batch.features.numpy(), samples.features[:80])
+    assert resident_bytes(target) < LARGE // 20
 
 
 def resident_bytes(path: Path) -> int:
