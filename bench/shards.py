@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,6 +87,8 @@ class Exchange(NamedTuple):
     size: int
     whole_s: float
     bare_s: float
+    overhead_s: float
+    """Median of the differences in turns."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -101,7 +104,7 @@ def main(arguments: Sequence[str]) -> None:
     peer = python_of(PEER, options.home) if options.peer else None
     rates = {name: race(name, options.home, options.rounds, peer) for name in options.workloads}
     exchanges = [exchange(size) for size in options.sizes]
-    overhead_s = statistics.median(found.whole_s - found.bare_s for found in exchanges[:2])
+    overhead_s = statistics.median(found.overhead_s for found in exchanges[:2])
     measured = [(count, sleeping(count)) for count in CHECKED]
     text = "\n\n".join(
         [
@@ -131,7 +134,7 @@ def race(name: str, home: Path, rounds: int, peer: Path | None) -> Rates:
         upgrade(url)
         parallel = stack.enter_context(_process(_play_alone, alone, data))
         leader = stack.enter_context(_process(_lead, divided, data, url))
-        stack.enter_context(_process(_help, divided, data, url))
+        stack.enter_context(_process(_help, url, "worker-1", partial(Simulation, divided, 0, data_dir=data)))
         players: list[Callable[[int], float]] = [lambda _: _round(parallel), lambda _: _round(leader)]
         if peer is not None:
             folder = export(WORKLOADS[name], home, rounds + 1)
@@ -143,7 +146,7 @@ def race(name: str, home: Path, rounds: int, peer: Path | None) -> Rates:
         return Rates(parallel_s, group_s, peer_s[0] if peer_s else [], leader.recv())
 
 
-def exchange(size: int, times: int = 12) -> Exchange:
+def exchange(size: int, times: int = 30) -> Exchange:
     """Time a message with a model of `size` parameters and its answer, between two processes, in turns
     with the same bytes.
     """
@@ -163,8 +166,9 @@ def exchange(size: int, times: int = 12) -> Exchange:
         turns = [(_timed(ask), _timed(lambda: _there_and_back(bare, tensor))) for _ in range(times)]
         peer.close()
     # The first turns write to fresh memory.
-    whole, alone = zip(*turns[2:], strict=True)
-    return Exchange(size, statistics.median(whole), statistics.median(alone))
+    whole, bare = zip(*turns[2:], strict=True)
+    overhead_s = statistics.median(one - other for one, other in zip(whole, bare, strict=True))
+    return Exchange(size, statistics.median(whole), statistics.median(bare), overhead_s)
 
 
 def sleeping(workers: int, rounds: int = 5) -> float:
@@ -175,16 +179,9 @@ def sleeping(workers: int, rounds: int = 5) -> float:
         upgrade(url)
         database = stack.enter_context(closing(open_database(url)))
         advance = stack.enter_context(_leading(database, spec, lambda: Sleeping(spec, 0), workers))
-        over = threading.Event()
-        threads = [
-            threading.Thread(target=_serve, args=(url, f"worker-{number}", lambda: Sleeping(spec, 0), over))
-            for number in range(1, workers)
-        ]
-        for thread in threads:
-            stack.callback(thread.join)
-        stack.callback(over.set)
-        for thread in threads:
-            thread.start()
+        for number in range(1, workers):
+            member = _process(_help, url, f"worker-{number}", partial(Sleeping, spec, 0))
+            stack.enter_context(member)
         return statistics.median([_timed(advance) for _ in range(rounds + 1)][1:])
 
 
@@ -208,13 +205,14 @@ class Sleeping(Simulation):
 
 
 def round_s(workers: int, shards: int, shard_s: float, model_bytes: int, overhead_s: float) -> float:
-    """Seconds of a round by the model of scaling: the longest queue of shards, and on the network of the
-    run's worker the model to each member and a vector back for each of their shards.
+    """Seconds of a round by the model of scaling: the longest queue of shards, then at the run's worker
+    the overhead of each shard that others train, and on its network the model to each member and a vector
+    back for each of their shards.
     """
     queue = -(-shards // workers)
     away = shards - queue if workers > 1 else 0
     sent = (min(workers, shards) - 1 + away) * model_bytes / NETWORK_BYTES_S
-    return queue * shard_s + sent + (overhead_s * -(-away // max(1, workers - 1)))
+    return queue * shard_s + sent + overhead_s * away
 
 
 def _rates(rates: dict[str, Rates]) -> str:
@@ -237,7 +235,7 @@ def _exchanges(exchanges: Sequence[Exchange]) -> str:
             f"{found.size:,}",
             report.significant(1e3 * found.whole_s),
             report.significant(1e3 * found.bare_s),
-            f"{1e3 * (found.whole_s - found.bare_s):.2f}",
+            f"{1e3 * found.overhead_s:.2f}",
         ]
         for found in exchanges
     ]
@@ -331,7 +329,8 @@ def _lead(pipe: Connection, spec: ExperimentSpec, data: Path, url: str) -> None:
         _rounds(pipe, simulation, advance)
 
 
-def _help(pipe: Connection, spec: ExperimentSpec, data: Path, url: str) -> None:
+def _help(pipe: Connection, url: str, worker: str, load: Callable[[], Simulation]) -> None:
+    """Help with the run that looks for members, until the other side is gone."""
     torch.set_num_threads(1)
     over = threading.Event()
 
@@ -342,7 +341,12 @@ def _help(pipe: Connection, spec: ExperimentSpec, data: Path, url: str) -> None:
             over.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    _serve(url, "worker-1", lambda: Simulation(spec, 0, data_dir=data), over)
+    with closing(open_database(url)) as database:
+        while not over.wait(PACING.look_s):
+            with database.transaction() as session:
+                member = groups.join(session, worker, [QUEUE], LEASE_S)
+            if member is not None:
+                serve(database, member, load, LEASE_S, over.is_set, PACING)
 
 
 @contextmanager
@@ -378,16 +382,6 @@ def _leading(
         yield advance
     finally:
         group.close()
-
-
-def _serve(url: str, worker: str, load: Callable[[], Simulation], over: threading.Event) -> None:
-    """Help with the run that looks for members, until it is `over`."""
-    with closing(open_database(url)) as database:
-        while not over.wait(PACING.look_s):
-            with database.transaction() as session:
-                member = groups.join(session, worker, [QUEUE], LEASE_S)
-            if member is not None:
-                serve(database, member, load, LEASE_S, over.is_set, PACING)
 
 
 def _answer(pipe: Connection, port: int, size: int, times: int) -> None:
