@@ -180,8 +180,7 @@ def sleeping(workers: int, rounds: int = 5) -> float:
         database = stack.enter_context(closing(open_database(url)))
         advance = stack.enter_context(_leading(database, spec, lambda: Sleeping(spec, 0), workers))
         for number in range(1, workers):
-            member = _process(_help, url, f"worker-{number}", partial(Sleeping, spec, 0))
-            stack.enter_context(member)
+            stack.enter_context(_process(_help, url, f"worker-{number}", partial(Sleeping, spec, 0)))
         return statistics.median([_timed(advance) for _ in range(rounds + 1)][1:])
 
 

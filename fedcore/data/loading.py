@@ -78,6 +78,7 @@ def _loaded(
     if isinstance(data, UndividedDataset):
         data = replace(data, checksum=data.checksum or checksum(data))
     data = data.to(device, dtype)
+    # The checks have read all of a mapped file.
     (data.dataset if isinstance(data, FederatedData) else data).release_pages()
     return data
 

@@ -107,7 +107,7 @@ def test_a_run_ends_in_the_same_bits_wherever_its_clients_memory_lies(
 ) -> None:
     def played() -> tuple[bytes, torch.Tensor]:
         # Checkpoints say how an engine was chosen, which `auto` does by time.
-        changes = {"algorithm": {"kind": "scaffold"}, "execution": {"engine": "vectorised"}}
+        changes = {"algorithm": {"kind": "scaffold"}, "execution": {"engine": "compiled"}}
         simulation = Simulation(specification(SYNTHETIC, **changes), seed=0)
         simulation.advance()
         saved = simulation.checkpoint()
