@@ -30,27 +30,38 @@ else:
     federated = LazyModule("fedcore.data.federated")
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"})
+_OF_SYSTEMS = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
+
+
+def is_hidden(path: Path) -> bool:
+    """True for files and folders that notebooks and operating systems leave behind."""
+    return path.name.startswith(".") or path.name in _OF_SYSTEMS
 
 
 def classes_in(folder: Path) -> list[str]:
     """Names of the classes, the folders in `folder`, sorted; raises FileNotFoundError."""
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not is_hidden(entry))
 
 
 def files_in(folder: Path) -> list[Path]:
     """The images in a folder of a class, sorted by name; raises FileNotFoundError."""
-    return sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
+    return sorted(
+        file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and not is_hidden(file)
+    )
 
 
 def read_images(files: Sequence[Path], shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """The images as bytes [n, channels, height, width], resized where they have another size.
 
-    Raises OSError for a file that is not an image.
+    Raises ValueError, which names the file, for what is not an image or cannot be converted.
     """
     pixels = np.empty((len(files), *shape), np.uint8)
     for row, file in enumerate(files):
-        with Image.open(file) as image:
-            pixels[row] = as_bytes(image, shape)
+        try:
+            with Image.open(file) as image:
+                pixels[row] = as_bytes(image, shape)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{file}: {error}") from error
     return pixels
 
 

@@ -458,12 +458,46 @@ class Torchvision(TorchvisionImages):
         return federated.Samples(torch.from_numpy(pixels), torch.from_numpy(labels))
 
 
+_SIXTEEN_BITS = frozenset({"I;16", "I;16B", "I;16L", "I;16N"})
+_GREY = frozenset({"1", "L", "LA", "I", "F"}) | _SIXTEEN_BITS
+_OPAQUE = {"LA": "L", "PA": "RGB", "RGBA": "RGB", "RGBa": "RGB"}
+"""Modes with alpha, and the same without it."""
+_EIGHT_BITS = frozenset({"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "HSV"})
+
+
+def channels_of(image: Image.Image) -> int:
+    """1 for grey images of any depth, with alpha or without, and 3 for all others."""
+    return 1 if image.mode in _GREY else 3
+
+
 def as_bytes(image: Image.Image, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """An image as bytes of `shape` [channels, height, width]: made grey or colour, and resized
     (bilinear) where it has another size.
+
+    16 bits become 8 as v 255/65535, rounded. Raises ValueError for pixels whose range is not known, and
+    for transparent ones.
     """
     channels, height, width = shape
-    image = image.convert("L" if channels == 1 else "RGB")
+    image = _opaque(image).convert("L" if channels == 1 else "RGB")
     if image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     return np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    """The image in a mode of 8 bits without alpha, which Pillow converts as it should."""
+    # Pillow gives grey PNG and PGM files of 16 bits as 32-bit integers, too.
+    if image.mode in _SIXTEEN_BITS or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        return Image.fromarray(np.rint(np.asarray(image) / 257).astype(np.uint8))
+    if "transparency" in image.info:
+        image = image.convert("RGBA" if channels_of(image) == 3 else "LA")
+    if image.mode in _OPAQUE:
+        if image.getchannel(image.getbands()[-1]).getextrema()[0] < 255:
+            raise ValueError("it has transparent pixels; draw it on a background and save it without alpha")
+        return image.convert(_OPAQUE[image.mode])
+    if image.mode in _EIGHT_BITS:
+        return image
+    raise ValueError(
+        f"its pixels are of mode {image.mode}, whose range is not known; save it with 8 or 16 bits per"
+        " channel"
+    )

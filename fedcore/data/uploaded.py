@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.block import Block, ClientCount
+from fedcore.block import Block, ClientCount, is_none
 from fedcore.data.base import DatasetSpec, DataShape
+from fedcore.data.description import Count, Description
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ else:
     torch = LazyModule("torch")
     federated = LazyModule("fedcore.data.federated")
     user_datasets = LazyModule("fedcore.data.user_datasets")
-
-Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class UploadedContent(Block):
@@ -47,6 +46,8 @@ class UploadedContent(Block):
     """Number of training samples."""
     test_samples: Count
     """Number of test samples. Without test samples, there is no test loss and accuracy."""
+    description: Annotated[Description | None, Field(exclude_if=is_none)] = None
+    """Names and counts of what was read; may be omitted."""
 
 
 class StoredDataset(DatasetSpec):
@@ -98,7 +99,9 @@ class StoredDataset(DatasetSpec):
         keys = federated.Keys(codes[~samples.test], codes[samples.test])
         # Stable, so that each client's samples keep the order of the file.
         order = torch.from_numpy(np.argsort(keys.train, kind="stable"))
-        return federated.FederatedData(replace(dataset, keys=keys), order, np.cumsum([0, *samples.sizes]))
+        offsets = np.cumsum([0, *samples.sizes])
+        owners = keys.test if len(keys.test) else None
+        return federated.FederatedData(replace(dataset, keys=keys), order, offsets, owners)
 
     def data_source(self) -> str:
         """Name of the data as they were read."""

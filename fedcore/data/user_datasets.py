@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, Protocol, Self
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fedcore.data.description import SHOWN, Description, SampleGroup, first_names, shortened
 from fedcore.data.uploaded import StoredDataset, UploadedContent
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings
@@ -81,6 +83,26 @@ class ClientSizeSummary(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Names in the file that samples were read from, and what was not read."""
+
+    feature_names: tuple[str, ...] = ()
+    """The first SHOWN columns."""
+    label: str = "label"
+    client: str = "client"
+    class_names: tuple[str, ...] = ()
+    """[C], or empty: classes have no names."""
+    images: str | None = None
+    """Mode and size."""
+    left_out: tuple[str, ...] = ()
+    """What was not read, each with the reason."""
+
+
+NAMELESS = Origin()
+"""The origin of arrays."""
+
+
+@dataclass(frozen=True, slots=True)
 class UserSamples:
     """Checked samples: finite, every client with one to train on, classes 0..C-1."""
 
@@ -92,10 +114,45 @@ class UserSamples:
     """None: not divided into clients."""
     test: NDArray[np.bool_]
     """[n] held out for testing."""
+    origin: Origin = NAMELESS
+    """Not kept with the samples."""
 
     @property
     def content(self) -> UploadedContent:
-        """Description of the samples for a specification."""
+        """Facts about the samples for a specification, with their description."""
+        return self.facts.model_copy(update={"description": self._description()})
+
+    def _description(self) -> Description:
+        origin = self.origin
+        described = Description(
+            feature_names=origin.feature_names,
+            label=shortened(origin.label),
+            client=shortened(origin.client),
+            images=origin.images,
+            left_out=_first(origin.left_out),
+        ).model_dump()
+        if self.label.dtype.kind == "f":
+            described["label_range"] = float(self.label.min()), float(self.label.max())
+        else:
+            count = int(self.label.max()) + 1
+            named = origin.class_names if len(origin.class_names) >= count else range(count)
+            described["classes"] = self._groups(self.label, named[:count])
+        if self.clients is not None:
+            described["clients"] = self._groups(self.clients.codes, self.clients.names)
+            described["tested_clients"] = len(np.unique(self.clients.codes[self.test]))
+        return Description(**described)
+
+    def _groups(self, codes: Ids, names: Sequence[Any] | NDArray[Any]) -> tuple[SampleGroup, ...]:
+        train, test = (np.bincount(codes[rows], minlength=len(names)) for rows in (~self.test, self.test))
+        counts = zip(first_names(names), train.tolist(), test.tolist(), strict=False)
+        return tuple(
+            SampleGroup(name=name, train_samples=trained, test_samples=tested)
+            for name, trained, tested in counts
+        )
+
+    @property
+    def facts(self) -> UploadedContent:
+        """What a specification needs to know of the samples."""
         held_out = int(self.test.sum())
         return UploadedContent(
             digest=self.digest,
@@ -152,6 +209,13 @@ class UserSamples:
                     npy.write_array(member, array, allow_pickle=False)
 
 
+def _first(texts: Sequence[str]) -> tuple[str, ...]:
+    """The first SHOWN of the texts; the last of them counts the others, if there are more."""
+    if len(texts) <= SHOWN:
+        return tuple(texts)
+    return (*texts[: SHOWN - 1], f"and {len(texts) - SHOWN + 1:,} more")
+
+
 _HEADER_BYTES = 30
 """Of a member of a ZIP file, before its name."""
 _EXTRA_BYTES = 24
@@ -180,13 +244,13 @@ def load(file: IO[bytes], content: UploadedContent) -> UserSamples:
                 clients,
                 stored["test"],
             )
-        found = samples.content
+        found = samples.facts
     except Exception as error:
         # Whatever a damaged archive makes zipfile, zlib and NumPy raise.
         raise DataUnavailableError(
             f"the uploaded data set {content.digest} cannot be read: {error}; upload it again"
         ) from error
-    if found != content:
+    if found != content.model_copy(update={"description": None}):
         raise DataUnavailableError(
             f"the uploaded data set {content.digest} is damaged: its content has digest {found.digest}"
         )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.data.user_datasets import Clients
+from fedcore.data.user_datasets import NAMELESS, Clients, Origin
 from fedcore.errors import UploadError
 from fedcore.platform.uploads.limits import UploadLimits
 
@@ -52,6 +52,7 @@ class Arrays:
     clients: Clients | None
     test: NDArray[np.bool_] | None
     """[n]."""
+    origin: Origin = NAMELESS
 
 
 def check_declared(declared: Mapping[str, ArrayHeader], limits: UploadLimits) -> None:

@@ -51,7 +51,8 @@ def read_local(source: str, columns: dict[str, str], image: tuple[int, int, int]
     if source.startswith(HUB) or _is_hugging_face(path):
         from fedcore.platform.uploads.hugging_face import hugging_face_as_parquet
 
-        return read(hugging_face_as_parquet(source, columns, image), limits)
+        rewritten = hugging_face_as_parquet(source, columns, image)
+        return read(rewritten.file, limits, rewritten.origin)
     if path.is_dir():
         from fedcore.platform.uploads.image_folder import read_image_folder
 
@@ -61,7 +62,8 @@ def read_local(source: str, columns: dict[str, str], image: tuple[int, int, int]
     if form is not None and (columns or form != "parquet"):
         from fedcore.platform.uploads.tables import as_parquet
 
-        return read(as_parquet(path, form, columns), limits)
+        rewritten = as_parquet(path, form, columns)
+        return read(rewritten.file, limits, rewritten.origin)
     if columns:
         raise UploadError("", "only tables have columns to name: omit `columns`")
     with path.open("rb") as opened:

@@ -4,6 +4,8 @@ nested for images.
 Beside them there are the columns label, client and test.
 """
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients
+from fedcore.data.description import SHOWN, first_names
+from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients, Origin
 from fedcore.errors import UploadError
 from fedcore.platform.uploads.arrays import (
     CLIENT,
@@ -51,6 +54,7 @@ def read_parquet(file: BinaryIO, limits: UploadLimits) -> Arrays:
         if CLIENT in parquet.schema_arrow.names:
             # As a dictionary, so that a long id that recurs is held once.
             parquet = pq.ParquetFile(file, metadata=parquet.metadata, read_dictionary=[CLIENT], **_BUFFERED)
+        refuse_unlabelled(parquet.schema_arrow.names)
         columns = _feature_columns(parquet.schema_arrow)
         check_declared(_declared(parquet, columns), limits)
         _check_unpacked(parquet.metadata, limits)
@@ -60,6 +64,7 @@ def read_parquet(file: BinaryIO, limits: UploadLimits) -> Arrays:
             label=_numbers(LABEL, _column(parquet, LABEL)),
             clients=_clients(_column(parquet, CLIENT)) if CLIENT in names else None,
             test=_numbers(TEST, _column(parquet, TEST)) if TEST in names else None,
+            origin=Origin(feature_names=() if columns == [FEATURES] else first_names(columns)),
         )
 
 
@@ -86,12 +91,25 @@ def _check_footer(file: BinaryIO) -> None:
         )
 
 
+def refuse_unlabelled(columns: Sequence[str], candidates: Sequence[str] = ()) -> None:
+    """Refuse a table without labels, with the columns that may hold them; raises UploadError."""
+    if LABEL not in columns:
+        named = first_names([name for name in candidates or columns if name not in NAMES])
+        more = "" if candidates or len(columns) <= SHOWN else ", ..."
+        raise UploadError(
+            LABEL,
+            f"there is no column {LABEL!r}; name the label by --column {LABEL}=COLUMN:"
+            f" {', '.join(named)}{more}",
+        )
+
+
 def _feature_columns(schema: Any) -> list[str]:
     # Not by looking for each name among all: a small file may name some hundred thousand.
     repeated = [name for name, count in Counter(schema.names).items() if count > 1]
     if repeated:
         raise UploadError(repeated[0], "appears twice; each column may appear once")
     others = [name for name in schema.names if name not in NAMES]
+    _refuse_row_numbers(schema.metadata or {}, others)
     if FEATURES not in schema.names:
         return others
     if others:
@@ -99,6 +117,27 @@ def _feature_columns(schema: Any) -> list[str]:
             others[0], f"unknown column; besides `{FEATURES}`, only {', '.join(NAMES[1:])} are allowed"
         )
     return [FEATURES]
+
+
+_ROW_NUMBERS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+"""Columns without a name in a CSV file, what pandas calls them when it reads one, and what it calls an
+index without a name in a Parquet file.
+"""
+
+
+def _refuse_row_numbers(metadata: dict[bytes, bytes], columns: Sequence[str]) -> None:
+    """Refuse columns that are the index of a table of pandas (or the row names of R), not features."""
+    described = json.loads(metadata.get(b"pandas", b"{}"))
+    indices = described.get("index_columns", []) if isinstance(described, dict) else []
+    indices = [name for name in indices if isinstance(name, str)] if isinstance(indices, list) else []
+    found = next((name for name in columns if name in indices or _ROW_NUMBERS.fullmatch(name)), None)
+    if found is not None:
+        called = f"the column {found!r}" if found else "a column without a name"
+        raise UploadError(
+            found,
+            f"{called} is the index of a table, not a feature: write the file with index=False (of R,"
+            " row.names = FALSE); an index that is a feature becomes one by reset_index()",
+        )
 
 
 def _declared(parquet: Any, columns: Sequence[str]) -> dict[str, ArrayHeader]:
@@ -202,7 +241,7 @@ def _fill_from_columns(parquet: Any, columns: Sequence[str], features: NDArray[A
             names = columns[first : first + together]
             table = parquet.read_row_group(group, list(names), use_threads=False)
             for index, name in enumerate(names, first):
-                features[row : row + rows, index] = _numbers(name, table.column(name))
+                features[row : row + rows, index] = _numbers(name, table.column(name), row)
         row += rows
     return row
 
@@ -218,9 +257,20 @@ def _column(parquet: Any, name: str) -> Any:
     return column
 
 
-def _numbers(name: str, column: Any) -> NDArray[Any]:
+def refuse_nulls(name: str, column: Any, before: int = 0) -> None:
+    """Refuse a column with empty cells; `before` rows come before it. Raises UploadError."""
     if column.null_count:
-        raise UploadError(name, f"has {column.null_count} nulls; remove those samples or fill in the values")
+        first = before + pc.index(column.is_null(), value=True).as_py() + 1
+        cells = "1 empty cell" if column.null_count == 1 else f"{column.null_count:,} empty cells"
+        raise UploadError(
+            name,
+            f"has {cells} (nothing, NA or null), in row {first:,} of the data: remove such samples or fill in"
+            " the values",
+        )
+
+
+def _numbers(name: str, column: Any, before: int = 0) -> NDArray[Any]:
+    refuse_nulls(name, column, before)
     return _values(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
 
@@ -239,8 +289,7 @@ def _clients(column: Any) -> Clients:
         and not pa.types.is_large_string(column.type)
     ):
         return Clients.of(_numbers(CLIENT, column))
-    if column.null_count:
-        raise UploadError(CLIENT, f"has {column.null_count} nulls; every sample needs a client")
+    refuse_nulls(CLIENT, column)
     coded = pc.dictionary_encode(column).unify_dictionaries().combine_chunks()
     longest = pc.max(pc.utf8_length(coded.dictionary)).as_py() or 0
     if longest > MAX_ID_LENGTH:

@@ -3,13 +3,14 @@
 What samples must be to be trained on, and the form they are kept in.
 """
 
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.block import MAX_CLIENTS
-from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients, UserSamples
+from fedcore.data.user_datasets import MAX_ID_LENGTH, Clients, Origin, UserSamples
 from fedcore.errors import UploadError
 from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, TEST, Arrays
 from fedcore.platform.uploads.limits import UploadLimits
@@ -35,6 +36,7 @@ def checked(arrays: Arrays) -> UserSamples:
         label=_label(arrays.label),
         clients=None if arrays.clients is None else _clients(arrays.clients),
         test=np.ascontiguousarray(test),
+        origin=arrays.origin,
     )
     _check_every_client_trains(samples)
     return samples
@@ -70,11 +72,13 @@ def _label(label: NDArray[Any]) -> NDArray[Any]:
         shown = ", ".join(str(value) for value in classes[:_SHOWN]) + (
             ", ..." if len(classes) > _SHOWN else ""
         )
+        advice = "np.unique(label, return_inverse=True)[1]"
+        if classes[0] == -1:
+            advice = f"leave out the {int((label == -1).sum()):,} samples of -1 if they have no label"
         raise UploadError(
             LABEL,
             f"contains {len(classes)} classes numbered {shown} up to {classes[-1]}; they must be"
-            f" 0..{len(classes) - 1} without gaps (np.unique(label, return_inverse=True)[1]), or be floats"
-            " for regression",
+            f" 0..{len(classes) - 1} without gaps ({advice}), or be floats for regression",
         )
     if len(classes) == 1:
         raise UploadError(
@@ -89,10 +93,11 @@ def _clients(clients: Clients) -> Clients:
         raise UploadError(CLIENT, f"has {len(names)} clients; the limit is {MAX_CLIENTS}")
     if names.dtype.kind == "U":
         longest = int(np.char.str_len(names).max())
-        if not 1 <= np.char.str_len(names).min() <= longest <= MAX_ID_LENGTH:
-            raise UploadError(
-                CLIENT, f"has an empty id or one of {longest} characters; an id has 1 to {MAX_ID_LENGTH}"
-            )
+        if not names[0]:
+            row = int(np.argmax(clients.codes == 0)) + 1
+            raise UploadError(CLIENT, f"is empty in row {row:,} of the data; every sample needs a client")
+        if longest > MAX_ID_LENGTH:
+            raise UploadError(CLIENT, f"has an id of {longest} characters; an id has 1 to {MAX_ID_LENGTH}")
         return Clients(np.ascontiguousarray(names, dtype=f"<U{longest}"), clients.codes.astype("<i8"))
     if names[-1] > np.iinfo(np.int64).max:
         raise UploadError(CLIENT, f"has the id {names[-1]}; integer ids must be below 2^63: use text")
@@ -111,11 +116,12 @@ def _check_every_client_trains(samples: UserSamples) -> None:
 
 
 _MAGIC_BYTES = 4
+_KEPT_ALSO = "; `fedq data keep` also reads CSV, JSON lines, folders of images and Hugging Face data sets"
 
 
-def read(file: BinaryIO, limits: UploadLimits) -> UserSamples:
-    """The samples of an NPZ or Parquet file, told apart by their first bytes; raises
-    UploadError.
+def read(file: BinaryIO, limits: UploadLimits, origin: Origin | None = None) -> UserSamples:
+    """The samples of an NPZ or Parquet file, told apart by their first bytes; with the `origin` of a
+    Parquet file that was made from another file. Raises UploadError.
     """
     file.seek(0)
     start = file.read(_MAGIC_BYTES)
@@ -128,6 +134,9 @@ def read(file: BinaryIO, limits: UploadLimits) -> UserSamples:
     if start == b"PAR1":
         from fedcore.platform.uploads.parquet import read_parquet
 
-        return checked(read_parquet(file, limits))
+        arrays = read_parquet(file, limits)
+        # The columns of features are called alike in both files.
+        known = replace(origin or arrays.origin, feature_names=arrays.origin.feature_names)
+        return checked(replace(arrays, origin=known))
     given = f"begins with {start!r}" if start else "is empty"
-    raise UploadError("", f"the file {given}; it must be NPZ (np.savez) or Parquet")
+    raise UploadError("", f"the file {given}; it must be NPZ (np.savez) or Parquet{_KEPT_ALSO}")

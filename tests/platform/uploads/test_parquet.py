@@ -70,14 +70,18 @@ def test_images_with_missing_rows_are_refused() -> None:
     [
         ({"a": [1.0, 2.0]}, "label", "missing"),
         ({"label": [0, 1]}, "features", "missing"),
-        ({"a": [1.0, None], "label": [0, 1]}, "a", "1 nulls; remove those samples or fill in the values"),
+        (
+            {"a": [1.0, None], "label": [0, 1]},
+            "a",
+            "1 empty cell (nothing, NA or null), in row 2 of the data: remove such samples or fill in",
+        ),
         ({"a": ["x", "y"], "label": [0, 1]}, "a", "contains string; it must contain numbers"),
         ({"a": [1.0, 2.0], "label": ["x", "y"]}, "label", "contains string; it must contain numbers"),
         ({"a": [1.0, 2.0], "label": [0, 1], "client": [1.5, 2.5]}, "client", "integers or text"),
         (
             {"a": [1.0, 2.0], "label": [0, 1], "client": ["a", None]},
             "client",
-            "1 nulls; every sample needs a client",
+            "1 empty cell (nothing, NA or null), in row 2 of the data",
         ),
         (
             {"a": [1.0, 2.0], "label": [0, 1], "client": ["a", "b" * 201]},

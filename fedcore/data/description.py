@@ -1,0 +1,129 @@
+"""Description of what was read from a user's file or folder: stored with the data set, shown before
+it is trained on, and not needed to train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from fedcore.block import Block
+
+if TYPE_CHECKING:
+    from fedcore.data.uploaded import UploadedContent
+
+SHOWN = 12
+"""Features, classes, clients and files left out that a description names; the others are counted."""
+_LONGEST = 60
+"""Characters of a name."""
+
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Text = Annotated[str, Field(max_length=500)]
+
+
+class SampleGroup(Block):
+    """Number of samples of a class or client."""
+
+    name: Text
+    """Its name in the file; of a class without a name its number."""
+    train_samples: Count
+    """Number of training samples."""
+    test_samples: Count
+    """Number of test samples."""
+
+
+class Description(Block):
+    """Names and counts of what was read. Long lists contain the first 12 entries."""
+
+    feature_names: Annotated[tuple[Text, ...], Field(fail_fast=True, max_length=SHOWN)] = ()
+    """Columns of the features; empty for arrays and images."""
+    label: Text = "label"
+    """Column of the labels."""
+    classes: Annotated[tuple[SampleGroup, ...], Field(fail_fast=True, max_length=SHOWN)] = ()
+    """Classes, by number."""
+    label_range: tuple[float, float] | None = None
+    """Smallest and largest label; null for classes."""
+    client: Text = "client"
+    """Column of the clients."""
+    clients: Annotated[tuple[SampleGroup, ...], Field(fail_fast=True, max_length=SHOWN)] = ()
+    """Clients, by number."""
+    tested_clients: Count = 0
+    """Number of clients with test samples, each of which belongs to the client that holds it."""
+    images: Text | None = None
+    """Mode and size of the images, and what was changed; null for other data."""
+    left_out: Annotated[tuple[Text, ...], Field(fail_fast=True, max_length=SHOWN)] = ()
+    """Files, columns and samples that were not read, with the reason."""
+
+
+def shortened(name: object) -> str:
+    """A name of bounded length, without characters that move the cursor."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in str(name)[: _LONGEST + 1])
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def first_names(names: Sequence[object]) -> tuple[str, ...]:
+    """The names that a description shows."""
+    return tuple(map(shortened, names[:SHOWN]))
+
+
+def description_rows(content: UploadedContent) -> list[tuple[str, str]]:
+    """The description as a table of two columns; counts are training + test samples."""
+    read = content.description
+    if read is None:
+        read = Description()
+    rows = [
+        ("samples", f"{content.train_samples:,} training + {content.test_samples:,} test"),
+        ("features", _features(content, read)),
+        ("images", read.images or ""),
+        ("label", _label(content, read)),
+        ("clients", _clients(content, read)),
+        ("test", _tests(content, read)),
+        *(("left out", text) for text in read.left_out),
+    ]
+    return [(name, text) for name, text in rows if text]
+
+
+def _features(content: UploadedContent, read: Description) -> str:
+    shape = " x ".join(map(str, content.features))
+    count = content.features[0]
+    if not read.feature_names:
+        return f"shape {shape}"
+    return f"{count:,}: {_listed(read.feature_names, count)}"
+
+
+def _label(content: UploadedContent, read: Description) -> str:
+    if not content.classes:
+        spread = "" if read.label_range is None else ", {:.6g} to {:.6g}".format(*read.label_range)
+        return f"{read.label}, real numbers{spread}"
+    return f"{read.label}, {content.classes:,} classes{_groups(read.classes, content.classes)}"
+
+
+def _clients(content: UploadedContent, read: Description) -> str:
+    if content.clients is None:
+        return "not divided into clients: give a `partition`"
+    return f"{read.client}, {content.clients:,} clients{_groups(read.clients, content.clients)}"
+
+
+def _tests(content: UploadedContent, read: Description) -> str:
+    if not content.test_samples:
+        return "none: there are no test losses and accuracies"
+    if content.clients is None:
+        return "belong to no client"
+    if content.description is None:
+        return "each belongs to its client"
+    return f"each belongs to its client; {read.tested_clients:,} of {content.clients:,} clients have some"
+
+
+def _groups(groups: Sequence[SampleGroup], count: int) -> str:
+    if not groups:
+        return ""
+    shown = (f"{group.name} ({group.train_samples:,} + {group.test_samples:,})" for group in groups)
+    return f": {_listed(tuple(shown), count)}"
+
+
+def _listed(shown: Iterable[str], count: int) -> str:
+    words = list(shown)
+    rest = [f"and {count - len(words):,} more"] if count > len(words) else []
+    return ", ".join([*words, *rest])
