@@ -47,7 +47,7 @@ from fedcore.spec.components import requirements
 from fedcore.spec.digest import specification_sha256
 from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
 from fedcore.spec.sweep import JOINT
-from fedq.planning.data import data_warnings, datasets_of
+from fedq.planning.data import data_warnings, datasets_of, measure_warnings
 from fedq.planning.estimates import memory_needed, plan
 from fedq.planning.evaluation import default_interval
 from fedq.planning.probe import Play, estimated, probe
@@ -261,7 +261,12 @@ def add_service_estimates(
         gradient_s = service_metrics.seconds_per_gradient(session, wanted.specification, principal.sees)
     return wanted.model_copy(
         update={
-            "warnings": [*obstacles, *_data_warnings(spec, serving), *excess],
+            "warnings": [
+                *obstacles,
+                *_data_warnings(spec, serving),
+                *measure_warnings(spec),
+                *excess,
+            ],
             "workers": len(serving),
             "seconds": _seconds(wanted, gradient_s),
             "seconds_from": None if gradient_s is None else "runs",

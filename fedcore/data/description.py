@@ -5,14 +5,11 @@ it is trained on, and not needed to train.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Protocol
 
 from pydantic import Field
 
 from fedcore.block import Block
-
-if TYPE_CHECKING:
-    from fedcore.data.uploaded import UploadedContent
 
 SHOWN = 12
 """Features, classes, clients and files left out that a description names; the others are counted."""
@@ -68,24 +65,41 @@ def first_names(names: Sequence[object]) -> tuple[str, ...]:
     return tuple(map(shortened, names[:SHOWN]))
 
 
-def description_rows(content: UploadedContent) -> list[tuple[str, str]]:
-    """The description as a table of two columns; counts are training + test samples."""
+class Described(Protocol):
+    """A data set with a description: in a specification, or as the service answers it."""
+
+    @property
+    def features(self) -> Sequence[int]: ...
+    @property
+    def classes(self) -> int: ...
+    @property
+    def clients(self) -> int | None: ...
+    @property
+    def train_samples(self) -> int: ...
+    @property
+    def test_samples(self) -> int: ...
+    @property
+    def description(self) -> Description | None: ...
+
+
+def description_rows(content: Described) -> dict[str, str]:
+    """What was read, line by line, for people; counts are training + test samples."""
     read = content.description
     if read is None:
         read = Description()
-    rows = [
-        ("samples", f"{content.train_samples:,} training + {content.test_samples:,} test"),
-        ("features", _features(content, read)),
-        ("images", read.images or ""),
-        ("label", _label(content, read)),
-        ("clients", _clients(content, read)),
-        ("test", _tests(content, read)),
-        *(("left out", text) for text in read.left_out),
-    ]
-    return [(name, text) for name, text in rows if text]
+    rows = {
+        "samples": f"{content.train_samples:,} training + {content.test_samples:,} test",
+        "features": _features(content, read),
+        "images": read.images or "",
+        "label": _label(content, read),
+        "clients": _clients(content, read),
+        "test samples": _tests(content, read),
+        "left out": "; ".join(read.left_out),
+    }
+    return {name: text for name, text in rows.items() if text}
 
 
-def _features(content: UploadedContent, read: Description) -> str:
+def _features(content: Described, read: Description) -> str:
     shape = " x ".join(map(str, content.features))
     count = content.features[0]
     if not read.feature_names:
@@ -93,20 +107,20 @@ def _features(content: UploadedContent, read: Description) -> str:
     return f"{count:,}: {_listed(read.feature_names, count)}"
 
 
-def _label(content: UploadedContent, read: Description) -> str:
+def _label(content: Described, read: Description) -> str:
     if not content.classes:
         spread = "" if read.label_range is None else ", {:.6g} to {:.6g}".format(*read.label_range)
         return f"{read.label}, real numbers{spread}"
     return f"{read.label}, {content.classes:,} classes{_groups(read.classes, content.classes)}"
 
 
-def _clients(content: UploadedContent, read: Description) -> str:
+def _clients(content: Described, read: Description) -> str:
     if content.clients is None:
         return "not divided into clients: give a `partition`"
     return f"{read.client}, {content.clients:,} clients{_groups(read.clients, content.clients)}"
 
 
-def _tests(content: UploadedContent, read: Description) -> str:
+def _tests(content: Described, read: Description) -> str:
     if not content.test_samples:
         return "none: there are no test losses and accuracies"
     if content.clients is None:

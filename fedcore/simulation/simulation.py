@@ -47,7 +47,7 @@ from fedcore.engine.shard_messages import (
     shard_of_message,
 )
 from fedcore.engine.shards import Sharded, TrainShards, one_by_one, split, take, train_shard
-from fedcore.errors import CheckpointError
+from fedcore.errors import CheckpointError, SpecificationError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.problems import TrainingProblem, load_problem, poisoned, private, trained_on
 from fedcore.problems.supervised import Scoring, ShareScoring, SupervisedProblem
@@ -58,6 +58,7 @@ from fedcore.simulation.best_round import BestRound, best_round
 from fedcore.simulation.early_stopping import EarlyStoppingState
 from fedcore.simulation.report import RoundReport, StopReason
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.checks import personal_measures
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.systems.attacks import Attackers
 
@@ -108,6 +109,7 @@ class Simulation:
             shelf=shelf,
             weights_dir=weights_dir,
         )
+        _check_own_tests(spec, problem)
         self._problem, self._loss_samples = problem, None
         if spec.evaluation.training_loss == "sample" and isinstance(problem, SupervisedProblem):
             # Training knows nothing of the sample: adaptive parameters follow the whole training loss.
@@ -528,3 +530,17 @@ def batch_key(spec: ExperimentSpec) -> Hashable:
     """Key of the runs that are worth training together."""
     problem, execution = spec.problem, spec.execution
     return repr((problem.dataset, problem.model)), execution.engine, spec.precision
+
+
+def _check_own_tests(spec: ExperimentSpec, problem: TrainingProblem) -> None:
+    """Refuse measures on clients' own test samples where the data, once read, have none."""
+    personal = personal_measures(spec)
+    if not (personal and isinstance(problem, SupervisedProblem)):
+        return
+    owners = problem.data.owners
+    if spec.problem.dataset.shape().classes and (owners is None or not (owners >= 0).any()):
+        raise SpecificationError(
+            "/evaluation/measures",
+            f"{personal[0]} is taken on test samples of each client, but no test sample of"
+            f" {problem.data.dataset.source} belongs to a client: omit it, or use other data",
+        )

@@ -13,7 +13,7 @@ from fedcore.models.losses import CrossEntropy, SquaredError
 from fedcore.spec.asynchrony import check_asynchrony
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.spec.privacy import check_privacy
-from fedcore.spec.problem import Problem, dimension, misfit, population
+from fedcore.spec.problem import Problem, dimension, misfit, population, tests_of_clients
 from fedcore.spec.search import check_early_stopping, unmeasured
 from fedcore.spec.systems import check_systems
 from fedcore.statistics.summary import better_of
@@ -98,16 +98,23 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
         )
 
 
+def personal_measures(spec: ExperimentSpec) -> list[str]:
+    """The measures that are taken on the clients' own test samples."""
+    asked = names_of(spec.evaluation.measures)
+    return [name for name in asked if name in MEASURES and MEASURES[name].needs == "own_tests"]
+
+
 def _check_personal(spec: ExperimentSpec) -> None:
     """Refuse personal models without test samples of their own, and those of two kinds at once."""
-    partition, rule = spec.problem.partition, spec.algorithm.rule()
-    asked = names_of(spec.evaluation.measures)
-    personal = [name for name in asked if name in MEASURES and MEASURES[name].needs == "own_tests"]
-    held_out = partition is None or partition.by_owner or getattr(partition, "hold_out", None) is not None
-    if personal and not held_out:
+    rule, personal = spec.algorithm.rule(), personal_measures(spec)
+    if personal and tests_of_clients(spec.problem) is False:
+        remedy = (
+            "add `hold_out` to the partition"
+            if spec.problem.partition is not None
+            else f"{spec.problem.dataset.kind} has no test samples"
+        )
         raise SpecificationError(
-            "/evaluation/measures",
-            f"{personal[0]} is taken on test samples of each client: add `hold_out` to the partition",
+            "/evaluation/measures", f"{personal[0]} is taken on test samples of each client: {remedy}"
         )
     policy = getattr(spec.problem.model, "batch_norm", None)
     if rule.models_kept() > 1 and policy in ("average", "local"):

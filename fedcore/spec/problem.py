@@ -9,6 +9,7 @@ from fedcore.data.base import DataShape
 from fedcore.data.datasets import AnyDataset
 from fedcore.data.exact import ExactProblem
 from fedcore.data.partitions import PARTITIONS, AnyPartition
+from fedcore.data.uploaded import StoredDataset
 from fedcore.models import MODELS, AnyModel
 from fedcore.models.losses import AnyLoss, Loss
 
@@ -99,6 +100,16 @@ def population(problem: Problem) -> int:
     clients = problem.dataset.client_count()
     assert clients is not None
     return clients
+
+
+def tests_of_clients(problem: Problem) -> bool | None:
+    """True if test samples belong to clients, False if not; None if only the data tell."""
+    partition, dataset = problem.partition, problem.dataset
+    if getattr(partition, "hold_out", None) is not None:
+        return True
+    if partition is not None and not partition.by_owner:
+        return False
+    return False if isinstance(dataset, StoredDataset) and not dataset.known.test_samples else None
 
 
 def dimension(problem: Problem) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedq.cli import views
-from fedq.cli.terminal import AsJson, Commands, stdout, tell
+from fedq.cli.terminal import AsJson, Commands, stderr, stdout, tell
 
 Source = Annotated[
     str,
@@ -61,12 +61,16 @@ def keep(
 
     Every worker that runs it needs the printed file in its own FEDQ_DATA_DIR.
     """
+    from fedcore.data.description import description_rows
+    from fedcore.data.uploaded import UploadedContent
     from fedcore.data.user_datasets import local_dataset_storage
     from fedcore.platform.uploads.local import keep as keep_local
 
     block = keep_local(source, to, columns=_columns(column or []), image=_shape(image))
     if not as_json:
         typer.echo(f"kept as {local_dataset_storage(to).path(block['content']['digest'])}", err=True)
+        content = UploadedContent.model_validate(block["content"])
+        stderr().print(views.description(description_rows(content)))
     tell(None, as_json=True, **block)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fedcore.data.description import description_rows
 from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
 
@@ -141,7 +142,13 @@ def plan(item: Plan) -> RenderableType:
         ]
     )
     heading = Text(f"{item.name}: {total}")
-    return Group(heading, *time, *warnings, *_saving(item.search), table(columns, rows), *privacy)
+    read = [description(data.read, data.dataset) for data in item.data]
+    return Group(heading, *time, *warnings, *_saving(item.search), table(columns, rows), *privacy, *read)
+
+
+def description(rows: Mapping[str, str], title: str | None = None) -> Table:
+    """Table of what was read of a data set."""
+    return table(("read", "contents (samples: training + test)"), rows.items(), title)
 
 
 def _privacy(arm: str, privacy: PrivacyPlan) -> str:
@@ -215,17 +222,12 @@ def datasets(items: Sequence[Dataset]) -> Table:
 
 def dataset(item: Dataset) -> RenderableType:
     """Description of a data set."""
-    kind = f"{item.classes} classes" if item.classes else "real labels"
     lines = [
-        (
-            f"{item.name}: {item.train_samples:,} training and {item.test_samples:,} test samples of shape"
-            f" {_shape(item)}, {kind}"
-        ),
-        "not divided into clients" if item.client_sizes is None else _clients(item),
-        f"{item.size_bytes / 1e6:,.1f} MB, SHA-256 {item.digest}",
+        f"{item.name}: {item.size_bytes / 1e6:,.1f} MB, SHA-256 {item.digest}",
+        *([] if item.client_sizes is None else [_clients(item)]),
         f"problem.dataset: {{kind: uploaded, id: {item.id}}}",
     ]
-    return Text("\n".join(lines))
+    return Group(Text("\n".join(lines)), description(description_rows(item)))
 
 
 def bundles(items: Sequence[Bundle]) -> Table:

@@ -6,13 +6,49 @@ from pathlib import Path
 from fedcore.block import kind_of
 from fedcore.data.base import DatasetSpec
 from fedcore.data.datasets import DATASETS
+from fedcore.data.description import description_rows
+from fedcore.data.exact import ExactProblem
+from fedcore.data.uploaded import StoredDataset
+from fedcore.measures import names_of
+from fedcore.measures.fairness import Fairness
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.problem import tests_of_clients
+from fedq.schemas import PlannedData
+
+OF_CLIENTS = frozenset(info.name for info in Fairness.infos)
+"""Accuracies of clients, which are taken on training samples where no test samples belong to them."""
 
 
 def datasets_of(spec: ExperimentSpec) -> list[DatasetSpec]:
     """The data sets of all arms, one of each class."""
     by_class = {type(arm.spec.problem.dataset): arm.spec.problem.dataset for arm in spec.arms()}
     return list(by_class.values())
+
+
+def planned_data(spec: ExperimentSpec) -> list[PlannedData]:
+    """The users' own data sets of all arms, with what was read of them."""
+    used = (arm.spec.problem.dataset for arm in spec.arms())
+    stored = {dataset.data_source(): dataset for dataset in used if isinstance(dataset, StoredDataset)}
+    return [
+        PlannedData(dataset=source, read=description_rows(dataset.known))
+        for source, dataset in stored.items()
+    ]
+
+
+def measure_warnings(spec: ExperimentSpec) -> list[str]:
+    """Warnings about figures of clients that are not taken on test samples of their own."""
+    remedy = "add `hold_out` to the partition, or use data with test samples of clients"
+    found: dict[str, None] = {}
+    for arm in spec.arms():
+        problem = arm.spec.problem
+        if isinstance(problem.dataset, ExactProblem) or tests_of_clients(problem) is not False:
+            continue
+        names = [name for name in names_of(arm.spec.evaluation.measures) if name in OF_CLIENTS]
+        if names:
+            found[f"{' and '.join(names)}: taken on training samples, as clients have no test samples"] = None
+        if getattr(problem.model, "batch_norm", None) == "local":
+            found["batch_norm: local: tested with the mean of all batch norms, as no client has tests"] = None
+    return [f"{text}; {remedy}" for text in found]
 
 
 def roots_in(folder: Path) -> list[str]:

@@ -15,6 +15,7 @@ from fedcore.spec.problem import Problem, dimension, population
 from fedcore.spec.search import Halving, Study, batches
 from fedcore.spec.space import extremes
 from fedcore.systems.work import AnyWork
+from fedq.planning.data import planned_data
 from fedq.planning.traffic import bytes_down, bytes_up, drawn_clients, informed_clients, reached
 from fedq.schemas import ArmPlan, Plan, PrivacyPlan, SearchPlan, Stretch
 
@@ -66,6 +67,7 @@ def plan(spec: ExperimentSpec) -> Plan:
         bytes_up=sum(arm.runs * arm.bytes_up for arm in arms),
         bytes_down=sum(arm.runs * arm.bytes_down for arm in arms),
         memory_bytes=max(arm.memory_bytes for arm in arms),
+        data=planned_data(spec),
         warnings=[],
         specification=spec.model_dump(mode="json"),
     )
@@ -99,6 +101,7 @@ def _plan_study(spec: ExperimentSpec, search: Study) -> Plan:
         bytes_up=runs * base.bytes_up,
         bytes_down=runs * base.bytes_down,
         memory_bytes=memory,
+        data=planned_data(spec),
         warnings=[],
         specification=spec.model_dump(mode="json"),
     )

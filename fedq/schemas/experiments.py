@@ -167,6 +167,17 @@ class SearchPlan(Schema):
     """Number of trials of a study that are proposed at a time; null for other searches."""
 
 
+class PlannedData(Schema):
+    """A user's own data set."""
+
+    dataset: str
+    """Its kind and id or digest."""
+    read: dict[str, str]
+    """What was read, for people: samples, features, label, clients and what was left out; counts are
+    training + test samples.
+    """
+
+
 class Plan(Schema):
     """Plan of a specification that was not submitted."""
 
@@ -202,6 +213,8 @@ class Plan(Schema):
     """
     workers: int = 0
     """Number of active workers that serve its queue."""
+    data: list[PlannedData]
+    """Users' own data sets, with what was read of them."""
     warnings: list[str]
     """Reasons for which its runs would currently wait, be refused, or compute something else than
     expected.

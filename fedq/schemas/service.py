@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from fedcore.data.description import Description
 from fedq.schemas.base import Page, Schema
 
 
@@ -233,6 +234,8 @@ class Dataset(Schema):
     """Number of training samples."""
     test_samples: int
     """Number of test samples. Without test samples, results have no test loss and accuracy."""
+    description: Description | None = None
+    """Names and counts of what was read; null for data sets of earlier versions."""
     client_sizes: ClientSizes | None
     """Distribution of samples over clients; null if the data are not divided into clients."""
     size_bytes: int

@@ -81,6 +81,11 @@ def test_an_upload_is_answered_with_what_is_in_it(http: httpx.Client) -> None:
         "train_samples": 48,
         "test_samples": 12,
     }
+    assert made["description"]["classes"] == [
+        {"name": str(label), "train_samples": trained, "test_samples": 4}
+        for label, trained in enumerate([16] * 3)
+    ]
+    assert made["description"]["tested_clients"] == 7
     assert made["client_sizes"] == {"smallest": 6, "median": 7.0, "mean": 48 / 7, "largest": 8}
 
 
@@ -204,7 +209,10 @@ def test_an_experiment_names_it_by_id_and_is_stored_with_its_content(http: httpx
     dataset = submit(http, on(made["id"]))["specification"]["problem"]["dataset"]
     content = {
         name: made[name]
-        for name in ("digest", "features", "classes", "clients", "train_samples", "test_samples")
+        for name in (
+            *("digest", "features", "classes", "clients", "train_samples", "test_samples"),
+            "description",
+        )
     }
     assert dataset == {"kind": "uploaded", "id": made["id"], "content": content}
 
@@ -221,6 +229,10 @@ def test_checks_and_estimates_know_its_sizes(http: httpx.Client) -> None:
     plan = http.post("/v1/experiments", params={"dry_run": True}, json=on(id)).json()
     (arm,) = plan["arms"]
     assert (arm["parameters"], arm["local_steps"]) == (15, 14)
+    (data,) = plan["data"]
+    assert data["dataset"].startswith(f"uploaded {id} ")
+    assert data["read"]["label"] == "label, 3 classes: 0 (16 + 4), 1 (16 + 4), 2 (16 + 4)"
+    assert data["read"]["test samples"] == "each belongs to its client; 7 of 7 clients have some"
     too_many = merged(on(id), {"participation": {"clients_per_round": 8}})
     assert flaws(http.post("/v1/experiments", json=too_many)) == [
         (

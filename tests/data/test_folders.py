@@ -34,6 +34,18 @@ def test_cinic10_numbers_the_classes_of_cifar10_alphabetically(tmp_path: Path) -
     validate_samples(data, Cinic10(kind="cinic10").shape())
 
 
+def test_hidden_folders_and_files_are_no_classes_and_images(tmp_path: Path) -> None:
+    folder_files.write_cinic10(tmp_path)
+    expected = Cinic10(kind="cinic10").load(tmp_path)
+    for place in (".ipynb_checkpoints/n0.png", "__MACOSX/n0.png", "bird/._n0.png"):
+        for part in ("train", "test"):
+            folder_files.shade(tmp_path / "cinic-10" / part / place, 9)
+    found = Cinic10(kind="cinic10").load(tmp_path)
+    assert torch.equal(found.train.features, expected.train.features)
+    assert torch.equal(found.train.labels, expected.train.labels)
+    assert torch.equal(found.test.features, expected.test.features)
+
+
 def test_validation_images_of_cinic10_may_be_trained_on(tmp_path: Path) -> None:
     folder_files.write_cinic10(tmp_path)
     data = Cinic10(kind="cinic10", validation=True).load(tmp_path).numbers()

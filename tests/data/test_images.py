@@ -2,11 +2,13 @@
 this machine has them.
 """
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from pydantic import ValidationError
 
 from fedcore.data import download
@@ -21,6 +23,8 @@ from fedcore.data.images import (
     Svhn,
     Torchvision,
     TorchvisionImages,
+    as_bytes,
+    channels_of,
 )
 from fedcore.errors import DataUnavailableError
 from fedcore.settings import settings
@@ -248,3 +252,55 @@ def test_the_real_images_are_complete_and_normalised(spec: Mnist | Cifar10) -> N
     # The deviations that everyone, FedNova included, takes for CIFAR-10 are means over images: too
     # small by a fifth to a quarter.
     np.testing.assert_allclose(pixels.std(1), [1.0] if spec is MNIST else [1.22, 1.22, 1.30], atol=0.02)
+
+
+def opened(image: Image.Image, form: str = "PNG") -> Image.Image:
+    """The image as it is read from a file."""
+    file = io.BytesIO()
+    image.save(file, form)
+    return Image.open(file)
+
+
+SHADES = np.array([[0, 1000], [40_000, 65_535]], np.uint16)
+
+
+@pytest.mark.parametrize("form", ["PNG", "PPM", "TIFF"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_16_bits_become_8_over_the_whole_range(form: str, channels: int) -> None:
+    image = opened(Image.fromarray(SHADES), form)
+    assert channels_of(image) == 1
+    expected = np.rint(SHADES / 65_535 * 255)
+    np.testing.assert_array_equal(as_bytes(image, (channels, 2, 2)), np.stack([expected] * channels))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "PA"])
+@pytest.mark.parametrize("value", [0, 255])
+def test_images_of_every_mode_become_grey_and_colour(mode: str, value: int) -> None:
+    source = Image.new("RGB", (3, 2), (value, value, value))
+    image = source.convert("P").convert("PA") if mode == "PA" else source.convert(mode)
+    assert channels_of(image) == (1 if mode in ("1", "L", "LA") else 3)
+    for channels in (1, 3):
+        np.testing.assert_array_equal(as_bytes(image, (channels, 2, 3)), np.full((channels, 2, 3), value))
+
+
+@pytest.mark.parametrize("mode", ["LA", "RGBA", "PA"])
+def test_transparent_images_are_refused_with_the_remedy(mode: str) -> None:
+    image = Image.new("RGBA", (2, 2), (9, 9, 9, 100))
+    image = image.convert("P").convert("PA") if mode == "PA" else image.convert(mode)
+    if mode == "PA":
+        image.putalpha(100)
+    with pytest.raises(ValueError, match="draw it on a background and save it without alpha"):
+        as_bytes(image, (3, 2, 2))
+
+
+def test_a_colour_declared_transparent_is_refused_where_it_is_used() -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (2, 2), (9, 9, 9)).save(file, "PNG", transparency=(9, 9, 9))
+    with pytest.raises(ValueError, match="transparent pixels"):
+        as_bytes(Image.open(file), (3, 2, 2))
+
+
+@pytest.mark.parametrize("mode", ["F", "I", "LAB"])
+def test_pixels_without_a_known_range_are_refused_with_the_remedy(mode: str) -> None:
+    with pytest.raises(ValueError, match=f"mode {mode}, whose range is not known; save it with 8 or 16 bits"):
+        as_bytes(Image.new(mode, (2, 2)), (1, 2, 2))

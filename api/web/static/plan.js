@@ -27,7 +27,12 @@ export function planTable(plan, estimate = null) {
   const list = h("dl", { class: "facts" }, ...facts.filter(([, words]) => words).flatMap(([name, words]) => [h("dt", {}, name), h("dd", { class: "number" }, words)]));
   const warnings = plan.warnings.map((text) => h("p", { class: "notice warning" }, text));
   const button = estimate && h("p", {}, h("button", { type: "button", onclick: (event) => estimate(event.target) }, "Estimate the time"));
-  return [...warnings, list, ...(button ? [button] : []), arms(plan)];
+  return [...warnings, list, ...(button ? [button] : []), arms(plan), ...plan.data.map(dataRead)];
+}
+
+function dataRead({ dataset, read }) {
+  const rows = Object.entries(read).flatMap(([name, words]) => [h("dt", {}, name), h("dd", {}, words)]);
+  return h("details", { open: true }, h("summary", {}, `Read of ${dataset}`), h("dl", { class: "facts" }, ...rows), h("p", { class: "muted" }, "Counts are training + test samples."));
 }
 
 function timeOf(plan) {

@@ -238,7 +238,7 @@ def _depth(images: Sequence[Place], folder: Path) -> int:
     known = [depth for depth in depths if depth in (_CLASS_DEPTH, _DOMAIN_DEPTH)]
     if not known:
         raise UploadError("", f"there are no images in {folder}: they are read from {_LAYOUT}")
-    [(usual, _)] = Counter(known).most_common(1)
+    usual = max(known, key=lambda depth: (known.count(depth), depth))
     others = [place for place, depth in zip(images, depths, strict=True) if depth != usual]
     if others:
         raise UploadError(

@@ -29,7 +29,9 @@ def test_a_data_set_is_added_listed_shown_and_deleted(fedq: Fedq, client: Client
     (line,) = [line for line in fedq("dataset", "list").out.splitlines() if id in line]
     assert line.split()[:7] == [id, "hospitals.parquet", "4", "3", "7", "48", "12"]
     shown = fedq("dataset", "show", id).out
-    assert "48 training and 12 test samples of shape 4, 3 classes" in shown
+    assert "48 training + 12 test" in shown
+    assert "4: x0, x1, x2, x3" in shown
+    assert "label, 3 classes: 0 (16 + 4), 1 (16 + 4), 2 (16 + 4)" in shown
     assert "7 clients with 6 to 8 training samples, mean 6.9, median 7" in shown
     assert f"problem.dataset: {{kind: uploaded, id: {id}}}" in shown
     assert fedq("dataset", "delete", id) == (0, "", "")
@@ -41,7 +43,8 @@ def test_data_in_one_piece_and_real_labels_are_told(fedq: Fedq, tmp_path: Path) 
     file.write_bytes(npz(arrays(client=None, label=np.linspace(0, 1, 60), features=np.zeros((60, 2, 2)))))
     id = fedq("dataset", "add", str(file)).out.strip()
     shown = fedq("dataset", "show", id).out
-    assert "shape 2 x 2, real labels" in shown
+    assert "shape 2 x 2" in shown
+    assert "label, real numbers, 0 to 1" in shown
     assert "not divided into clients" in shown
 
 

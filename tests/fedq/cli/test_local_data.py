@@ -42,6 +42,14 @@ def test_a_file_is_kept_and_its_block_printed(tmp_path: Path, capsys: Captured) 
     kept = tmp_path / "uploaded" / f"{block.known.digest}.npz"
     assert str(kept) in "".join(err.split())
     assert np.load(kept)["features"].tolist() == [[1, 2], [3, 4], [5, 6]]
+    table = [line.strip() for line in err.splitlines()][-6:]
+    assert [line for line in table if line] == [
+        "samples       3 training + 0 test",
+        "features      2: width, height",
+        "label         kind, 2 classes: cat (2 + 0), dog (1 + 0)",
+        "clients       not divided into clients: give a `partition`",
+        "test samples  none: there are no test losses and accuracies",
+    ]
 
 
 @pytest.mark.parametrize(

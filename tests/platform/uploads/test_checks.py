@@ -71,7 +71,7 @@ def test_all_samples_for_testing_are_refused() -> None:
 
 
 def test_ids_are_short_text_or_small_integers() -> None:
-    assert "1 to 200" in _refusal(client=np.where(np.arange(60) == 0, "", "a")).detail
+    assert "empty in row 3 of the data" in _refusal(client=np.where(np.arange(60) == 2, "", "a")).detail
     assert "201 characters" in _refusal(client=np.full(60, "a" * 201)).detail
     assert "below 2^63" in _refusal(client=np.full(60, 2**63, np.uint64)).detail
 

@@ -68,7 +68,11 @@ def test_images_with_missing_rows_are_refused() -> None:
 @pytest.mark.parametrize(
     ("columns", "name", "right"),
     [
-        ({"a": [1.0, 2.0]}, "label", "missing"),
+        (
+            {"a": [1.0, 2.0]},
+            "label",
+            "there is no column 'label'; name the label by --column label=COLUMN: a",
+        ),
         ({"label": [0, 1]}, "features", "missing"),
         (
             {"a": [1.0, None], "label": [0, 1]},

@@ -1,0 +1,189 @@
+"""Folders of images as people have them: each is read as its table says, or refused with the file and
+the remedy.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedcore.data.description import description_rows
+from fedcore.errors import UploadError
+from fedcore.platform.uploads.local import read_local
+
+
+def folder_of(root: Path, *places: str) -> Path:
+    """Images of 5 x 4 pixels, other files and, where a place ends in a slash, empty folders."""
+    for shade, place in enumerate(places):
+        path = root / place
+        (path if place.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if path.suffix in (".png", ".jpg"):
+            Image.new("RGB", (5, 4), (shade, 0, 255)).save(path)
+        elif not place.endswith("/"):
+            path.write_text("not an image")
+    return root
+
+
+def table(root: Path, image: tuple[int, int, int] | None = None) -> dict[str, str]:
+    """The description, without what all of these folders share."""
+    rows = description_rows(read_local(str(root), {}, image).content)
+    return {name: text for name, text in rows.items() if name not in ("features", "images")}
+
+
+NOT_DIVIDED = "not divided into clients: give a `partition`"
+NO_TESTS = "none: there are no test losses and accuracies"
+PARTS = "train/a/1.png", "train/a/2.png", "train/b/1.png", "test/a/1.png", "test/b/1.png"
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        (
+            (*PARTS, "val/a/1.png", "val/b/1.png"),
+            {
+                "samples": "3 training + 2 test",
+                "label": "folder, 2 classes: a (2 + 1), b (1 + 1)",
+                "clients": NOT_DIVIDED,
+                "test samples": "belong to no client",
+                "left out": "val: 2 validation images, neither for training nor for testing",
+            },
+        ),
+        (
+            ("Training/a/1.png", "Training/b/1.png", "Testing/a/1.png", "valid/b/1.png"),
+            {
+                "samples": "2 training + 1 test",
+                "label": "folder, 2 classes: a (1 + 1), b (1 + 0)",
+                "clients": NOT_DIVIDED,
+                "test samples": "belong to no client",
+                "left out": "valid: 1 validation image, neither for training nor for testing",
+            },
+        ),
+        (
+            ("cat/1.png", "cat/2.png", "dog/1.png", "cat/.ipynb_checkpoints/0.png", "dog/._1.png"),
+            {
+                "samples": "3 training + 0 test",
+                "label": "folder, 2 classes: cat (2 + 0), dog (1 + 0)",
+                "clients": NOT_DIVIDED,
+                "test samples": NO_TESTS,
+                "left out": "2 hidden or system files, e.g. cat/.ipynb_checkpoints/0.png",
+            },
+        ),
+        (
+            ("cat/1.png", "dog/1.png", "cat/.ipynb_checkpoints/", ".ipynb_checkpoints/", "horse/"),
+            {
+                "samples": "2 training + 0 test",
+                "label": "folder, 2 classes: cat (1 + 0), dog (1 + 0)",
+                "clients": NOT_DIVIDED,
+                "test samples": NO_TESTS,
+                "left out": "horse: an empty folder",
+            },
+        ),
+        (
+            (
+                *("art/cat/1.png", "art/dog/1.png", "photo/cat/1.png", ".ipynb_checkpoints/cat/1.png"),
+                *("__MACOSX/cat/1.png", "Thumbs.db", "photo/desktop.ini"),
+            ),
+            {
+                "samples": "3 training + 0 test",
+                "label": "folder, 2 classes: cat (2 + 0), dog (1 + 0)",
+                "clients": "folder, 2 clients: art (2 + 0), photo (1 + 0)",
+                "test samples": NO_TESTS,
+                "left out": "4 hidden or system files, e.g. .ipynb_checkpoints/cat/1.png",
+            },
+        ),
+        (
+            ("train/rome/a/1.png", "train/bern/b/1.png", "test/rome/b/1.png"),
+            {
+                "samples": "2 training + 1 test",
+                "label": "folder, 2 classes: a (1 + 0), b (1 + 1)",
+                "clients": "folder, 2 clients: bern (1 + 0), rome (1 + 1)",
+                "test samples": "each belongs to its client; 1 of 2 clients have some",
+            },
+        ),
+    ],
+    ids=["kaggle", "other names", "hidden in a class", "empty", "hidden beside domains", "domains in parts"],
+)
+def test_a_folder_is_read_as_its_table_says(
+    places: tuple[str, ...], expected: dict[str, str], tmp_path: Path
+) -> None:
+    assert table(folder_of(tmp_path, *places)) == expected
+
+
+@pytest.mark.parametrize(
+    ("places", "told"),
+    [
+        ((*PARTS, "holdout/a/1.png"), "holdout stands beside test, train: put all images below"),
+        (("train/1.png", "car/1.png", "bus/1.png"), "bus stands beside train: .*, or call classes"),
+        ((*PARTS, "Train/a/1.png"), "Train and train are both folders of a part: keep one"),
+        ((*PARTS[:3], "val/a/1.png"), "val is neither for training nor for testing: call it test"),
+        (PARTS[3:], "there is no folder train beside test"),
+        (
+            tuple(f"xray/{place}" for place in PARTS),
+            "is in a folder test below xray: name the folder in which",
+        ),
+        (("cat/train/1.png", "dog/train/1.png"), "cat/train/1.png is in a folder train below cat"),
+        (
+            ("art/a/1.png", "art/b/1.png", "art/2.png", "bug/1.png"),
+            r"art/2.png \(2 such files\) lies at another",
+        ),
+        (
+            ("a/1.png", "a/2.png", "b/1.png", "cover.jpg"),
+            "cover.jpg lies at another level than the other images",
+        ),
+        (("a/b/c/1.png",), "there are no images in .*: they are read from FOLDER/CLASS or"),
+        (
+            ("a/1.png", "b/1.tif", "b/2.tif"),
+            r"b/1.tif \(2 such files\) cannot be read as an image .*convert to PNG",
+        ),
+        (
+            ("a/1.png", "b/1.png", "README.md"),
+            "README.md cannot be read as an image .* move out of the folder",
+        ),
+    ],
+)
+def test_what_cannot_be_placed_is_refused_with_the_file_and_the_remedy(
+    places: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UploadError, match=told):
+        table(folder_of(tmp_path, *places))
+
+
+def test_grey_and_colour_images_together_need_a_choice(tmp_path: Path) -> None:
+    folder_of(tmp_path, "a/1.png", "b/1.png")
+    Image.new("L", (5, 4), 7).save(tmp_path / "b" / "1.png")
+    with pytest.raises(UploadError, match=r"a/1.png is in colour, but .*b/1.png is grey: .*--image 3x4x5"):
+        table(tmp_path)
+    for shape, change in (((3, 4, 5), "made colour"), ((1, 4, 5), "made grey")):
+        content = read_local(str(tmp_path), {}, shape).content
+        size = "x".join(map(str, shape))
+        assert description_rows(content)["images"].startswith(f"mode RGB (1), L (1), {size}, 1 {change}, ")
+
+
+def test_images_of_16_bits_are_those_of_8_bits_times_257(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0).integers(0, 256, (4, 6, 5), np.uint8)
+    for depth in ("shallow", "deep"):
+        for number, pixels in enumerate(draw):
+            path = tmp_path / depth / "ab"[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels if depth == "shallow" else pixels.astype(np.uint16) * 257).save(path)
+    shallow, deep = (read_local(str(tmp_path / depth), {}, None) for depth in ("shallow", "deep"))
+    np.testing.assert_array_equal(shallow.features, deep.features)
+    assert deep.features.shape == (4, 1, 6, 5)
+    rows = description_rows(deep.content)
+    low, high = draw.min(), draw.max()
+    assert rows["images"] == f"mode I;16 (4), 1x6x5, 4 reduced from 16 to 8 bits, pixels {low} to {high}"
+
+
+def test_images_of_another_size_are_counted(tmp_path: Path) -> None:
+    folder_of(tmp_path, "a/1.png", "b/1.png")
+    Image.new("RGB", (9, 9)).save(tmp_path / "b" / "2.png")
+    content = read_local(str(tmp_path), {}, None).content
+    assert description_rows(content)["images"] == "mode RGB (3), 3x4x5, 1 resized, pixels 0 to 255"
+
+
+def test_an_image_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
+    folder_of(tmp_path, "a/1.png", "b/1.png")
+    Image.new("RGBA", (5, 4), (1, 2, 3, 128)).save(tmp_path / "b" / "1.png")
+    with pytest.raises(UploadError, match=r"b/1\.png: it has transparent pixels; draw it on a background"):
+        table(tmp_path)
