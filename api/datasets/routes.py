@@ -50,8 +50,11 @@ async def upload_dataset(
     - `client`: id of the client that holds the sample, an integer or a string of at most 200
       characters. Clients are numbered in the order of their ids. Each needs at least one training
       sample. Without `client`, the data need a `problem.partition`.
-    - `test`: true for samples of the test set of the global model. Without test samples, results
-      have no test loss and accuracy.
+    - `test`: true for test samples. Each also belongs to its `client`, on which figures of clients
+      are taken. Without test samples, results have no test loss and accuracy.
+
+    The answer's `description` contains the names and counts of what was read. Empty cells, and the
+    index of a pandas table among the columns, are refused.
 
     Uploading the same content again returns 200 with the existing id and name.
     """

@@ -492,7 +492,7 @@ def _opaque(image: Image.Image) -> Image.Image:
     if "transparency" in image.info:
         image = image.convert("RGBA" if channels_of(image) == 3 else "LA")
     if image.mode in _OPAQUE:
-        if image.getchannel(image.getbands()[-1]).getextrema()[0] < 255:
+        if np.asarray(image.getchannel(image.getbands()[-1])).min() < 255:
             raise ValueError("it has transparent pixels; draw it on a background and save it without alpha")
         return image.convert(_OPAQUE[image.mode])
     if image.mode in _EIGHT_BITS:

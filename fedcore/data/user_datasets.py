@@ -135,14 +135,14 @@ class UserSamples:
             described["label_range"] = float(self.label.min()), float(self.label.max())
         else:
             count = int(self.label.max()) + 1
-            named = origin.class_names if len(origin.class_names) >= count else range(count)
+            named = origin.class_names if len(origin.class_names) >= count else tuple(range(count))
             described["classes"] = self._groups(self.label, named[:count])
         if self.clients is not None:
-            described["clients"] = self._groups(self.clients.codes, self.clients.names)
+            described["clients"] = self._groups(self.clients.codes, self.clients.names.tolist())
             described["tested_clients"] = len(np.unique(self.clients.codes[self.test]))
         return Description(**described)
 
-    def _groups(self, codes: Ids, names: Sequence[Any] | NDArray[Any]) -> tuple[SampleGroup, ...]:
+    def _groups(self, codes: Ids, names: Sequence[object]) -> tuple[SampleGroup, ...]:
         train, test = (np.bincount(codes[rows], minlength=len(names)) for rows in (~self.test, self.test))
         counts = zip(first_names(names), train.tolist(), test.tolist(), strict=False)
         return tuple(

@@ -28,11 +28,14 @@ def datasets_of(spec: ExperimentSpec) -> list[DatasetSpec]:
 def planned_data(spec: ExperimentSpec) -> list[PlannedData]:
     """The users' own data sets of all arms, with what was read of them."""
     used = (arm.spec.problem.dataset for arm in spec.arms())
-    stored = {dataset.data_source(): dataset for dataset in used if isinstance(dataset, StoredDataset)}
+    stored = {_name(dataset): dataset for dataset in used if isinstance(dataset, StoredDataset)}
     return [
-        PlannedData(dataset=source, read=description_rows(dataset.known))
-        for source, dataset in stored.items()
+        PlannedData(dataset=name, read=description_rows(dataset.known)) for name, dataset in stored.items()
     ]
+
+
+def _name(dataset: StoredDataset) -> str:
+    return f"{dataset.kind} {getattr(dataset, 'id', None) or dataset.known.digest[:12]}"
 
 
 def measure_warnings(spec: ExperimentSpec) -> list[str]:

@@ -171,7 +171,7 @@ class PlannedData(Schema):
     """A user's own data set."""
 
     dataset: str
-    """Its kind and id or digest."""
+    """Its kind, and its id or the first characters of its digest."""
     read: dict[str, str]
     """What was read, for people: samples, features, label, clients and what was left out; counts are
     training + test samples.

@@ -230,7 +230,7 @@ def test_checks_and_estimates_know_its_sizes(http: httpx.Client) -> None:
     (arm,) = plan["arms"]
     assert (arm["parameters"], arm["local_steps"]) == (15, 14)
     (data,) = plan["data"]
-    assert data["dataset"].startswith(f"uploaded {id} ")
+    assert data["dataset"] == f"uploaded {id}"
     assert data["read"]["label"] == "label, 3 classes: 0 (16 + 4), 1 (16 + 4), 2 (16 + 4)"
     assert data["read"]["test samples"] == "each belongs to its client; 7 of 7 clients have some"
     too_many = merged(on(id), {"participation": {"clients_per_round": 8}})

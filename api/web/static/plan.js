@@ -24,15 +24,15 @@ export function planTable(plan, estimate = null) {
     ["Memory per run", bytes(plan.memory_bytes)],
     ["Time", timeOf(plan)],
   ];
-  const list = h("dl", { class: "facts" }, ...facts.filter(([, words]) => words).flatMap(([name, words]) => [h("dt", {}, name), h("dd", { class: "number" }, words)]));
+  const list = h("dl", { class: "facts" }, ...facts.filter(([, words]) => words).flatMap(([name, words]) => [h("dt", {}, name[0].toUpperCase() + name.slice(1)), h("dd", { class: "number" }, words)]));
   const warnings = plan.warnings.map((text) => h("p", { class: "notice warning" }, text));
   const button = estimate && h("p", {}, h("button", { type: "button", onclick: (event) => estimate(event.target) }, "Estimate the time"));
   return [...warnings, list, ...(button ? [button] : []), arms(plan), ...plan.data.map(dataRead)];
 }
 
 function dataRead({ dataset, read }) {
-  const rows = Object.entries(read).flatMap(([name, words]) => [h("dt", {}, name), h("dd", {}, words)]);
-  return h("details", { open: true }, h("summary", {}, `Read of ${dataset}`), h("dl", { class: "facts" }, ...rows), h("p", { class: "muted" }, "Counts are training + test samples."));
+  const rows = Object.entries(read).flatMap(([name, words]) => [h("dt", {}, name[0].toUpperCase() + name.slice(1)), h("dd", {}, words)]);
+  return h("details", { open: true }, h("summary", {}, `Data read: ${dataset}`), h("dl", { class: "facts" }, ...rows), h("p", { class: "muted" }, "Counts are training + test samples."));
 }
 
 function timeOf(plan) {

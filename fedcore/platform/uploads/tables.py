@@ -66,8 +66,8 @@ def parquet_of(
     file = io.BytesIO()
     pq.write_table(table, file)
     file.seek(0)
-    named = {name: columns.get(name, name) for name in (LABEL, CLIENT)}
-    return Rewritten(file, Origin(class_names=tuple(class_names), **named))
+    label, client = (columns.get(name, name) for name in (LABEL, CLIENT))
+    return Rewritten(file, Origin(label=label, client=client, class_names=tuple(class_names)))
 
 
 def _renamed(table: Any, columns: Mapping[str, str]) -> Any:

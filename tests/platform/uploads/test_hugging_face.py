@@ -82,7 +82,7 @@ def test_columns_and_splits_that_are_not_used_are_told(tmp_path: Path) -> None:
     )
 
 
-TRAIN = {"x": ([1.0, 2.0], NUMBER), "label": ([0, 1], SIGNS)}
+TRAIN: dict[str, Column] = {"x": ([1.0, 2.0], NUMBER), "label": ([0, 1], SIGNS)}
 
 
 @pytest.mark.parametrize(
