@@ -83,7 +83,7 @@ class Described(Protocol):
 
 
 def description_rows(content: Described) -> dict[str, str]:
-    """What was read, line by line, for people; counts are training + test samples."""
+    """Describe what was read, line by line, for people; counts are training + test samples."""
     read = content.description
     if read is None:
         read = Description()

@@ -454,7 +454,10 @@ class Torchvision(TorchvisionImages):
         labels = np.empty(len(held), np.int64)
         for row in range(len(held)):
             image, labels[row] = held[row]
-            pixels[row] = as_bytes(image, self.shape().features)
+            try:
+                pixels[row] = as_bytes(image, self.shape().features)
+            except ValueError as error:
+                raise ValueError(f"image {row}: {error}") from error
         return federated.Samples(torch.from_numpy(pixels), torch.from_numpy(labels))
 
 

@@ -135,24 +135,27 @@ class UserSamples:
             described["label_range"] = float(self.label.min()), float(self.label.max())
         else:
             count = int(self.label.max()) + 1
-            named = origin.class_names if len(origin.class_names) >= count else tuple(range(count))
-            described["classes"] = self._groups(self.label, named[:count])
+            named = origin.class_names if len(origin.class_names) >= count else range(count)
+            described["classes"] = self._groups(self.label, count, named[: min(count, SHOWN)])
         if self.clients is not None:
-            described["clients"] = self._groups(self.clients.codes, self.clients.names.tolist())
+            names = self.clients.names
+            described["clients"] = self._groups(self.clients.codes, len(names), names[:SHOWN].tolist())
             described["tested_clients"] = len(np.unique(self.clients.codes[self.test]))
         return Description(**described)
 
-    def _groups(self, codes: Ids, names: Sequence[object]) -> tuple[SampleGroup, ...]:
-        train, test = (np.bincount(codes[rows], minlength=len(names)) for rows in (~self.test, self.test))
-        counts = zip(first_names(names), train.tolist(), test.tolist(), strict=False)
+    def _groups(self, codes: Ids, count: int, shown: Sequence[object]) -> tuple[SampleGroup, ...]:
+        """Samples of the first of `count` classes or clients, by the names that are shown."""
+        train, test = (
+            np.bincount(codes[rows], minlength=count)[:SHOWN].tolist() for rows in (~self.test, self.test)
+        )
         return tuple(
-            SampleGroup(name=name, train_samples=trained, test_samples=tested)
-            for name, trained, tested in counts
+            SampleGroup(name=name, train_samples=train[number], test_samples=test[number])
+            for number, name in enumerate(first_names(shown))
         )
 
     @property
     def facts(self) -> UploadedContent:
-        """What a specification needs to know of the samples."""
+        """Shape and counts of the samples, without names."""
         held_out = int(self.test.sum())
         return UploadedContent(
             digest=self.digest,

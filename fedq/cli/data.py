@@ -9,9 +9,20 @@ from typing import Annotated, Literal
 
 import typer
 
+from fedcore.data.description import description_rows
 from fedq.cli import views
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, ExperimentId, Limit, checking, print_json, show, show_newest, tell
+from fedq.cli.terminal import (
+    AsJson,
+    ExperimentId,
+    Limit,
+    checking,
+    print_json,
+    show,
+    show_newest,
+    stderr,
+    tell,
+)
 
 To = Annotated[
     Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"],
@@ -95,13 +106,18 @@ DatasetId = Annotated[
 
 
 def add(file: DataFile, name: Name = None, as_json: AsJson = False) -> None:
-    """Upload a data set and print its id for problem.dataset: {kind: uploaded, id: ...}.
+    """Upload a data set, show what was read and print its id for problem.dataset:
+    {kind: uploaded, id: ...}.
 
     The same content keeps its id.
     """
     with connect() as client:
         dataset = client.upload(file, name)
-    print_json(dataset) if as_json else typer.echo(dataset.id)
+    if as_json:
+        print_json(dataset)
+        return
+    stderr().print(views.description(description_rows(dataset)))
+    typer.echo(dataset.id)
 
 
 def listing(limit: Limit = 20, as_json: AsJson = False) -> None:

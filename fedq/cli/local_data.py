@@ -57,7 +57,8 @@ def keep(
     to: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a data set, keep it in FEDQ_DATA_DIR by digest, and print it for problem.dataset.
+    """Check a data set, keep it in FEDQ_DATA_DIR by digest, show what was read, and print it for
+    problem.dataset.
 
     Every worker that runs it needs the printed file in its own FEDQ_DATA_DIR.
     """

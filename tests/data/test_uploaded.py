@@ -180,7 +180,7 @@ def test_the_same_content_in_another_file_is_kept_once(kept: Any, tmp_path: Path
     block = kept(arrays())
     other = tmp_path / "mine.parquet"
     other.write_bytes(parquet(arrays()))
-    assert keep(str(other), tmp_path) == block
+    assert keep(str(other), tmp_path)["content"]["digest"] == block["content"]["digest"]
     assert len(list((tmp_path / "uploaded").iterdir())) == 1
 
 

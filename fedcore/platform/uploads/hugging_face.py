@@ -36,8 +36,8 @@ def hugging_face_as_parquet(source: str, columns: Mapping[str, str], shape: Imag
         raise UploadError("", f"{source} cannot be read by `datasets`: {error}") from error
     whole = isinstance(held, datasets.Dataset)
     splits = {"train": held} if whole else held
-    if "train" not in splits:
-        raise UploadError("", f"there is no split `train`; splits: {', '.join(splits)}")
+    if not len(splits.get("train", ())):
+        raise UploadError("", f"there is no split `train` with samples; splits: {', '.join(splits)}")
     train, label = splits["train"], columns.get(LABEL, LABEL)
     classes = _class_names(train)
     refuse_unlabelled([LABEL if name == label else name for name in train.column_names], list(classes))
@@ -45,7 +45,7 @@ def hugging_face_as_parquet(source: str, columns: Mapping[str, str], shape: Imag
     tables = [
         _Split(name, splits[name], train, columns).table(reader)
         for name in ("train", "test")
-        if name in splits
+        if len(splits.get(name, ()))
     ]
     table = pa.concat_tables(tables)
     if not whole:
@@ -101,36 +101,35 @@ class _Split:
         """The split in the columns and types of `train`; raises UploadError."""
         images = _images(self.train, self.columns)
         used = {self.columns.get(known, known) for known in NAMES}
+        beside = [name for name in self.part.column_names if images is None or name in used]
         wanted = [
             name for name in self.train.column_names if images is None or (name in used and name != images)
         ]
-        self._check_columns([*wanted, *([images] if images else [])])
-        table, like = (
-            part.select_columns(wanted).with_format("arrow")[:]
-            for part in (self.part, self.train.select([0]))
-        )
+        self._check_columns([*wanted, *([images] if images else [])], beside)
+        table = self.part.select_columns(wanted).with_format("arrow")[:]
+        schema = self.train.select_columns(wanted).features.arrow_schema
         for place, name in enumerate(wanted):
             column = self._renumbered(name, table.column(name))
             try:
-                column = column.cast(like.schema.field(name).type)
+                column = column.cast(schema.field(name).type)
             except pa.ArrowException as error:
                 raise UploadError(
                     name, f"the split {self.name} does not fit the split train: {error}"
                 ) from error
-            table = table.set_column(place, like.schema.field(name), column)
-        table = table.replace_schema_metadata(like.schema.metadata)
+            table = table.set_column(place, schema.field(name), column)
+        table = table.replace_schema_metadata(schema.metadata)
         if images is None:
             return table
         return table.append_column(self.columns.get(FEATURES, FEATURES), self._pixels(images, reader))
 
-    def _check_columns(self, wanted: Sequence[str]) -> None:
+    def _check_columns(self, wanted: Sequence[str], given: Sequence[str]) -> None:
         lacking = [name for name in wanted if name not in self.part.column_names]
         if lacking:
             raise UploadError(
                 lacking[0],
                 f"is a column of the split train, but not of {self.name}: give both the same columns",
             )
-        further = [name for name in self.part.column_names if name not in self.train.column_names]
+        further = [name for name in given if name not in self.train.column_names]
         if further:
             raise UploadError(
                 further[0],

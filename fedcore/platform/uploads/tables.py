@@ -98,8 +98,9 @@ def _is_text(column: Any) -> bool:
 def _classes_of(column: Any) -> list[str]:
     """The texts in a column of labels, in alphabetical order."""
     classes: list[str] = pc.unique(column).sort().to_pylist()
-    if "" in classes:
-        row = pc.index(column, value="").as_py() + 1
+    blank = next((name for name in classes if not name.strip()), None)
+    if blank is not None:
+        row = pc.index(column, value=blank).as_py() + 1
         raise UploadError(
             LABEL, f"is empty in row {row:,} of the data: remove such samples or fill in the label"
         )
