@@ -40,7 +40,7 @@ class Description(Block):
     """Column of the labels."""
     classes: Annotated[tuple[SampleGroup, ...], Field(fail_fast=True, max_length=SHOWN)] = ()
     """Classes, by number."""
-    label_range: tuple[float, float] | None = None
+    label_range: Annotated[tuple[float, float] | None, Field(examples=[[-1.0, 2.5]])] = None
     """Smallest and largest label; null for classes."""
     client: Text = "client"
     """Column of the clients."""
