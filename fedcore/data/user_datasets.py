@@ -95,7 +95,7 @@ class Origin:
     images: str | None = None
     """Mode and size."""
     left_out: tuple[str, ...] = ()
-    """What was not read, each with the reason."""
+    """Files, columns and samples that were not read, each with the reason."""
 
 
 NAMELESS = Origin()

@@ -173,7 +173,7 @@ class PlannedData(Schema):
     dataset: str
     """Its kind, and its id or the first characters of its digest."""
     read: dict[str, str]
-    """What was read, for people: samples, features, label, clients and what was left out; counts are
+    """Contents in words: samples, features, label, clients and what was left out; counts are
     training + test samples.
     """
 

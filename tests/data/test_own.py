@@ -12,7 +12,7 @@ from fedcore.block import kind_of
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.datasets import DATASETS
 from fedcore.data.federated import FederatedData, UndividedDataset, dataset_of
-from fedcore.errors import DataUnavailableError
+from fedcore.errors import DataUnavailableError, SpecificationError
 from tests.documents import Document
 
 
@@ -60,13 +60,14 @@ class Divided(Moons):
         return FederatedData(self.drawn(), torch.arange(120), np.array([0, 30, 120]))
 
 
-def simulation(dataset: DatasetSpec, partition: Document | None, folder: Path) -> Simulation:
+def simulation(dataset: DatasetSpec, partition: Document | None, folder: Path, *measures: str) -> Simulation:
     document = {
         "name": "moons",
         "problem": {"dataset": dataset, "partition": partition, "model": {"kind": "logistic"}},
         "algorithm": {"kind": "fedavg"},
         "local": {"lr": 0.5, "epochs": 2, "batch_size": 10},
         "rounds": 5,
+        "evaluation": {"measures": measures or ("train_loss", "test_loss", "test_accuracy")},
     }
     return Simulation(ExperimentSpec.model_validate(document), 0, data_dir=folder)
 
@@ -88,6 +89,18 @@ def test_an_own_data_set_may_come_divided(tmp_path: Path) -> None:
     running = simulation(Divided(), None, tmp_path)
     assert running._setting.problem.sizes.tolist() == [30, 90]
     assert running.advance().test_accuracy is not None
+
+
+def test_test_samples_of_an_own_data_set_belong_to_the_client_of_their_owner(tmp_path: Path) -> None:
+    running = simulation(TwoMoons(), {"kind": "by_key", "clients": 3}, tmp_path, "personal_accuracy")
+    data = running._setting.problem.data  # type: ignore[attr-defined]
+    assert data.owners.tolist() == [*([0, 1, 2] * 10)[:-1], -1]
+    assert 0 < running.advance().extra["personal_accuracy"] <= 1
+
+
+def test_measures_on_own_test_samples_are_refused_where_the_data_have_none(tmp_path: Path) -> None:
+    with pytest.raises(SpecificationError, match="no test sample of moons belongs to a client"):
+        simulation(Divided(), None, tmp_path, "personal_accuracy")
 
 
 def test_owners_are_numbered_in_the_order_of_their_training_samples() -> None:
