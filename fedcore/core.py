@@ -26,7 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from fedcore.assurance import Assurance, Assurances
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -154,6 +156,18 @@ class AffineForm(NamedTuple):
 @dataclass(frozen=True)
 class ClientRule:
     """The client's part of an algorithm and the server's response; by default local SGD."""
+
+    assures: ClassVar[Assurances] = frozenset(
+        {
+            Assurance.CHANGE_ALONE,
+            Assurance.OWN_DATA,
+            Assurance.NOISY_GRADIENTS,
+            Assurance.ONE_GRADIENT,
+        }
+    )
+    """Statements about privacy; a class that overrides a method declares its own (`assured`). Messages
+    that `shared`, `exchanges_gradients` and their like announce need not be taken out.
+    """
 
     def memory(self) -> tuple[str, ...]:
         """Names of the vectors that each client keeps; they start at zero unless `start` differs."""
@@ -351,6 +365,9 @@ class Solver:
     rounds. Written for one client [D], it serves a cohort [M, D] too.
     """
 
+    assures: ClassVar[Assurances] = frozenset({Assurance.OWN_DATA, Assurance.NOISY_GRADIENTS})
+    """As of `ClientRule`."""
+
     weight_decay: float = 0.0
     """Adds weight_decay y to each gradient."""
     prox_mu: float = 0.0
@@ -428,6 +445,9 @@ class Aggregator:
     as clients train, and never stored.
     """
 
+    assures: ClassVar[Assurances] = frozenset({Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS})
+    """As of `ClientRule`; `needs_losses` need not be taken out."""
+
     def for_model(self, coordinates: Mapping[str, Tensor]) -> Aggregator:
         """As `ClientRule.for_model`."""
         return self
@@ -501,6 +521,9 @@ class ServerOptimiser:
 @dataclass(frozen=True)
 class Compressor:
     """Compression of a message [..., D]; by default none."""
+
+    assures: ClassVar[Assurances] = frozenset({Assurance.AS_CLIPPED, Assurance.NOISY_GRADIENTS})
+    """As of `ClientRule`."""
 
     error_feedback: bool = False
 

@@ -24,6 +24,8 @@ else:
 class Mixture(SecondModel):
     """v descends along the gradient of F_i(alpha v + (1 - alpha) w) over v."""
 
+    assures = ClientRule.assures
+
     alpha: float = 0.5
 
     def mixed(self, alpha: Tensor | float, v: Tensor, w: Tensor) -> Tensor:
@@ -48,6 +50,8 @@ class AdaptiveMixture(Mixture):
     """The same with an alpha of each client, in the memory `alpha` [..., 1], that takes one projected
     gradient step as a round begins.
     """
+
+    assures = ClientRule.assures
 
     def memory(self) -> tuple[str, ...]:
         return (*super().memory(), "alpha")

@@ -24,6 +24,8 @@ class SecondModel(ClientRule):
     `personal`. Vectors of training are (w, v) [..., 2 D].
     """
 
+    assures = ClientRule.assures  # v stays with the client, and w takes one gradient in a step
+
     def models_trained(self) -> int:
         return 2
 
@@ -55,6 +57,8 @@ class SecondModel(ClientRule):
 @dataclass(frozen=True)
 class PulledToGlobal(SecondModel):
     """v descends along g_i(v) + lam (v - x)."""
+
+    assures = ClientRule.assures
 
     lam: float = 0.0
 

@@ -26,6 +26,8 @@ LEAST_LOSS = 1e-10
 class FairStep(Aggregator):
     """W sum_i w_i F_i^q Delta_i / sum_i w_i h_i, for the deltas [M, D]."""
 
+    assures = Aggregator.assures
+
     q: float
     smoothness: float
 
@@ -94,6 +96,8 @@ class WorstMixture(Aggregator):
 
     The state `mixture` [N] is lambda; empty before the first round, which finds 1/N.
     """
+
+    assures = Aggregator.assures
 
     mixture_lr: float
 

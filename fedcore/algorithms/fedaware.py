@@ -29,6 +29,8 @@ class MinNormMomentum(Aggregator):
     round's lambda.
     """
 
+    assures = Aggregator.assures
+
     alpha: float = 0.5
     normalise: bool = False
     first: First = "gradient"

@@ -33,6 +33,8 @@ class DriftVariables(ControlVariates):
     The memory `drift` is h_i <- h_i + y - x; the control variates c_i and c are those of SCAFFOLD.
     """
 
+    assures = ControlVariates.assures
+
     alpha: float = 0.01
 
     def memory(self) -> tuple[str, ...]:
@@ -52,6 +54,8 @@ class DriftVariables(ControlVariates):
 @dataclass(frozen=True)
 class DriftAveraging(MeanAndDrift):
     """h <- h + (1/N) sum_S delta_i, the mean drift of all clients, and x moves by sum_i w_i delta_i + h."""
+
+    assures = MeanAndDrift.assures
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
         mean, total = seen

@@ -29,6 +29,8 @@ class DynamicRegulariser(ClientRule):
     end of the round.
     """
 
+    assures = ClientRule.assures
+
     alpha: float = 0.1
 
     def memory(self) -> tuple[str, ...]:
@@ -50,6 +52,8 @@ class MeanAndDrift(Aggregator):
     a part of sum_S delta_k / N.
     """
 
+    assures = Aggregator.assures
+
     def start(self, x: Tensor) -> Vectors:
         return {"h": x.new_zeros(x.shape)}
 
@@ -68,6 +72,8 @@ class MeanAndDrift(Aggregator):
 @dataclass(frozen=True)
 class DynamicAveraging(MeanAndDrift):
     """h <- h - (alpha/N) sum_S delta_k, and x moves by mean_S delta_k - h/alpha."""
+
+    assures = Aggregator.assures
 
     alpha: float = 0.1
 

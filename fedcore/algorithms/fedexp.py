@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class Extrapolation(Aggregator):
     """eta_g sum_i w_i Delta_i for the deltas [M, D], with the step size eta_g of the round."""
 
+    assures = Aggregator.assures
+
     epsilon: float = 1e-3
 
     def weighted_sums(self, cohort: Cohort) -> None:

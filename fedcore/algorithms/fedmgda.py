@@ -25,6 +25,8 @@ class CommonDescent(Aggregator):
     from it.
     """
 
+    assures = Aggregator.assures
+
     epsilon: float = 1.0
 
     def start(self, x: Tensor) -> Vectors:

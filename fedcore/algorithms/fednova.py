@@ -28,6 +28,8 @@ class NormalisedAveraging(Aggregator):
     FedAvg.
     """
 
+    assures = Aggregator.assures
+
     tau_eff: TauEff = "steps"
 
     def needs_normaliser(self) -> bool:

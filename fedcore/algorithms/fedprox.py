@@ -22,6 +22,8 @@ STEP, PATIENCE = 0.1, 5
 class Proximal(ClientRule):
     """The gradient of h(y; x) = F(y) + mu/2 |y - x|^2."""
 
+    assures = ClientRule.assures
+
     mu: float = 0.0
     adaptive: bool = False
 

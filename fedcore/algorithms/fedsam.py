@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.assurance import Assurance
 from fedcore.core import ClientContext, ClientRule
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SharpnessAware(ClientRule):
     """g = grad F_i(y + rho grad F_i(y) / |grad F_i(y)|), both on the same mini-batch."""
+
+    assures = ClientRule.assures - {Assurance.ONE_GRADIENT}
 
     rho: float = 0.05
 

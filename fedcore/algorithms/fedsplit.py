@@ -20,6 +20,8 @@ class Splitting(ClientRule):
     the round.
     """
 
+    assures = ClientRule.assures
+
     s: float = 1.0
 
     def memory(self) -> tuple[str, ...]:
@@ -44,6 +46,8 @@ class MeanOfCentres(Aggregator):
     """2 sum_S v_i delta_i: what the cohort's new z_i change in sum_i v_i z_i over all N clients,
     however often one was drawn.
     """
+
+    assures = Aggregator.assures
 
     def coefficients(self, cohort: Cohort) -> Tensor:
         return 2 * cohort.objective

@@ -33,6 +33,8 @@ def shared_by_clusters(head: Layers | None, coordinates: Mapping[str, Tensor]) -
 class OneOfSeveral(ClientRule):
     """Local SGD from the model with the lowest loss."""
 
+    assures = ClientRule.assures
+
     models: int = 1
     spread: float = 0.0
     head: Layers | None = None
@@ -66,6 +68,8 @@ class ClusterAverage(Aggregator):
 
     Shared parameters of all models move by sum_i w_i delta_i.
     """
+
+    assures = Aggregator.assures
 
     models: int = 1
     scaled: bool = False

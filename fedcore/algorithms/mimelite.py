@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.assurance import Assurance
 from fedcore.block import Decay
 from fedcore.core import ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ServerMomentum(ClientRule):
     """y <- y - eta ((1 - beta) g_i(y) + beta m), with the momentum m of the server."""
+
+    assures = ClientRule.assures - {Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS}
 
     beta: float = 0.9
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.assurance import Assurance
 from fedcore.block import NonNegative, PositiveRate
 from fedcore.core import Adaptation, ClientContext, ClientRule
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class StepAhead(ClientRule):
     """The gradient after a step of size alpha, g_i(y - alpha g_i(y))."""
+
+    assures = ClientRule.assures - {Assurance.ONE_GRADIENT}
 
     alpha: float = 0.0
 
@@ -37,6 +40,8 @@ class WithHessianProduct(StepAhead):
     """h - alpha d, where h is the gradient after the step and d the Hessian at y times h, as a central
     difference of gradients delta |h| away from y on either side.
     """
+
+    assures = StepAhead.assures
 
     delta: float = 1e-3
 
@@ -94,6 +99,8 @@ class MoreauGradient(ClientRule):
     """lam (y - theta), the gradient at y of min_theta F_i(theta) + lam/2 |theta - y|^2, with theta from
     `steps` gradient steps.
     """
+
+    assures = ClientRule.assures - {Assurance.ONE_GRADIENT}
 
     lam: float
     steps: int

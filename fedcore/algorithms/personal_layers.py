@@ -67,6 +67,8 @@ class PersonalLayers(ClientRule):
     used. The change that is sent is zero in the personal layers; they are not counted in traffic.
     """
 
+    assures = ClientRule.assures
+
     layers: Layers
     pointer: str
     """Field of the specification that names them, for errors."""
@@ -105,6 +107,8 @@ class PersonalLayers(ClientRule):
 @dataclass(frozen=True)
 class Alternating(PersonalLayers):
     """Steps of the personal layers alone, then `shared_steps` of the others alone."""
+
+    assures = ClientRule.assures
 
     shared_steps: int = 1
 

@@ -43,6 +43,8 @@ class TrimmedMean(RobustAggregator):
     values. `share` = 1/2 leaves the median: the middle value, or the mean of the middle two.
     """
 
+    assures = Aggregator.assures
+
     share: float
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
@@ -55,6 +57,8 @@ class TrimmedMean(RobustAggregator):
 @dataclass(frozen=True)
 class Krum(RobustAggregator):
     """The mean of the `selected` changes that are closest to their neighbours."""
+
+    assures = Aggregator.assures
 
     malicious: float
     selected: int
@@ -70,6 +74,8 @@ class Krum(RobustAggregator):
 @dataclass(frozen=True)
 class Bulyan(RobustAggregator):
     """The mean around the median of the changes that Krum selects one after the other."""
+
+    assures = Aggregator.assures
 
     malicious: float
 
@@ -94,6 +100,8 @@ class Bulyan(RobustAggregator):
 class GeometricMedian(RobustAggregator):
     """The point with the least weighted sum of distances, by smoothed Weiszfeld steps."""
 
+    assures = Aggregator.assures
+
     iterations: int
     smoothing: float
 
@@ -110,6 +118,8 @@ class GeometricMedian(RobustAggregator):
 @dataclass(frozen=True)
 class CentredClipping(RobustAggregator):
     """Steps from the last aggregate towards the changes, each of bounded length."""
+
+    assures = Aggregator.assures
 
     radius: float
     iterations: int
@@ -135,6 +145,8 @@ class CentredClipping(RobustAggregator):
 class NormBounding(RobustAggregator):
     """The weighted mean of the changes, none longer than `radius`."""
 
+    assures = Aggregator.assures
+
     radius: float
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
@@ -145,6 +157,8 @@ class NormBounding(RobustAggregator):
 @dataclass(frozen=True)
 class Bucketing(RobustAggregator):
     """Another aggregator over the means of random buckets of `size` changes."""
+
+    assures = Aggregator.assures
 
     within: Aggregator
     size: int

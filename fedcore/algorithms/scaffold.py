@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.assurance import Assurance
 from fedcore.core import AffineForm, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class ControlVariates(ClientRule):
     which for plain SGD is SCAFFOLD's option II, since then ||a_i||_1 = tau_i. The server keeps c =
     sum_i s_i c_i with s_i = 1/N (`mean: uniform`) or s_i = p_i (`mean: share`).
     """
+
+    assures = ClientRule.assures - {Assurance.CHANGE_ALONE}
 
     estimate: Literal["anchor", "steps"] = "steps"
     mean: Literal["uniform", "share"] = "uniform"

@@ -18,6 +18,8 @@ class DriftCorrection(ClientRule):
     the mean.
     """
 
+    assures = ClientRule.assures
+
     def memory(self) -> tuple[str, ...]:
         return ("drift",)
 

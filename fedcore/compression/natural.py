@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from fedcore.assurance import Assurance
 from fedcore.compression.base import CompressorSpec
 from fedcore.core import Compressor
 from fedcore.lazy import LazyModule
@@ -32,6 +33,8 @@ class RoundToPowers(Compressor):
     zero. With error feedback C / (1 + omega) is sent, which is a contraction (as for QSGD). A number
     that is not finite arrives as not a number.
     """
+
+    assures = Compressor.assures - {Assurance.AS_CLIPPED}
 
     def sample(self, rng: Generator, dim: int) -> NDArray[float64]:
         """u [D]."""

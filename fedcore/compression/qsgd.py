@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from fedcore.assurance import Assurance
 from fedcore.compression.base import CompressorSpec
 from fedcore.core import Compressor
 
@@ -34,6 +35,8 @@ class Quantise(Compressor):
     the residual would grow; Q / (1 + omega) is one, with factor 1 - 1 / (1 + omega) (Karimireddy et
     al., 2019, for any unbiased compressor). A message that is not finite arrives as not a number.
     """
+
+    assures = Compressor.assures - {Assurance.AS_CLIPPED}
 
     levels: int = 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from fedcore.assurance import Assurance
 from fedcore.compression.base import Sparsifier
 from fedcore.core import Compressor
 
@@ -25,6 +26,8 @@ class KeepRandom(Compressor):
     k/D) |v|^2 (Stich et al., 2018, Definition 2.1 and Lemma A.1). Entries that are not kept are not
     looked at: only a kept one that is not finite arrives as such.
     """
+
+    assures = Compressor.assures - {Assurance.AS_CLIPPED}
 
     k: int = 1
 

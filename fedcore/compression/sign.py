@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from fedcore.assurance import Assurance
 from fedcore.compression.base import CompressorSpec
 from fedcore.core import Compressor
 
@@ -20,6 +21,8 @@ class ScaledSign(Compressor):
     factor is at most 1 - 1/D (Karimireddy et al., 2019, Lemma 8). A message that is not finite
     arrives as one: its scale is not.
     """
+
+    assures = Compressor.assures - {Assurance.AS_CLIPPED}
 
     def compress(self, message: Tensor, drawn: Tensor | None = None) -> Tensor:
         scale = message.abs().mean(-1, keepdim=True)

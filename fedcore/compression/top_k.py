@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedcore.assurance import Assurance
 from fedcore.block import is_none
 from fedcore.compression.base import INDEX_BYTES, Sparsifier
 from fedcore.core import Compressor
@@ -26,6 +27,8 @@ class KeepLargest(Compressor):
     not finite count as the largest, all alike, so a message that is not finite does not arrive as
     one that is.
     """
+
+    assures = Compressor.assures - {Assurance.AS_CLIPPED}
 
     k: int = 1
 
@@ -48,6 +51,8 @@ class KeepLargest(Compressor):
 @dataclass(frozen=True)
 class KeepLargestDifference(KeepLargest):
     """EF21: the receiver holds g, and gets the difference to it, g <- g + C(m - g)."""
+
+    assures = KeepLargest.assures
 
     def feed_back(self, message: Tensor, residual: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
         held = residual + self.compress(message - residual, drawn)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from fedcore.assurance import Assurance, Assurances
 from fedcore.block import Block
 from fedcore.families import Family
 from fedcore.lazy import LazyModule
@@ -30,6 +31,8 @@ class Transform(Block):
 
     source: ClassVar[str | None] = None
     """The paper that proposed the transform."""
+    assures: ClassVar[Assurances] = frozenset({Assurance.ONE_SAMPLE})
+    """Statements about privacy; a class that overrides a method declares its own."""
 
     if TYPE_CHECKING:
         kind: str
@@ -53,6 +56,7 @@ class CropFlip(Transform):
 
     source = "He et al. 2016, Deep Residual Learning for Image Recognition (CVPR), Section 4.2"
     example = {"pad": 4}
+    assures = Transform.assures
 
     kind: Literal["crop_flip"] = "crop_flip"
     pad: Annotated[int, Field(ge=0, le=64)] = 4
@@ -90,6 +94,7 @@ class Cutout(Transform):
 
     source = "DeVries and Taylor 2017, Improved Regularization of CNNs with Cutout (arXiv:1708.04552)"
     example = {"size": 8}
+    assures = Transform.assures
 
     kind: Literal["cutout"] = "cutout"
     size: Annotated[int, Field(ge=1, le=1_024)] = 16

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from fedcore.assurance import EVERYTHING, Assurance, Assurances
 from fedcore.block import Block, PositiveRate
 from fedcore.core import Aggregator
 from fedcore.errors import SpecificationError
@@ -28,6 +29,12 @@ class PrivateRun(NamedTuple):
     """Passes of a client over its data in a round."""
 
 
+CHANGES: Assurances = frozenset({
+    Assurance.CHANGE_ALONE, Assurance.OWN_DATA, Assurance.AS_CLIPPED, Assurance.NOISE_FIRST
+})
+"""What a mechanism of clipped changes requires."""
+
+
 class Privacy(Block):
     """A mechanism of differential privacy and its parameters.
 
@@ -38,6 +45,10 @@ class Privacy(Block):
     """The publication."""
     replaces_aggregator: ClassVar[bool] = True
     """True if it is an aggregation of its own."""
+    requires: ClassVar[Assurances] = EVERYTHING
+    """Statements that must hold of the other parts of a run for what the accountant counts, of the
+    neighbours that the mechanism names: each part declares as `assures` those that hold of it.
+    """
     clips_samples: ClassVar[bool] = False
     """True if clients clip the gradients of samples and add noise to them, so that whatever they send
     is private.

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from fedcore.assurance import Assurance
 from fedcore.block import Block, is_none
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.privacy.accounting import GaussianRelease
-from fedcore.privacy.base import POINTER, Privacy, PrivateRun
+from fedcore.privacy.base import CHANGES, POINTER, Privacy, PrivateRun
 from fedcore.systems.participation import Bernoulli, Full, Uniform
 
 if TYPE_CHECKING:
@@ -162,6 +163,7 @@ class ClientLevelPrivacy(Privacy):
         " NeurIPS 2021"
     )
     example = {"noise_multiplier": 0.5, "clip_norm": 0.5, "adaptive_clipping": {"quantile": 0.5}}
+    requires = CHANGES | {Assurance.ALL_ARRIVE, Assurance.COHORT_SIZE}
 
     kind: Literal["client_level"] = "client_level"
     adaptive_clipping: Annotated[AdaptiveClipping | None, Field(exclude_if=is_none)] = None

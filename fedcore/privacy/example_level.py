@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from fedcore.assurance import Assurance
 from fedcore.core import Aggregator
 from fedcore.privacy.accounting import GaussianRelease
 from fedcore.privacy.base import Privacy, PrivateRun
@@ -18,7 +19,8 @@ class ExampleLevelPrivacy(Privacy):
 
     over the samples j of a mini-batch, with B = `local.batch_size` also where a batch is smaller. The
     gradient of the model's `l2` is added afterwards, since it knows nothing of samples. Messages
-    need no noise of their own: whatever is made of noisy gradients has their privacy.
+    need no noise of their own: whatever is made of noisy gradients has their privacy. A step has one
+    noise, so algorithms that send what they made of several gradients of a step are refused.
 
     Neighbours differ in one sample of one client, which counts or does not. An epoch is a pass over a
     permutation, so that a sample is in one of its batches: an epoch costs what one Gaussian mechanism
@@ -30,6 +32,8 @@ class ExampleLevelPrivacy(Privacy):
     source = "Abadi et al., Deep Learning with Differential Privacy, CCS 2016 (DP-SGD)"
     example = {"noise_multiplier": 0.5, "clip_norm": 1.0}
     clips_samples = True
+    replaces_aggregator = False
+    requires = frozenset({Assurance.NOISY_GRADIENTS, Assurance.ONE_GRADIENT, Assurance.ONE_SAMPLE})
 
     kind: Literal["example_level"] = "example_level"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
 from fedcore.lazy import LazyModule
 from fedcore.privacy.accounting import GaussianRelease
-from fedcore.privacy.base import Privacy, PrivateRun
+from fedcore.privacy.base import CHANGES, Privacy, PrivateRun
 from fedcore.privacy.client_level import clip, standard_normal
 
 if TYPE_CHECKING:
@@ -71,9 +71,10 @@ class LocalPrivacy(Privacy):
         Delta_i <- Delta_i min(1, C / |Delta_i|) + N(0, z^2 C^2 I)
 
     The server may do anything with what it receives: any `aggregator` and server optimiser may
-    follow. Neighbours are any two data sets of one client, so the sensitivity is 2 C. That a client
-    was not drawn hides nothing from a server that draws it: epsilon is that of a client that takes
-    part in every round, or, of a `trace`, in the rounds in which it is listed.
+    follow. Neighbours are any two data sets of one client of the same size, so the sensitivity is
+    2 C; the number of samples is known to the server, as weights need it. That a client was not drawn
+    hides nothing from a server that draws it: epsilon is that of a client that takes part in every
+    round, or, of a `trace`, in the rounds in which it is listed.
     """
 
     source = (
@@ -82,6 +83,7 @@ class LocalPrivacy(Privacy):
     )
     example = {"noise_multiplier": 0.1, "clip_norm": 0.5}
     replaces_aggregator = False
+    requires = CHANGES
 
     kind: Literal["local"] = "local"
 

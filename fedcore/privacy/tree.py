@@ -6,11 +6,12 @@ from functools import lru_cache
 from math import sqrt
 from typing import TYPE_CHECKING, Literal
 
+from fedcore.assurance import Assurance
 from fedcore.core import Aggregator
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.privacy.accounting import GaussianRelease
-from fedcore.privacy.base import Privacy, PrivateRun
+from fedcore.privacy.base import CHANGES, Privacy, PrivateRun
 from fedcore.privacy.client_level import PrivateMean, standard_normal
 from fedcore.systems.participation import Cyclic, Full
 
@@ -69,6 +70,7 @@ class TreePrivacy(Privacy):
         " (DP-FTRL with tree aggregation)"
     )
     example = {"noise_multiplier": 0.5, "clip_norm": 0.5}
+    requires = CHANGES | {Assurance.ALL_ARRIVE}  # who is in a cohort does not differ between neighbours
 
     kind: Literal["dp_ftrl"] = "dp_ftrl"
 

@@ -41,6 +41,8 @@ class LocalOptimiser(Block):
 class MomentumSolver(Solver):
     """v <- momentum v + d; v starts at zero."""
 
+    assures = Solver.assures
+
     momentum: float = 0.0
 
     def start(self) -> Mapping[str, float]:
@@ -86,6 +88,8 @@ class AdamSolver(Solver):
     the step is decay y + m' / (sqrt(v') + eps) with m' = m / (1 - beta1^(k+1)), v' = v / (1 -
     beta2^(k+1)).
     """
+
+    assures = Solver.assures
 
     beta1: float = 0.9
     beta2: float = 0.999

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from fedcore.assurance import Assurance, Assurances
 from fedcore.block import MAX_ROUNDS, Block, Fraction, ceil_share
 from fedcore.families import Family
 from fedcore.lazy import LazyModule
@@ -63,6 +64,10 @@ class LrSchedule(Block):
     """The publication."""
     sets_lr: ClassVar[bool] = False
     """True if the schedule sets the step size itself, so that `lr` is omitted."""
+    assures: ClassVar[Assurances] = frozenset({Assurance.OWN_DATA, Assurance.NOISY_GRADIENTS})
+    """Statements about privacy; a class that overrides a method declares its own. A schedule that reads
+    `clock` depends on how much others train, so it does not assure OWN_DATA.
+    """
 
     if TYPE_CHECKING:
         kind: str
@@ -95,6 +100,7 @@ class StepLr(LrSchedule):
     """Multiplied by `factor` at each of the given fractions of all rounds."""
 
     example = {"at": [0.5, 0.75], "factor": 0.1}
+    assures = LrSchedule.assures
 
     kind: Literal["step"] = "step"
     at: Annotated[
@@ -125,6 +131,7 @@ class ExponentialLr(LrSchedule):
     """eta gamma^k at local step k of a round (FedNova, the decayed solver)."""
 
     example = {"gamma": 0.9}
+    assures = LrSchedule.assures
 
     kind: Literal["exponential"] = "exponential"
     gamma: Fraction
@@ -149,8 +156,14 @@ class InverseTimeLr(LrSchedule):
     """max(9 kappa, E) in the theorem."""
     counts: Literal["steps", "rounds"] = "steps"
     """Unit of t. In rounds, gamma = 1 and mu = 2 / eta_0 give eta_0 / (1 + t), the decay of their
-    experiments.
+    experiments. Beside `privacy` of whole clients only rounds: steps count the work of others.
     """
+
+    @property
+    def assures(self) -> Assurances:  # type: ignore[override]
+        """Without OWN_DATA, if it reads the clock."""
+        read = {Assurance.OWN_DATA} if self.counts == "steps" else set()
+        return LrSchedule.assures - read
 
     def sizes(self, lr: float, round: int, rounds: int, clock: int) -> StepSizes:
         if self.counts == "rounds":
@@ -163,6 +176,7 @@ class CosineLr(LrSchedule):
 
     source = "Loshchilov and Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, ICLR 2017, eq. (5)"
     example = {"floor": 0.01}
+    assures = LrSchedule.assures
 
     kind: Literal["cosine"] = "cosine"
     floor: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -178,6 +192,7 @@ class LinearWarmupLr(LrSchedule):
 
     source = "Goyal et al., Accurate, Large Minibatch SGD, 2017, Section 2.2 (gradual warmup)"
     example = {"rounds": 5}
+    assures = LrSchedule.assures
 
     kind: Literal["linear_warmup"] = "linear_warmup"
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)]

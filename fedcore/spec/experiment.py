@@ -63,7 +63,10 @@ class ExperimentSpec(Block):
     aggregator: Annotated[AnyAggregator | None, Field(exclude_if=is_none)] = None
     """Aggregation of the clients' changes (default: that of the algorithm)."""
     privacy: Annotated[AnyPrivacy | None, Field(exclude_if=is_none)] = None
-    """Differential privacy of the clients (default: none). Rounds report their `epsilon`."""
+    """Differential privacy of the clients (default: none). Rounds report their `epsilon`, which covers
+    what the mechanism releases. Losses, accuracies and personal models are measured for the researcher
+    without noise and are not covered by it.
+    """
     server: AnyServer | None = None
     """Server optimiser (default: that of the algorithm)."""
     local: LocalSolver

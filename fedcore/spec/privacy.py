@@ -1,17 +1,56 @@
-"""`privacy` beside the other blocks: combinations that would release more than is accounted for."""
+"""`privacy` beside the other blocks: accepted if every part assures what the mechanism requires."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from fedcore.algorithms import AGGREGATORS, ALGORITHMS
 from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.assurance import EVERYTHING, Assurance, Assurances, assured
+from fedcore.block import Block, kind_of
+from fedcore.compression import COMPRESSORS
+from fedcore.core import Aggregator, ClientRule, Compressor, Solver
+from fedcore.data.augment import TRANSFORMS, Transform
 from fedcore.errors import SpecificationError
+from fedcore.families import Family
+from fedcore.models.base import BatchNormPolicy
 from fedcore.privacy import PrivateRun
-from fedcore.spec.problem import population
-from fedcore.systems.attacks import KnowingAttack
+from fedcore.solvers.optimisers import OPTIMISERS
+from fedcore.solvers.schedules import SCHEDULES, LrSchedule
+from fedcore.spec.problem import dimension, population
+from fedcore.systems.attacks import ATTACKS, Attack
+from fedcore.systems.participation import PARTICIPATIONS, Participation, Uniform
+from fedcore.systems.work import BATCH_DISTRIBUTIONS, STEP_DISTRIBUTIONS, WorkDistribution
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import ExperimentSpec
+    from fedcore.spec.systems import Systems
+
+B = TypeVar("B", bound=Block)
+
+MESSAGES = {Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS}
+BATCH_NORM: Mapping[BatchNormPolicy, Assurances] = {
+    "average": EVERYTHING - MESSAGES,
+    "local": EVERYTHING - {Assurance.ONE_SAMPLE},
+    "frozen": EVERYTHING,
+    "group": EVERYTHING,
+}
+"""Statements that each policy assures: `average` sends running statistics, `local` normalises each
+sample by the others of its batch.
+"""
+
+
+class Part(NamedTuple):
+    """A choice of a specification that a mechanism's guarantee rests on."""
+
+    field: str
+    what: str
+    asked: Assurances
+    """Statements that choices of its kind could make false."""
+    assures: Assurances
+    remedy: Callable[[Assurances], str]
+    """The fix, given the statements that the mechanism requires."""
 
 
 def private_run(spec: ExperimentSpec) -> PrivateRun:
@@ -20,78 +59,165 @@ def private_run(spec: ExperimentSpec) -> PrivateRun:
 
 
 def check_privacy(spec: ExperimentSpec) -> None:
-    """Raise SpecificationError if more is released than the clipped, noisy changes, or if clients are
-    drawn in a way that is not accounted for.
+    """Raise SpecificationError if a part of the specification does not assure what its mechanism
+    requires, or if the accountant does not know the run.
     """
     privacy = spec.privacy
     if privacy is None:
         return
-    _check_beside(spec)
-    if privacy.clips_samples:
-        _check_samples(spec)
-    else:
-        _check_messages(spec)
-        if privacy.replaces_aggregator:
-            _check_sum(spec)
-    run = private_run(spec)
-    privacy.check(run)
-    privacy.aggregator(spec.algorithm.aggregator(), run)  # so that z is found, or the reason why not
-
-
-def _check_beside(spec: ExperimentSpec) -> None:
-    """Nothing but what training made of the data may leave a client."""
-    algorithm, rule = spec.algorithm, spec.algorithm.rule()
-    beside = None
-    if rule.exchanges_gradients():
-        beside = "gradients"
-    elif rule.adaptive_parameters() or algorithm.aggregator().needs_losses():
-        beside = "their training losses"
-    if beside:
-        raise SpecificationError(
-            "/algorithm",
-            f"clients of {algorithm.kind} send {beside} beside their changes, which `privacy` does not"
-            " cover: use `fedavg` or another algorithm that sends changes only",
-        )
-    if getattr(spec.problem.model, "batch_norm", None) == "average":
-        raise SpecificationError(
-            "/problem/model/batch_norm",
-            "clients send running statistics, which `privacy` does not cover: use `group`, `local` or"
-            " `frozen`",
-        )
-    question = spec.participation.asks()
-    if question is not None or "loss" in spec.participation.observes():
-        asked = "gradients" if question == "gradient" else "losses"
-        raise SpecificationError(
-            "/participation",
-            f"{spec.participation.kind} asks clients for their {asked}, which `privacy` does not cover: use"
-            " `uniform`",
-        )
     if spec.asynchrony is not None:
         raise SpecificationError(
             "/asynchrony",
             "`privacy` accounts for rounds whose clients are drawn together: omit one of the two",
         )
+    run = private_run(spec)
+    privacy.check(run)
+    for part in parts_of(spec):
+        required = privacy.requires & part.asked
+        missing = [one for one in Assurance if one in required - part.assures]
+        if missing:
+            raise SpecificationError(
+                part.field,
+                f"{part.what} does not assure that {missing[0]}, which `privacy: {privacy.kind}` requires:"
+                f" {part.remedy(required)}",
+            )
+    if privacy.clips_samples:
+        _check_samples(spec)
+    else:
+        _check_average(spec)
+    if privacy.replaces_aggregator:
+        _check_sum(spec)
+    privacy.aggregator(spec.algorithm.aggregator(), run)  # so that z is found, or the reason why not
+
+
+def parts_of(spec: ExperimentSpec) -> Iterator[Part]:
+    """The parts that could make a statement false. Server optimisers and compression of the downlink
+    are not among them, since they are given nothing but what was released.
+    """
+    local, systems, link, dim = spec.local, spec.systems, spec.compression.uplink, dimension(spec.problem)
+    own = ClientRule.assures | Aggregator.assures
+    yield _component("/algorithm", ALGORITHMS, spec.algorithm, own, of_algorithm)
+    if spec.aggregator is not None:
+        yield _component(
+            "/aggregator",
+            AGGREGATORS,
+            spec.aggregator,
+            Aggregator.assures,
+            lambda block: of_aggregator(block.build()),
+        )
+    yield _component(
+        "/local/optimizer", OPTIMISERS, local.optimizer, Solver.assures, lambda block: assured(block.build())
+    )
+    yield _component("/local/lr_schedule", SCHEDULES, local.lr_schedule, LrSchedule.assures)
+    yield _component(
+        "/participation", PARTICIPATIONS, spec.participation, Participation.assures, of_participation
+    )
+    for name in ("epochs", "steps", "batch_size"):
+        family = BATCH_DISTRIBUTIONS if name == "batch_size" else STEP_DISTRIBUTIONS
+        if (work := getattr(systems, name)) is not None:
+            yield _component(f"/systems/{name}", family, work, WorkDistribution.assures)
+    yield from _losses(systems, spec.participation)
+    if systems.attack is not None:
+        yield _component("/systems/attack", ATTACKS, systems.attack, Attack.assures)
+    yield _component(
+        "/compression/uplink",
+        COMPRESSORS,
+        link,
+        Compressor.assures,
+        lambda block: assured(block.build(dim)),
+    )
+    if isinstance(seen := getattr(spec.problem.dataset, "augmentation", None), Transform):
+        yield _component("/problem/dataset/augmentation", TRANSFORMS, seen, Transform.assures)
+    policy = getattr(spec.problem.model, "batch_norm", None)
+    if policy is not None:
+        yield Part(
+            "/problem/model/batch_norm",
+            f"batch norm `{policy}`",
+            EVERYTHING,
+            BATCH_NORM[policy],
+            lambda required: _use(name for name, known in BATCH_NORM.items() if required <= known),
+        )
+
+
+def of_algorithm(algorithm: AlgorithmSpec) -> Assurances:
+    """What an algorithm assures: its rule, less what it announces to send, and its aggregator."""
+    rule = algorithm.rule()
+    found = assured(rule) - (Aggregator.assures - of_aggregator(algorithm.aggregator()))
+    if rule.exchanges_gradients() or rule.adaptive_parameters() or rule.models_kept() > 1:
+        found -= MESSAGES
+    if rule.shared():
+        found -= {Assurance.CHANGE_ALONE}
+    if rule.needs_full_gradient() or rule.subtracts_gradient_at_x():
+        found -= {Assurance.NOISY_GRADIENTS}
+    return found
+
+
+def of_aggregator(aggregator: Aggregator) -> Assurances:
+    """What an aggregator assures, less what it announces to need."""
+    return assured(aggregator) - (MESSAGES if aggregator.needs_losses() else set())
+
+
+def of_participation(scheme: Participation) -> Assurances:
+    """What a scheme assures, less what it announces to ask and observe."""
+    found, observed = assured(scheme), scheme.observes()
+    if scheme.asks() is not None or "loss" in observed:
+        found -= MESSAGES
+    return found - {Assurance.NOISE_FIRST} if "update_norm" in observed else found
+
+
+def _losses(systems: Systems, scheme: Participation) -> Iterator[Part]:
+    """Blocks by which clients of a cohort do less, or do not arrive."""
+    lost = frozenset({Assurance.ALL_ARRIVE})
+    stragglers = systems.stragglers
+    if stragglers is not None:
+        # Which ones lag is drawn anew for each size of the cohort.
+        alike = isinstance(scheme, Uniform) or stragglers.fraction in (0, 1)
+        partial_work = stragglers.policy == "accept_partial"
+        known = (lost if partial_work else set()) | ({Assurance.COHORT_SIZE} if alike else set())
+        uniform = "use `participation: uniform`, " if partial_work else ""
+        fix = f"omit this, {uniform}or use `privacy: local`"
+        yield Part(
+            "/systems/stragglers",
+            f"a share of the cohort with `{stragglers.policy}`",
+            lost | {Assurance.COHORT_SIZE},
+            frozenset(known),
+            lambda _: fix,
+        )
+    for name in ("availability", "deadline"):
+        if getattr(systems, name) is not None:
+            yield Part(
+                f"/systems/{name}", name, lost, frozenset(), lambda _: "omit this, or use `privacy: local`"
+            )
+
+
+def _component(
+    field: str,
+    family: Family[B],
+    block: B,
+    asked: Assurances,
+    resolve: Callable[[B], Assurances] = assured,
+) -> Part:
+    def remedy(required: Assurances) -> str:
+        kinds = (
+            kind_of(member) for member in family.builtin if required <= resolve(member(**member.example))
+        )
+        declare = "" if type(block) in family.builtin else ", or declare what is true of yours as `assures`"
+        return _use(kinds) + declare
+
+    return Part(field, kind_of(type(block)), asked, resolve(block), remedy)
+
+
+def _use(kinds: Iterable[str]) -> str:
+    *others, last = (f"`{kind}`" for kind in kinds)
+    return f"use {', '.join(others)} or {last}" if others else f"use {last}"
 
 
 def _check_samples(spec: ExperimentSpec) -> None:
-    """Every gradient that clients compute must be clipped and noisy, and every sample be used once in
-    an epoch.
-    """
-    algorithm, rule, local, systems = spec.algorithm, spec.algorithm.rule(), spec.local, spec.systems
-    if rule.needs_full_gradient() or rule.subtracts_gradient_at_x():
-        raise SpecificationError(
-            "/algorithm",
-            f"clients of {algorithm.kind} also use gradients without noise: use `fedavg` or another one",
-        )
+    """Every sample must be used once in an epoch, and the noise be that of the batch size."""
+    local, systems = spec.local, spec.systems
     if not spec.problem.dataset.has_samples:
         raise SpecificationError(
             "/privacy", f"a {spec.problem.dataset.kind} has no samples: use `client_level` or `local`"
-        )
-    if getattr(spec.problem.model, "batch_norm", None) == "local":
-        raise SpecificationError(
-            "/problem/model/batch_norm",
-            "samples have no gradients of their own in networks with batch norm: use `group` or `frozen`, or"
-            " `privacy: client_level`",
         )
     if spec.participation.transforms_objective:
         raise SpecificationError(
@@ -111,69 +237,31 @@ def _check_samples(spec: ExperimentSpec) -> None:
         )
 
 
-def _check_messages(spec: ExperimentSpec) -> None:
-    """Clients may send their change alone, and each a change that no other client had a part in."""
-    algorithm = spec.algorithm
-    if algorithm.rule().shared():
+def _check_average(spec: ExperimentSpec) -> None:
+    """Noise and clipping must not move the fixed point of an exact method."""
+    if spec.algorithm.averages_exactly:
         raise SpecificationError(
             "/algorithm",
-            f"clients of {algorithm.kind} send vectors beside their changes, which `privacy` does not"
-            " cover: use `fedavg` or another algorithm that sends changes only",
-        )
-    if algorithm.rule().models_kept() > 1:
-        raise SpecificationError(
-            "/algorithm",
-            f"clients of {algorithm.kind} say which model fits their data, which `privacy` does not cover:"
-            " use `fedavg` or another algorithm with one model",
-        )
-    if algorithm.averages_exactly:
-        raise SpecificationError(
-            "/algorithm",
-            f"{algorithm.kind} requires x to be the average of the clients, which noise and clipping prevent:"
-            " use `fedavg` or another algorithm",
-        )
-    if spec.compression.uplink.kind != "none":
-        raise SpecificationError(
-            "/compression/uplink",
-            "a compressed change need not keep the length to which `privacy` clips it: omit this",
-        )
-    if isinstance(spec.systems.attack, KnowingAttack):
-        raise SpecificationError(
-            "/systems/attack",
-            f"{spec.systems.attack.kind} makes changes of clients from those of others, so that clipping does"
-            " not bound what one client has a part in: use another attack",
+            f"{spec.algorithm.kind} requires x to be the average of the clients, which noise and clipping"
+            " prevent: use `fedavg` or another algorithm",
         )
 
 
 def _check_sum(spec: ExperimentSpec) -> None:
-    """The server adds up the changes, each with weight 1, of a sample whose probability is known."""
-    algorithm, scheme, systems = spec.algorithm, spec.participation, spec.systems
-    kind = spec.privacy.kind if spec.privacy else ""
+    """The mechanism's own aggregation must be the only one, and its weights those that are stated."""
+    algorithm, kind = spec.algorithm, spec.privacy.kind if spec.privacy else ""
     if spec.aggregator is not None:
         raise SpecificationError(
             "/aggregator", f"`privacy: {kind}` has an aggregation of its own: omit this, or use `local`"
         )
-    if type(algorithm).aggregator is not AlgorithmSpec.aggregator:
+    if type(algorithm.aggregator()) is not Aggregator:
         raise SpecificationError(
             "/algorithm",
             f"{algorithm.kind} has an aggregation of its own, and so has `privacy: {kind}`: use `fedavg`, or"
             " `privacy: local`",
         )
-    if scheme.weighting != "uniform":
+    if spec.participation.weighting != "uniform":
         raise SpecificationError(
             "/participation/weighting",
             "every client must have the same weight, so that clipping bounds its part: use `uniform`",
         )
-    stragglers = systems.stragglers
-    lost = (
-        ("stragglers/policy", stragglers is not None and stragglers.policy == "drop"),
-        ("availability", systems.availability is not None),
-        ("deadline", systems.deadline is not None),
-    )
-    for field, is_lost in lost:
-        if is_lost:
-            raise SpecificationError(
-                f"/systems/{field}",
-                "clients that are drawn and do not arrive change the sample, whose probability is then not"
-                " known: omit this, or use `privacy: local`",
-            )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from fedcore.assurance import Assurance, Assurances
 from fedcore.block import Block, PositiveRate, ceil_share, floor_share
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
@@ -47,6 +48,8 @@ class Attack(Block):
 
     source: ClassVar[str | None] = None
     """The publication."""
+    assures: ClassVar[Assurances] = frozenset({Assurance.OWN_DATA, Assurance.NOISY_GRADIENTS})
+    """Statements about privacy; a class that overrides a method declares its own."""
 
     if TYPE_CHECKING:
         kind: str = ""
@@ -125,6 +128,7 @@ class SignFlipping(Attack):
 
     source = "Li et al., RSA: Byzantine-Robust Stochastic Aggregation Methods, AAAI 2019"
     example = {"scale": 4.0}
+    assures = Attack.assures
 
     kind: Literal["sign_flipping"] = "sign_flipping"
     scale: PositiveRate = 1.0
@@ -139,6 +143,7 @@ class GaussianNoise(Attack):
 
     source = "Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017"
     example = {"std": 0.1}
+    assures = Attack.assures
 
     kind: Literal["gaussian_noise"] = "gaussian_noise"
     std: PositiveRate = 200.0
@@ -155,6 +160,8 @@ class KnowingAttack(Attack):
     """All malicious clients send the same vector, made from the changes of the honest ones, which
     they know. In a cohort without honest clients they use their own.
     """
+
+    assures = Attack.assures - {Assurance.OWN_DATA}
 
     def forge(self, deltas: Tensor, malicious: Tensor, rng: Generator) -> Tensor:
         known = deltas if bool(malicious.all()) else deltas[~malicious]
@@ -177,6 +184,7 @@ class LittleIsEnough(KnowingAttack):
 
     source = "Baruch, Baruch and Goldberg, A Little Is Enough, NeurIPS 2019"
     example = {"z": 1.5}
+    assures = KnowingAttack.assures
 
     kind: Literal["alie"] = "alie"
     z: PositiveRate | None = None
@@ -203,6 +211,7 @@ class InnerProduct(KnowingAttack):
 
     source = "Xie, Koyejo and Gupta, Fall of Empires, UAI 2019"
     example = {"epsilon": 0.5}
+    assures = KnowingAttack.assures
 
     kind: Literal["inner_product"] = "inner_product"
     epsilon: PositiveRate = 0.1
@@ -218,6 +227,8 @@ class FarthestVector(KnowingAttack):
 
     gamma is the solution of the bound, which the authors find by bisection, with a largest value.
     """
+
+    assures = KnowingAttack.assures
 
     perturbation: Literal["std", "unit", "sign"] = "std"
     """p: the negative of the standard deviation of every coordinate, of the mean's unit vector, or
@@ -247,6 +258,7 @@ class MinMax(FarthestVector):
 
     source = "Shejwalkar and Houmansadr, Manipulating the Byzantine, NDSS 2021 (Min-Max)"
     example = {"perturbation": "unit"}
+    assures = KnowingAttack.assures
 
     kind: Literal["min_max"] = "min_max"
 
@@ -265,6 +277,7 @@ class MinSum(FarthestVector):
 
     source = "Shejwalkar and Houmansadr, Manipulating the Byzantine, NDSS 2021 (Min-Sum)"
     example = {"perturbation": "sign"}
+    assures = KnowingAttack.assures
 
     kind: Literal["min_sum"] = "min_sum"
 
@@ -312,6 +325,7 @@ class LabelFlipping(PoisoningAttack):
 
     source = "Tolpegin et al., Data Poisoning Attacks Against Federated Learning Systems, ESORICS 2020"
     example = {"original": 5, "target": 3}
+    assures = Attack.assures
 
     kind: Literal["label_flipping"] = "label_flipping"
     original: ClassLabel | None = None
@@ -357,6 +371,7 @@ class Backdoor(PoisoningAttack):
 
     source = "Bagdasaryan et al., How To Backdoor Federated Learning, AISTATS 2020; trigger of BadNets (2017)"
     example = {"target": 0, "size": 2}
+    assures = Attack.assures
 
     kind: Literal["backdoor"] = "backdoor"
     target: ClassLabel
@@ -377,16 +392,15 @@ class Backdoor(PoisoningAttack):
         self._check_class("target", self.target, shape.classes)
 
     def poison(self, data: FederatedData, clients: Ids, classes: int, seed: int) -> FederatedData:
-        chosen = []
+        train = data.dataset.train
+        features, labels = train.features.clone(), train.labels.clone()
         for client in clients:
             rows = data.rows(int(client))
             order = random.generator(seed, "poisoned samples", client=int(client)).permutation(len(rows))
-            count = ceil_share(self.poisoned, len(rows))
-            chosen.append(rows[torch.from_numpy(order[:count]).to(rows.device)])
-        rows, train = torch.cat(chosen), data.dataset.train
-        features, labels = train.features.clone(), train.labels.clone()
-        features[rows] = self._stamped(features[rows], train.features.max())
-        labels[rows] = self.target
+            chosen = rows[torch.from_numpy(order[: ceil_share(self.poisoned, len(rows))]).to(rows.device)]
+            # As bright as the client's own images are: it does not know those of others.
+            features[chosen] = self._stamped(features[chosen], train.features[rows].max())
+            labels[chosen] = self.target
         return replace(
             data, dataset=replace(data.dataset, train=replace(train, features=features, labels=labels))
         )

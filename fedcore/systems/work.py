@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedcore.assurance import Assurance, Assurances
 from fedcore.block import Block, NonNegative
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
@@ -40,6 +41,9 @@ BATCH_SIZES = 1_000
 class WorkDistribution(Block):
     """Epochs, steps or batch sizes of the clients in each round."""
 
+    assures: ClassVar[Assurances] = frozenset({Assurance.OWN_DATA, Assurance.NOISY_GRADIENTS})
+    """Statements about privacy; a class that overrides a method declares its own."""
+
     if TYPE_CHECKING:
         kind: str
 
@@ -67,6 +71,7 @@ class Constant(WorkDistribution):
     """The same for every client in every round."""
 
     example = {"value": 2}
+    assures = WorkDistribution.assures
 
     kind: Literal["constant"] = "constant"
     value: Count
@@ -86,6 +91,7 @@ class PerClient(WorkDistribution):
     """One number per client, the same in every round."""
 
     example = {"values": [50, 30]}
+    assures = WorkDistribution.assures
 
     kind: Literal["per_client"] = "per_client"
     values: Annotated[tuple[Count, ...], Field(fail_fast=True, min_length=1, max_length=1_000_000)]
@@ -112,6 +118,7 @@ class UniformDraw(WorkDistribution):
     """Drawn for each client in each round, uniformly from the integers low..high, inclusive."""
 
     example = {"low": 2, "high": 5}
+    assures = WorkDistribution.assures
 
     kind: Literal["uniform"] = "uniform"
     low: Count
@@ -138,6 +145,7 @@ class UniformBatch(WorkDistribution):
     """Drawn for each client in each round, uniformly from the integers low..high, inclusive."""
 
     example = {"low": 10, "high": "samples"}
+    assures = WorkDistribution.assures
 
     kind: Literal["uniform"] = "uniform"
     low: Count
@@ -168,6 +176,7 @@ class NormalDraw(WorkDistribution):
     """
 
     example = {"mean": 16.0, "std": 4.0, "low": 4, "high": 32}
+    assures = WorkDistribution.assures
 
     kind: Literal["normal"] = "normal"
     mean: Annotated[float, Field(gt=0, le=1e6)]
@@ -197,6 +206,7 @@ class WorkTrace(WorkDistribution):
     """Given values, one row per round with one entry per client."""
 
     example = {"rounds": [[5, 2], [1, 7]]}
+    assures = WorkDistribution.assures
 
     kind: Literal["trace"] = "trace"
     rounds: Annotated[

@@ -67,6 +67,11 @@ def lossy_copies(data_sources: Iterable[str]) -> list[str]:
     return [source for source in data_sources if source.endswith("copy)")]
 
 
+def is_private(results: ArmResults) -> bool:
+    """True if an arm has differential privacy: what is measured of its runs is not covered by it."""
+    return any("privacy.kind" in known for known in (results.parameters, *(arm.parameters for arm in results.arms)))
+
+
 def metric_value(metric: str, value: float) -> str:
     """Format a value of a metric, in percent if it is a share; `metric_title` names the unit."""
     return _percent(value, "") if is_share(metric) else f"{value:.6g}"
@@ -110,6 +115,8 @@ def comparison_cells(results: ArmResults, metric: str | None = None) -> Comparis
     title = f"{results.name}: {metric_title(metric)}, mean ± std over {seeds} seed{'s' * (seeds != 1)}"
     if isinstance(results, Results) and (copies := lossy_copies(results.data_sources)):
         title += f"; data: {', '.join(copies)}"
+    if is_private(results):
+        title += "; measured without noise, not covered by epsilon"
     return ComparisonTable(columns, rows, title)
 
 

@@ -120,6 +120,8 @@ export function fillTable(table, results, metric, figure, direction) {
 export function explanation(results) {
   const others = results.arms.length - 1;
   const data = results.data_sources?.length ? ` Data: ${results.data_sources.join(", ")}.` : "";
-  if (others < 1) return `Mean ± sample standard deviation over seeds.${data}`;
-  return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."} ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${others} comparison${others > 1 ? "s" : ""}, is below ${results.level}.${data}`;
+  const isPrivate = [results, ...results.arms].some((known) => "privacy.kind" in (known.parameters ?? {}));
+  const uncovered = isPrivate ? " Measured without noise: not covered by epsilon." : "";
+  if (others < 1) return `Mean ± sample standard deviation over seeds.${uncovered}${data}`;
+  return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."} ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${others} comparison${others > 1 ? "s" : ""}, is below ${results.level}.${uncovered}${data}`;
 }

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
+from fedcore.assurance import Assurance, Assurances
 from fedcore.block import Block
 from fedcore.lazy import LazyModule
 from fedcore.systems.availability import Reachable
@@ -91,6 +92,16 @@ class Participation(Block):
     """The publication."""
     everyone: ClassVar[bool] = False
     """True if all clients take part in every round."""
+    assures: ClassVar[Assurances] = frozenset(
+        {
+            Assurance.CHANGE_ALONE,
+            Assurance.NOISE_FIRST,
+            Assurance.NOISY_GRADIENTS,
+        }
+    )
+    """Statements about privacy; a class that overrides a method declares its own. Values that `asks` and
+    `observes` announce need not be taken out.
+    """
     own_weighting: ClassVar[Weighting] = "samples"
     """Weighting, unless the specification or the algorithm says otherwise."""
     draws_by_share: ClassVar[bool] = False

@@ -43,6 +43,7 @@ class Full(Participation):
     """Every client in every round; weights p_i."""
 
     everyone = True
+    assures = Participation.assures
 
     kind: Literal["full"] = "full"
 
@@ -114,6 +115,7 @@ class Uniform(_Sampled):
     """
 
     example = {"clients_per_round": 10}
+    assures = Participation.assures
 
     kind: Literal["uniform"] = "uniform"
 
@@ -130,6 +132,7 @@ class WithReplacement(_Sampled):
     own_weighting = "uniform"
     draws_by_share = True
     example = {"clients_per_round": 10}
+    assures = Participation.assures
 
     kind: Literal["with_replacement"] = "with_replacement"
 
@@ -165,6 +168,7 @@ class ByShare(_Sampled):
     own_weighting = "uniform"
     draws_by_share = True
     example = {"clients_per_round": 10}
+    assures = Participation.assures
 
     kind: Literal["by_share"] = "by_share"
 
@@ -188,6 +192,7 @@ class WithoutReplacement(_Sampled):
 
     own_weighting = "unbiased"
     example = {"weighting": "unbiased", "fraction": 0.2}
+    assures = Participation.assures
 
     kind: Literal["without_replacement"] = "without_replacement"
     transformed: bool = False
@@ -217,6 +222,7 @@ class Cyclic(_Sampled):
     """
 
     example = {"clients_per_round": 10}
+    assures = Participation.assures
 
     kind: Literal["cyclic"] = "cyclic"
 
@@ -239,6 +245,7 @@ class Bernoulli(Participation):
     """
 
     example = {"probability": 0.2}
+    assures = Participation.assures
 
     kind: Literal["bernoulli"] = "bernoulli"
     probability: Probability
@@ -284,6 +291,7 @@ class Trace(Participation):
     """Given cohorts for every round; a client listed twice counts as drawn twice."""
 
     example = {"rounds": [[0, 1], [1, 1]]}
+    assures = Participation.assures
 
     kind: Literal["trace"] = "trace"
     rounds: Annotated[

@@ -93,6 +93,7 @@ class PowerOfChoice(Selecting):
     )
     draws_by_share = True
     example = {"clients_per_round": 2, "candidates": 4}
+    assures = Participation.assures
 
     kind: Literal["power_of_choice"] = "power_of_choice"
     candidates: ClientCount
@@ -150,6 +151,7 @@ class Importance(Selecting):
     source = "Chen, Horvath and Richtarik, Optimal Client Sampling for Federated Learning, TMLR 2022"
     own_weighting = "unbiased"
     example = {"clients_per_round": 2, "by": "loss"}
+    assures = Participation.assures
 
     kind: Literal["importance"] = "importance"
     by: Literal["update_norm", "loss"] = "update_norm"
@@ -247,6 +249,7 @@ class Oort(Selecting):
 
     source = "Lai et al., Oort: Efficient Federated Learning via Guided Participant Selection, OSDI 2021"
     example = {"clients_per_round": 2, "epsilon_start": 0.5}
+    assures = Participation.assures
 
     kind: Literal["oort"] = "oort"
     epsilon_start: Fixed = 0.9
@@ -354,6 +357,7 @@ class DivFl(Selecting):
         " ICLR 2022 (DivFL)"
     )
     example = {"clients_per_round": 2, "candidates": 4}
+    assures = Participation.assures
 
     kind: Literal["divfl"] = "divfl"
     candidates: ClientCount | None = None
@@ -408,6 +412,7 @@ class FedCs(Selecting):
     )
     own_weighting = "samples"
     example = {"clients_per_round": 3, "deadline_seconds": 60.0}
+    assures = Participation.assures
 
     kind: Literal["fedcs"] = "fedcs"
     candidates: ClientCount | None = None
