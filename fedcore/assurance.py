@@ -19,8 +19,8 @@ class Assurance(StrEnum):
 
     CHANGE_ALONE = "a client sends its change of the model and nothing else"
     OWN_DATA = "a client's change is made of its own data and of what was released with noise"
-    COHORT_SIZE = "a client's change is the same however many others are drawn"
     ALL_ARRIVE = "every client that is drawn takes part"
+    COHORT_SIZE = "a client's change is the same however many others are drawn"
     AS_CLIPPED = "a change reaches the server as it was clipped"
     NOISE_FIRST = "the server uses changes with their noise only"
     NOISY_GRADIENTS = "all that leaves a client is made of noisy gradients and of public numbers"

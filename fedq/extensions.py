@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import ServerSpec
+from fedcore.assurance import Assurance
 from fedcore.block import Block, Decay, Finite, Fraction, NonNegative, PositiveRate, Seed
 from fedcore.compression.base import CompressorSpec, Sparsifier
 from fedcore.core import (
@@ -66,6 +67,7 @@ __all__ = [
     "Aggregator",
     "AggregatorSpec",
     "AlgorithmSpec",
+    "Assurance",
     "Attack",
     "Availability",
     "Block",

@@ -29,9 +29,9 @@ class PrivateRun(NamedTuple):
     """Passes of a client over its data in a round."""
 
 
-CHANGES: Assurances = frozenset({
-    Assurance.CHANGE_ALONE, Assurance.OWN_DATA, Assurance.AS_CLIPPED, Assurance.NOISE_FIRST
-})
+CHANGES: Assurances = frozenset(
+    {Assurance.CHANGE_ALONE, Assurance.OWN_DATA, Assurance.AS_CLIPPED, Assurance.NOISE_FIRST}
+)
 """What a mechanism of clipped changes requires."""
 
 

@@ -92,7 +92,7 @@ def test_rounds_are_those_of_the_paper_written_out() -> None:
 def test_without_noise_and_clipping_it_is_fedavg_with_equal_weights() -> None:
     runs = []
     for changed in (QUIET, {}):
-        simulation = Simulation(specification(SYNTHETIC, participation=EQUAL, **changed), 1)
+        simulation = Simulation(specification(SYNTHETIC, participation=EQUAL, systems=None, **changed), 1)
         while not simulation.finished:
             simulation.advance()
         runs.append(simulation.model())
@@ -165,7 +165,10 @@ def test_changes_and_count_together_cost_what_the_noise_multiplier_costs(z: floa
 
 def test_the_clipping_norm_of_a_resumed_run_continues() -> None:
     spec = specification(
-        SYNTHETIC, participation=EQUAL, privacy=private(noise_multiplier=0.1, adaptive_clipping={})
+        SYNTHETIC,
+        participation=EQUAL,
+        systems=None,
+        privacy=private(noise_multiplier=0.1, adaptive_clipping={}),
     )
     whole, resumed = Simulation(spec, 2), Simulation(spec, 2)
     reports = [whole.advance() for _ in range(4)]

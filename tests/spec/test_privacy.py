@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import re
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from pydantic import ValidationError
 
+from fedcore import presets
+from fedcore.algorithms.aggregators import AggregatorSpec
+from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.assurance import Assurance
+from fedcore.block import Block
+from fedcore.compression.base import CompressorSpec
+from fedcore.core import Aggregate, Aggregator, ClientContext, ClientRule, Cohort, Compressor, Solver, Vectors
 from fedcore.errors import CheckpointError, SpecificationError, StateConflictError
 from fedcore.privacy import PRIVACY
 from fedcore.simulation.simulation import Simulation
+from fedcore.solvers.optimisers import LocalOptimiser
+from fedcore.solvers.schedules import InverseTimeLr, StepSizes
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.extension import check_history_unchanged, extended
 from fedcore.spec.privacy import private_run
+from fedcore.systems.attacks import SignFlipping
+from fedcore.systems.participation import Full
+from fedcore.systems.work import Constant
 from tests.documents import DIGITS, SYNTHETIC, merged, specification
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PRIVATE = merged(
     SYNTHETIC,
     {
         "participation": {"kind": "bernoulli", "probability": 0.5, "weighting": "uniform"},
+        "systems": None,
         "privacy": {"kind": "client_level", "noise_multiplier": 1.0},
     },
 )
@@ -39,8 +58,8 @@ def equal(kind: str, **fields: Any) -> dict[str, Any]:
         (equal("bernoulli", probability=[0.5] * 8), "/participation/probability", "one probability"),
         (
             {"systems": {"stragglers": {"fraction": 0.5, "policy": "drop"}}},
-            "/systems/stragglers/policy",
-            "omit",
+            "/systems/stragglers",
+            "use `privacy: local`",
         ),
         (
             {"systems": {"availability": {"kind": "bernoulli", "probability": 0.5}}},
@@ -57,14 +76,18 @@ def equal(kind: str, **fields: Any) -> dict[str, Any]:
             "/systems/deadline",
             "omit",
         ),
-        ({"systems": {"attack": {"kind": "alie", "share": 0.25}}}, "/systems/attack", "another attack"),
+        (
+            {"systems": {"attack": {"kind": "alie", "share": 0.25}}},
+            "/systems/attack",
+            "use `sign_flipping`, ",
+        ),
         ({"aggregator": {"kind": "median"}}, "/aggregator", "use `local`"),
         ({"algorithm": {"kind": "scaffold"}}, "/algorithm", "use `fedavg`"),
         ({"algorithm": {"kind": "fednova"}}, "/algorithm", "use `fedavg`"),
         ({"algorithm": {"kind": "fedlin"}}, "/algorithm", "use `fedavg`"),
         ({"algorithm": {"kind": "feddyn"}}, "/algorithm", "use `fedavg`"),
         ({"algorithm": {"kind": "fedprox", "mu": 1.0, "adaptive": True}}, "/algorithm", "use `fedavg`"),
-        ({"compression": {"uplink": {"kind": "top_k", "ratio": 0.1}}}, "/compression/uplink", "omit"),
+        ({"compression": {"uplink": {"kind": "top_k", "ratio": 0.1}}}, "/compression/uplink", "use `none`"),
         (
             {
                 **equal("uniform", clients_per_round=4),
@@ -155,7 +178,7 @@ def test_running_statistics_of_batch_norm_are_refused() -> None:
     model = {"kind": "torchvision", "name": "resnet18", "batch_norm": "average"}
     document = {**DIGITS, "problem": {**DIGITS["problem"], "model": model}}
     private = {name: PRIVATE[name] for name in ("participation", "privacy")}
-    with pytest.raises(SpecificationError, match="use `group`") as refused:
+    with pytest.raises(SpecificationError, match="use `local`, `frozen` or `group`") as refused:
         ExperimentSpec.model_validate({**document, **private})
     assert refused.value.pointer == "/problem/model/batch_norm"
 
@@ -164,9 +187,292 @@ def test_samples_without_gradients_of_their_own_are_refused() -> None:
     model = {"kind": "fedbn_cnn", "batch_norm": "local"}
     document = {**DIGITS, "problem": {**DIGITS["problem"], "model": model}}
     private = {"kind": "example_level", "noise_multiplier": 1.0}
-    with pytest.raises(SpecificationError, match="use `group` or `frozen`") as refused:
+    with pytest.raises(SpecificationError, match="use `frozen` or `group`") as refused:
         ExperimentSpec.model_validate({**document, "privacy": private})
     assert refused.value.pointer == "/problem/model/batch_norm"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "pointer", "statement"),
+    [
+        # The same noise in several gradients of a step, which a difference of them removes.
+        ("example_level", {"algorithm": {"kind": "fedsam"}}, "/algorithm", Assurance.ONE_GRADIENT),
+        ("example_level", {"algorithm": {"kind": "per_fedavg"}}, "/algorithm", Assurance.ONE_GRADIENT),
+        (
+            "example_level",
+            {"algorithm": {"kind": "per_fedavg", "hessian": "differences"}},
+            "/algorithm",
+            Assurance.ONE_GRADIENT,
+        ),
+        ("example_level", {"algorithm": {"kind": "pfedme"}}, "/algorithm", Assurance.ONE_GRADIENT),
+        # The model with the lowest loss tells which loss is lower.
+        ("example_level", {"algorithm": {"kind": "ifca"}}, "/algorithm", Assurance.NOISY_GRADIENTS),
+        # The server keeps the lengths of changes without noise.
+        (
+            "local",
+            {"participation": {"kind": "importance", "clients_per_round": 2}},
+            "/participation",
+            Assurance.NOISE_FIRST,
+        ),
+        # The steps of one client set the step sizes of all others.
+        *(
+            (
+                kind,
+                {
+                    "local": {
+                        "lr_schedule": {"kind": "inverse_time", "mu": 1.0, "gamma": 8.0},
+                        "epochs": 2,
+                        "batch_size": 32,
+                    },
+                    **equal("full"),
+                },
+                "/local/lr_schedule",
+                Assurance.OWN_DATA,
+            )
+            for kind in ("client_level", "dp_ftrl", "local")
+        ),
+        # With one client more, others straggle.
+        *(
+            (
+                "client_level",
+                {"systems": {"stragglers": {"fraction": 0.5, "policy": "accept_partial"}}, **scheme},
+                "/systems/stragglers",
+                Assurance.COHORT_SIZE,
+            )
+            for scheme in ({}, equal("full"))
+        ),
+    ],
+)
+def test_what_is_not_accounted_for_is_named_with_its_block(
+    kind: str, changes: dict[str, Any], pointer: str, statement: Assurance
+) -> None:
+    document = {**PRIVATE, **changes, "privacy": {"kind": kind, "noise_multiplier": 1.0}}
+    with pytest.raises(SpecificationError, match=re.escape(f"does not assure that {statement},")) as refused:
+        ExperimentSpec.model_validate(document)
+    assert refused.value.pointer == pointer
+    assert "use `" in refused.value.detail
+
+
+NORMS = {"participation": {"kind": "importance", "clients_per_round": 2}}
+SIZED = equal("uniform", clients_per_round=4)
+PARTIAL = {"stragglers": {"fraction": 0.5, "policy": "accept_partial"}}
+INVERSE: dict[str, Any] = {"lr_schedule": {"kind": "inverse_time", "mu": 1.0, "gamma": 8.0}}
+
+
+@pytest.mark.parametrize(
+    ("privacy", "changes", "epsilon"),
+    [
+        ({"kind": "client_level", "adaptive_clipping": {}}, {}, 7.589248),
+        ({"kind": "client_level", "accountant": "pld"}, {}, 6.676962),
+        ({"kind": "client_level"}, {**SIZED, "systems": PARTIAL}, 23.497948),
+        ({"kind": "client_level"}, equal("full"), 10.801691),
+        (
+            {"kind": "client_level"},
+            {"local": {"lr": None, **merged(INVERSE, {"lr_schedule": {"counts": "rounds"}})}},
+            7.589248,
+        ),
+        ({"kind": "dp_ftrl"}, {**equal("full"), "systems": PARTIAL}, 32.126631),
+        ({"kind": "dp_ftrl"}, equal("cyclic", clients_per_round=3), 15.301691),
+        ({"kind": "local"}, {"aggregator": {"kind": "krum", "bucket_size": 2}}, 26.126631),
+        ({"kind": "local"}, {"participation": {"kind": "uniform", "clients_per_round": 4}}, 26.126631),
+        (
+            {"kind": "local"},
+            {"algorithm": {"kind": "fedaware"}, "participation": {"weighting": None}},
+            26.126631,
+        ),
+        ({"kind": "example_level"}, {"algorithm": {"kind": "ditto"}}, 16.801691),
+        ({"kind": "example_level"}, {"algorithm": {"kind": "apfl"}}, 16.801691),
+        ({"kind": "example_level"}, {"algorithm": {"kind": "scaffold"}}, 16.801691),
+        ({"kind": "example_level"}, {"local": INVERSE}, 16.801691),
+        (
+            {"kind": "example_level"},
+            {"participation": {"kind": "importance", "clients_per_round": 2}},
+            16.801691,
+        ),
+        ({"kind": "example_level"}, {"systems": {"attack": {"kind": "alie", "share": 0.25}}}, 16.801691),
+        ({"kind": "example_level"}, {"compression": {"uplink": {"kind": "top_k", "ratio": 0.1}}}, 16.801691),
+    ],
+)
+def test_what_is_right_is_accepted_with_its_epsilon(
+    privacy: dict[str, Any], changes: dict[str, Any], epsilon: float
+) -> None:
+    document = merged(merged(PRIVATE, changes), {"privacy": {"noise_multiplier": 1.0, **privacy}})
+    if changes.get("local"):
+        document["local"].pop("lr", None)  # the schedule sets it
+    spec = ExperimentSpec.model_validate(document)
+    assert spec.epsilon(spec.rounds) == pytest.approx(epsilon, rel=1e-6)
+
+
+EPSILONS = {
+    "dp-fedavg-epsilon": (inf, 5.670336, 1.799795, 0.726611, 1.322694, 4.856236),
+    "privacy-mechanisms": (
+        *[7.993459] * 5,  # of different clipping norms
+        7.998572,
+        29.983848,
+        29.867264,
+        29.992845,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EPSILONS)
+def test_private_presets_spend_what_they_spent(name: str) -> None:
+    arms = ExperimentSpec.model_validate(presets.load(name).spec).arms()
+    spent = [arm.spec.epsilon(arm.spec.rounds) for arm in arms if arm.spec.privacy]
+    assert spent == pytest.approx(EPSILONS[name], rel=1e-6)
+
+
+def test_no_private_preset_is_left_out() -> None:
+    private = {name for name in presets.names() if "privacy" in json.dumps(presets.load(name).spec)}
+    assert private == set(EPSILONS)
+
+
+class Tilted(ClientRule):
+    """Steps of half the length."""
+
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return grad / 2
+
+
+class Declared(Tilted):
+    """The same, with a declaration."""
+
+    assures = ClientRule.assures
+
+
+class TiltedSpec(AlgorithmSpec):
+    """FedAvg with steps of half the length."""
+
+    kind: Literal["tilted"] = "tilted"
+    declared: bool = False
+
+    def rule(self) -> ClientRule:
+        return Declared() if self.declared else Tilted()
+
+
+class OwnMean(Aggregator):
+    """The mean once more."""
+
+    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
+        return super().combine(seen, cohort, aggregator_state)
+
+
+class OwnMeanSpec(AggregatorSpec):
+    """The mean once more."""
+
+    kind: Literal["own_mean"] = "own_mean"
+
+    def build(self) -> Aggregator:
+        return OwnMean()
+
+
+class OwnSolver(Solver):
+    """Steps of half the length."""
+
+    def step(self, direction: Tensor, y: Tensor, state: Vectors, k: int) -> tuple[Tensor, Vectors]:
+        return direction / 2, state
+
+
+class OwnOptimiser(LocalOptimiser):
+    """Steps of half the length."""
+
+    kind: Literal["own_optimiser"] = "own_optimiser"
+
+    def build(self) -> Solver:
+        return OwnSolver()
+
+
+class OwnSchedule(InverseTimeLr):
+    """Another schedule."""
+
+    kind: Literal["own_schedule"] = "own_schedule"  # type: ignore[assignment]
+
+    def sizes(self, lr: float, round: int, rounds: int, clock: int) -> StepSizes:
+        return StepSizes(1 / (1 + clock))
+
+
+class OwnScheme(Full):
+    """Every other client."""
+
+    kind: Literal["own_scheme"] = "own_scheme"  # type: ignore[assignment]
+
+    def draw(self, share: Any, reachable: Any, rng: Any, round: int) -> Any:
+        return super().draw(share, reachable, rng, round)[::2]
+
+
+class OwnWork(Constant):
+    """As much as there are clients."""
+
+    kind: Literal["own_work"] = "own_work"  # type: ignore[assignment]
+
+    def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
+        return 1
+
+
+class OwnAttack(SignFlipping):
+    """Another attack."""
+
+    kind: Literal["own_attack"] = "own_attack"  # type: ignore[assignment]
+
+    def forge(self, deltas: Tensor, malicious: Tensor, rng: Any) -> Tensor:
+        return -deltas
+
+
+class OwnCompressor(Compressor):
+    """Half of the message."""
+
+    def compress(self, message: Tensor, drawn: Tensor | None = None) -> Tensor:
+        return message / 2
+
+
+class OwnCompression(CompressorSpec):
+    """Half of the message."""
+
+    kind: Literal["own_compression"] = "own_compression"
+
+    def build(self, dim: int) -> Compressor:
+        return OwnCompressor()
+
+
+@pytest.mark.parametrize("kind", ["client_level", "local", "example_level"])
+@pytest.mark.parametrize(
+    ("field", "component"),
+    [
+        ("/algorithm", TiltedSpec()),
+        ("/aggregator", OwnMeanSpec()),
+        ("/local/optimizer", OwnOptimiser()),
+        ("/local/lr_schedule", OwnSchedule(mu=1, gamma=1, counts="rounds")),
+        ("/participation", OwnScheme(weighting="uniform")),
+        ("/systems/steps", OwnWork(value=1)),
+        ("/systems/attack", OwnAttack(share=0.25)),
+        ("/compression/uplink", OwnCompression()),
+    ],
+)
+def test_a_component_that_declares_nothing_is_refused(kind: str, field: str, component: Block) -> None:
+    *blocks, name = field.strip("/").split("/")
+    document = merged(PRIVATE, {"privacy": {"kind": kind, "noise_multiplier": 1.0}})
+    if field.startswith("/local"):
+        document["local"] = {"lr": None if "schedule" in name else 0.1, "epochs": 2, "batch_size": 32}
+    if name == "steps":
+        document["local"] = {"lr": 0.1, "steps": 2, "batch_size": 32}
+    within = document
+    for block in blocks:
+        within = within.setdefault(block, {})
+    within[name] = component
+    with pytest.raises(SpecificationError) as refused:
+        ExperimentSpec.model_validate(document)
+    assert refused.value.pointer == field
+    if (kind, field) != ("client_level", "/participation"):  # whose sampling no accountant knows
+        assert "or declare what is true of yours as `assures`" in refused.value.detail
+
+
+def test_a_component_that_declares_what_is_required_is_accepted() -> None:
+    for kind in ("client_level", "local", "example_level"):
+        spec = specification(
+            merged(PRIVATE, {"privacy": {"kind": kind, "noise_multiplier": 1.0}}),
+            algorithm=TiltedSpec(declared=True),
+        )
+        assert spec.epsilon(4)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from rich.console import Console
 from fedcore.platform.status import Status
 from fedcore.statistics.significance import Conclusion
 from fedq.cli.views import comparison
+from fedq.results import presentation
 from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results, Target, TargetResult
 
 SCORE = Estimate(n=3, mean=0.9194, std=0.0289, low=0.8477, high=0.9912)
@@ -68,6 +69,24 @@ def test_arms_that_diverged_or_are_not_done_say_so() -> None:
     arm = {"diverged": 1, "runs": {Status.SUCCEEDED: 1, Status.FAILED: 2}}
     first, _ = _lines(_results("test_accuracy", SCORE, BETTER, **arm))
     assert first.endswith("23.1 2 failed, 1 of 3 diverged")
+
+
+def test_measures_of_private_runs_are_not_covered_by_epsilon() -> None:
+    plain = _results("test_accuracy", SCORE, BETTER)
+    private = plain.model_copy(update={"parameters": {"privacy.kind": "client_level"}})
+    one = plain.model_copy(
+        update={
+            "arms": [
+                plain.arms[0],
+                plain.arms[1].model_copy(update=private.model_dump(include={"parameters"})),
+            ]
+        }
+    )
+    for results in (private, one):
+        assert presentation.comparison_cells(results).title.endswith(
+            "measured without noise, not covered by epsilon"
+        )
+    assert "epsilon" not in presentation.comparison_cells(plain).title
 
 
 def test_a_metric_that_an_arm_lacks_is_left_open() -> None:
