@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import cached_property, partialmethod
 from types import FunctionType
-from typing import Final
+from typing import Any, Final
 
 METHODS: Final = (FunctionType, property, classmethod, staticmethod, cached_property, partialmethod)
 
@@ -32,7 +32,7 @@ Assurances = frozenset[Assurance]
 EVERYTHING: Final = frozenset(Assurance)
 
 
-def assured(part: object) -> Assurances:
+def assured(part: Any) -> Assurances:
     """Statements that the class of `part` declares as `assures`; none if it declares nothing.
 
     A class that overrides a method declares anew: what was true of the method that it replaces need
@@ -40,8 +40,8 @@ def assured(part: object) -> Assurances:
     """
     classes = type(part).__mro__
     for place, member in enumerate(classes):
-        if (declared := vars(member).get("assures")) is not None:
-            return frozenset(declared.fget(part) if isinstance(declared, property) else declared)
+        if "assures" in vars(member):
+            return frozenset(part.assures)
         if any(_overrides(name, value, classes[place + 1 :]) for name, value in vars(member).items()):
             break
     return frozenset()

@@ -366,7 +366,7 @@ class Solver:
     """
 
     assures: ClassVar[Assurances] = frozenset({Assurance.OWN_DATA, Assurance.NOISY_GRADIENTS})
-    """As of `ClientRule`."""
+    """Statements about privacy, as those of `ClientRule`."""
 
     weight_decay: float = 0.0
     """Adds weight_decay y to each gradient."""
@@ -446,7 +446,7 @@ class Aggregator:
     """
 
     assures: ClassVar[Assurances] = frozenset({Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS})
-    """As of `ClientRule`; `needs_losses` need not be taken out."""
+    """Statements about privacy, as those of `ClientRule`; `needs_losses` need not be taken out."""
 
     def for_model(self, coordinates: Mapping[str, Tensor]) -> Aggregator:
         """As `ClientRule.for_model`."""
@@ -523,7 +523,7 @@ class Compressor:
     """Compression of a message [..., D]; by default none."""
 
     assures: ClassVar[Assurances] = frozenset({Assurance.AS_CLIPPED, Assurance.NOISY_GRADIENTS})
-    """As of `ClientRule`."""
+    """Statements about privacy, as those of `ClientRule`."""
 
     error_feedback: bool = False
 

@@ -32,7 +32,7 @@ class PrivateRun(NamedTuple):
 CHANGES: Assurances = frozenset(
     {Assurance.CHANGE_ALONE, Assurance.OWN_DATA, Assurance.AS_CLIPPED, Assurance.NOISE_FIRST}
 )
-"""What a mechanism of clipped changes requires."""
+"""Statements that every mechanism of clipped changes requires."""
 
 
 class Privacy(Block):

@@ -41,7 +41,7 @@ sample by the others of its batch.
 """
 
 
-class Part(NamedTuple):
+class AssuringPart(NamedTuple):
     """A choice of a specification that a mechanism's guarantee rests on."""
 
     field: str
@@ -90,7 +90,7 @@ def check_privacy(spec: ExperimentSpec) -> None:
     privacy.aggregator(spec.algorithm.aggregator(), run)  # so that z is found, or the reason why not
 
 
-def parts_of(spec: ExperimentSpec) -> Iterator[Part]:
+def parts_of(spec: ExperimentSpec) -> Iterator[AssuringPart]:
     """The parts that could make a statement false. Server optimisers and compression of the downlink
     are not among them, since they are given nothing but what was released.
     """
@@ -130,17 +130,17 @@ def parts_of(spec: ExperimentSpec) -> Iterator[Part]:
         yield _component("/problem/dataset/augmentation", TRANSFORMS, seen, Transform.assures)
     policy = getattr(spec.problem.model, "batch_norm", None)
     if policy is not None:
-        yield Part(
+        yield AssuringPart(
             "/problem/model/batch_norm",
             f"batch norm `{policy}`",
             EVERYTHING,
-            BATCH_NORM[policy],
+            BATCH_NORM.get(policy, frozenset()),
             lambda required: _use(name for name, known in BATCH_NORM.items() if required <= known),
         )
 
 
 def of_algorithm(algorithm: AlgorithmSpec) -> Assurances:
-    """What an algorithm assures: its rule, less what it announces to send, and its aggregator."""
+    """Statements of an algorithm: of its rule, less what that announces to send, and its aggregator."""
     rule = algorithm.rule()
     found = assured(rule) - (Aggregator.assures - of_aggregator(algorithm.aggregator()))
     if rule.exchanges_gradients() or rule.adaptive_parameters() or rule.models_kept() > 1:
@@ -153,19 +153,19 @@ def of_algorithm(algorithm: AlgorithmSpec) -> Assurances:
 
 
 def of_aggregator(aggregator: Aggregator) -> Assurances:
-    """What an aggregator assures, less what it announces to need."""
+    """Statements of an aggregator, less what it announces to need."""
     return assured(aggregator) - (MESSAGES if aggregator.needs_losses() else set())
 
 
 def of_participation(scheme: Participation) -> Assurances:
-    """What a scheme assures, less what it announces to ask and observe."""
+    """Statements of a scheme, less what it announces to ask and observe."""
     found, observed = assured(scheme), scheme.observes()
     if scheme.asks() is not None or "loss" in observed:
         found -= MESSAGES
     return found - {Assurance.NOISE_FIRST} if "update_norm" in observed else found
 
 
-def _losses(systems: Systems, scheme: Participation) -> Iterator[Part]:
+def _losses(systems: Systems, scheme: Participation) -> Iterator[AssuringPart]:
     """Blocks by which clients of a cohort do less, or do not arrive."""
     lost = frozenset({Assurance.ALL_ARRIVE})
     stragglers = systems.stragglers
@@ -176,7 +176,7 @@ def _losses(systems: Systems, scheme: Participation) -> Iterator[Part]:
         known = (lost if partial_work else set()) | ({Assurance.COHORT_SIZE} if alike else set())
         uniform = "use `participation: uniform`, " if partial_work else ""
         fix = f"omit this, {uniform}or use `privacy: local`"
-        yield Part(
+        yield AssuringPart(
             "/systems/stragglers",
             f"a share of the cohort with `{stragglers.policy}`",
             lost | {Assurance.COHORT_SIZE},
@@ -185,7 +185,7 @@ def _losses(systems: Systems, scheme: Participation) -> Iterator[Part]:
         )
     for name in ("availability", "deadline"):
         if getattr(systems, name) is not None:
-            yield Part(
+            yield AssuringPart(
                 f"/systems/{name}", name, lost, frozenset(), lambda _: "omit this, or use `privacy: local`"
             )
 
@@ -196,7 +196,7 @@ def _component(
     block: B,
     asked: Assurances,
     resolve: Callable[[B], Assurances] = assured,
-) -> Part:
+) -> AssuringPart:
     def remedy(required: Assurances) -> str:
         kinds = (
             kind_of(member) for member in family.builtin if required <= resolve(member(**member.example))
@@ -204,7 +204,7 @@ def _component(
         declare = "" if type(block) in family.builtin else ", or declare what is true of yours as `assures`"
         return _use(kinds) + declare
 
-    return Part(field, kind_of(type(block)), asked, resolve(block), remedy)
+    return AssuringPart(field, kind_of(type(block)), asked, resolve(block), remedy)
 
 
 def _use(kinds: Iterable[str]) -> str:

@@ -335,7 +335,7 @@ class Tilted(ClientRule):
 
 
 class Declared(Tilted):
-    """The same, with a declaration."""
+    """Steps of half the length, with a declaration."""
 
     assures = ClientRule.assures
 

@@ -56,7 +56,7 @@ def verdicts(choices: Mapping[str, Document]) -> dict[str, str]:
     return {verdict: " ".join(names) for verdict, names in found.items()}
 
 
-def kinds(family: str, path: str, **forms: Document) -> dict[str, Document]:
+def kinds(family: str, path: str, **forms: Any) -> dict[str, Document]:
     """The block at `path` of every kind of a family, as its example has it, and of other `forms`."""
     found = {
         kind_of(member): {

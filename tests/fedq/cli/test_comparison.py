@@ -73,16 +73,10 @@ def test_arms_that_diverged_or_are_not_done_say_so() -> None:
 
 def test_measures_of_private_runs_are_not_covered_by_epsilon() -> None:
     plain = _results("test_accuracy", SCORE, BETTER)
-    private = plain.model_copy(update={"parameters": {"privacy.kind": "client_level"}})
-    one = plain.model_copy(
-        update={
-            "arms": [
-                plain.arms[0],
-                plain.arms[1].model_copy(update=private.model_dump(include={"parameters"})),
-            ]
-        }
-    )
-    for results in (private, one):
+    private = {"parameters": {"privacy.kind": "client_level"}}
+    first, second = plain.arms
+    for update in (private, {"arms": [first, second.model_copy(update=private)]}):
+        results = plain.model_copy(update=update)
         assert presentation.comparison_cells(results).title.endswith(
             "measured without noise, not covered by epsilon"
         )
