@@ -69,7 +69,8 @@ def lossy_copies(data_sources: Iterable[str]) -> list[str]:
 
 def is_private(results: ArmResults) -> bool:
     """True if an arm has differential privacy: what is measured of its runs is not covered by it."""
-    return any("privacy.kind" in known.parameters for known in (results, *results.arms))
+    settings = [results.parameters, *(arm.parameters for arm in results.arms)]
+    return any("privacy.kind" in known for known in settings)
 
 
 def metric_value(metric: str, value: float) -> str:
