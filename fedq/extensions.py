@@ -28,7 +28,7 @@ from fedcore.core import (
     Solver,
     Vectors,
 )
-from fedcore.data.augment import Transform
+from fedcore.data.augment import ImageDataset, Transform
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.partition import Partition
 from fedcore.errors import DataUnavailableError, SpecificationError
@@ -86,6 +86,7 @@ __all__ = [
     "Finite",
     "Fraction",
     "GaussianRelease",
+    "ImageDataset",
     "LocalOptimiser",
     "Loss",
     "LrSchedule",

@@ -13,14 +13,21 @@ from pydantic import Field
 
 from fedcore.assurance import Assurance, Assurances
 from fedcore.block import Block
+from fedcore.data.base import DatasetSpec
+from fedcore.errors import SpecificationError
 from fedcore.families import Family
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from fedcore.data.federated import Samples
 else:
     torch = LazyModule("torch")
+
+
+IMAGE_AXES = 3
 
 
 class Transform(Block):
@@ -127,11 +134,45 @@ Augmentation = Literal["none", "crop_flip"] | AnyTransform
 """`crop_flip` is short for the transform of this kind with its defaults."""
 
 
-def transform_of(augmentation: Augmentation) -> Transform | None:
-    """The transform that a field `augmentation` names; None for `none`."""
-    if isinstance(augmentation, Transform):
-        return augmentation
-    return CropFlip(kind="crop_flip") if augmentation == "crop_flip" else None
+POINTER = "/problem/dataset/augmentation"
+
+
+class ImageDataset(DatasetSpec):
+    """A data set of images [channels, height, width], which may be varied while clients train."""
+
+    augmentation: Augmentation = Field(default="none", exclude_if=lambda name: name == "none")
+    """Random variation of training images in each local step. `crop_flip`: images are padded by 4,
+    cropped at random and flipped at random (FedNova, FedAWARE). Or a transform with fields of its own.
+    """
+
+
+def transform_of(dataset: DatasetSpec) -> Transform | None:
+    """The transform that the field `augmentation` of a data set, a user's included, names; None for
+    `none`, and without such a field.
+
+    Raises SpecificationError for another value, or for data that are no images.
+    """
+    named = getattr(dataset, "augmentation", None)
+    if named in (None, "none"):
+        return None
+    transform = CropFlip(kind="crop_flip") if named == "crop_flip" else named
+    if not isinstance(transform, Transform):
+        raise SpecificationError(POINTER, f"must be `none`, `crop_flip` or a transform, not {named!r}")
+    shape = dataset.shape()
+    if len(shape.features) != IMAGE_AXES or shape.symbols:
+        raise SpecificationError(
+            POINTER,
+            f"varies images [channels, height, width], but the features of {dataset.kind} are"
+            f" {list(shape.features)}{' symbols' * (shape.symbols > 0)}: omit it",
+        )
+    return transform
+
+
+def black_of(images: Samples) -> Tensor:
+    """[channels] the value of a black pixel: what the byte 0 stands for; of real numbers, the smallest."""
+    if images.scale is None:
+        return images.features.amin((0, 2, 3))
+    return images.scale.numbers(torch.zeros(images.features.shape[1], 1, 1)).flatten()
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,10 @@ class Samples:
         )
         return Samples(features, labels, self.scale).numbers()
 
+    def first(self, count: int) -> Samples:
+        """A copy of the first `count` samples, from the beginning again where there are fewer."""
+        return self.take(torch.arange(count, device=self.labels.device) % len(self))
+
     def select(self, rows: Tensor) -> Samples:
         """A copy of the samples `rows` [m], stored as these are."""
         return Samples(self.features.index_select(0, rows), self.labels.index_select(0, rows), self.scale)
@@ -330,18 +334,38 @@ def _whole(labels: NDArray[Any]) -> NDArray[Any]:
     return labels if labels.dtype.kind == "f" else labels.astype(np.int64)
 
 
+POINTER = "/problem/dataset"
 CHUNK_ELEMENTS = 1 << 20
 """Numbers checked at a time."""
 _CONVERTED = 1 << 18
 """Bytes converted at a time, which then fit into the cache of a core."""
 
 
+def as_features(dataset: UndividedDataset, shape: DataShape) -> UndividedDataset:
+    """The data set with integer features as what `shape` says that they are: symbols, or numbers. Bytes
+    stay bytes.
+    """
+    if shape.symbols or dataset.train.scale is not None or dataset.train.features.is_floating_point():
+        return dataset
+
+    def change(samples: Samples) -> Samples:
+        if samples.features.dtype == torch.uint8:
+            return replace(samples, scale=Scale())
+        return replace(samples, features=samples.features.double())
+
+    return replace(dataset, train=change(dataset.train), test=change(dataset.test))
+
+
 def validate_samples(
     dataset: UndividedDataset, shape: DataShape, chunk_elements: int = CHUNK_ELEMENTS
 ) -> UndividedDataset:
     """Return `dataset`; raise DataUnavailableError if it holds NaN or infinity, or differs from
-    `shape`.
+    `shape`, and SpecificationError if its labels or symbols are of another kind than `shape` says.
     """
+    for name, part in (("training", dataset.train), ("test", dataset.test)):
+        reason = _misread(part, shape)
+        if reason:
+            raise SpecificationError(POINTER, f"{dataset.source}: {name} {reason}")
     for name, part in (("training", dataset.train), ("test", dataset.test)):
         wrong = _wrong(part, shape, chunk_elements)
         if wrong:
@@ -353,6 +377,33 @@ def validate_samples(
             f"{dataset.source}: a word's vector is not finite; put the files in place as they were published"
         )
     return dataset
+
+
+def _misread(samples: Samples, shape: DataShape) -> str | None:
+    """Reason why features and labels as a whole are not those of `shape`."""
+    features, labels = samples.features, samples.labels
+    found, real = (
+        f"{list(labels.shape)} of {str(labels.dtype).removeprefix('torch.')}",
+        labels.is_floating_point(),
+    )
+    if len(features) != len(labels):
+        return f"features are of {len(features)} samples, and labels of {len(labels)}"
+    if shape.sequence and labels.dim() < 2:
+        return f"labels are {found}, but its shape says `sequence`: give one for each symbol, [n, T]"
+    if not shape.sequence and labels.dim() != 1:
+        return (
+            f"labels are {found}: give one per sample, [n]; only data whose shape says `sequence` have"
+            " several, [n, T]"
+        )
+    if shape.classes and real:
+        return f"labels are {found}, but its shape says {shape.classes} classes: give whole numbers, or 0 classes"
+    if not shape.classes and not real:
+        return (
+            f"labels are {found}, but its shape says 0 classes, for real numbers: give floats, or the classes"
+        )
+    if shape.symbols and features.is_floating_point():
+        return f"features are {features.dtype}, but its shape says {shape.symbols} symbols: give integers"
+    return None
 
 
 def _wrong(samples: Samples, shape: DataShape, chunk_elements: int) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from fedcore.data.augment import Augmentation
+from fedcore.data.augment import ImageDataset
 from fedcore.data.base import DataShape
 from fedcore.data.images import ByteImages, as_bytes
 from fedcore.data.leaf import LeafDataset, read_leaf
@@ -97,8 +97,6 @@ class Cinic10(ByteImages):
     kind: Literal["cinic10"] = "cinic10"
     validation: bool = False
     """Train on the validation images, too: 180,000 in all."""
-    augmentation: Augmentation = "none"
-    """Random variation of training images in each local step."""
 
     def shape(self) -> DataShape:
         return DataShape((3, 32, 32), 10, 180_000 if self.validation else 90_000, test_samples=90_000)
@@ -132,8 +130,6 @@ class TinyImageNet(ByteImages):
     deviation = (0.2770, 0.2691, 0.2821)
 
     kind: Literal["tiny_imagenet"] = "tiny_imagenet"
-    augmentation: Augmentation = "none"
-    """Random variation of training images in each local step."""
 
     def shape(self) -> DataShape:
         return DataShape((3, 64, 64), 200, 100_000, test_samples=10_000)
@@ -154,7 +150,7 @@ class TinyImageNet(ByteImages):
         return samples_of(train, shape), samples_of(test, shape)
 
 
-class CelebA(LeafDataset):
+class CelebA(LeafDataset, ImageDataset):
     """CelebA (Liu et al., 2015) by celebrity, from LEAF's JSON files: does the celebrity smile?"""
 
     files = "celeba/{train,test}/*.json, celeba/raw/img_align_celeba/*.jpg"

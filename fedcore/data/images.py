@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.data.augment import Augmentation, transform_of
-from fedcore.data.base import DatasetSpec, DataShape
+from fedcore.data.augment import ImageDataset
+from fedcore.data.base import DataShape
 from fedcore.errors import DataUnavailableError
 from fedcore.lazy import LazyModule
 
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from PIL import Image
     from torchvision import datasets as torchvision_datasets
 
-    from fedcore.data import augment, federated
+    from fedcore.data import federated
     from fedcore.data.federated import Samples, UndividedDataset
 else:
     np = LazyModule("numpy")
     torch = LazyModule("torch")
     Image = LazyModule("PIL.Image")
     torchvision_datasets = LazyModule("torchvision.datasets")
-    augment = LazyModule("fedcore.data.augment")
     federated = LazyModule("fedcore.data.federated")
 
 JPEG_COPY = "cifar10_jpeg"
@@ -41,7 +40,7 @@ UNREADABLE = (RuntimeError, ValueError, TypeError, AssertionError, OSError)
 """Errors of readers for files that are missing, damaged or truncated."""
 
 
-class Digits(DatasetSpec):
+class Digits(ImageDataset):
     """The 1,797 real handwritten digits (8 x 8) of scikit-learn, which are included.
 
     One in five held out for testing.
@@ -67,7 +66,7 @@ class Digits(DatasetSpec):
         return federated.UndividedDataset(train, test, "scikit-learn digits")
 
 
-class ByteImages(DatasetSpec):
+class ByteImages(ImageDataset):
     """Base of data sets of images stored as bytes: scaled to 0..1 and then, channel by channel, by
     mean and deviation.
     """
@@ -111,11 +110,7 @@ class ByteImages(DatasetSpec):
                 f"{self.data_source()} cannot be read from {folder} ({error}); {self.where}, set"
                 f" FEDQ_DATA_DIR to where they are, or get them by `{self.obtain}`"
             ) from error
-        train, test = self.standardised(train, test)
-        transform = transform_of(getattr(self, "augmentation", "none"))
-        black = torch.tensor([-m / d for m, d in zip(*self.channel_scale(), strict=True)])
-        varied = None if transform is None else augment.Augmented(transform, self.shape().features, black)
-        return federated.UndividedDataset(train, test, self.data_source(), augmentation=varied)
+        return federated.UndividedDataset(*self.standardised(train, test), self.data_source())
 
 
 class TorchvisionImages(ByteImages):
@@ -175,6 +170,15 @@ class Mnist(TorchvisionImages):
     """Standardise by mean and deviation of all pixels together, or per pixel over training and test
     images, as in FedProx's code.
     """
+
+    @model_validator(mode="after")
+    def _pixels_stay(self) -> Self:
+        if self.standardise == "pixel" and self.augmentation != "none":
+            raise ValueError(
+                "`augmentation` moves pixels, and `standardise: pixel` gives each a scale of its own: use"
+                " `whole`"
+            )
+        return self
 
     def shape(self) -> DataShape:
         return DataShape((1, 28, 28), 10, 60_000, test_samples=10_000)
@@ -265,10 +269,6 @@ class Cifar10(TorchvisionImages):
     deviation = (0.2023, 0.1994, 0.2010)
 
     kind: Literal["cifar10"] = "cifar10"
-    augmentation: Augmentation = "none"
-    """`crop_flip`: in each local step images are padded by 4, cropped at random and flipped at
-    random (FedNova, FedAWARE). Or a transform with fields of its own.
-    """
 
     def shape(self) -> DataShape:
         return DataShape((3, 32, 32), 10, 50_000, test_samples=10_000)
@@ -278,7 +278,7 @@ class Cifar10(TorchvisionImages):
             return super().load(folder)
         except DataUnavailableError:
             if (folder / JPEG_COPY).is_dir():
-                return _Cifar10Jpeg(kind="cifar10", augmentation=self.augmentation).load(folder / JPEG_COPY)
+                return _Cifar10Jpeg().load(folder / JPEG_COPY)
             raise
 
 
@@ -319,8 +319,6 @@ class Cifar100(TorchvisionImages):
     deviation = (0.2673, 0.2564, 0.2762)
 
     kind: Literal["cifar100"] = "cifar100"
-    augmentation: Augmentation = "none"
-    """Random variation of training images in each local step."""
 
     def shape(self) -> DataShape:
         return DataShape((3, 32, 32), 100, 50_000, test_samples=10_000)
@@ -339,8 +337,6 @@ class Svhn(TorchvisionImages):
     deviation = (0.1980, 0.2010, 0.1970)
 
     kind: Literal["svhn"] = "svhn"
-    augmentation: Augmentation = "none"
-    """Random variation of training images in each local step."""
 
     def shape(self) -> DataShape:
         return DataShape((3, 32, 32), 10, 73_257, test_samples=26_032)
@@ -389,8 +385,6 @@ class Torchvision(TorchvisionImages):
     """Number of classes (default: as for `features`)."""
     train_samples: Annotated[int, Field(ge=1, lt=2**53)] | None = None
     """Number of training samples (default: as for `features`)."""
-    augmentation: Augmentation = "none"
-    """Random variation of training images in each local step."""
 
     @model_validator(mode="after")
     def _is_described(self) -> Self:

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from fedcore.data.augment import ImageDataset
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.errors import DataUnavailableError
 from fedcore.lazy import LazyModule
@@ -132,7 +133,7 @@ LETTER_A, LETTER_J = 36, 45
 """
 
 
-class Femnist(LeafDataset):
+class Femnist(LeafDataset, ImageDataset):
     """FEMNIST (Caldas et al., LEAF, 2018): handwritten characters by writer, 28 x 28, from LEAF's
     JSON files.
     """

@@ -11,8 +11,15 @@ import torch
 
 from fedcore.block import Block
 from fedcore.caching import CacheKey
+from fedcore.data.augment import Augmented, black_of, transform_of
 from fedcore.data.base import DatasetSpec
-from fedcore.data.federated import FederatedData, UndividedDataset, checksum, validate_samples
+from fedcore.data.federated import (
+    FederatedData,
+    UndividedDataset,
+    as_features,
+    checksum,
+    validate_samples,
+)
 from fedcore.data.partition import Partition
 from fedcore.data.user_datasets import DatasetStorage
 
@@ -71,8 +78,9 @@ def _loaded(
     numbers: bool,
 ) -> UndividedDataset | FederatedData:
     data = spec.value.open(data_dir, shelf, weights_dir)
-    if isinstance(data, UndividedDataset):
-        validate_samples(data, spec.value.shape())
+    whole = data.dataset if isinstance(data, FederatedData) else data
+    whole = varied(validate_samples(as_features(whole, spec.value.shape()), spec.value.shape()), spec.value)
+    data = replace(data, dataset=whole) if isinstance(data, FederatedData) else whole
     if numbers:
         data = data.numbers()
     if isinstance(data, UndividedDataset):
@@ -81,6 +89,18 @@ def _loaded(
     # The checks have read all of a mapped file.
     (data.dataset if isinstance(data, FederatedData) else data).release_pages()
     return data
+
+
+def varied(data: UndividedDataset, spec: DatasetSpec) -> UndividedDataset:
+    """The data set with the `augmentation` of its specification, a user's included.
+
+    Raises SpecificationError for a transform that cannot be applied.
+    """
+    transform = transform_of(spec)
+    if transform is None:
+        return data
+    augmentation = Augmented(transform, spec.shape().features, black_of(data.train))
+    return replace(data, augmentation=augmentation)
 
 
 # Arms that differ in anything else are divided alike, seed by seed.

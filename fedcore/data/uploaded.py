@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedcore.block import Block, ClientCount, is_none
-from fedcore.data.base import DatasetSpec, DataShape
+from fedcore.data.augment import ImageDataset
+from fedcore.data.base import DataShape
 from fedcore.data.description import Count, Description
 from fedcore.lazy import LazyModule
 
@@ -50,7 +51,7 @@ class UploadedContent(Block):
     """Names and counts of what was read; may be omitted."""
 
 
-class StoredDataset(DatasetSpec):
+class StoredDataset(ImageDataset):
     """Base of data sets stored by digest: features, labels and, optionally, the client of each
     sample, who is also its owner.
     """

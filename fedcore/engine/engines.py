@@ -56,7 +56,8 @@ ENGINE_INFO: Mapping[EngineName, EngineInfo] = {
     "vectorised": EngineInfo(
         vectorised,
         _stackable,
-        "networks that `torch.func.vmap` can differentiate; on a CPU with `autocast`, not layer norm",
+        "networks and losses that `torch.func.vmap` can differentiate; on a CPU with `autocast`, not layer"
+        " norm",
     ),
     **_accelerated(),
 }
@@ -88,7 +89,8 @@ def check_supported(wanted: EngineName, algorithm: Algorithm, problem: TrainingP
         raise SpecificationError("/execution/engine", f"`{wanted}` is not installed; use `auto`")
     if not supports(wanted, algorithm, problem):
         raise SpecificationError(
-            "/execution/engine", f"`{wanted}` is made for {ENGINE_INFO[wanted].made_for}; use `auto`"
+            "/execution/engine",
+            f"`{wanted}` is made for {ENGINE_INFO[wanted].made_for}; use `auto` or `parallel`",
         )
 
 

@@ -35,17 +35,12 @@ class ModelSpec(Block):
     """True if the module may consist of dense layers, which the engine `compiled` trains."""
     is_examined: ClassVar[bool] = True
     """False if the module has neither dropout nor batch norm and draws no random numbers. All others
-    are examined before a run.
+    are examined in training before a run.
     """
     reads_symbols: ClassVar[bool] = False
     """True for models of sequences of symbols; others read numeric features."""
     predicts_symbols: ClassVar[bool] = False
     """True for models that score what follows each symbol of a sequence: [B, T, classes]."""
-
-    tries_stacking: ClassVar[bool] = False
-    """True if there are modules that `torch.func.vmap` cannot differentiate; a run then tries it, and
-    the engine `vectorised` is not used for these.
-    """
 
     if TYPE_CHECKING:
         kind: str
@@ -69,6 +64,12 @@ class ModelSpec(Block):
     def misfit(self, shape: DataShape) -> str | None:
         """Reason why the model cannot be trained on data of `shape`; None if it can."""
         return None
+
+    def batch_norm_advice(self) -> str:
+        """Where to declare a policy for batch norm, for the error that asks for one."""
+        if "batch_norm" in type(self).model_fields:
+            return ""
+        return f"; make {type(self).__name__} a subclass of NetworkSpec, which has the field `batch_norm`"
 
     def parameter_count(self, shape: DataShape) -> int:
         """Number of parameters D for data of a shape that fits."""

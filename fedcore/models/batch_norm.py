@@ -25,8 +25,9 @@ def batch_norms(module: nn.Module) -> dict[str, BatchNorm]:
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, BatchNorm)}
 
 
-def apply_policy(module: nn.Module, policy: BatchNormPolicy | None) -> nn.Module:
-    """Return `module` prepared for the policy; changes it in place.
+def apply_policy(module: nn.Module, policy: BatchNormPolicy | None, where: str = "") -> nn.Module:
+    """Return `module` prepared for the policy; changes it in place. `where` says to users where to
+    declare it.
 
     Raises SpecificationError if it has batch norm and no policy is declared, or one that does not
     fit.
@@ -42,7 +43,8 @@ def apply_policy(module: nn.Module, policy: BatchNormPolicy | None) -> nn.Module
             f"the model has batch norm ({', '.join(list(layers)[:3])}{', ...' * (len(layers) > 3)}), whose"
             " running statistics differ between clients; declare a policy: `average` (the server averages"
             " them with the parameters), `local` (FedBN: statistics and parameters of batch norm stay with"
-            " the client), `frozen` (both stay as they are) or `group` (group norm in place of batch norm)",
+            " the client), `frozen` (both stay as they are) or `group` (group norm in place of batch norm)"
+            f"{where}",
         )
     if policy == "group":
         return _with_group_norm(module, layers)

@@ -1,5 +1,5 @@
-"""Examine a module in training before a run: its uses of dropout, and all that would make a pass
-depend on anything but its arguments.
+"""Examine a module before a run: its scores of a mini-batch and their losses, its uses of dropout, and
+all that would make a pass depend on anything but its arguments.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ import random
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,21 +19,81 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcore.errors import SpecificationError
 from fedcore.models.forward import BatchStatistics, Site, TrainingForward
+from fedcore.models.losses import LOSSES, Loss
+from fedcore.user_traceback import user_traceback
 
 POINTER = "/problem/model"
+Mode = Literal["training", "evaluation"]
 _PACKAGE = Path(__file__).parent.parent
+_ALONE = (
+    "a module maps one tensor of features [B, ...] to one tensor of scores; wrap it in a module whose"
+    " `forward` does"
+)
+
+
+@dataclass(frozen=True)
+class ExpectedScores:
+    """The scores that a module must give."""
+
+    outputs: int
+    """C: the classes, or 1 where labels are real numbers."""
+    loss: Loss
+
+    def check(self, scores: Any, labels: Tensor, mode: Mode) -> None:
+        """Raise SpecificationError unless `scores` are [*labels.shape, C] and have a loss per sample. In
+        training the loss of a user may take others, of auxiliary heads for example.
+        """
+        shape = (*labels.shape, self.outputs)
+        whole = isinstance(scores, Tensor) and scores.is_floating_point()
+        own = mode == "training" and type(self.loss) not in LOSSES.builtin
+        if not whole or (scores.shape != shape and not own):
+            raise SpecificationError(
+                POINTER,
+                f"gives {_described(scores)} in {mode} for {len(labels)} samples with labels"
+                f" {list(labels.shape)}, instead of scores {list(shape)}{_remedy(scores, shape)}",
+            )
+        self._check_losses(scores, labels, mode)
+
+    def _check_losses(self, scores: Tensor, labels: Tensor, mode: Mode) -> None:
+        pair = f"scores {_described(scores)} with labels {_described(labels)} in {mode}"
+        try:
+            with torch.no_grad():
+                losses: Any = self.loss.per_sample(scores, labels)
+        except Exception as error:
+            raise SpecificationError(
+                "/problem/loss", f"{self.loss.kind} cannot compare {pair}: {_shown(error)}"
+            ) from error
+        if (
+            not isinstance(losses, Tensor)
+            or losses.shape != labels.shape[:1]
+            or not losses.is_floating_point()
+        ):
+            raise SpecificationError(
+                "/problem/loss",
+                f"{self.loss.kind} gives {_described(losses)} for {pair}, instead of one loss per sample"
+                f" {list(labels.shape[:1])}: reduce over all axes but the first",
+            )
+
+
+def scores_of(module: nn.Module, features: Tensor) -> Any:
+    """What `module`, which is in evaluation, returns for a mini-batch.
+
+    Raises SpecificationError if it fails, draws random numbers or changes buffers.
+    """
+    with _unchanged(module, BatchStatistics({})), torch.no_grad(), _RefuseRandom():  # type: ignore[no-untyped-call]
+        return _called(module, features)
 
 
 def examine(
     module: nn.Module, samples: Tensor, norms: BatchStatistics, statistics: Tensor
-) -> tuple[Site, ...]:
+) -> tuple[tuple[Site, ...], Any]:
     """The uses of dropout of `module`, which is in training, found with batches of two and of three
-    of the `samples` [3, ...] and the running `statistics` [S] of `norms`.
+    of the `samples` [3, ...] and the running `statistics` [S] of `norms`; and what it returns for three.
 
-    Raises SpecificationError if it draws random numbers in any other way, writes buffers other than
-    those of `norms`, or drops something whose samples cannot be told apart.
+    Raises SpecificationError if it fails, draws random numbers in any other way, writes buffers other
+    than those of `norms`, or drops something whose samples cannot be told apart.
     """
-    shapes = []
+    shapes, scores = [], None
     with _unchanged(module, norms), torch.no_grad(), _RefuseRandom():  # type: ignore[no-untyped-call]
         for count in (2, 3):
             found: list[torch.Size] = []
@@ -42,7 +103,7 @@ def examine(
                 return torch.ones(shape, device=samples.device)
 
             with TrainingForward(keep, norms, statistics):
-                module(samples[:count])
+                scores = _called(module, samples[:count])
             shapes.append(found)
     if len(shapes[0]) != len(shapes[1]):
         raise SpecificationError(
@@ -51,7 +112,49 @@ def examine(
     sites: list[Site] = []
     for two, three in zip(*shapes, strict=True):
         sites.append(_site(two, three, sum(site.numbers for site in sites)))
-    return tuple(sites)
+    return tuple(sites), scores
+
+
+def _called(module: nn.Module, features: Tensor) -> Any:
+    try:
+        return module(features)
+    except SpecificationError:
+        raise
+    except Exception as error:
+        mode = "training" if module.training else "evaluation"
+        raise SpecificationError(
+            POINTER,
+            f"fails in {mode} for features {_described(features)}: {_shown(error)}; {_ALONE}",
+        ) from error
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+    if isinstance(value, dict):
+        return f"{type(value).__name__} with {', '.join(map(repr, list(value)[:5]))}"
+    return (
+        f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
+    )
+
+
+def _remedy(scores: Any, shape: tuple[int, ...]) -> str:
+    if not isinstance(scores, Tensor):
+        return f": {_ALONE}"
+    if scores.shape == shape:
+        return ": return real numbers"
+    return (
+        f": change the last layer, or the number of classes of the data, which is {shape[-1]}"
+        if scores.shape[:-1] == shape[:-1]
+        else f": {_ALONE}"
+    )
+
+
+def _shown(error: Exception) -> str:
+    """The error, with its place in the user's code."""
+    found = user_traceback(error)
+    place = "" if found.file is None else f" ({found.file}, line {found.line})"
+    return f"{found.type}: {found.message}{place}"
 
 
 def _site(two: torch.Size, three: torch.Size, start: int) -> Site:

@@ -66,10 +66,19 @@ def _depth(module: nn.Module) -> int:
     """
     kinds = [type(layer) for layer in module.children()]
     layers = len(kinds) // 2
-    dense = isinstance(module, nn.Sequential) and kinds == [nn.Flatten, *[nn.Linear, nn.ReLU] * layers][:-1]
+    dense = (
+        type(module) is nn.Sequential
+        and not has_hooks(module)
+        and kinds == [nn.Flatten, *[nn.Linear, nn.ReLU] * layers][:-1]
+    )
     biased = all(layer.bias is not None for layer in module.children() if isinstance(layer, nn.Linear))
     trained = all(parameter.requires_grad for parameter in module.parameters())
     return layers if dense and biased and trained else 0
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """True if functions of the user are called before or behind layers."""
+    return any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())  # noqa: SLF001 - there is no public way to ask
 
 
 def _joined(module: nn.Module) -> list[_Block]:

@@ -78,7 +78,6 @@ class Lora(Block):
 
 class _Transformer(NetworkSpec):
     reads_symbols = True
-    tries_stacking = True
     auto_class: ClassVar[str]
     outputs: ClassVar[str]
     task: ClassVar[str]

@@ -1,8 +1,10 @@
 """PyTorch modules: building them from the seed, dense layers, and memory layout of images."""
 
 import hashlib
+import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from itertools import chain, pairwise
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -13,12 +15,13 @@ from torch import Tensor, nn
 
 from fedcore.errors import SpecificationError
 from fedcore.models.base import BatchNormPolicy, ModelSpec, NetworkSpec
-from fedcore.models.batch_norm import apply_policy, private_parameters
+from fedcore.models.batch_norm import apply_policy, batch_norms, private_parameters
 from fedcore.models.flat import Layout
 from fedcore.models.pretrained import select_trained
 from fedcore.random import generator
 from fedcore.settings import settings
 
+RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 NARROW = 1 << 20
 """Weights of all convolutions up to which images, and not weights, dominate the cost."""
 
@@ -49,10 +52,19 @@ def dense(*widths: int) -> nn.Sequential:
 
 @contextmanager
 def seeded(draw: np.random.Generator) -> Iterator[None]:
-    """Seed PyTorch's CPU generator from `draw` within the block, and restore it afterwards."""
+    """Seed the global generators of PyTorch (on the CPU), NumPy and `random` from `draw` within the
+    block, and restore them afterwards.
+    """
+    seed, numpy_state, python_state = int(draw.integers(2**63)), np.random.get_state(), random.getstate()  # noqa: NPY002 - users' code may draw from it
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(draw.integers(2**63)))
-        yield
+        torch.default_generator.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)
 
 
 def build_module(
@@ -100,7 +112,7 @@ def prepared(module: nn.Module, spec: ModelSpec) -> nn.Module:
     """`module` under the policy for batch norm and the choice of trained parameters of `spec`;
     changes it in place.
     """
-    module = apply_policy(module, getattr(spec, "batch_norm", None))
+    module = apply_policy(module, getattr(spec, "batch_norm", None), spec.batch_norm_advice())
     select_trained(module, getattr(spec, "train", "all"))
     return module
 
@@ -109,6 +121,47 @@ def trained_count(module: nn.Module, policy: BatchNormPolicy | None) -> int:
     """Number of parameters that clients train and send, D."""
     private = private_parameters(module, policy)
     return Layout(module, [name for name, _ in module.named_parameters() if name not in private]).dim
+
+
+def shared_copy(module: nn.Module) -> nn.Module:
+    """A copy of `module` with the same tensors.
+
+    Raises SpecificationError for a module that cannot be copied.
+    """
+    return copied(module, chain(module.parameters(), module.buffers()))
+
+
+def copied(module: nn.Module, shared: Iterable[Tensor] = ()) -> nn.Module:
+    """A copy of `module`, but for the tensors `shared`.
+
+    Raises SpecificationError for a module that cannot be copied.
+    """
+    try:
+        return deepcopy(module, {id(tensor): tensor for tensor in shared})
+    except Exception as error:
+        raise SpecificationError(
+            "/problem/model",
+            f"cannot be copied, as evaluation and each thread need a copy ({error}); leave out what cannot",
+        ) from error
+
+
+def training_copy(module: nn.Module, policy: BatchNormPolicy | None = None) -> nn.Module:
+    """A copy of `module` in training, with the same tensors."""
+    training = shared_copy(module).train()
+    for layer in batch_norms(training).values():
+        if policy == "frozen":
+            layer.eval()
+        # Counted among the statistics: a buffer would be common to all clients.
+        layer.num_batches_tracked = None
+    return training
+
+
+def put_into_evaluation(module: nn.Module) -> None:
+    """Put `module` into evaluation, in place."""
+    for layer in module.eval().modules():
+        # The same numbers, and cuDNN differentiates recurrent layers in training only.
+        if type(layer) in RECURRENT and not layer.dropout:
+            layer.train()
 
 
 @contextmanager

@@ -12,11 +12,12 @@ from fedcore.data.loading import federate
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.data.user_datasets import local_dataset_storage as local_shelf
 from fedcore.errors import SpecificationError
-from fedcore.models.layers import build_module, constants_digest, share_constants
+from fedcore.models.examination import ExpectedScores, scores_of
+from fedcore.models.layers import build_module, constants_digest, in_evaluation, share_constants
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.gradients import SampleClipping
 from fedcore.problems.least_squares import load_least_squares
-from fedcore.problems.network import can_be_stacked, supervised_problem
+from fedcore.problems.network import supervised_problem
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
@@ -61,19 +62,20 @@ def load_problem(
     build = partial(
         build_module, spec.model, shape.features, shape.outputs, seed, vectors, data_dir, weights_dir
     )
-    module = build().to(dtype)
+    module, loss, samples = build().to(device, dtype), spec.objective(), data.dataset.train.first(3)
+    expected = ExpectedScores(shape.outputs, loss)
+    with in_evaluation(module):
+        expected.check(scores_of(module, samples.features), samples.labels, "evaluation")
     model: Hashable = spec.model.model_dump_json(), shape.features, shape.outputs
     if spec.model.is_examined:
-        share_constants(module.to(device))
+        share_constants(module)
         policy = getattr(spec.model, "batch_norm", None)
         model = model, constants_digest(module)
         problem = supervised_problem(
-            data, module, spec.objective(), spec.model.l2, model, policy, autocast=autocast
+            data, module, loss, spec.model.l2, model, policy, autocast=autocast, expected=expected
         )
-        if spec.model.tries_stacking and problem.stackable:
-            problem.stackable = can_be_stacked(problem)
     else:
-        problem = SupervisedProblem(data, module, spec.objective(), spec.model.l2, model, autocast=autocast)
+        problem = SupervisedProblem(data, module, loss, spec.model.l2, model, autocast=autocast)
     problem.drawn = build
     return problem
 

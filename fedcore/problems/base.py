@@ -62,8 +62,6 @@ class TrainingProblem(Stackable, Protocol):
     """
     engine: EngineName
     """The faster of these engines for it."""
-    stackable: bool
-    """True if `torch.func.vmap` can differentiate it."""
     kind: Hashable
     """Shared by problems whose clients can be stacked beside its own; None where
     it can have none.
@@ -74,6 +72,11 @@ class TrainingProblem(Stackable, Protocol):
     """The actual data."""
     data_sha256: str | None
     """As `Dataset.checksum`."""
+
+    @property
+    def stackable(self) -> bool:
+        """True if `torch.func.vmap` can differentiate it."""
+        ...
 
     @property
     def dense(self) -> DenseNetwork | None:

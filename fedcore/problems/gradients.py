@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from copy import deepcopy
 from functools import reduce
-from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -20,9 +18,8 @@ from torch.func import functional_call, grad, vmap
 
 from fedcore.core import clip_factors
 from fedcore.data.federated import FederatedData
-from fedcore.errors import SpecificationError
 from fedcore.models.flat import Layout
-from fedcore.models.layers import channels_last
+from fedcore.models.layers import channels_last, shared_copy
 from fedcore.models.losses import Loss
 from fedcore.models.recurrent import step_by_step
 from fedcore.problems.base import working_bytes
@@ -268,15 +265,7 @@ class Automatic:
 
         Raises SpecificationError for a module that cannot be copied.
         """
-        shared = {id(tensor): tensor for tensor in chain(self._module.parameters(), self._module.buffers())}
-        try:
-            module = deepcopy(self._module, shared)
-        except Exception as error:
-            detail = (
-                f"cannot be copied, as each thread needs a copy ({error}); leave out what cannot, or use"
-                " `execution.engine: reference`"
-            )
-            raise SpecificationError("/problem/model", detail) from error
+        module = shared_copy(self._module)
         return Automatic(module, self._layout, self._loss, last=self._last, autocast=self._autocast)
 
     def laid_out(self, layout: Layout) -> Automatic:

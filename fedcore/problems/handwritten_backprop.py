@@ -24,7 +24,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from fedcore.models.flat import Layout
+from fedcore.models.flat import Layout, has_hooks
 from fedcore.models.forward import Site
 from fedcore.models.layers import channels_last
 from fedcore.models.losses import Loss
@@ -216,9 +216,8 @@ def _extraordinary(module: nn.Module) -> bool:
     """
     inside = list(module.modules())
     every = [id(parameter) for layer in inside for parameter in layer.parameters(recurse=False)]
-    hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in inside)  # noqa: SLF001 - there is no public way to ask
     return (
-        hooked
+        has_hooks(module)
         or not all(parameter.requires_grad for parameter in module.parameters())
         or len(set(every)) < len(every)
         or len(list(module.named_modules(remove_duplicate=False))) > len(inside)

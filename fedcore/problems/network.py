@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,10 +22,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedcore.data.federated import FederatedData, Samples
 from fedcore.models.base import BatchNormPolicy
-from fedcore.models.batch_norm import batch_norms, private_parameters, trained_norms
-from fedcore.models.examination import examine
+from fedcore.models.batch_norm import private_parameters, trained_norms
+from fedcore.models.examination import ExpectedScores, examine
 from fedcore.models.flat import Layout
 from fedcore.models.forward import BatchStatistics, Site, TrainingForward
+from fedcore.models.layers import training_copy
 from fedcore.models.losses import Loss
 from fedcore.models.recurrent import step_by_step
 from fedcore.problems.base import Gradient, Ids, Stacked, Values, capacity
@@ -214,41 +214,27 @@ def supervised_problem(
     policy: BatchNormPolicy | None,
     *,
     autocast: bool = False,
+    expected: ExpectedScores | None = None,
 ) -> SupervisedProblem:
     """The problem of a network of any make: examined, and without its own path through the engines
     if a pass depends on model and mini-batch alone.
 
-    Raises SpecificationError if its passes could not be repeated.
+    Raises SpecificationError if its passes could not be repeated, or its scores in training are not
+    those `expected`.
     """
-    features = data.dataset.train.features
-    module.to(features.device, features.dtype if features.is_floating_point() else None)
+    train = data.dataset.train
+    module.to(train.features.device, train.dtype)
     norms = trained_norms(module, policy)
     statistics = norms.initial(next(module.parameters()))
-    training = _in_training(module, policy)
-    chosen = features[torch.arange(3, device=features.device) % len(features)]
-    sites = examine(training, chosen, trained_norms(training, policy), statistics)
+    training, samples = training_copy(module, policy), train.first(3)
+    sites, scores = examine(training, samples.features, trained_norms(training, policy), statistics)
+    if expected is not None:
+        expected.check(scores, samples.labels, "training")
     if sites or len(norms):
         return NetworkProblem(
             data, module, training, loss, l2, model, policy, sites, statistics, autocast=autocast
         )
-    return SupervisedProblem(data, module, loss, l2, model, autocast=autocast)
-
-
-def can_be_stacked(problem: SupervisedProblem) -> bool:
-    """True if `torch.func.vmap` can differentiate the network, which is tried on one sample: not if it
-    reads values of tensors or has gradients of its own.
-    """
-    step: tuple[Step, ...] = ()
-    theta = problem.initial()[None]
-    if isinstance(problem, NetworkProblem):
-        theta = torch.cat([theta, problem.private[None]], 1)
-        step = (Step(ForwardPasses([PassKey(0, 0, 0)], problem.statistics[None].clone()), 0),)
-    try:
-        stacked = problem.stack(np.zeros(1, np.int64), torch.zeros(1, 1, 1, dtype=torch.int64), *step)
-        stacked.gradient(theta, 0)
-    except RuntimeError:
-        return False
-    return True
+    return SupervisedProblem(data, module, loss, l2, model, training=training, autocast=autocast)
 
 
 class NetworkProblem(SupervisedProblem):
@@ -268,17 +254,19 @@ class NetworkProblem(SupervisedProblem):
         *,
         autocast: bool = False,
     ) -> None:
-        """Take the module, which is put into evaluation, and its copy in `training`, with its uses of
-        dropout and its initial running `statistics` [S].
+        """Take the module and its copy in `training`, with its uses of dropout and its initial running
+        `statistics` [S].
         """
         private = private_parameters(module, policy)
         shared = [name for name, _ in module.named_parameters() if name not in private]
-        super().__init__(data, module.eval(), loss, l2, model, Layout(module, shared), autocast=autocast)
+        super().__init__(
+            data, module, loss, l2, model, Layout(module, shared), training=training, autocast=autocast
+        )
         self._norms, self._private = trained_norms(training, policy), Layout(module, private)
         self.keeps_own = policy == "local"
         self.statistics = statistics
         self.private = self._private.flat(module) if private else statistics.new_zeros(0)
-        numbers, features = sum(site.numbers for site in sites), data.dataset.train.features[:1]
+        numbers, features = sum(site.numbers for site in sites), data.dataset.train.first(1).features
         self.capacity = capacity(sample_bytes(module, features) + 4 * numbers, features.device)
         layout: Any = WithPrivate(self._layout, self._private)
         self._training = TrainingPass(
@@ -328,6 +316,11 @@ class NetworkProblem(SupervisedProblem):
         self._plain, self._fast, self._trained = (
             scorer.laid_out(layout) for scorer in (self._plain, self._fast, self._trained)
         )
+
+    def _stack_one(self) -> None:
+        passes = ForwardPasses([PassKey(0, 0, 0)], self.statistics[None].clone())
+        one = self.stack(np.zeros(1, np.int64), torch.zeros(1, 1, 1, dtype=torch.int64), Step(passes, 0))
+        one.gradient(torch.cat([self.initial(), self.private])[None], 0)
 
     def _averaged(self) -> NetworkProblem:
         """The problem scored with the p-weighted mean of what clients have of their own."""
@@ -446,15 +439,3 @@ class NetworkProblem(SupervisedProblem):
         if self._own is not None:
             return self._averaged().named(theta)
         return super().named(theta) | {name: value.clone() for name, value in self._constants.items()}
-
-
-def _in_training(module: nn.Module, policy: BatchNormPolicy | None) -> nn.Module:
-    """A copy of `module` in training that shares its tensors."""
-    shared = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
-    training = deepcopy(module, shared).train()
-    for layer in batch_norms(training).values():
-        if policy == "frozen":
-            layer.eval()
-        # Counted among the statistics: a buffer would be common to all clients.
-        layer.num_batches_tracked = None
-    return training

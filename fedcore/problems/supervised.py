@@ -5,7 +5,7 @@ its way through a model.
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple, Self
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedcore.data.federated import FederatedData, Samples
 from fedcore.data.plan import PADDING
 from fedcore.models.flat import Layout
-from fedcore.models.layers import reads_channels_last
+from fedcore.models.layers import put_into_evaluation, reads_channels_last, training_copy
 from fedcore.models.losses import Loss
 from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
@@ -119,9 +119,11 @@ class SupervisedProblem:
         model: Hashable = None,
         layout: Layout | None = None,
         *,
+        training: nn.Module | None = None,
         autocast: bool = False,
     ) -> None:
-        """Take the module to the data: on their device and, where they are numbers, in their type.
+        """Take the module to the data: on their device and, where they are numbers, in their type. It is
+        put into evaluation; clients train its copy `training` (default: made here).
 
         Modules of one `model` differ only in their parameters; None is like no other. The `layout`
         says which of these theta consists of (default: all that are trained). With `autocast` the
@@ -134,13 +136,20 @@ class SupervisedProblem:
             loss,
             l2,
         )
+        training = training or training_copy(module)
+        put_into_evaluation(module)
         self._layout, self._recurrent = layout or Layout(module), is_recurrent(module)
-        self._plain = Automatic(self._module, self._layout, loss, autocast=autocast)
+        self._plain, self._plain_step = (
+            Automatic(one, self._layout, loss, autocast=autocast) for one in (module, training)
+        )
         self._autocast = autocast
         on_cpu = train.features.device.type == "cpu"
         self._last = on_cpu and reads_channels_last(module)
         self._fast = Automatic(self._module, self._layout, loss, last=self._last)
-        self._trained = Automatic(self._module, self._layout, loss, last=self._last, autocast=autocast)
+        self._trained, self._trained_step = (
+            Automatic(one, self._layout, loss, last=self._last, autocast=autocast)
+            for one in (module, training)
+        )
         # Gradients that are written by hand start from a residual.
         self._row = supported_layers(module, last=self._last) if on_cpu and loss.has_residual else None
         # Stacked, they are computed in one type.
@@ -148,13 +157,13 @@ class SupervisedProblem:
         self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
-        self.capacity = capacity(sample_bytes(module, next(train.batches(1)).features), train.features.device)
+        self.capacity = capacity(sample_bytes(module, train.first(1).features), train.features.device)
         # Measured by `python -m bench engines`: stacked, small matrix products are many times as
         # fast, convolutions slower.
         self.engine = VECTORISED if self._stacks_layers else PARALLEL
         # PyTorch 2.15 has no layer norm of bfloat16 under vmap there.
         normed = any(isinstance(layer, nn.LayerNorm) for layer in module.modules())
-        self.stackable = not (autocast and on_cpu and normed)
+        self._never_stacks = autocast and on_cpu and normed
         augmentation = data.dataset.augmentation
         self.views = augmentation.views if augmentation else 1
         self.dense = None if autocast else dense_network(data, self._layout, loss, l2)
@@ -170,6 +179,24 @@ class SupervisedProblem:
         """Builds the module with other draws of its initial parameters, by their number."""
         alike = model, loss, autocast, l2, self._dtype, train.features.device, data_kind(data)
         self.kind: Hashable = None if model is None else alike
+
+    @cached_property
+    def stackable(self) -> bool:
+        """True if `torch.func.vmap` can differentiate network and loss, which is tried on one sample: not
+        if they read values of tensors or have gradients of their own.
+        """
+        if self._stacks_layers or self._never_stacks:
+            return self._stacks_layers
+        try:
+            self._stack_one()
+        except Exception:  # Users' code may raise any; that it runs without vmap was checked before.
+            return False
+        return True
+
+    def _stack_one(self) -> None:
+        """Differentiate by `torch.func.vmap` on one sample."""
+        one = self.stack(np.zeros(1, np.int64), torch.zeros(1, 1, 1, dtype=torch.int64))
+        one.gradient(self.initial()[None], 0)
 
     def estimating(self, seed: int, size: int = SAMPLE_SIZE) -> Self:
         """The problem with train_loss estimated on `size` training samples, drawn from the stream
@@ -221,19 +248,35 @@ class SupervisedProblem:
         return self.data.dataset.train.take(self.data.rows(client))
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
-        if self.clipping is not None and samples is not None:
-            each = torch.stack([self._gradient(self._plain, theta, client, one[None]) for one in samples])
+        if samples is None:
+            return self._gradient(self._plain, theta, client, None)
+        if self.clipping is not None:
+            each = torch.stack(
+                [self._gradient(self._plain_step, theta, client, one[None]) for one in samples]
+            )
             plain = each - self._l2 * theta
             return self.clipping.sum(plain, plain.new_ones(len(plain))) + self._l2 * theta
-        return self._gradient(self._plain, theta, client, samples)
+        return self._gradient(self._plain_step, theta, client, samples)
 
     def replica(self) -> Gradient:
-        if self.clipping is not None:
-            return partial(self._clipped_gradient, self._plain.replica())
+        # By hand, layers are the same in training and in evaluation.
         chain = self._row and Chain(
             self._row, self._layout, self._loss, last=self._last, autocast=self._autocast
         )
-        return partial(self._gradient, chain or self._trained.replica())
+        whole = partial(self._gradient, chain or self._trained.replica())
+        if self.clipping is not None:
+            part = partial(self._clipped_gradient, self._plain_step.replica())
+        else:
+            part = (
+                partial(self._gradient, chain)
+                if chain
+                else partial(self._gradient, self._trained_step.replica())
+            )
+
+        def gradient(theta: Tensor, client: int, samples: Tensor | None) -> Tensor:
+            return whole(theta, client, None) if samples is None else part(theta, client, samples)
+
+        return gradient
 
     def _gradient(
         self, weighted: Automatic | Chain, theta: Tensor, client: int, samples: Tensor | None
@@ -276,9 +319,9 @@ class SupervisedProblem:
         """Stack `batches` of the clients of another division."""
         gathered = self.gather(data, clients, batches)
         if self.clipping is not None:
-            return self._clipped_stack(gathered, self._plain)
+            return self._clipped_stack(gathered, self._plain_step)
         if not self._stacks_layers:
-            stacked = ModuleStack(gathered, self._plain.loss, self._l2, self.capacity)
+            stacked = ModuleStack(gathered, self._plain_step.loss, self._l2, self.capacity)
             return Recurrent(stacked) if self._recurrent else stacked
         stack = LinearStack if self._layout.depth == 1 else DenseStack
         return stack(gathered, self._layout, self._loss, self._l2)

@@ -54,13 +54,16 @@ class Transformed:
         self._factors = torch.from_numpy(self.factors).to(problem.initial())
         self.dim, self.sizes, self.share = problem.dim, problem.sizes, np.full(population, 1 / population)
         self.views, self.capacity, self.engine = problem.views, problem.capacity, problem.engine
-        self.stackable = problem.stackable
         self.gradient_noise, self.data_source, self.data_sha256 = (
             problem.gradient_noise,
             problem.data_source,
             problem.data_sha256,
         )
         self.kind: Hashable = None if problem.kind is None else ("transformed", problem.kind)
+
+    @property
+    def stackable(self) -> bool:
+        return self.problem.stackable
 
     @property
     def dense(self) -> DenseNetwork | None:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.compression import NoCompression
+from fedcore.data.augment import transform_of
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
 from fedcore.models.losses import CrossEntropy, SquaredError
+from fedcore.models.module_object import ModuleObject
 from fedcore.spec.asynchrony import check_asynchrony
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.spec.privacy import check_privacy
@@ -32,6 +34,7 @@ def check_fit(problem: Problem) -> None:
     reason = misfit(problem.model, problem.dataset.shape()) if problem.model else None
     if reason:
         raise SpecificationError("/problem/model", reason)
+    transform_of(problem.dataset)
     if problem.partition is not None:
         problem.partition.check(problem.dataset)
 
@@ -48,6 +51,8 @@ both.
 def check(spec: ExperimentSpec) -> None:
     """Refuse combinations that no single block can see; raises SpecificationError."""
     check_fit(spec.problem)
+    if isinstance(spec.problem.model, ModuleObject):
+        spec.problem.model.check_seeds(len(spec.seeds))
     _check_engine(spec)
     clients, models = population(spec.problem), spec.algorithm.rule().models_kept()
     dim = models * dimension(spec.problem)

@@ -86,7 +86,7 @@ def family_of(component: Block) -> Family[Any] | None:
 
 
 def document_of(value: Any) -> Any:
-    """A component, or an `nn.Module`, as a document that can be read in this process; other values
+    """A component, an `nn.Module` or what makes one, as a document that can be read in this process; other values
     as they are.
     """
     value = model_of(value)
@@ -147,14 +147,14 @@ def code_of_objects(spec: ExperimentSpec) -> list[ObjectCode]:
     """
     found = []
     for component in local_components(spec):
-        own = type(component.module if isinstance(component, ModuleObject) else component)
+        own = component.origin if isinstance(component, ModuleObject) else type(component)
         family = family_of(component)
         assert family is not None
         found.append(ObjectCode(family.name, own.__qualname__, own.__module__, _source_digest(own)))
     return list(dict.fromkeys(found))
 
 
-def _source_digest(member: type) -> str | None:
+def _source_digest(member: Any) -> str | None:
     try:
         file = inspect.getsourcefile(member)
         known = file is not None and Path(file).is_file()

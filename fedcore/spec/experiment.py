@@ -23,6 +23,7 @@ from fedcore.core import Algorithm
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.families import StandIn, bundle_kinds
+from fedcore.models.module_object import model_of
 from fedcore.privacy import AnyPrivacy
 from fedcore.spec import checks, space, sweep
 from fedcore.spec.code import CodeBundle, kinds_of
@@ -252,6 +253,7 @@ class ExperimentSpec(Block):
 
 
 def _documents(value: Any) -> Any:
+    value = model_of(value)
     if isinstance(value, list | tuple):
         return [_documents(item) for item in value]
     if isinstance(value, dict):
