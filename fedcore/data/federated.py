@@ -382,28 +382,30 @@ def validate_samples(
 def _misread(samples: Samples, shape: DataShape) -> str | None:
     """Reason why features and labels as a whole are not those of `shape`."""
     features, labels = samples.features, samples.labels
-    found, real = (
-        f"{list(labels.shape)} of {str(labels.dtype).removeprefix('torch.')}",
-        labels.is_floating_point(),
-    )
-    if len(features) != len(labels):
-        return f"features are of {len(features)} samples, and labels of {len(labels)}"
-    if shape.sequence and labels.dim() < 2:
-        return f"labels are {found}, but its shape says `sequence`: give one for each symbol, [n, T]"
-    if not shape.sequence and labels.dim() != 1:
-        return (
-            f"labels are {found}: give one per sample, [n]; only data whose shape says `sequence` have"
-            " several, [n, T]"
-        )
-    if shape.classes and real:
-        return f"labels are {found}, but its shape says {shape.classes} classes: give whole numbers, or 0 classes"
-    if not shape.classes and not real:
-        return (
-            f"labels are {found}, but its shape says 0 classes, for real numbers: give floats, or the classes"
-        )
-    if shape.symbols and features.is_floating_point():
-        return f"features are {features.dtype}, but its shape says {shape.symbols} symbols: give integers"
-    return None
+    found, real = f"labels are {list(labels.shape)} of {_type(labels)}", labels.is_floating_point()
+    several = "only data whose shape says `sequence` have several, [n, T]"
+    reasons = {
+        f"there are {len(features)} samples of features, and {len(labels)} labels": len(features)
+        != len(labels),
+        f"features are {_type(features)}, but its shape says {shape.symbols} symbols: give integers": (
+            shape.symbols and features.is_floating_point()
+        ),
+        f"{found}, but its shape says `sequence`: give one for each symbol, [n, T]": (
+            shape.sequence and labels.dim() < 2
+        ),
+        f"{found}: give one per sample, [n]; {several}": not shape.sequence and labels.dim() != 1,
+        f"{found}, but its shape says {shape.classes} classes: give integers, or `classes=0` to regress": (
+            shape.classes and real
+        ),
+        f"{found}, but its shape says 0 classes, for real numbers: give floats, or the number of classes": (
+            not shape.classes and not real
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _type(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _wrong(samples: Samples, shape: DataShape, chunk_elements: int) -> str | None:

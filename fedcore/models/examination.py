@@ -25,6 +25,8 @@ from fedcore.user_traceback import user_traceback
 POINTER = "/problem/model"
 Mode = Literal["training", "evaluation"]
 _PACKAGE = Path(__file__).parent.parent
+_CUDNN = torch.ops.aten._cudnn_rnn.default  # noqa: SLF001 - a layer of nn.LSTM and its like
+_CUDNN_DROPOUT = [argument.name for argument in _CUDNN._schema.arguments].index("dropout")  # noqa: SLF001
 _ALONE = (
     "a module maps one tensor of features [B, ...] to one tensor of scores; wrap it in a module whose"
     " `forward` does"
@@ -222,8 +224,10 @@ class _RefuseRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # Attention is tagged so whether it drops or not; what it drops is seen before.
-        if torch.Tag.nondeterministic_seeded in func.tags and "attention" not in func.__name__:
+        # Attention is tagged so whether it drops or not; what it drops is seen before. So is cuDNN's
+        # recurrent layer, whose argument says how much.
+        quiet = "attention" in func.__name__ or (func is _CUDNN and args[_CUDNN_DROPOUT] == 0)
+        if torch.Tag.nondeterministic_seeded in func.tags and not quiet:
             raise _random(f"{str(func.__name__).partition('.')[0]}{_users_line()}")
         return func(*args, **(kwargs or {}))
 

@@ -76,7 +76,7 @@ class ModuleObject(NetworkSpec):
             source = _KNOWN.setdefault(digest, layers.copied(given) if _is_module(given) else given)
             value = {name: field for name, field in value.items() if name != "module"} | {"digest": digest}
         block = handler(value)
-        block._source = _KNOWN.get(block.digest) if source is None else source
+        block._source = _KNOWN.get(block.digest) if source is None else source  # noqa: SLF001 - its own
         return block
 
     @property

@@ -9,7 +9,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
@@ -86,8 +86,8 @@ def family_of(component: Block) -> Family[Any] | None:
 
 
 def document_of(value: Any) -> Any:
-    """A component, an `nn.Module` or what makes one, as a document that can be read in this process; other values
-    as they are.
+    """A component, an `nn.Module` or what makes one, as a document that can be read in this process;
+    other values as they are.
     """
     value = model_of(value)
     if not isinstance(value, Block):
@@ -139,6 +139,8 @@ class ObjectCode(NamedTuple):
     """SHA-256 of the module's file, or of the source of the class where there is no file, as in a
     notebook; None if the source is not known.
     """
+    initial: Literal["shared"] | None = None
+    """`shared`: all seeds start from the parameters of one module."""
 
 
 def code_of_objects(spec: ExperimentSpec) -> list[ObjectCode]:
@@ -150,7 +152,8 @@ def code_of_objects(spec: ExperimentSpec) -> list[ObjectCode]:
         own = component.origin if isinstance(component, ModuleObject) else type(component)
         family = family_of(component)
         assert family is not None
-        found.append(ObjectCode(family.name, own.__qualname__, own.__module__, _source_digest(own)))
+        initial = component.initial if isinstance(component, ModuleObject) else None
+        found.append(ObjectCode(family.name, own.__qualname__, own.__module__, _source_digest(own), initial))
     return list(dict.fromkeys(found))
 
 

@@ -60,7 +60,7 @@ def _document(specification: Specification, *, has_code: bool) -> dict[str, Any]
     match specification:
         case BaseModel():
             if isinstance(specification, experiment.ExperimentSpec) and not has_code:
-                for family, name, module, _ in components.code_of_objects(specification):
+                for family, name, module, *_ in components.code_of_objects(specification):
                     raise UnreadableSpecificationError(
                         f"{name} of {module}, one of the {family}, is a class of this process, which the"
                         " service does not have: give the folder with its code (`code=`), install it as a"

@@ -38,6 +38,6 @@ def test_a_replica_shares_the_tensors_and_not_the_module() -> None:
 
 def test_a_module_that_cannot_be_copied_is_refused_with_a_way_out() -> None:
     module = Scaled(Lock())
-    with pytest.raises(SpecificationError, match="engine: reference") as refused:
+    with pytest.raises(SpecificationError, match="leave out what cannot") as refused:
         Automatic(module, Layout(module), CrossEntropy()).replica()
     assert refused.value.pointer == "/problem/model"

@@ -172,7 +172,7 @@ def test_with_dropout_the_gradient_has_the_bits_of_autograds(
     norms, last = trained_norms(module, None), last and len(shape) == 3
     features = torch.randn(BATCH, *shape, dtype=dtype)
     layout, statistics = Layout(module), features.new_zeros(0)
-    sites = examine(module, features[:3], norms, statistics)
+    sites, _ = examine(module, features[:3], norms, statistics)
     row = supported_layers(module, last=last, sites=sites)
     assert row is not None
     # Two parts, of three samples and of two.
