@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 
 
 def check_fit(problem: Problem) -> None:
-    """Refuse a model that cannot be trained on the data, and a partition that cannot divide them.
+    """Refuse a model that cannot be trained on the data, an augmentation that cannot vary them, and a
+    partition that cannot divide them.
 
     Raises SpecificationError.
     """
+    transform_of(problem.dataset)
     reason = misfit(problem.model, problem.dataset.shape()) if problem.model else None
     if reason:
         raise SpecificationError("/problem/model", reason)
-    transform_of(problem.dataset)
     if problem.partition is not None:
         problem.partition.check(problem.dataset)
 

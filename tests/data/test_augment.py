@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcore import ExperimentSpec, Simulation
-from fedcore.data.augment import Augmented, CropFlip, Cutout, Transform
-from fedcore.data.images import Cifar10
+from fedcore.block import kind_of
+from fedcore.data.augment import Augmented, CropFlip, Cutout, ImageDataset, Transform, transform_of
+from fedcore.data.base import DatasetSpec, DataShape
+from fedcore.data.datasets import DATASETS
+from fedcore.data.federated import UndividedDataset, dataset_of
 from fedcore.data.plan import PADDING, augment_indices
 from fedcore.errors import SpecificationError
 from tests.data import image_files
@@ -142,8 +145,7 @@ def test_full_gradients_and_measures_are_of_the_images_as_they_are(files: Path) 
 
 
 def test_images_are_padded_with_black(files: Path) -> None:
-    data = Cifar10(kind="cifar10", augmentation="crop_flip").load(files)
-    assert data.augmentation is not None
+    data = simulation(files)._setting.problem.data.dataset  # type: ignore[attr-defined]
     np.testing.assert_allclose(
         data.augmentation.black, [-0.4914 / 0.2023, -0.4822 / 0.1994, -0.4465 / 0.2010], rtol=1e-6
     )
@@ -200,3 +202,109 @@ def test_an_own_transform_gives_every_engine_the_same_views(files: Path) -> None
     reference, vectorised = (trained(engine, Negative()) for engine in ("reference", "vectorised"))
     torch.testing.assert_close(vectorised, reference, rtol=0, atol=1e-9)
     assert not torch.equal(reference, trained("reference", "none"))
+
+
+class OwnImages(ImageDataset):
+    """Images of a user, as bytes or as numbers."""
+
+    kind: Literal["own_images"] = "own_images"
+    type: str = "uint8"
+
+    def shape(self) -> DataShape:
+        return DataShape((2, 6, 6), 3, 12)
+
+    def load(self, folder: Path) -> UndividedDataset:
+        pixels = np.random.default_rng(0).integers(3, 256, (15, 2, 6, 6)).astype(self.type)
+        labels = np.arange(15) % 3
+        return dataset_of((pixels[:12], labels[:12]), (pixels[12:], labels[12:]), "own")
+
+
+class OwnField(DatasetSpec):
+    """One that declares the field itself."""
+
+    kind: Literal["own_field"] = "own_field"
+    augmentation: Any = "none"
+
+    def shape(self) -> DataShape:
+        return OwnImages().shape()
+
+    def load(self, folder: Path) -> UndividedDataset:
+        return OwnImages().load(folder)
+
+
+class Table(OwnField):
+    """No images."""
+
+    kind: Literal["own_table"] = "own_table"  # type: ignore[assignment]
+
+    def shape(self) -> DataShape:
+        return DataShape((72,), 3, 12)
+
+
+OWN_PARTS: Document = {"partition": {"kind": "iid", "clients": 2}}
+
+
+def of_own(dataset: DatasetSpec, **changes: Any) -> Simulation:
+    problem = {**CIFAR10["problem"], **OWN_PARTS, "dataset": dataset}
+    return Simulation(ExperimentSpec.model_validate({**CIFAR10, "problem": problem, **changes}), 0)
+
+
+@pytest.mark.parametrize("type", ["uint8", "int64", "float32"])
+def test_images_of_a_user_are_varied_like_any_others(type: str) -> None:
+    running = of_own(OwnImages(type=type, augmentation=Cutout(size=3)))
+    dataset = running._setting.problem.data.dataset  # type: ignore[attr-defined]
+    black = 0.0 if type == "uint8" else 3.0
+    assert dataset.augmentation.black.tolist() == [black, black]
+    views = torch.arange(12) * 3
+    expected = Cutout(size=3).see(dataset.train.numbers().features, views, dataset.augmentation.black)
+    seen = running._setting.problem.data.seen(torch.arange(12), views)  # type: ignore[attr-defined]
+    assert torch.equal(seen.features, expected)
+    engines = [
+        finished(of_own(OwnImages(type=type, augmentation=Cutout(size=3)), execution={"engine": engine}))
+        for engine in ("reference", "parallel", "vectorised")
+    ]
+    for other in engines[1:]:
+        torch.testing.assert_close(other, engines[0], rtol=0, atol=1e-5)
+    assert not torch.equal(
+        engines[0], finished(of_own(OwnImages(type=type), execution={"engine": "reference"}))
+    )
+
+
+def test_a_field_of_that_name_in_a_users_own_class_is_read_or_refused() -> None:
+    running = of_own(OwnField(augmentation="crop_flip"))
+    assert running._setting.problem.views == 162
+    for dataset, told in (
+        (OwnField(augmentation="mirror"), "must be `none`, `crop_flip` or a transform, not 'mirror'"),
+        (
+            Table(augmentation="crop_flip"),
+            r"varies images \[channels, height, width\], .* are \[72\]: omit it",
+        ),
+    ):
+        with pytest.raises(SpecificationError, match=told) as refused:
+            of_own(dataset)
+        assert refused.value.pointer == "/problem/dataset/augmentation"
+
+
+def test_every_data_set_of_images_takes_an_augmentation_and_no_other() -> None:
+    for member in DATASETS.builtin:
+        document = {"kind": kind_of(member), **member.example}
+        if "augmentation" in member.model_fields:
+            varied = DATASETS.validate(document | {"augmentation": {"kind": "cutout"}})
+            assert transform_of(varied) == Cutout()
+        else:
+            assert kind_of(member) in {
+                "synthetic", "shakespeare", "sent140", "stackoverflow", "text", "quadratic", "least_squares"
+            }  # fmt: skip
+
+
+def test_mnist_is_varied_unless_each_pixel_has_a_scale_of_its_own(tmp_path: Path) -> None:
+    image_files.write_mnist(tmp_path)
+    problem = {**CIFAR10["problem"], "dataset": {"kind": "mnist", "augmentation": "crop_flip"}}
+    running = simulation(tmp_path, problem=problem)
+    data = running._setting.problem.data  # type: ignore[attr-defined]
+    black = data.dataset.augmentation.black
+    assert black.item() == pytest.approx(-0.1307 / 0.3081, rel=1e-6)
+    seen = data.seen(torch.tensor([0]), torch.tensor([0])).features[0, 0]  # 4 rows and columns of padding
+    assert torch.equal(seen[:4], black.expand(4, 28))
+    with pytest.raises(ValueError, match="use `whole`"):
+        DATASETS.validate({"kind": "mnist", "augmentation": "crop_flip", "standardise": "pixel"})

@@ -11,8 +11,11 @@ from fedcore import ExperimentSpec, Simulation
 from fedcore.block import kind_of
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.datasets import DATASETS
-from fedcore.data.federated import FederatedData, UndividedDataset, dataset_of
+from fedcore.data.federated import FederatedData, UndividedDataset, dataset_of, validate_samples
+from fedcore.data.loading import federate
+from fedcore.data.user_datasets import local_dataset_storage
 from fedcore.errors import DataUnavailableError, SpecificationError
+from fedcore.spec.problem import Problem
 from tests.documents import Document
 
 
@@ -133,3 +136,60 @@ def test_every_data_set_tells_its_shape_and_where_to_get_it(member: type[Dataset
     assert shape.features
     assert shape.train_samples > 0
     assert bool(member.files) <= bool(member.obtain)
+
+
+class Labelled(DatasetSpec):
+    """Features and labels as a user may give them."""
+
+    kind: Literal["labelled"] = "labelled"
+    features: str = "float64"
+    labels: str = "int64"
+    columns: int = 0
+    missing: int = 0
+    says: DataShape = DataShape((2,), 2, 20)
+
+    def shape(self) -> DataShape:
+        return self.says
+
+    def load(self, folder: Path) -> UndividedDataset:
+        features, labels = np.ones((20, 2)).astype(self.features), (np.arange(20) % 2).astype(self.labels)
+        if self.columns:
+            labels = np.stack([labels] * self.columns, 1)
+        return dataset_of((features, labels[self.missing :]), (features[:4], labels[:4]), "labelled")
+
+
+REGRESSION, SYMBOLS = DataShape((2,), 0, 20), DataShape((2,), 2, 20, symbols=5)
+MISREAD: list[tuple[Labelled, str]] = [
+    (Labelled(columns=5), r"training labels are \[20, 5\] of int64: give one per sample, \[n\]; only data"),
+    (Labelled(labels="float32"), r"of float32, but its shape says 2 classes: give integers, or `classes=0`"),
+    (Labelled(says=REGRESSION), r"of int64, but its shape says 0 classes, for real numbers: give floats"),
+    (Labelled(missing=3), r"there are 20 samples of features, and 17 labels"),
+    (Labelled(says=SYMBOLS), r"features are float64, but its shape says 5 symbols: give integers"),
+    (
+        Labelled(features="uint8", says=SYMBOLS._replace(sequence=True)),
+        r"labels are \[20\] of int64, but its shape says `sequence`: give one for each symbol",
+    ),
+]
+
+
+@pytest.mark.parametrize(("dataset", "told"), MISREAD)
+def test_labels_and_features_of_another_kind_than_the_shape_says_are_refused(
+    dataset: Labelled, told: str
+) -> None:
+    with pytest.raises(SpecificationError, match=told) as refused:
+        validate_samples(dataset.load(Path()), dataset.shape())
+    assert refused.value.pointer == "/problem/dataset"
+
+
+def test_data_that_come_divided_are_looked_at_too(tmp_path: Path) -> None:
+    class Unlabelled(Divided):
+        kind: Literal["unlabelled_moons"] = "unlabelled_moons"  # type: ignore[assignment]
+
+        def shape(self) -> DataShape:
+            return DataShape((2,), 0, 120)
+
+    with pytest.raises(SpecificationError, match="give floats, or the number of classes"):
+        federate(
+            Problem.model_validate({"dataset": Unlabelled(), "model": {"kind": "linear"}}),
+            0, "cpu", torch.float32, tmp_path, local_dataset_storage(tmp_path),
+        )  # fmt: skip

@@ -113,15 +113,16 @@ def test_a_model_that_cannot_be_trained_is_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("factory", "parameters", "told"),
     [
-        ("wide", 671, "gives [2, 11] for two samples; it must give scores of shape [2, 10]"),
-        ("narrow", 40, "cannot score samples of shape [60]: RuntimeError"),
+        ("wide", 671, "gives [3, 11] of float64 in evaluation for 3 samples with labels [3], instead of"),
+        ("narrow", 40, "fails in evaluation for features [3, 60] of float64: RuntimeError"),
         ("forgetful", 611, "factories:forgetful has 610 parameters, not 611"),
         ("normalised", 730, "running statistics differ between clients; declare a policy: `average`"),
     ],
 )
 def test_scores_and_buffers_are_looked_at(allow: Allow, factory: str, parameters: int, told: str) -> None:
+    problem = {**SYNTHETIC["problem"], "model": own(factory, parameters)}
     with pytest.raises(SpecificationError) as refused:
-        _build(factory, parameters)
+        Simulation(specification(SYNTHETIC | {"problem": problem}), 0)
     assert told in refused.value.detail
 
 
