@@ -78,7 +78,7 @@ class ExpectedScores:
 
 
 def scores_of(module: nn.Module, features: Tensor) -> Any:
-    """What `module`, which is in evaluation, returns for a mini-batch.
+    """The output of `module`, which is in evaluation, for a mini-batch.
 
     Raises SpecificationError if it fails, draws random numbers or changes buffers.
     """

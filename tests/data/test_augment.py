@@ -249,24 +249,24 @@ def of_own(dataset: DatasetSpec, **changes: Any) -> Simulation:
     return Simulation(ExperimentSpec.model_validate({**CIFAR10, "problem": problem, **changes}), 0)
 
 
-@pytest.mark.parametrize("type", ["uint8", "int64", "float32"])
-def test_images_of_a_user_are_varied_like_any_others(type: str) -> None:
-    running = of_own(OwnImages(type=type, augmentation=Cutout(size=3)))
+@pytest.mark.parametrize("held_as", ["uint8", "int64", "float32"])
+def test_images_of_a_user_are_varied_like_any_others(held_as: str) -> None:
+    running = of_own(OwnImages(type=held_as, augmentation=Cutout(size=3)))
     dataset = running._setting.problem.data.dataset  # type: ignore[attr-defined]
-    black = 0.0 if type == "uint8" else 3.0
+    black = 0.0 if held_as == "uint8" else 3.0
     assert dataset.augmentation.black.tolist() == [black, black]
     views = torch.arange(12) * 3
     expected = Cutout(size=3).see(dataset.train.numbers().features, views, dataset.augmentation.black)
     seen = running._setting.problem.data.seen(torch.arange(12), views)  # type: ignore[attr-defined]
     assert torch.equal(seen.features, expected)
     engines = [
-        finished(of_own(OwnImages(type=type, augmentation=Cutout(size=3)), execution={"engine": engine}))
+        finished(of_own(OwnImages(type=held_as, augmentation=Cutout(size=3)), execution={"engine": engine}))
         for engine in ("reference", "parallel", "vectorised")
     ]
     for other in engines[1:]:
         torch.testing.assert_close(other, engines[0], rtol=0, atol=1e-5)
     assert not torch.equal(
-        engines[0], finished(of_own(OwnImages(type=type), execution={"engine": "reference"}))
+        engines[0], finished(of_own(OwnImages(type=held_as), execution={"engine": "reference"}))
     )
 
 

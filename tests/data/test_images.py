@@ -125,12 +125,11 @@ def test_svhn_is_read_from_matlab_files_with_the_digit_0_as_class_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image_files.write_svhn(tmp_path, monkeypatch)
-    data = Svhn(kind="svhn", augmentation="crop_flip").load(tmp_path).numbers()
+    data = Svhn().load(tmp_path).numbers()
     mean, deviation = np.array([0.4377, 0.4438, 0.4728]), np.array([0.1980, 0.2010, 0.1970])
     expected = (image_files.colour(TEST, 1) / 255 - mean) / deviation
     np.testing.assert_allclose(data.test.features, expected.transpose(0, 3, 1, 2), atol=1e-5)
     assert data.train.labels.tolist() == image_files.labels(TRAIN, 10).tolist()
-    assert data.augmentation is not None
 
 
 def torchvision(**fields: object) -> Torchvision:

@@ -229,7 +229,7 @@ PARTS = [np.array([0, 1, 2, 3]), np.array([4, 5])]
 
 
 @pytest.fixture
-def switched() -> tuple[SupervisedProblem, Callable[[Tensor, bool, Tensor], Tensor]]:
+def switched() -> tuple[SupervisedProblem, Callable[[Tensor, str, Tensor], Tensor]]:
     """A problem with the module, and its loss over some samples written out."""
     draw = torch.Generator().manual_seed(0)
     features = torch.randn(9, 4, generator=draw, dtype=torch.float64)
@@ -239,10 +239,10 @@ def switched() -> tuple[SupervisedProblem, Callable[[Tensor, bool, Tensor], Tens
     data = divide(UndividedDataset(train, test, "made"), PARTS)
     problem = supervised_problem(data, Switched(), CrossEntropy(), 0.0, None, None)
 
-    def loss(theta: Tensor, training: bool, rows: Tensor) -> Tensor:
+    def loss(theta: Tensor, mode: str, rows: Tensor) -> Tensor:
         weight, stretch = theta[:12].view(3, 4), theta[12:]
         scores = features[rows] @ weight.T
-        return cross_entropy(scores if training else -stretch * scores.square(), labels[rows])
+        return cross_entropy(scores if mode == "training" else -stretch * scores.square(), labels[rows])
 
     return problem, loss
 
@@ -254,7 +254,7 @@ def gradient_of(loss: Callable[..., Tensor], theta: Tensor, *arguments: Any) -> 
 def test_clients_train_a_module_in_training(switched: Any) -> None:
     problem, loss = switched
     theta, rows = problem.initial(), torch.tensor([2, 0])
-    expected = gradient_of(loss, theta, True, rows)
+    expected = gradient_of(loss, theta, "training", rows)
     stacked = problem.stack(np.array([0]), rows[None, None]).gradient(theta[None], 0)[0]
     clipped = problem.clipped(SampleClipping(1e9, 2, 0.0))
     for found in (
@@ -272,8 +272,10 @@ def test_losses_accuracies_and_full_gradients_are_of_the_module_in_evaluation(sw
     problem, loss = switched
     theta = problem.initial()
     whole = problem.evaluate(theta, ["train_loss", "test_loss", "test_accuracy"])
-    assert whole["train_loss"] == pytest.approx(float(loss(theta, False, torch.arange(6))), rel=1e-14)
-    assert whole["test_loss"] == pytest.approx(float(loss(theta, False, torch.arange(6, 9))), rel=1e-14)
+    assert whole["train_loss"] == pytest.approx(float(loss(theta, "evaluation", torch.arange(6))), rel=1e-14)
+    assert whole["test_loss"] == pytest.approx(
+        float(loss(theta, "evaluation", torch.arange(6, 9))), rel=1e-14
+    )
     weight, stretch = theta[:12].view(3, 4), theta[12:]
     features = torch.cat([problem.data.dataset.train.features, problem.data.dataset.test.features])
     right = (-stretch * (features @ weight.T).square()).argmax(1) == torch.arange(9) % 3
@@ -282,10 +284,10 @@ def test_losses_accuracies_and_full_gradients_are_of_the_module_in_evaluation(sw
         float(right[part].double().mean()) for part in (slice(4), slice(4, 6))
     ]
     rows = [torch.from_numpy(part) for part in PARTS]
-    losses = [float(loss(theta, False, part)) for part in rows]
+    losses = [float(loss(theta, "evaluation", part)) for part in rows]
     assert problem.client_losses(theta, np.arange(2)).tolist() == pytest.approx(losses, rel=1e-14)
     for client, part in enumerate(rows):
-        expected = gradient_of(loss, theta, False, part)
+        expected = gradient_of(loss, theta, "evaluation", part)
         for found in (
             problem.gradient(theta, client, None),
             problem.replica()(theta, client, None),
