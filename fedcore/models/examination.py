@@ -82,7 +82,8 @@ def scores_of(module: nn.Module, features: Tensor) -> Any:
 
     Raises SpecificationError if it fails, draws random numbers or changes buffers.
     """
-    with _unchanged(module, BatchStatistics({})), torch.no_grad(), _RefuseRandom():  # type: ignore[no-untyped-call]
+    unchanged = _unchanged(module, BatchStatistics({}))
+    with unchanged, torch.no_grad(), _RefuseRandom():  # type: ignore[no-untyped-call]
         return _called(module, features)
 
 

@@ -78,7 +78,8 @@ def _depth(module: nn.Module) -> int:
 
 def has_hooks(module: nn.Module) -> bool:
     """True if functions of the user are called before or behind layers."""
-    return any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())  # noqa: SLF001 - there is no public way to ask
+    # There is no public way to ask.
+    return any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())  # noqa: SLF001
 
 
 def _joined(module: nn.Module) -> list[_Block]:

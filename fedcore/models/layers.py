@@ -55,7 +55,8 @@ def seeded(draw: np.random.Generator) -> Iterator[None]:
     """Seed the global generators of PyTorch (on the CPU), NumPy and `random` from `draw` within the
     block, and restore them afterwards.
     """
-    seed, numpy_state, python_state = int(draw.integers(2**63)), np.random.get_state(), random.getstate()  # noqa: NPY002 - users' code may draw from it
+    seed, python_state = int(draw.integers(2**63)), random.getstate()
+    numpy_state = np.random.get_state()  # noqa: NPY002 - users' code may draw from it
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002

@@ -56,7 +56,7 @@ class PerPixel(Own):
 
 
 class TwoInputs(Own):
-    def forward(self, images: Tensor, others: Tensor) -> Any:
+    def forward(self, images: Tensor, others: Tensor) -> Any:  # type: ignore[override]
         return super().forward(images + others)
 
 
@@ -118,7 +118,7 @@ def test_scores_other_than_one_per_class_are_refused_with_the_remedy(made: type[
 
 
 class Declared(ModelSpec):
-    """The same as a specification of a user's own, which says that nothing need be examined."""
+    """Specification of a user that says that its module need not be examined."""
 
     is_examined = False
 
@@ -142,7 +142,7 @@ class BothHeads(Loss):
     kind: Literal["both_heads"] = "both_heads"
 
     def per_sample(self, scores: Tensor, labels: Tensor) -> Tensor:
-        heads = scores.split(10, 1)
+        heads = torch.split(scores, 10, 1)
         losses = [functional.cross_entropy(head, labels, reduction="none") for head in heads]
         return torch.stack(losses).sum(0)
 

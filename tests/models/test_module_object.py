@@ -88,7 +88,8 @@ def test_a_class_or_function_draws_initial_parameters_from_the_seed_of_the_run(m
 
 def test_global_generators_are_as_they_were() -> None:
     def state() -> list[Any]:
-        return [torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()]  # noqa: NPY002
+        numpy_state: Any = np.random.get_state()  # noqa: NPY002
+        return [torch.get_rng_state().tolist(), numpy_state[1].tolist(), random.getstate()]
 
     before = state()
     spec = experiment(Scaled, seeds=[0, 1])
@@ -172,10 +173,13 @@ def test_modules_can_be_swept_with_their_fields() -> None:
     models = [Scaled, lambda: Scaled(10), {"kind": "object", "module": Normalised, "batch_norm": "local"}]
     spec = experiment({"kind": "logistic"}, seeds=[0, 1], sweep={"problem.model": models})
     arms = spec.arms()
-    assert [arm.spec.problem.model.batch_norm for arm in arms] == [None, None, "local"]  # type: ignore[union-attr]
+    swept: list[Any] = [arm.spec.problem.model for arm in arms]
+    assert [model.batch_norm for model in swept] == [None, None, "local"]
     assert same(Simulation(arms[0].spec, 1).model(), started(Scaled, 1))
     listed = [{"name": "own", "problem.model": {"kind": "object", "module": Scaled, "l2": 0.1}}]
-    assert experiment({"kind": "logistic"}, sweep={"arms": listed}).arms()[0].spec.problem.model.l2 == 0.1  # type: ignore[union-attr]
+    (arm,) = experiment({"kind": "logistic"}, sweep={"arms": listed}).arms()
+    assert arm.spec.problem.model is not None
+    assert arm.spec.problem.model.l2 == 0.1
 
 
 def test_an_adapter_is_trained_on_a_frozen_base_that_all_seeds_share() -> None:

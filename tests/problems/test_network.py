@@ -98,7 +98,7 @@ def test_networks_train_on_bytes_alike_in_every_engine(name: str, kind: str, fil
         running = simulation(files, kind, MODELS[name], execution={"engine": engine})
         assert held(running).train.features.dtype == torch.uint8
         report = running.advance()
-        assert np.isfinite([report.train_loss, report.test_loss]).all()
+        assert np.isfinite(np.array([report.train_loss, report.test_loss], np.float64)).all()
         models.append(running.model())
     for other in models[1:]:
         for parameter, value in models[0].items():
