@@ -115,7 +115,7 @@ class _Transformer(NetworkSpec):
 
     def misfit(self, shape: DataShape) -> str | None:
         if not shape.symbols:
-            return f"{self.kind} requires sequences of symbols, e.g. `text`"
+            return f"{self.kind} requires sequences of symbols with one label each, e.g. shakespeare"
         return None
 
     def parameter_count(self, shape: DataShape) -> int:
@@ -303,7 +303,7 @@ class CausalLm(_Transformer):
 
     def misfit(self, shape: DataShape) -> str | None:
         if not shape.sequence:
-            return f"{self.kind} requires sequences with a label for each symbol, e.g. `text`"
+            return f"{self.kind} requires sequences with a label for each symbol, e.g. text"
         return super().misfit(shape)
 
 

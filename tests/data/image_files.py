@@ -20,15 +20,19 @@ TRAIN, TEST = 30, 10
 
 
 def grey(count: int, seed: int) -> Pixels:
-    return np.random.default_rng(seed).integers(0, 256, (count, 28, 28), np.uint8)
+    """Images whose classes, those of `labels`, can be told apart: a pattern of each, under noise."""
+    patterns = np.random.default_rng(99).integers(0, 129, (10, 7, 7), np.uint8)
+    noise = np.random.default_rng(seed).integers(0, 128, (count, 28, 28), np.uint8)
+    return patterns[np.arange(count) % 10].repeat(4, axis=1).repeat(4, axis=2) + noise
 
 
 def colour(count: int, seed: int) -> Pixels:
-    """One colour in each quarter: what JPEG, which works on blocks of 8 x 8, keeps nearly as
-    it is.
+    """One colour in each quarter, by which classes can be told apart as those of `grey`; JPEG, which
+    works on blocks of 8 x 8, keeps it nearly as it is.
     """
-    quarters = np.random.default_rng(seed).integers(0, 256, (count, 2, 2, 3), np.uint8)
-    return quarters.repeat(16, axis=1).repeat(16, axis=2)
+    patterns = np.random.default_rng(99).integers(0, 193, (10, 2, 2, 3), np.uint8)
+    noise = np.random.default_rng(seed).integers(0, 64, (count, 2, 2, 3), np.uint8)
+    return (patterns[np.arange(count) % 10] + noise).repeat(16, axis=1).repeat(16, axis=2)
 
 
 def labels(count: int, classes: int, first: int = 0) -> Pixels:
@@ -44,8 +48,8 @@ def write_idx(path: Path, array: Pixels) -> None:
     path.write_bytes(bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes())
 
 
-def write_mnist(root: Path, folder: str = "MNIST", train: int = TRAIN) -> None:
-    for part, count, seed in (("train", train, 0), ("t10k", TEST, 1)):
+def write_mnist(root: Path, folder: str = "MNIST", train: int = TRAIN, test: int = TEST) -> None:
+    for part, count, seed in (("train", train, 0), ("t10k", test, 1)):
         write_idx(root / folder / "raw" / f"{part}-images-idx3-ubyte", grey(count, seed))
         write_idx(root / folder / "raw" / f"{part}-labels-idx1-ubyte", labels(count, 10))
 
@@ -107,7 +111,7 @@ def write_gtsrb(root: Path) -> None:
     (root / "gtsrb" / "GT-final_test.csv").write_text("\n".join(rows) + "\n")
 
 
-def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch, train: int = TRAIN, test: int = TEST) -> None:
     """Python's pickled batches.
 
     Torchvision is told their checksums, since it knows only those of the published files.
@@ -119,9 +123,9 @@ def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / name).write_bytes(pickle.dumps(content, protocol=2))
         return [name, md5((folder / name).read_bytes()).hexdigest()]
 
-    batches = [write(f"data_batch_{batch}", _cifar_batch(TRAIN // 5, batch)) for batch in range(1, 6)]
+    batches = [write(f"data_batch_{batch}", _cifar_batch(train // 5, batch)) for batch in range(1, 6)]
     monkeypatch.setattr(datasets.CIFAR10, "train_list", batches)
-    monkeypatch.setattr(datasets.CIFAR10, "test_list", [write("test_batch", _cifar_batch(TEST, 0))])
+    monkeypatch.setattr(datasets.CIFAR10, "test_list", [write("test_batch", _cifar_batch(test, 0))])
     meta, checksum = write("batches.meta", {"label_names": [str(label) for label in range(10)]})
     monkeypatch.setattr(datasets.CIFAR10, "meta", {"filename": meta, "key": "label_names", "md5": checksum})
 

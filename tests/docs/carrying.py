@@ -128,6 +128,13 @@ def blocks(page: Path, desk: Desk | None) -> Document:
     return Sybil(parsers).parse(page)
 
 
+def specifications(page: Path) -> list[dict[str, Any]]:
+    """The whole specifications that a page shows."""
+    shown = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    documents = [yaml.safe_load(text) for text in shown]
+    return [document for document in documents if {"problem", "algorithm"} <= {*document}]
+
+
 def languages(page: Path) -> set[str]:
     """In which languages a page has blocks; raises AssertionError for a block that does not say."""
     fences = re.findall(r"^ *```(\S*)$", page.read_text(encoding="utf-8"), re.MULTILINE)

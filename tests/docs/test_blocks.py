@@ -7,13 +7,15 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fedcore import ExperimentSpec, Simulation
 from fedcore.platform import local_credentials
 from fedcore.settings import settings
-from tests.data.image_files import write_mnist
-from tests.docs.carrying import ROOT, Desk, blocks, languages
+from tests.data.image_files import write_cifar10, write_mnist
+from tests.docs.carrying import ROOT, Desk, blocks, languages, specifications
 from tests.docs.expected import matched
 from tests.docs.shell import Shell
 from tests.support.commands import started, url_of
@@ -85,6 +87,37 @@ def test_what_a_page_shows_can_be_done(place: Path, ours: dict[str, str], page: 
         desk = Desk(place, shell, _ports(ours["FEDQ_URL"]))
         for example in blocks(page, desk).examples():
             example.evaluate()
+
+
+OF_THEIR_PAGE = re.compile(r"'(import|uploaded|weights|longer_steps)'")
+"""Kinds and fields that need what another block of the page makes: the page's commands run these."""
+SHOWN = [
+    pytest.param(
+        document,
+        id=f"{page.stem}-{number}",
+        marks=pytest.mark.nightly if page.stem == "language-models" else (),
+    )
+    for page in PAGES
+    for number, document in enumerate(specifications(page))
+    if not OF_THEIR_PAGE.search(str(document))
+]
+
+
+@pytest.mark.parametrize("document", SHOWN)
+def test_a_specification_that_a_page_shows_trains(
+    document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_mnist(tmp_path, train=20_000)
+    write_cifar10(tmp_path, monkeypatch, train=400)
+    for name in ("first_half", "second_half"):
+        (tmp_path / f"{name}.txt").write_text("First Citizen:\nBefore we proceed, hear me speak.\n\n" * 60)
+    monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path))
+    settings.cache_clear()
+    spec = ExperimentSpec.model_validate(document)
+    report = Simulation(spec.arms()[0].spec, 0).advance()
+    settings.cache_clear()
+    assert report.local_steps
+    assert not report.diverged
 
 
 def _ports(url: str) -> dict[str, str]:

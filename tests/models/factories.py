@@ -55,6 +55,18 @@ def forgetful_cnn(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return nn.Sequential(*body, nn.Linear(width, outputs))
 
 
+def forgetful_network(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """Batch norm and dropout for samples of any shape, also under names of the user's own."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(torch.Size(shape).numel(), 12),
+        nn.BatchNorm1d(12),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(12, outputs),
+    )
+
+
 def frozen(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return plain(shape, outputs).requires_grad_(requires_grad=False)
 
