@@ -12,7 +12,6 @@ from PIL import Image
 from pydantic import ValidationError
 
 from fedcore.data import download
-from fedcore.data.federated import UndividedDataset
 from fedcore.data.images import (
     Cifar10,
     Cifar100,
@@ -231,26 +230,6 @@ def test_a_download_leaves_alone_what_is_there(
     finally:
         settings.cache_clear()
     assert capsys.readouterr().out == f"mnist is in {tmp_path}\n"
-
-
-def real(spec: Mnist | Cifar10) -> UndividedDataset:
-    try:
-        return spec.load(settings().data_dir.expanduser()).numbers()
-    except DataUnavailableError as error:
-        pytest.skip(str(error))
-
-
-@pytest.mark.parametrize("spec", [MNIST, pytest.param(CIFAR10, marks=pytest.mark.slow)])
-def test_the_real_images_are_complete_and_normalised(spec: Mnist | Cifar10) -> None:
-    data, shape = real(spec), spec.shape()
-    assert (len(data.train), len(data.test)) == (shape.train_samples, 10_000)
-    assert tuple(data.train.features.shape[1:]) == shape.features
-    assert torch.unique(data.train.labels).tolist() == [*range(10)]
-    pixels = data.train.features.transpose(0, 1).flatten(1)
-    np.testing.assert_allclose(pixels.mean(1), 0, atol=0.01)
-    # The deviations that everyone, FedNova included, takes for CIFAR-10 are means over images: too
-    # small by a fifth to a quarter.
-    np.testing.assert_allclose(pixels.std(1), [1.0] if spec is MNIST else [1.22, 1.22, 1.30], atol=0.02)
 
 
 def opened(image: Image.Image, form: str = "PNG") -> Image.Image:

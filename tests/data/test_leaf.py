@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from fedcore.data.federated import UndividedDataset
 from fedcore.data.leaf import ALPHABET, Femnist, Sent140, Shakespeare, from_text
 from fedcore.errors import DataUnavailableError
-from fedcore.settings import settings as service_settings
 from tests.data import leaf_files
 
 FEMNIST, A_TO_J = Femnist(kind="femnist"), Femnist(kind="femnist", classes="a-j")
@@ -175,16 +174,3 @@ def test_windows_of_another_length_are_refused(tmp_path: Path) -> None:
     leaf_files.write(tmp_path / "shakespeare" / "train", "a.json", {"A": (["too short"], ["e"])})
     with pytest.raises(DataUnavailableError, match="80 characters"):
         SHAKESPEARE.load(tmp_path)
-
-
-def test_the_real_plays_have_their_roles() -> None:
-    try:
-        data = TEXT.load(service_settings().data_dir.expanduser())
-    except DataUnavailableError as error:
-        pytest.skip(str(error))
-    assert data.keys is not None
-    assert len(data.train) > 700_000
-    assert len(np.unique(data.keys.train)) > 200
-    assert decoded(data.train.features[:1])[0].startswith(
-        "Before we proceed any further, hear me speak.\nYou are all resolved"
-    )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
+from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedcore import ExperimentSpec, Simulation
@@ -23,6 +25,7 @@ from fedcore.data.federated import FederatedData, Scale
 from fedcore.data.plan import PADDING, mini_batches
 from fedcore.engine.engines import EngineName
 from fedcore.errors import SpecificationError
+from fedcore.lazy import LazyModule
 from fedcore.models import MODELS
 from fedcore.models.base import BatchNormPolicy
 from fedcore.models.layers import build_module
@@ -33,6 +36,7 @@ from tests.data.learnable import FEW, WRITERS
 from tests.documents import Document, merged
 from tests.support.networks import sized
 
+models: Any = LazyModule("torchvision.models")
 DOCS = Path(__file__).parents[2] / "docs" / "networks.md"
 MANY = 200
 LR = 0.002
@@ -293,6 +297,38 @@ def test_ten_steps_are_those_of_plain_pytorch(
     for name, value in simulation.model().items():
         if not name.endswith("num_batches_tracked"):
             torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
+def test_a_pretrained_body_stays_and_its_head_is_trained_as_in_plain_pytorch(
+    engine: EngineName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The body of a network for other classes, under batch norm of its own statistics."""
+    dataset = WRITERS["colour bytes"](tmp_path, monkeypatch, FEW)
+    published = models.mobilenet_v3_small(width_mult=0.1, num_classes=7)
+    for name, buffer in published.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            buffer.uniform_(0.1, 1.0)
+    file = save(published.state_dict())
+    (tmp_path / "weights").mkdir()
+    digest = sha256(file).hexdigest()
+    (tmp_path / "weights" / f"{digest}.safetensors").write_bytes(file)
+    head = {"batch_norm": "frozen", "train": "head", "weights": f"sha256:{digest}", "parameters": 1}
+    given = complete(dataset, FAMILIES["torchvision"].model | head)
+    spec = ExperimentSpec.model_validate(document(dataset, given, execution={"engine": engine}))
+    simulation = Simulation(spec, 0)
+    initial = {name: value.clone() for name, value in simulation.model().items()}
+    assert [*initial] == ["classifier.3.weight", "classifier.3.bias"]
+    problem: Any = simulation._problem
+    expected = by_hand(spec, problem.data)
+    for name, value in published.state_dict().items():
+        if not name.startswith("classifier.3"):
+            torch.testing.assert_close(expected[name], value.to(expected[name]), rtol=0, atol=0)
+    while not simulation.finished:
+        simulation.advance()
+    for name, value in simulation.model().items():
+        assert not torch.equal(value, initial[name])
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-9)
 
 
 REFUSED = [
