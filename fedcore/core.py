@@ -191,12 +191,21 @@ class ClientRule:
         """
         return self
 
+    def personal_parameters(self) -> Tensor | None:
+        """[D] true for the parameters that stay with each client, of a rule `for_model`; None if there are
+        none. Running statistics of a layer of batch norm stay where its parameters do.
+        """
+        return None
+
     def parameters_sent(self, dim: int) -> int:
         """How many of the D = `dim` parameters of x travel in either direction."""
-        return dim
+        personal = self.personal_parameters()
+        return dim if personal is None else dim - int(personal.sum())
 
     def models_trained(self) -> int:
-        """How many models a client trains; vectors of its training are that many, one after another."""
+        """How many models a client trains; vectors of its training are that many, one after another. The
+        server averages the first, and the personal model is made from the last.
+        """
         return 1
 
     def models_kept(self) -> int:
@@ -281,8 +290,10 @@ class ClientRule:
         """The `grad` [..., D'] of a local step at y [..., D'], for rules that evaluate it elsewhere or
         several times.
 
-        `at` gives the gradients [..., D] of the step's mini-batch at models [..., D]. Only the first
-        evaluation in a step leaves a trace in running statistics of batch norm.
+        `at` gives the gradients [..., D] of the step's mini-batch at models [..., D]. The first evaluations
+        in a step, one for each of the `models_trained` in their order, move the running statistics of
+        that model's batch norm; others leave no trace in any. Parameters that stay with the client under
+        `batch_norm: local` are trained by the last evaluation that is not at x.
         """
         return at(y)
 

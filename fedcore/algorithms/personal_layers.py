@@ -81,8 +81,8 @@ class PersonalLayers(ClientRule):
         mask = mask_of(self.layers, coordinates, self.pointer)
         return replace(self, mask=~mask if self.others else mask)
 
-    def parameters_sent(self, dim: int) -> int:
-        return dim if self.mask is None else dim - int(self.mask.sum())
+    def personal_parameters(self) -> Tensor | None:
+        return self.mask
 
     def memory(self) -> tuple[str, ...]:
         return ("personal",)

@@ -60,8 +60,8 @@ def _gradient_of_step(
     client, batch = int(work.clients[row]), work.batches[row][k]
     samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
 
-    def evaluate(model: Tensor, *, at_x: bool = False) -> Tensor:
-        grad = gradient(model, client, samples, *step_of(passes, k, at_x=at_x))
+    def evaluate(model: Tensor, *, evaluation: int = 0) -> Tensor:
+        grad = gradient(model, client, samples, *step_of(passes, k, evaluation))
         return grad if work.noise is None else grad + torch.from_numpy(work.noise[row][k]).to(y)
 
     if evaluates_elsewhere(rule):

@@ -14,6 +14,7 @@ from fedcore.engine.assignment import CohortWork, Ids, RoundTiming
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.local_solver import normaliser
 from fedcore.engine.model_choice import choose_models, lowest_losses
+from fedcore.engine.network_state import bind_personal, personal_statistics
 from fedcore.engine.server import RunContext, ServerState
 from fedcore.problems import TrainingProblem
 from fedcore.solvers.schedules import StepSizes
@@ -206,7 +207,7 @@ def assign_work(
         if noise
         else None,
         sizes=sizes,
-        local=_context(setting, chosen.x, server.shared, clients, memory, sizes, steps),
+        local=_context(setting, chosen.x, server, clients, memory, sizes, steps),
         models=chosen.numbers,
     )
 
@@ -214,7 +215,7 @@ def assign_work(
 def _context(
     setting: RunContext,
     x: Tensor,
-    shared: Vectors,
+    server: ServerState,
     clients: Ids,
     memory: Vectors,
     sizes: StepSizes,
@@ -224,7 +225,7 @@ def _context(
     spent = normaliser(rule, setting.algorithm.solver, sizes, steps)
     context = ClientContext(
         x=x,
-        shared=shared,
+        shared=server.shared,
         memory={name: memory[name] for name in rule.memory()},
         full_gradient=None,
         mean_gradient=None,
@@ -234,7 +235,11 @@ def _context(
     )
     if not rule.needs_full_gradient():
         return context
-    return replace(context, full_gradient=_full_gradients(problem, rule.full_gradient_at(context), clients))
+    models = rule.full_gradient_at(context)
+    if models.dim() > 1:
+        own = personal_statistics(problem, rule, server.statistics, memory, len(clients))
+        problem = bind_personal(problem, clients, own)
+    return replace(context, full_gradient=_full_gradients(problem, models, clients))
 
 
 def _full_gradients(problem: TrainingProblem, models: Tensor, clients: Ids) -> Tensor:

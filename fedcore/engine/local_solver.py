@@ -91,11 +91,11 @@ def own_gradient(
 ) -> Tensor:
     """Return the gradient of a step at y, of a rule that `evaluates_elsewhere`.
 
-    `evaluate(model, at_x=)` gives the gradients at models; running statistics change in the first
-    evaluation only.
+    `evaluate(model, evaluation=)` gives the gradients at models, the evaluations of the step counted
+    from 0.
     """
     evaluations = count()
-    return rule.gradient(lambda model: evaluate(model, at_x=next(evaluations) > 0), y, context)
+    return rule.gradient(lambda model: evaluate(model, evaluation=next(evaluations)), y, context)
 
 
 class Factors(NamedTuple):

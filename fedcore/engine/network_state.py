@@ -2,7 +2,8 @@
 and parameters that clients keep to themselves.
 
 The server averages running statistics with the aggregation weights, beside the parameters: they go
-through no rule, compressor or server optimiser.
+through no rule, compressor or server optimiser. Those of personal layers and of second models stay
+with the client, as their parameters do.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +24,9 @@ from fedcore.problems import TrainingProblem
 from fedcore.problems.network import PRIVATE, STATISTICS, NetworkProblem
 from fedcore.problems.passes import ForwardPasses, PassKey
 from fedcore.problems.transformed import Transformed
+
+PERSONAL = "personal batch-norm statistics"
+"""Vector that clients keep where the server averages running statistics, and some are personal."""
 
 
 def network_of(problem: TrainingProblem) -> NetworkProblem | None:
@@ -36,20 +41,42 @@ def initial_statistics(problem: TrainingProblem) -> Tensor | None:
     return None if network is None or network.keeps_own else network.statistics
 
 
-def own_vectors(problem: TrainingProblem) -> Mapping[str, Tensor]:
-    """Initial vectors that each client keeps: its running statistics [S] and private parameters
-    [A].
+def keeps_own(problem: TrainingProblem) -> bool:
+    """True if the server has no batch norm, since each client keeps its own (`local`)."""
+    network = network_of(problem)
+    return network is not None and network.keeps_own
+
+
+def own_vectors(problem: TrainingProblem, rule: ClientRule) -> Mapping[str, Tensor]:
+    """Initial vectors that each client keeps: its running statistics [S] and private parameters [A]; or
+    where the server averages statistics, those [k S] of what the client trains, if some are personal.
     """
     network = network_of(problem)
-    if network is None or not network.keeps_own:
+    if network is None:
         return {}
-    return {STATISTICS: network.statistics, PRIVATE: network.private}
+    if network.keeps_own:
+        return {STATISTICS: network.statistics, PRIVATE: network.private}
+    personal = _personal(network, rule)
+    return {PERSONAL: network.statistics.repeat(rule.models_trained())} if personal.any() else {}
 
 
-def statistics_bytes(problem: TrainingProblem, word: int) -> int:
+def _personal(network: NetworkProblem, rule: ClientRule) -> Tensor:
+    """[k S] true for the running statistics that stay with the client, of k models that it trains:
+    those of personal layers of the first model, and all of the others.
+    """
+    parameters = rule.personal_parameters()
+    if parameters is None:
+        parameters = torch.zeros(network.dim, dtype=torch.bool, device=network.statistics.device)
+    first = network.statistics_of(parameters)
+    return torch.cat([first, *[torch.ones_like(first)] * (rule.models_trained() - 1)])
+
+
+def statistics_bytes(problem: TrainingProblem, rule: ClientRule, word: int) -> int:
     """Bytes of the running statistics that go with a model in either direction."""
-    statistics = initial_statistics(problem)
-    return 0 if statistics is None else len(statistics) * word
+    network = network_of(problem)
+    if network is None or network.keeps_own:
+        return 0
+    return int((~_personal(network, rule)).sum()) * word
 
 
 def bind_state(problem: TrainingProblem, statistics: Tensor | None, table: ClientTable) -> TrainingProblem:
@@ -65,9 +92,49 @@ def _own(table: ClientTable, clients: Ids) -> Mapping[str, Tensor]:
     return table.gather(clients, (STATISTICS, PRIVATE))
 
 
+def _statistics_of_clients(
+    network: NetworkProblem, rule: ClientRule, statistics: Tensor, memory: Vectors, count: int
+) -> Tensor:
+    """[M, k S] the running statistics of the k models of M = `count` clients with this `memory`: the
+    server's `statistics`, [S] or [M, S], and what is personal.
+    """
+    server = statistics.expand(count, -1).repeat(1, rule.models_trained())
+    return server if PERSONAL not in memory else memory[PERSONAL].where(_personal(network, rule), server)
+
+
+def personal_statistics(
+    problem: TrainingProblem, rule: ClientRule, statistics: Tensor | None, memory: Vectors, count: int
+) -> Tensor | None:
+    """[M, S] the running statistics of the personal models of M = `count` clients with this `memory`,
+    where the server averages `statistics` [S]; None where it does not.
+    """
+    network = network_of(problem)
+    if network is None or statistics is None:
+        return None
+    return _statistics_of_clients(network, rule, statistics, memory, count)[:, -len(statistics) :]
+
+
+def bind_personal(problem: TrainingProblem, clients: Ids, statistics: Tensor | None) -> TrainingProblem:
+    """The problem with the running `statistics` [M, S] of the personal models of `clients` [M],
+    ascending, for their evaluation and full gradients; the problem itself without such.
+    """
+    network = network_of(problem)
+    if network is None or statistics is None:
+        return problem
+    rows, private = statistics, statistics.new_zeros(len(statistics), 0)
+
+    def own(chosen: Ids) -> Mapping[str, Tensor]:
+        places = torch.from_numpy(np.searchsorted(clients, chosen)).to(rows.device)
+        return {STATISTICS: rows[places], PRIVATE: private[places]}
+
+    bound = network.bound(None, own)
+    return problem.bound(bound) if isinstance(problem, Transformed) else bound
+
+
 def with_passes(
     work: CohortWork,
     problem: TrainingProblem,
+    rule: ClientRule,
     statistics: Tensor | None,
     memory: Vectors,
     seed: int,
@@ -85,7 +152,7 @@ def with_passes(
     keys = [PassKey(seed, round, client) for round, client in zip(rounds, work.clients.tolist(), strict=True)]
     if not network.keeps_own:
         assert statistics is not None
-        own = statistics if statistics.dim() > 1 else statistics.repeat(len(keys), 1)
+        own = _statistics_of_clients(network, rule, statistics, memory, len(keys))
         return replace(work, passes=ForwardPasses(keys, own))
     start = torch.cat([work.local.x.expand(len(keys), -1), memory[PRIVATE]], 1)
     return replace(work, passes=ForwardPasses(keys, memory[STATISTICS]), local=replace(work.local, x=start))
@@ -132,19 +199,24 @@ class SharedPartRule(ClientRule):
 
 class SharedPartOfGradients(SharedPartRule):
     """The same for a rule with its own `gradient`. Private parameters stay where they are, and are
-    trained by the last gradient of a step.
+    trained by the last gradient of a step that is not at x. At x they are those that the client began
+    with: that gradient a rule subtracts.
     """
 
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
-        private, last = y[..., self.dim :], y
+        private, shared = y[..., self.dim :], self._shared(context)
+        here, own = y[..., : self.dim], torch.zeros_like(private)
 
         def at_shared(model: Tensor) -> Tensor:
-            nonlocal last
-            last = at(torch.cat([model, private], -1))
-            return last[..., : self.dim]
+            nonlocal own
+            model = model.expand_as(here)
+            at_x = (model == shared.x).all(-1, keepdim=True) & (model != here).any(-1, keepdim=True)
+            grad = at(torch.cat([model, context.x[..., self.dim :].where(at_x, private)], -1))
+            own = own.where(at_x, grad[..., self.dim :])
+            return grad[..., : self.dim]
 
-        own = self.rule.gradient(at_shared, y[..., : self.dim], self._shared(context))
-        return torch.cat([own, last[..., self.dim :]], -1)
+        grad = self.rule.gradient(at_shared, here, shared)
+        return torch.cat([grad, own], -1)
 
 
 def without_state(update: ClientUpdate) -> tuple[ClientUpdate, Vectors]:
@@ -154,6 +226,20 @@ def without_state(update: ClientUpdate) -> tuple[ClientUpdate, Vectors]:
         return update, {}
     memory = {name: value for name, value in update.memory.items() if name not in state}
     return replace(update, memory=memory), state
+
+
+def split_statistics(
+    problem: TrainingProblem, rule: ClientRule, before: Tensor, trained: Tensor, memory: Vectors
+) -> tuple[Tensor, Vectors]:
+    """What clients send of the running statistics [M, k S] that they `trained`, [M, S], and what they
+    keep. In the place of what is personal stand those of the server `before` [S].
+    """
+    if PERSONAL not in memory:
+        return trained, {}
+    network = network_of(problem)
+    assert network is not None
+    size = len(before)
+    return before.where(_personal(network, rule)[:size], trained[:, :size]), {PERSONAL: trained}
 
 
 def mean_statistics(before: Tensor, statistics: Tensor, cohort: Cohort) -> Tensor:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,10 +19,18 @@ from fedcore.engine.assignment import CohortWork, Ids, Job
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.engines import ENGINES
 from fedcore.engine.model_choice import choose_models
-from fedcore.engine.network_state import bind_state, with_passes
+from fedcore.engine.network_state import (
+    PERSONAL,
+    bind_personal,
+    bind_state,
+    personal_statistics,
+    with_passes,
+    without_state,
+)
 from fedcore.engine.server import RunContext, ServerState
 from fedcore.problems import TrainingProblem
 from fedcore.problems.base import working_bytes
+from fedcore.problems.network import STATISTICS
 from fedcore.problems.transformed import Transformed
 from fedcore.solvers.schedules import StepSizes
 from fedcore.spec.evaluation import FineTuning
@@ -33,6 +42,15 @@ evaluation.
 """
 MODELS_HELD = 6
 """Vectors [D] for each client whose personal model is trained at the same time."""
+
+
+class PersonalModel(NamedTuple):
+    """Personal models of m clients."""
+
+    models: Tensor
+    """[m, D]."""
+    statistics: Tensor | None
+    """[m, S] their running statistics, where the server averages such; None where it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,49 +67,58 @@ class PersonalModels:
         """[N] accuracy of each client's personal model on its own test samples in `problem`, NaN for
         clients without such; None without classes, or where test samples belong to no client.
         """
-        found = [problem.accuracies_of(models, clients) for clients, models in self._groups()]
+        found = [
+            bind_personal(problem, clients, statistics).accuracies_of(models, clients)
+            for clients, models, statistics in self._groups()
+        ]
         known = [part for part in found if part is not None]
         return np.concatenate(known) if known else None
 
-    def _groups(self) -> Iterator[tuple[Ids, Tensor]]:
-        """Clients [m] and their models [m, D]."""
+    def _groups(self) -> Iterator[tuple[Ids, Tensor, Tensor | None]]:
+        """Clients [m], their models [m, D] and running statistics [m, S]."""
         x, population = self.server.x, len(self.setting.problem.share)
         length = self.together or max(1, working_bytes(x.device) // (MODELS_HELD * x.nbytes))
         for start in range(0, population, length):
             clients = np.arange(start, min(start + length, population))
-            yield clients, self.models(clients)
+            yield clients, *self.models(clients)
 
-    def models(self, clients: Ids) -> Tensor:
-        """[m, D] the personal models of `clients` [m]."""
-        rule, x = self.setting.algorithm.rule, self.server.x
-        problem = bind_state(self.setting.problem, self.server.statistics, self.table)
-        own = choose_models(problem, rule, x, clients).x
-        models = rule.personal_model(own, self.table.gather(clients, rule.memory())).expand(len(clients), -1)
+    def models(self, clients: Ids) -> PersonalModel:
+        """The personal models of `clients` [m]."""
+        rule, x, statistics = self.setting.algorithm.rule, self.server.x, self.server.statistics
+        problem = bind_state(self.setting.problem, statistics, self.table)
+        chosen = choose_models(problem, rule, x, clients).x
+        memory = self.table.gather(clients, (*rule.memory(), PERSONAL))
+        own = {name: memory[name] for name in rule.memory()}
+        start = PersonalModel(
+            rule.personal_model(chosen, own).expand(len(clients), -1),
+            personal_statistics(problem, rule, statistics, memory, len(clients)),
+        )
         tuning, adaptation = self.setting.spec.evaluation.fine_tuning, rule.adaptation()
         if tuning is not None:
-            return self._tuned(models, clients, tuning)
-        return models if adaptation is None else self._adapted(models, clients, adaptation)
+            return self._tuned(start, clients, tuning)
+        return start if adaptation is None else self._adapted(start, clients, adaptation)
 
-    def _tuned(self, models: Tensor, clients: Ids, tuning: FineTuning) -> Tensor:
+    def _tuned(self, start: PersonalModel, clients: Ids, tuning: FineTuning) -> PersonalModel:
         """The models after mini-batch steps of the run's local optimiser."""
         local, samples = self.setting.spec.local, self.setting.problem.sizes[clients]
         limit = samples if local.batch_size == "full" else np.minimum(local.batch_size, samples)
         work = [Work(tuning.steps, size) for size in limit.tolist()]
         lr = tuning.lr or local.step_sizes(self.setting.spec.rounds, 1, 0).first
-        return self._trained(models, clients, work, self.setting.algorithm.solver, lr)
+        return self._trained(start, clients, work, self.setting.algorithm.solver, lr)
 
-    def _adapted(self, models: Tensor, clients: Ids, adaptation: Adaptation) -> Tensor:
+    def _adapted(self, start: PersonalModel, clients: Ids, adaptation: Adaptation) -> PersonalModel:
         """The models after the full-batch steps that their rule declares."""
         samples = self.setting.problem.sizes[clients]
         work = [Work(adaptation.steps, size) for size in samples.tolist()]
-        return self._trained(models, clients, work, Solver(prox_mu=adaptation.mu), adaptation.lr)
+        return self._trained(start, clients, work, Solver(prox_mu=adaptation.mu), adaptation.lr)
 
-    def _trained(self, models: Tensor, clients: Ids, work: list[Work], solver: Solver, lr: float) -> Tensor:
-        """The models [m, D] after their clients' `work`, by plain descent on their own losses."""
-        setting, problem = self.setting, self.setting.problem
+    def _trained(
+        self, start: PersonalModel, clients: Ids, work: list[Work], solver: Solver, lr: float
+    ) -> PersonalModel:
+        """The models after their clients' `work`, by plain descent on their own losses."""
+        setting, problem, models = self.setting, self.setting.problem, start.models
         if isinstance(problem, Transformed):
             problem = problem.problem
-        problem = bind_state(problem, self.server.statistics, self.table)
         seed, samples = setting.seed, problem.sizes[clients]
         batches = augmented_batches(seed, BEFORE_TRAINING, clients, samples, work, problem.views)
         steps = np.array([item.steps for item in work], np.int64)
@@ -108,9 +135,9 @@ class PersonalModels:
         )
         planned = CohortWork(clients, steps, batches, None, StepSizes(lr), local)
         rounds = [BEFORE_TRAINING] * len(clients)
-        planned = with_passes(planned, problem, self.server.statistics, {}, seed, rounds)
+        algorithm = Algorithm(solver=solver)
+        planned = with_passes(planned, problem, algorithm.rule, start.statistics, {}, seed, rounds)
         engine = ENGINES["vectorised" if problem.stackable else "parallel"]
-        job = Job(Algorithm(solver=solver), problem, planned, memory_divisor=setting.memory_divisor)
-        (update,) = engine([job])
+        (update,) = engine([Job(algorithm, problem, planned, memory_divisor=setting.memory_divisor)])
         assert isinstance(update, ClientUpdate)
-        return models + update.delta
+        return PersonalModel(models + update.delta, without_state(update)[1].get(STATISTICS))

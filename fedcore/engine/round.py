@@ -20,6 +20,7 @@ from fedcore.engine.compressed_links import NO_COMPRESSION, Links, Traffic, exch
 from fedcore.engine.network_state import (
     bind_state,
     mean_statistics,
+    split_statistics,
     training_algorithm,
     with_passes,
     without_state,
@@ -83,7 +84,9 @@ class PendingRound:
         return Job(
             training_algorithm(algorithm, problem),
             problem,
-            with_passes(work, problem, statistics, self.training.memory, self.setting.seed, rounds),
+            with_passes(
+                work, problem, algorithm.rule, statistics, self.training.memory, self.setting.seed, rounds
+            ),
             sums,
             self.each or sums is None,
             self.setting.memory_divisor,
@@ -262,7 +265,9 @@ def _aggregate(
         )
         kept = {**algorithm.rule.update_memory(upload, server.broadcast, assignment.local), **kept}
     if state and server.statistics is not None:
-        server = _with_statistics(server, server.statistics, state[STATISTICS], training)
+        problem, before, trained = opened.setting.problem, server.statistics, state[STATISTICS]
+        sent, own = split_statistics(problem, algorithm.rule, before, trained, training.memory)
+        server, kept = _with_statistics(server, before, sent, training), {**kept, **own}
     elif state:
         kept = {**kept, **state}
     table.scatter(assignment.clients, kept)

@@ -364,7 +364,6 @@ def _advance(
     y, compares, recursion = x.clone(), rule.subtracts_gradient_at_x(), descent(rows, x)
     finished: list[Tensor] = []
     passes = rows.passes()
-    at_x = {} if passes is None else {"at_x": True}
     for stretch in rows.stretches(capacity):
         active = stretch.active
         if active < len(y):
@@ -375,12 +374,12 @@ def _advance(
         noise, sizes = rows.noise(stretch, y), step_sizes(rows, stretch, y)
         for k, size in enumerate(sizes):
             if isinstance(recursion, GenericDescent) and evaluates_elsewhere(rule):
-                evaluate = partial(_evaluate, stacked, noise, k, at_x)
+                evaluate = partial(_evaluate, stacked, noise, k, passes is not None)
                 grad = recursion.gradient(evaluate, y)
             else:
                 grad = stacked.gradient(y, k)
                 if compares:
-                    grad = grad - stacked.gradient(x, k, **at_x)
+                    grad = grad - stacked.gradient(x, k, **({} if passes is None else {"at_x": True}))
                 elif noise is not None:
                     grad = grad + noise[:, k]
             _descend(y, recursion.step(grad, y, stretch.start + k), size)
@@ -388,13 +387,13 @@ def _advance(
 
 
 def _evaluate(
-    stacked: Stacked, noise: Tensor | None, k: int, how: dict[str, bool], models: Tensor, *, at_x: bool
+    stacked: Stacked, noise: Tensor | None, k: int, counts: bool, models: Tensor, *, evaluation: int
 ) -> Tensor:
-    """The gradients [m, D] of the k-th step of a stretch at `models` [m, D]; `how` a gradient leaves
-    no trace in running statistics.
+    """The gradients [m, D] of the k-th step of a stretch at `models` [m, D]. If it `counts`, which
+    `evaluation` of the step it is decides on running statistics.
     """
     # Parts of longer vectors are not laid out as models are.
-    grad = stacked.gradient(models.contiguous(), k, **(how if at_x else {}))
+    grad = stacked.gradient(models.contiguous(), k, **({"evaluation": evaluation} if counts else {}))
     return grad if noise is None else grad + noise[:, k]
 
 

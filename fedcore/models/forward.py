@@ -7,7 +7,7 @@ result of a pass would depend on the order of calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import FunctionType
@@ -84,6 +84,10 @@ class BatchStatistics:
             buffers[f"{name}.running_mean"], buffers[f"{name}.running_var"] = mean, variance
             buffers[f"{name}.num_batches_tracked"] = batches.round().long()
         return buffers
+
+    def spread(self, values: Sequence[bool]) -> Tensor:
+        """The `values` of the layers, each for all statistics of its layer, [S]."""
+        return torch.tensor(values, dtype=torch.bool).repeat_interleave(torch.tensor(self._sizes).long())
 
     def parts(self, statistics: Tensor) -> list[Tensor]:
         """`statistics` [S] by layer."""
@@ -218,9 +222,11 @@ def _masked(
 
 def dropout_mask(uniform: Tensor, p: float, dtype: torch.dtype) -> Tensor:
     """1 / (1 - p) for features that are kept, 0 for those that are dropped, in the shape of the
-    `uniform` numbers.
+    `uniform` numbers; of `dtype`, or float32 if that is shorter.
+
+    In bfloat16 the factor itself would be rounded, all kept features alike: 1 / 0.9 to 1.1094.
     """
-    return (uniform >= p).to(dtype).div_(_left(p))
+    return (uniform >= p).to(torch.promote_types(dtype, torch.float32)).div_(_left(p))
 
 
 def _dropout(
@@ -231,9 +237,9 @@ def _dropout(
     training: bool = True,
     inplace: bool = False,  # noqa: ARG001 - the result is the same
 ) -> Tensor:
-    return (
-        inputs if not training or p == 0 else inputs * dropout_mask(mode.draw(inputs.shape), p, inputs.dtype)
-    )
+    if not training or p == 0:
+        return inputs
+    return (inputs * dropout_mask(mode.draw(inputs.shape), p, inputs.dtype)).to(inputs.dtype)
 
 
 def _feature_dropout(
@@ -246,7 +252,7 @@ def _feature_dropout(
 ) -> Tensor:
     if not training or p == 0:
         return inputs
-    return inputs * dropout_mask(mode.draw(_channels(inputs)), p, inputs.dtype)
+    return (inputs * dropout_mask(mode.draw(_channels(inputs)), p, inputs.dtype)).to(inputs.dtype)
 
 
 def _alpha_dropout(
@@ -374,8 +380,8 @@ _HANDLERS: Mapping[Any, Callable[..., Any]] = {
 
 
 def _kept(mode: TrainingForward, inputs: Tensor, shape: torch.Size, p: float) -> Tensor:
-    """1 for features that are kept, 0 for those that are dropped."""
-    return (mode.draw(shape) >= p).to(inputs.dtype)
+    """1 for features that are kept, 0 for those that are dropped, in float32 at least."""
+    return (mode.draw(shape) >= p).to(torch.promote_types(inputs.dtype, torch.float32))
 
 
 def _left(p: float) -> float:
@@ -400,4 +406,4 @@ def _saturated(inputs: Tensor, kept: Tensor, p: float) -> Tensor:
     """
     scale = (_left(p) * (1 + p * _ALPHA**2)) ** -0.5
     saturated: Tensor = scale * (inputs * kept + _ALPHA * (1 - kept)) - scale * _ALPHA * p
-    return saturated
+    return saturated.to(inputs.dtype)

@@ -138,7 +138,8 @@ class TrainingPass:
         """The gradient [D + A] of one client, whose mean loss over `samples` this is."""
         uniform = step.uniform(len(samples), self.numbers, 1)[0].to(z.device)
         weights = z.new_full((len(samples),), 1 / len(samples))
-        statistics, new = step.passes.statistics, step.passes.statistics[0]
+        statistics = step.statistics(len(self.norms))[0]
+        new = statistics
         # The statistics of a mini-batch are of all its samples.
         length = len(samples) if len(self.norms) else self.capacity
         parts = []
@@ -154,11 +155,10 @@ class TrainingPass:
                     continue
                 leaves = self.module.leaves(z)
                 value, new = self.loss(
-                    leaves, batch.features, batch.labels, weight, own, statistics[0], padded=False
+                    leaves, batch.features, batch.labels, weight, own, statistics, padded=False
                 )
                 parts.append(leaves.gradient(value))
-        if not step.at_x:
-            statistics[0] = new
+        statistics.copy_(new)
         return self.complete(reduce(Tensor.add_, parts), z, step)
 
     def complete(self, gradient: Tensor, z: Tensor, step: Step) -> Tensor:
@@ -183,25 +183,24 @@ class TrainingStack:
         self._gradients = vmap(grad(partial(trained.loss, padded=True), has_aux=True))
         self._drawn: tuple[int, Tensor] | None = None
 
-    def gradient(self, theta: Tensor, k: int, *, at_x: bool = False) -> Tensor:
-        """Gradients [m, D + A] at `theta` [m, D + A]; see `Step` for `at_x`."""
-        trained, passes, clients = self._trained, self._first.passes, len(theta)
-        step = Step(passes, self._first.number + k, at_x)
+    def gradient(self, theta: Tensor, k: int, evaluation: int = 0, *, at_x: bool = False) -> Tensor:
+        """Gradients [m, D + A] at `theta` [m, D + A]; see `Step` for `evaluation` and `at_x`."""
+        trained, clients = self._trained, len(theta)
+        step = Step(self._first.passes, self._first.number + k, evaluation, at_x)
         samples = self._batches[k][1].shape[1]
         if self._drawn is None or self._drawn[0] != k:
             uniform = step.uniform(samples, trained.numbers, clients).to(theta.device)
             self._drawn = k, uniform
         length = samples if len(trained.norms) else trained.capacity
         operands = [torch.split(part, length, 1) for part in (*self._batches[k], self._drawn[1])]
-        statistics, gradients = passes.statistics[:clients], []
+        statistics, gradients = step.statistics(len(trained.norms))[:clients], []
         new = statistics
         # Fused attention knows nothing of vmap, which would call it client by client and warn.
         with trained.surroundings(), sdpa_kernel(SDPBackend.MATH):
             for part in zip(*operands, strict=True):
                 gradient, new = self._gradients(theta, *part, statistics)
                 gradients.append(gradient)
-        if not at_x:
-            statistics.copy_(new)
+        statistics.copy_(new)
         return trained.complete(reduce(torch.add, gradients), theta, step)
 
 
@@ -321,6 +320,22 @@ class NetworkProblem(SupervisedProblem):
         passes = ForwardPasses([PassKey(0, 0, 0)], self.statistics[None].clone())
         one = self.stack(np.zeros(1, np.int64), torch.zeros(1, 1, 1, dtype=torch.int64), Step(passes, 0))
         one.gradient(torch.cat([self.initial(), self.private])[None], 0)
+
+    def statistics_of(self, parameters: Tensor) -> Tensor:
+        """[S] true for the running statistics of layers whose `parameters` [D] are true; those of a layer
+        without trained parameters go with the layer before it.
+        """
+        named, chosen = self._layout.named(parameters), False
+        layers = {}
+        for name, layer in self._module.named_modules():
+            own = [
+                f"{name}.{parameter}".lstrip(".") for parameter, _ in layer.named_parameters(recurse=False)
+            ]
+            trained = [named[parameter] for parameter in own if parameter in named]
+            if trained:
+                chosen = any(bool(part.any()) for part in trained)
+            layers[name] = chosen
+        return self._norms.spread([layers[name] for name in self._norms.layers]).to(parameters.device)
 
     def _averaged(self) -> NetworkProblem:
         """The problem scored with the p-weighted mean of what clients have of their own."""

@@ -33,7 +33,9 @@ class ForwardPasses:
     keys: Sequence[PassKey]
     """[R]."""
     statistics: Tensor
-    """[R, S] running statistics of batch norm, after the steps so far."""
+    """[R, k S] running statistics of batch norm after the steps so far, of each of the k models that a
+    client trains, one after another.
+    """
 
     def take(self, rows: Sequence[int]) -> ForwardPasses:
         """A copy for some of the clients."""
@@ -42,15 +44,26 @@ class ForwardPasses:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A local step of the clients of `passes`."""
+    """A gradient in a local step of the clients of `passes`. All of a step have the same mini-batch and
+    the same masks.
+    """
 
     passes: ForwardPasses
     number: int
     """From 0."""
+    evaluation: int = 0
+    """Which gradient of the step it is, from 0: the first k are those of the k models trained."""
     at_x: bool = False
-    """True for the gradient at the model that a rule subtracts, on the same mini-batch: with the same
-    masks, and without a trace in the statistics.
-    """
+    """True for the gradient at x that a rule subtracts: private parameters have none."""
+
+    def statistics(self, size: int) -> Tensor:
+        """[R, S] the running statistics, S = `size`, that the pass changes in place: a copy if it is not
+        the one of a model that is trained.
+        """
+        known, start = self.passes.statistics, self.evaluation * size
+        if self.at_x or start + size > known.shape[1]:
+            return known[:, :size].clone()
+        return known[:, start : start + size]
 
     def uniform(self, samples: int, numbers: int, clients: int) -> Tensor:
         """Uniform numbers [m, B, T] for B `samples` of each of the first m `clients`, T `numbers`
@@ -67,6 +80,8 @@ class Step:
         return torch.from_numpy(drawn)
 
 
-def step_of(passes: ForwardPasses | None, number: int, *, at_x: bool = False) -> tuple[Step, ...]:
+def step_of(
+    passes: ForwardPasses | None, number: int, evaluation: int = 0, *, at_x: bool = False
+) -> tuple[Step, ...]:
     """The last argument of a gradient function in training, if it takes one."""
-    return () if passes is None else (Step(passes, number, at_x),)
+    return () if passes is None else (Step(passes, number, evaluation, at_x),)

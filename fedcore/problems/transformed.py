@@ -22,7 +22,7 @@ class _Scaled:
     stacked: Stacked
     factors: Tensor
 
-    def gradient(self, theta: Tensor, k: int, **how: bool) -> Tensor:
+    def gradient(self, theta: Tensor, k: int, **how: int) -> Tensor:
         return self.factors * self.stacked.gradient(theta, k, **how)
 
 

@@ -24,7 +24,7 @@ from fedcore.engine.client_table import ClientTable, MemoryBudget
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
 from fedcore.engine.event_queue import EventQueue
-from fedcore.engine.network_state import bind_state, own_vectors, statistics_bytes
+from fedcore.engine.network_state import bind_state, keeps_own, own_vectors, statistics_bytes
 from fedcore.engine.personal import PersonalModels
 from fedcore.engine.process_tuning import make_gpu_deterministic, retain_freed_memory
 from fedcore.engine.round import (
@@ -143,7 +143,10 @@ class Simulation:
         self._server = initial_state(self._setting)
         population = len(problem.share)
         self._room = MemoryBudget(settings().client_memory_bytes, settings().client_dir)
-        vectors = {**client_vectors(self._setting.algorithm, self._first_model), **own_vectors(problem)}
+        vectors = {
+            **client_vectors(algorithm, self._first_model),
+            **own_vectors(problem, algorithm.rule),
+        }
         self._clients = ClientTable(vectors, population, self._room)
         self._traffic = self._new_traffic()
         self.round, self.diverged, self._seconds = 0, False, 0.0
@@ -413,9 +416,9 @@ class Simulation:
 
     def _new_traffic(self) -> Traffic:
         problem, word = self._problem, self._server.x.element_size()
-        return Traffic(
-            self._setting.algorithm, len(problem.share), problem.dim, word, statistics_bytes(problem, word)
-        )
+        algorithm = self._setting.algorithm
+        beside = statistics_bytes(problem, algorithm.rule, word)
+        return Traffic(algorithm, len(problem.share), problem.dim, word, beside)
 
     @property
     def _first_model(self) -> Tensor:
@@ -456,7 +459,7 @@ class Simulation:
     def _measure(self, observed: Observation | None) -> dict[str, float | list[float]]:
         evaluation, problem, x = self.spec.evaluation, self._bound(self._problem), self._first_model
         # What clients keep to themselves stays in this process.
-        if self.share_scoring and isinstance(problem, SupervisedProblem) and not own_vectors(problem):
+        if self.share_scoring and isinstance(problem, SupervisedProblem) and not keeps_own(problem):
             problem = problem.sharing(self.share_scoring)
         measured: dict[str, float | list[float]] = {}
         attackers = self._setting.attackers

@@ -8,6 +8,7 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.compression import NoCompression
 from fedcore.data.augment import transform_of
+from fedcore.core import ClientRule
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
 from fedcore.models.losses import CrossEntropy, SquaredError
@@ -128,6 +129,14 @@ def _check_personal(spec: ExperimentSpec) -> None:
             "/problem/model/batch_norm",
             f"{spec.algorithm.kind} has several models, whose running statistics differ, but `{policy}` keeps"
             " one set: use `group` or `frozen`",
+        )
+    kind = type(rule)
+    unknown = kind.personal_model is not ClientRule.personal_model and rule.models_trained() == 1
+    if policy == "average" and unknown and kind.personal_parameters is ClientRule.personal_parameters:
+        raise SpecificationError(
+            "/problem/model/batch_norm",
+            f"{spec.algorithm.kind} does not say which running statistics belong to its personal models: let"
+            " its rule declare `personal_parameters` or `models_trained`, or use `group` or `frozen`",
         )
     if policy != "local":
         return

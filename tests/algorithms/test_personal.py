@@ -58,7 +58,7 @@ def personal_models(simulation: Simulation) -> Vector:
     """[N, D] the personal models of all clients."""
     models = PersonalModels(simulation._setting, simulation._server, simulation._clients)
     population = len(simulation._setting.problem.share)
-    return models.models(np.arange(population)).numpy()
+    return models.models(np.arange(population)).models.numpy()
 
 
 def server_model(simulation: Simulation) -> Vector:
