@@ -112,6 +112,10 @@ class Alternating(PersonalLayers):
 
     shared_steps: int = 1
 
+    def parameters_sent(self, dim: int) -> int:
+        # What no client trains is what all have.
+        return super().parameters_sent(dim) if self.shared_steps else 0
+
     def step_taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
         moves_shared = k >= context.steps - self.shared_steps
         return step.masked_fill(self._personal() == moves_shared, 0.0)
@@ -178,7 +182,8 @@ class FedRep(AlgorithmSpec):
         k < tau_i - body_steps: h_i <- h_i - eta g_h(b, h_i),   then b_i <- b_i - eta g_b(b_i, h_i)
 
     The state of the local optimiser (momentum) passes through all steps of a round, and a part of
-    the model that a step leaves alone does not move. With `body_steps: 0` only heads are trained.
+    the model that a step leaves alone does not move. With `body_steps: 0` only heads are trained,
+    and nothing is sent.
     If a client takes no more than `body_steps` steps, all of them are of the representation.
     Departures: the number of head steps is what `local` leaves, while the paper states it; the
     authors' code counts epochs of the head and of the representation, not steps, and trains the

@@ -45,8 +45,9 @@ _OWN = frozenset(
 class Lora(Block):
     """Low-rank adapters: a chosen layer W x becomes W x + (alpha / rank) B A x with W constant.
 
-    A starts at random and B at zero, so training begins with the given network. theta consists of
-    all A and B (and of the classifier); the base network is in no message.
+    A starts at random and B at zero (of an embedding, B at random and A at zero), so training begins
+    with the given network. theta consists of all A and B (and of the classifier); the base network is
+    in no message.
 
     Averaged by `fedavg`, this is FedIT: the server averages A and B each by itself. That is not the
     average of the clients' changes of W, since mean(B_i) mean(A_i) is not mean(B_i A_i).
@@ -70,9 +71,9 @@ class Lora(Block):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout of the input of A."""
     freeze_a: bool = False
-    """FFA-LoRA: A stays at its random initial values, which are the same for all clients, and B alone
-    is trained. The average of B, times A, is then that of the clients' changes of W, and messages are
-    shorter.
+    """FFA-LoRA: A (of an embedding, B) stays at its random initial values, which are the same for all
+    clients, and the other factor alone is trained. Its average, times the constant factor, is then that
+    of the clients' changes of W, and messages are shorter.
     """
 
 
@@ -210,7 +211,8 @@ class _Transformer(NetworkSpec):
             head.requires_grad_()
         if self.lora.freeze_a:
             for name, parameter in module.named_parameters():
-                if ".lora_A." in name or ".lora_embedding_A." in name:
+                # Of an embedding, peft starts A at zero: B would then have no gradient.
+                if ".lora_A." in name or ".lora_embedding_B." in name:
                     parameter.requires_grad = False
         return module
 

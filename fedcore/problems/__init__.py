@@ -14,6 +14,7 @@ from fedcore.data.user_datasets import local_dataset_storage as local_shelf
 from fedcore.errors import SpecificationError
 from fedcore.models.examination import ExpectedScores, scores_of
 from fedcore.models.layers import build_module, constants_digest, in_evaluation, share_constants
+from fedcore.models.pretrained import listed
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.gradients import SampleClipping
 from fedcore.problems.least_squares import load_least_squares
@@ -74,6 +75,13 @@ def load_problem(
         problem = supervised_problem(
             data, module, loss, spec.model.l2, model, policy, autocast=autocast, expected=expected
         )
+        if names := problem.untrained(samples):
+            raise SpecificationError(
+                "/problem/model",
+                f"the loss does not depend on {listed(names)}, which would be sent and never trained: remove"
+                " what is not used, freeze it with `requires_grad_(False)`, or name in `train` what is to be"
+                " trained",
+            )
     else:
         problem = SupervisedProblem(data, module, loss, spec.model.l2, model, autocast=autocast)
     problem.drawn = build

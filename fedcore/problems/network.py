@@ -321,6 +321,17 @@ class NetworkProblem(SupervisedProblem):
         one = self.stack(np.zeros(1, np.int64), torch.zeros(1, 1, 1, dtype=torch.int64), Step(passes, 0))
         one.gradient(torch.cat([self.initial(), self.private])[None], 0)
 
+    def _loss_of(self, samples: Samples) -> tuple[Leaves, Tensor]:
+        trained, count = self._training, len(samples)
+        leaves = trained.module.leaves(torch.cat([self.initial(), self.private]))
+        step = Step(ForwardPasses([PassKey(0, 0, 0)], self.statistics[None]), 0)
+        uniform = step.uniform(count, trained.numbers, 1)[0].to(leaves.theta.device)
+        weights = leaves.theta.new_full((count,), 1 / count)
+        loss, _ = trained.loss(
+            leaves, samples.features, samples.labels, weights, uniform, self.statistics, padded=False
+        )
+        return leaves, loss
+
     def statistics_of(self, parameters: Tensor) -> Tensor:
         """[S] true for the running statistics of layers whose `parameters` [D] are true; those of a layer
         without trained parameters go with the layer before it.
@@ -402,6 +413,9 @@ class NetworkProblem(SupervisedProblem):
             tested = [name for name in values if name.startswith("test_")]
             values |= self._tested(theta, owners, tested, averaged)
         return values
+
+    def accuracy(self, theta: Tensor, samples: Samples) -> float:
+        return SupervisedProblem.accuracy(self._averaged() if self._own else self, theta, samples)
 
     @torch.inference_mode()
     def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:

@@ -28,6 +28,7 @@ from fedcore.problems.gradients import (
     ClippedStack,
     DenseStack,
     Gathered,
+    Leaves,
     LinearStack,
     ModuleStack,
     Recurrent,
@@ -242,6 +243,21 @@ class SupervisedProblem:
     def initial(self, number: int = 0) -> Tensor:
         module = self._module if number == 0 or self.drawn is None else self.drawn(number)
         return self._layout.flat(module).to(self.data.order.device, self._dtype)
+
+    def untrained(self, samples: Samples) -> list[str]:
+        """Names of the trained parameters on which the loss of `samples` does not depend."""
+        leaves, loss = self._loss_of(samples)
+        if not loss.requires_grad:
+            return list(leaves.named)
+        named = list(leaves.named.values())
+        parts: Sequence[Tensor | None] = torch.autograd.grad(loss, named, allow_unused=True)
+        return [name for name, part in zip(leaves.named, parts, strict=True) if part is None]
+
+    def _loss_of(self, samples: Samples) -> tuple[Leaves, Tensor]:
+        """The initial parameters, and the mean loss of `samples` in training at them."""
+        leaves = self._plain_step.leaves(self.initial())
+        weights = leaves.theta.new_full((len(samples),), 1 / len(samples))
+        return leaves, self._plain_step.loss(leaves, samples.features, samples.labels, weights)
 
     def samples(self, client: int) -> Samples:
         """A copy of one client's training samples."""

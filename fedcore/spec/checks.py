@@ -89,6 +89,14 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
             "/evaluation/measures",
             f"{listed[0]} supports at most {MAX_LISTED_CLIENTS} clients, not {clients}",
         )
+    policy = getattr(spec.problem.model, "batch_norm", None)
+    inexact = [name for name in asked if name in ("gamma_inexactness", "mean_gamma_inexactness")]
+    if inexact and policy in ("average", "local"):
+        raise SpecificationError(
+            "/evaluation/measures",
+            f"{inexact[0]} takes gradients at the models of clients, whose running statistics are not kept:"
+            " omit it, or set `batch_norm` to `group` or `frozen`",
+        )
     if spec.evaluation.record_parameters and dim > MAX_RECORDED_PARAMETERS:
         raise SpecificationError(
             "/evaluation/record_parameters",

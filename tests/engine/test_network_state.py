@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcore import ExperimentSpec, Simulation
+from fedcore.algorithms.fedavg import FedAvg
 from fedcore.core import ClientContext, ClientRule
 from fedcore.engine.personal import PersonalModels
 from fedcore.errors import SpecificationError
@@ -111,9 +112,7 @@ def combined(first: Named, factor: float | Tensor, second: Named) -> Named:
 def mean(data: Data, states: list[Named]) -> Named:
     """The weighted mean of the clients' parameters and statistics."""
     return {
-        name: value
-        if value.dtype == torch.int64
-        else data.share[0] * value + data.share[1] * states[1][name]
+        name: value if value.dtype == torch.int64 else data.share[0] * value + data.share[1] * states[1][name]
         for name, value in states[0].items()
     }
 
@@ -135,7 +134,9 @@ def assert_close(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], at
         torch.testing.assert_close(found[name], value, rtol=0, atol=atol)
 
 
-def sam_step(module: nn.Module, samples: tuple[Tensor, Tensor], rho: float, own: Callable[[str], bool]) -> None:
+def sam_step(
+    module: nn.Module, samples: tuple[Tensor, Tensor], rho: float, own: Callable[[str], bool]
+) -> None:
     """One step of SAM, which perturbs all parameters but the client's `own`."""
     ascent, y = gradients(module, samples), parameters(module)
     norm = torch.stack([value.square().sum() for name, value in ascent.items() if not own(name)]).sum().sqrt()
@@ -260,7 +261,9 @@ def assert_personal(simulation: Simulation, modules: list[nn.Module], data: Data
         assert_close(named, parameters(module))
         torch.testing.assert_close(own[client], statistics(module), rtol=0, atol=1e-12)
     expected = [accuracy(module, samples) for module, samples in zip(modules, data.test, strict=True)]
-    np.testing.assert_allclose(models.accuracies(simulation._bound(simulation._problem)), expected, atol=1e-15)
+    np.testing.assert_allclose(
+        models.accuracies(simulation._bound(simulation._problem)), expected, atol=1e-15
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -288,7 +291,9 @@ def test_the_mixture_of_apfl_has_the_statistics_of_its_own_mini_batches(engine: 
     v, alpha = [parameters(server) for _ in range(2)], [0.25, 0.25]
 
     def mixed(client: int, w: Named) -> Named:
-        return {name: alpha[client] * v[client][name] + (1 - alpha[client]) * value for name, value in w.items()}
+        return {
+            name: alpha[client] * v[client][name] + (1 - alpha[client]) * value for name, value in w.items()
+        }
 
     for _ in range(ROUNDS):
         states = []
@@ -389,3 +394,44 @@ def test_statistics_of_personal_models_are_resumed_to_the_bit_and_trained_in_sha
     )
     assert_close(parts._clients.state(), whole._clients.state(), 1e-14)
     assert_close(parts.model(), whole.model(), 1e-14)
+
+
+class Shifted(ClientRule):
+    """Personal models that say nothing of their statistics."""
+
+    def personal_model(self, x: Tensor, memory: Mapping[str, Tensor]) -> Tensor:
+        return x + 1
+
+
+class ShiftedModels(FedAvg):
+    """FedAvg, evaluated elsewhere."""
+
+    kind: Literal["shifted"] = "shifted"  # type: ignore[assignment]
+
+    def rule(self) -> ClientRule:
+        return Shifted()
+
+
+def test_personal_models_whose_statistics_are_unknown_are_refused() -> None:
+    with pytest.raises(SpecificationError, match="declare `personal_parameters` or `models_trained`"):
+        experiment(ShiftedModels(), "average")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policy", ["average", "local"])
+def test_inexactness_is_refused_where_clients_have_running_statistics(policy: str) -> None:
+    with pytest.raises(
+        SpecificationError, match="gamma_inexactness takes gradients at the models of clients"
+    ):
+        experiment({"kind": "fedavg"}, policy, evaluation={"measures": ["gamma_inexactness"]})
+
+
+@pytest.mark.parametrize("policy", ["average", "local"])
+def test_the_accuracy_on_any_samples_is_that_of_the_model_that_is_saved(policy: str) -> None:
+    """As the success of an attack is measured."""
+    spec = experiment({"kind": "fedavg"}, policy, local={"lr": 0.5})
+    simulation = runs.finished(spec, 0)
+    problem: Any = simulation._bound(simulation._problem)
+    test, module = problem.data.dataset.test, network(spec)
+    module.load_state_dict(simulation.model())
+    expected = accuracy(module, (test.features, test.labels))
+    assert problem.accuracy(simulation._server.x, test) == pytest.approx(expected, abs=1e-15)

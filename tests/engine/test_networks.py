@@ -345,6 +345,13 @@ def test_a_network_trains_in_bfloat16_up_to_rounding(case: str, engine: str) -> 
     assert 0 < max(off) < 8 * 2.0**-8
 
 
+def test_parameters_that_would_be_sent_and_never_trained_are_refused() -> None:
+    with pytest.raises(SpecificationError, match=r"does not depend on spare\.weight, spare\.bias, which"):
+        Simulation(specification(network(own("Idle", parameters=658))), 0)
+    head = own("Idle", train=["scores.*"])
+    assert set(Simulation(specification(network(head)), 0).model()) == {"scores.1.weight", "scores.1.bias"}
+
+
 def test_a_policy_is_asked_for_and_refused_where_it_means_nothing() -> None:
     with pytest.raises(SpecificationError, match=r"`average` .* `local` .* `frozen` .* or `group`"):
         Simulation(specification(network(own("batch_normalised"))), 0)

@@ -71,6 +71,19 @@ def frozen(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return plain(shape, outputs).requires_grad_(requires_grad=False)
 
 
+class Idle(nn.Module):
+    """A layer that is never called, beside one that is."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        self.spare = nn.Linear(3, 2)
+        self.scores = plain(shape, outputs)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        scores: Tensor = self.scores(batch)
+        return scores
+
+
 def trained_head(shape: tuple[int, ...], outputs: int) -> nn.Module:
     """A frozen convolution, with weights of its own in each run, and a trained head."""
     body = nn.Conv2d(shape[0], 3, 3).requires_grad_(requires_grad=False)

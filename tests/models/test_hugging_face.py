@@ -167,6 +167,23 @@ def test_theta_and_messages_are_the_adapters_alone(model: Document, trained: int
     assert report.bytes_up == 3 * 8 * trained
 
 
+def test_ffa_lora_trains_the_factor_of_an_embedding_that_starts_at_zero() -> None:
+    """peft starts A of an embedding at zero, and B at random. The average of A, times B, is the average
+    of the clients' changes of the table.
+    """
+    lora = {**LORA, "targets": ["wte", "wpe", "c_attn"], "freeze_a": True}
+    trained = RANK * (TOKENS + SIZE["n_positions"]) + B_SIZE
+    simulation = Simulation(experiment({**FFA, "lora": lora, "parameters": trained}), 0)
+    report = simulation.advance()
+    assert report.bytes_up == 3 * 8 * trained
+    named = simulation.model()
+    assert all(float(value.abs().max()) > 0 for value in named.values())
+    assert sorted(name for name in named if "embedding" in name) == [
+        "transformer.wpe.lora_embedding_A.default",
+        "transformer.wte.lora_embedding_A.default",
+    ]
+
+
 def test_an_adapter_computes_what_the_merged_weights_do() -> None:
     """The network with W + (alpha / r) B A is peft's network with A and B."""
     module = build_module(parse(GPT2), FEATURES, TOKENS, 0).double().eval()
