@@ -231,8 +231,8 @@ def without_state(update: ClientUpdate) -> tuple[ClientUpdate, Vectors]:
 def split_statistics(
     problem: TrainingProblem, rule: ClientRule, before: Tensor, trained: Tensor, memory: Vectors
 ) -> tuple[Tensor, Vectors]:
-    """What clients send of the running statistics [M, k S] that they `trained`, [M, S], and what they
-    keep. In the place of what is personal stand those of the server `before` [S].
+    """Split the running statistics [M, k S] that clients `trained` into those that they send, [M, S],
+    and those that they keep. What is personal is sent as it was on the server `before` [S].
     """
     if PERSONAL not in memory:
         return trained, {}
