@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.compression import NoCompression
-from fedcore.data.augment import transform_of
 from fedcore.core import ClientRule
+from fedcore.data.augment import transform_of
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
 from fedcore.models.losses import CrossEntropy, SquaredError
