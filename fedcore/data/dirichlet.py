@@ -8,13 +8,13 @@ from pydantic import Field, model_validator
 
 from fedcore.block import NonNegative
 from fedcore.data.base import DatasetSpec
-from fedcore.data.partition import ATTEMPTS, HoldOutPartition, distribute, pools_of
+from fedcore.data.partition import HoldOutPartition, distribute, pools_of, redraw
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.random import Generator
+    from numpy.random import Generator, RandomState
     from numpy.typing import NDArray
 
     from fedcore import random
@@ -61,7 +61,7 @@ class DirichletPartition(HoldOutPartition):
         draw = random.generator(seed, "partition")
         pools = pools_of(labels, draw)
         counts = np.array([len(pool) for pool in pools])
-        sizes = {"per_class": _redrawn, "per_client": _per_client, "feddyn": _feddyn}[self.variant]
+        sizes = {"per_class": _per_class, "per_client": _per_client, "feddyn": _feddyn}[self.variant]
         return distribute(pools, sizes(self, counts, draw))
 
 
@@ -71,78 +71,77 @@ def _fednova(spec: DirichletPartition, labels: Ids, seed: int) -> list[Ids]:
     All again if one is too small.
     """
     draw = np.random.RandomState(seed)
-    for _ in range(ATTEMPTS):
+
+    def parts() -> list[Ids] | None:
         held: list[list[Ids]] = [[] for _ in range(spec.clients)]
+        sizes = np.zeros(spec.clients, np.int64)
         for label in np.unique(labels):
             pool = np.flatnonzero(labels == label)
             draw.shuffle(pool)
-            sizes = np.array([sum(map(len, part)) for part in held])
             has_room = sizes < len(labels) / spec.clients
-            shares = draw.dirichlet(np.full(spec.clients, spec.alpha)) * has_room
-            shares = shares / shares.sum() if shares.sum() > 0 else has_room / has_room.sum()
-            for part, piece in zip(
-                held, np.split(pool, (np.cumsum(shares) * len(pool)).astype(np.int64)[:-1]), strict=True
-            ):
+            pieces = np.split(pool, _cuts(_shares_with_room(spec.alpha, has_room, draw), len(pool)))
+            for part, piece in zip(held, pieces, strict=True):
                 part.append(piece)
-        parts = [np.concatenate(part) for part in held]
-        if min(map(len, parts)) >= spec.min_samples:
-            return parts
-    raise _too_small(spec)
+            sizes += np.array([len(piece) for piece in pieces])
+        return [np.concatenate(part) for part in held] if sizes.min() >= spec.min_samples else None
 
-
-def _redrawn(spec: DirichletPartition, counts: Ids, draw: Generator) -> Ids:
-    for _ in range(ATTEMPTS):
-        sizes = _per_class(spec, counts, draw)
-        if sizes.sum(1).min() >= spec.min_samples:
-            return sizes
-    raise _too_small(spec)
-
-
-def _too_small(spec: DirichletPartition) -> SpecificationError:
-    return SpecificationError(
-        "/problem/partition",
-        f"in {ATTEMPTS} draws of Dirichlet({spec.alpha:g}) over {spec.clients} clients one always held fewer"
-        f" than {spec.min_samples} samples; use fewer clients, a larger alpha or a smaller min_samples",
-    )
+    return redraw(spec, spec.alpha, parts)
 
 
 def _per_class(spec: DirichletPartition, counts: Ids, draw: Generator) -> Ids:
     """How many samples of each class each client gets, [N, C].
 
-    Who holds n / N samples gets no more.
+    Who holds n / N samples gets no more. All again if one is too small.
     """
-    sizes = np.zeros((spec.clients, len(counts)), np.int64)
-    for label, count in enumerate(counts):
-        has_room = sizes.sum(1) < sum(counts) / spec.clients
-        shares = draw.dirichlet(np.full(spec.clients, spec.alpha)) * has_room
-        # Underflow at a tiny alpha can leave nothing to divide by: one client with room then takes
-        # the class.
-        shares = (
-            shares / shares.sum()
-            if shares.sum() > 0
-            else np.eye(spec.clients)[draw.choice(np.flatnonzero(has_room))]
-        )
-        cuts = (np.cumsum(shares)[:-1] * count).astype(np.int64)
-        sizes[:, label] = np.diff(cuts, prepend=0, append=count)
-    return sizes
+
+    def sizes() -> Ids | None:
+        held = np.zeros((spec.clients, len(counts)), np.int64)
+        for label, count in enumerate(counts):
+            has_room = held.sum(1) < sum(counts) / spec.clients
+            cuts = _cuts(_shares_with_room(spec.alpha, has_room, draw), count)
+            held[:, label] = np.diff(cuts, prepend=0, append=count)
+        return held if held.sum(1).min() >= spec.min_samples else None
+
+    return redraw(spec, spec.alpha, sizes)
+
+
+def _shares_with_room(alpha: float, has_room: NDArray[np.bool_], draw: Generator | RandomState) -> Floats:
+    """[N] shares of a class by one draw of Dirichlet(alpha, ..., alpha), renormalised over the clients
+    with room.
+
+    At a small alpha all of these may underflow. Renormalised parts of a Dirichlet distribution are
+    one themselves, so they are drawn alone. At a tiny alpha NumPy's legacy generator then still
+    gives NaN, where the distribution is a random corner: one client takes the class.
+    """
+    for among in (np.ones_like(has_room), has_room):
+        shares = np.zeros(len(has_room))
+        shares[among] = draw.dirichlet(np.full(among.sum(), alpha))
+        shares = np.where(has_room, shares, 0.0)
+        if np.isfinite(shares).all() and shares.sum() > 0:
+            return shares / shares.sum()
+    return np.eye(len(has_room))[draw.choice(np.flatnonzero(has_room))]
+
+
+def _cuts(shares: Floats, count: int) -> Ids:
+    """[N - 1] where to cut `count` samples into these shares."""
+    return (np.cumsum(shares)[:-1] * count).astype(np.int64)
 
 
 def _per_client(spec: DirichletPartition, counts: Ids, draw: Generator) -> Ids:
     """[N, C]: one client after another, in random order, draws all its samples."""
-    shares = _shares(spec.alpha * counts / counts.sum(), spec.clients, draw)
-    order = draw.permutation(spec.clients)
-    return _served(shares, order.repeat(_even(counts.sum(), spec.clients)[order]), counts, draw)
+    concentration = np.maximum(spec.alpha * counts / counts.sum(), np.finfo(float).tiny)
+    shares = draw.dirichlet(concentration, spec.clients)
+    turns = draw.permutation(spec.clients)
+    order = turns.repeat(_even(counts.sum(), spec.clients)[turns])
+    return _served(shares, concentration, order, counts, draw)
 
 
 def _feddyn(spec: DirichletPartition, counts: Ids, draw: Generator) -> Ids:
     """[N, C]: again and again one of the clients that want more, at random, draws one sample."""
-    shares = _shares(np.full(len(counts), spec.alpha), spec.clients, draw)
-    return _served(shares, _interleaved(_even(counts.sum(), spec.clients), draw), counts, draw)
-
-
-def _shares(concentration: Floats, clients: int, draw: Generator) -> Floats:
-    """[N, C] each client's probabilities of the classes."""
-    return draw.dirichlet(concentration, clients)
+    concentration = np.full(len(counts), spec.alpha)
+    shares = draw.dirichlet(concentration, spec.clients)
+    order = _interleaved(_even(counts.sum(), spec.clients), draw)
+    return _served(shares, concentration, order, counts, draw)
 
 
 def _even(samples: int, clients: int) -> Ids:
@@ -168,34 +167,38 @@ def _interleaved(sizes: Ids, draw: Generator) -> Ids:
     return np.array(order, np.int64)
 
 
-def _served(shares: Floats, order: Ids, counts: Ids, draw: Generator) -> Ids:
-    """[N, C] when the clients of `order` draw a sample each by their `shares`, among the classes
-    that are not exhausted.
+def _served(shares: Floats, concentration: Floats, order: Ids, counts: Ids, draw: Generator) -> Ids:
+    """[N, C] when the clients of `order` draw a sample each by their `shares` [N, C] of
+    Dirichlet(`concentration`), among the classes that are not exhausted.
     """
     sizes, left = np.zeros(shares.shape, np.int64), counts.tolist()
-    cumulative = _cumulative(shares, counts)
+    cumulative = _cumulative(shares)
     for client, lot in zip(order.tolist(), draw.random(len(order)).tolist(), strict=True):
         label = int(cumulative[client].searchsorted(lot, side="right"))
         sizes[client, label] += 1
         left[label] -= 1
-        if not left[label]:
-            cumulative = _cumulative(shares, np.array(left))
+        if not left[label] and any(left):
+            shares = _among(np.array(left) > 0, shares, concentration, draw)
+            cumulative = _cumulative(shares)
     return sizes
 
 
-def _cumulative(shares: Floats, left: Ids) -> Floats:
-    """[N, C] cumulative probabilities over the classes that have samples left.
+def _among(remain: NDArray[np.bool_], shares: Floats, concentration: Floats, draw: Generator) -> Floats:
+    """[N, C] the `shares` of Dirichlet(`concentration`) renormalised over the classes that `remain` [C].
 
-    One's own, or else in proportion to what is left.
+    At a small concentration all of a client's may underflow. Renormalised parts of a Dirichlet
+    distribution are one themselves, so they are drawn alone.
     """
-    if not left.any():
-        return shares
-    open_shares = np.where(left > 0, shares, 0.0)
-    open_shares = np.where(open_shares.sum(1, keepdims=True) > 0, open_shares, left)
-    ends = np.cumsum(open_shares / open_shares.sum(1, keepdims=True), axis=1)
-    # Rounding may leave the last end below 1, and a draw above it.
-    ends[:, np.flatnonzero(left)[-1] :] = 1.0
-    return ends
+    shares = np.where(remain, shares, 0.0)
+    lost = np.flatnonzero(shares.sum(1) == 0)
+    shares[np.ix_(lost, remain)] = draw.dirichlet(concentration[remain], len(lost))
+    return shares / shares.sum(1, keepdims=True)
+
+
+def _cumulative(shares: Floats) -> Floats:
+    """[N, C] cumulative probabilities; 1 from the last class with a share on, whatever the rounding."""
+    ends = np.cumsum(shares, axis=1)
+    return np.where(ends < ends[:, -1:], ends, 1.0)
 
 
 class InnerDirichletPartition(HoldOutPartition):
@@ -244,9 +247,9 @@ class InnerDirichletPartition(HoldOutPartition):
 
     def check(self, dataset: DatasetSpec) -> None:
         super().check(dataset)
-        shape = dataset.shape()
-        if self.sizes is not None and shape.counted and self.hold_out is None:
-            self._check_sum(shape.train_samples)
+        available = self.divided_samples(dataset.shape())
+        if available is not None:
+            self._check_sum(available)
 
     def _check_sum(self, samples: int) -> None:
         if self.sizes is not None and sum(self.sizes) > samples:
@@ -264,9 +267,10 @@ class InnerDirichletPartition(HoldOutPartition):
         draw = random.generator(seed, "partition")
         pools = pools_of(labels, draw)
         counts = np.array([len(pool) for pool in pools])
-        shares = _shares(np.full(len(counts), self.alpha), self.clients, draw)
+        concentration = np.full(len(counts), self.alpha)
+        shares = draw.dirichlet(concentration, self.clients)
         wanted = self._wanted(len(labels), draw)
-        return distribute(pools, _served(shares, _interleaved(wanted, draw), counts, draw))
+        return distribute(pools, _served(shares, concentration, _interleaved(wanted, draw), counts, draw))
 
     def _wanted(self, samples: int, draw: Generator) -> Ids:
         """[N] the number of samples of each client."""

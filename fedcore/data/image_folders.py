@@ -12,7 +12,7 @@ from pydantic import Field
 from fedcore.data.augment import ImageDataset
 from fedcore.data.base import DataShape
 from fedcore.data.images import ByteImages, as_bytes
-from fedcore.data.leaf import LeafDataset, read_leaf
+from fedcore.data.leaf import LeafDataset, class_numbers, read_leaf
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class CelebA(LeafDataset, ImageDataset):
         root = (place if (place / "raw").is_dir() else place / "data") / "raw" / "img_align_celeba"
 
         def encode(x: list[str], y: list[int]) -> tuple[NDArray[np.uint8], Ids]:
-            return read_images([root / name for name in x], self.shape().features), np.array(y, np.int64)
+            return read_images([root / name for name in x], self.shape().features), class_numbers(y)
 
         dataset, scale = read_leaf("celeba", "CelebA (LEAF)", folder, encode), federated.Scale(255.0)
         return replace(

@@ -11,6 +11,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import count
@@ -84,24 +85,60 @@ def read_leaf(kind: str, name: str, data_dir: Path, encode: Encode) -> Undivided
         ) from error
 
 
-def documents(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The users in `folder`/*.json, each with its `x` and `y`; raises FileNotFoundError."""
+def documents(folder: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
+    """The users in `folder`/*.json, each with its file, and its `x` and `y`.
+
+    Raises FileNotFoundError, and ValueError for a file of another form.
+    """
     files = sorted(folder.glob("*.json"))
     if not files:
         raise FileNotFoundError(f"there are no JSON files in {folder}")
     for file in files:
         # One file at a time: as Python objects they take many times the memory of the arrays.
-        document = json.loads(file.read_text(encoding="utf-8"))
-        yield from ((user, document["user_data"][user]) for user in document["users"])
+        with located(file):
+            document = json.loads(file.read_text(encoding="utf-8"))
+            users, held = document["users"], document["user_data"]
+            unknown = [user for user in users if user not in held]
+            if unknown:
+                raise ValueError(f"`user_data` lacks {unknown[0]!r}, one of its `users`")
+        yield from ((file, user, held[user]) for user in users)
+
+
+@contextmanager
+def located(file: Path, user: str | None = None) -> Iterator[None]:
+    """Name the file, and the user in it, in errors about what they hold."""
+    try:
+        yield
+    except KeyError as error:
+        problem = f"`{error.args[0]}` is missing"
+    except (ValueError, TypeError, AttributeError) as error:
+        problem = str(error)
+    else:
+        return
+    raise ValueError(f"{file}{'' if user is None else f', user {user}'}: {problem}")
 
 
 def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
-    for user, data in documents(folder):
-        x, y = data["x"], data["y"]
-        if len(x) != len(y):
-            raise ValueError(f"{user} has {len(x)} samples but {len(y)} labels")
-        if x:
-            yield LeafUser(user, *encode(x, y))
+    for file, user, data in documents(folder):
+        with located(file, user):
+            x, y = data["x"], data["y"]
+            if len(x) != len(y):
+                raise ValueError(f"{len(x)} samples but {len(y)} labels")
+            made = LeafUser(user, *encode(x, y)) if x else None
+        if made is not None:
+            yield made
+
+
+def class_numbers(y: list[Any]) -> Ids:
+    """[n] labels as whole numbers; raises ValueError for those that are none. FedProx's copies have
+    them as real numbers.
+    """
+    labels = np.asarray(y, np.float64)
+    fractions = np.flatnonzero(labels != np.floor(labels))
+    if len(fractions):
+        row = int(fractions[0])
+        raise ValueError(f"label {row} is {y[row]!r}; labels must be whole numbers, those of classes")
+    return labels.astype(np.int64)
 
 
 def assemble(train: list[LeafUser], test: list[LeafUser], name: str) -> UndividedDataset:
@@ -127,6 +164,7 @@ def _together(part: list[LeafUser]) -> Samples:
     return federated.Samples(torch.from_numpy(features), torch.from_numpy(labels))
 
 
+PIXELS = 28 * 28
 LETTER_A, LETTER_J = 36, 45
 """LEAF numbers the digits from 0, the upper-case letters from 10 and the lower-case ones from
 36.
@@ -159,7 +197,10 @@ class Femnist(LeafDataset, ImageDataset):
 
 
 def _all(x: list[Any], y: list[Any]) -> tuple[NDArray[Any], Ids]:
-    return np.asarray(x, np.float32).reshape(-1, 1, 28, 28), np.asarray(y).astype(np.int64)
+    wrong = next((row for row, image in enumerate(x) if len(image) != PIXELS), None)
+    if wrong is not None:
+        raise ValueError(f"image {wrong} has {len(x[wrong])} numbers instead of {PIXELS}")
+    return np.asarray(x, np.float32).reshape(-1, 1, 28, 28), class_numbers(y)
 
 
 def _a_to_j(x: list[Any], y: list[Any]) -> tuple[NDArray[Any], Ids]:
@@ -175,8 +216,10 @@ UNKNOWN = 0
 """The symbol of a word without a vector, and of what pads a short tweet: all zeros, as in LEAF."""
 _TEXT = 4
 """Where the text stands in a tweet: id, date, query, account, text."""
-_POSITIVE = {1: 1, "1": 1, "4": 1, 0: 0, "0": 0}
-"""LEAF writes 1 for a positive tweet and 0 for another, FedProx's copy "4" and "0"."""
+_POSITIVE = {1: 1, "1": 1, 4: 1, "4": 1, 0: 0, "0": 0}
+"""LEAF writes 1 for a positive tweet and 0 for another, FedProx's copy "4" and "0"; the published
+table has 4 and 0, and 2 for neutral ones of its test part.
+"""
 
 
 class Sent140(LeafDataset):
@@ -200,9 +243,14 @@ class Sent140(LeafDataset):
         numbers: defaultdict[str, int] = defaultdict(count(1).__next__)
 
         def encode(x: list[Any], y: list[Any]) -> tuple[NDArray[np.int32], Ids]:
-            return np.array([_words(tweet[_TEXT], numbers) for tweet in x], np.int32), np.array(
-                [_POSITIVE[label] for label in y], np.int64
-            )
+            other = next((label for label in y if label not in _POSITIVE), None)
+            if other is not None:
+                raise ValueError(
+                    f"a tweet has the label {other!r}; it must be 0 (negative), or 1 or 4 (positive): leave"
+                    " other tweets out"
+                )
+            words = np.array([_words(tweet[_TEXT], numbers) for tweet in x], np.int32)
+            return words, np.array([_POSITIVE[label] for label in y], np.int64)
 
         dataset = read_leaf("sent140", "Sent140 (LEAF)", folder, encode)
         vectors = _vectors(folder / GLOVE, numbers)
@@ -240,6 +288,7 @@ ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklm
 """LEAF's 80 characters; any other is read as a space."""
 LENGTH = 80
 TRAIN_SHARE = 0.8
+_LOOKED_AT = 1_000
 TEXT = "tinyshakespeare.txt"
 _ROLE = re.compile(r"([A-Z][^\n:]*):\n")
 
@@ -256,7 +305,9 @@ class Shakespeare(LeafDataset):
     kind: Literal["shakespeare"] = "shakespeare"
     form: Literal["leaf", "text"] = "leaf"
     """LEAF's JSON files, or a plain text of the plays with the name of the speaker before each
-    speech.
+    speech. LEAF's `preprocess.sh -t sample` draws test windows from among the overlapping windows of
+    a role, so that training has seen nearly all of their characters; the `data_source` of a run says
+    so. `-t user` and `form: text` do not overlap.
     """
 
     def shape(self) -> DataShape:
@@ -267,7 +318,10 @@ class Shakespeare(LeafDataset):
     def load(self, folder: Path) -> UndividedDataset:
         """Characters [n, 80] as numbers below 80, and the one that follows each window."""
         if self.form == "leaf":
-            return read_leaf("shakespeare", "Shakespeare (LEAF)", folder, _encode)
+            data = read_leaf("shakespeare", "Shakespeare (LEAF)", folder, _encode)
+            if _overlaps(data.train.features.numpy(), data.test.features.numpy()):
+                return replace(data, source=f"{data.source}; test windows overlap training windows")
+            return data
         path = folder / TEXT
         try:
             return from_text(path.read_text(encoding="utf-8"))
@@ -276,6 +330,14 @@ class Shakespeare(LeafDataset):
                 f"the plays cannot be read from {path} ({error}); put the text there, each speech after its"
                 " speaker's name and a colon and before an empty line, or set FEDQ_DATA_DIR to where it is"
             ) from error
+
+
+def _overlaps(train: NDArray[np.uint8], test: NDArray[np.uint8]) -> bool:
+    """True if most of the first test windows are a training window, or one moved by a character."""
+    looked_at = [row.tobytes() for row in test[:_LOOKED_AT]]
+    wanted = {piece for row in looked_at for piece in (row[1:], row[:-1])}
+    held = {piece for row in train for piece in (row[1:].tobytes(), row[:-1].tobytes()) if piece in wanted}
+    return 2 * sum(row[1:] in held or row[:-1] in held for row in looked_at) > len(looked_at)
 
 
 def from_text(text: str) -> UndividedDataset:

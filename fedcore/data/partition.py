@@ -4,13 +4,15 @@ set to clients. Your own partition is a subclass.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 
 from pydantic import Field
 
 from fedcore.block import Block, ClientCount, Seed
-from fedcore.data.base import DatasetSpec
+from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 
@@ -30,8 +32,10 @@ else:
     torch = LazyModule("torch")
     federated = LazyModule("fedcore.data.federated")
 
+Drawn = TypeVar("Drawn")
 ATTEMPTS = 1_000
-"""Draws before the minimum size is given up."""
+REDRAW_S = 30.0
+"""Draws, and seconds, before the minimum size is given up."""
 
 
 class Partition(Block):
@@ -80,9 +84,14 @@ class Partition(Block):
         """The features [n_i, ...] of a client as it sees them, of the same shape and type."""
         return features
 
+    def divided_samples(self, shape: DataShape) -> int | None:
+        """Number of samples that are divided over the clients; None if only the files can tell."""
+        return shape.train_samples if shape.counted else None
+
     def check(self, dataset: DatasetSpec) -> None:
         """Raises SpecificationError if the data set cannot be divided so."""
         shape, parts, least = dataset.shape(), self.part_count(), self.least_samples()
+        available = self.divided_samples(shape)
         if self.by_owner and not dataset.has_owners:
             raise SpecificationError(
                 "/problem/partition",
@@ -101,11 +110,11 @@ class Partition(Block):
                 f"{self.kind} changes features, but those of {dataset.kind} are symbols; use a data set of"
                 " real numbers, or another partition",
             )
-        if shape.counted and parts * least > shape.train_samples:
+        if available is not None and parts * least > available:
             raise SpecificationError(
                 "/problem/partition",
-                f"{parts} parts of at least {least} samples exceed the {shape.train_samples} available"
-                " samples",
+                f"{parts} parts of at least {least} samples exceed the {available} available samples; use"
+                " fewer clients",
             )
 
     def divide(self, dataset: UndividedDataset, seed: int) -> FederatedData:
@@ -141,6 +150,12 @@ class HoldOutPartition(Partition):
     published test samples.
     """
 
+    def divided_samples(self, shape: DataShape) -> int | None:
+        if self.hold_out is None or not shape.counted:
+            return super().divided_samples(shape)
+        # Zero may also mean that their number is not known.
+        return shape.train_samples + shape.test_samples if shape.test_samples else None
+
     def divide(self, dataset: UndividedDataset, seed: int) -> FederatedData:
         if self.hold_out is None:
             return super().divide(dataset, seed)
@@ -170,6 +185,25 @@ def partition(spec: Partition, labels: Ids, seed: int, keys: Ids | None = None) 
         )
         raise SpecificationError("/problem/partition/clients", detail)
     return parts
+
+
+def redraw(spec: Partition, alpha: float, draw: Callable[[], Drawn | None]) -> Drawn:
+    """The first result of `draw` that is not None: a division in which no client is too small.
+
+    Raises SpecificationError after ATTEMPTS draws, or REDRAW_S seconds.
+    """
+    end = monotonic() + REDRAW_S
+    for attempt in range(1, ATTEMPTS + 1):
+        drawn = draw()
+        if drawn is not None:
+            return drawn
+        if monotonic() > end:
+            break
+    raise SpecificationError(
+        "/problem/partition",
+        f"in {attempt} draws of Dirichlet({alpha:g}) over {spec.clients} clients one always held fewer than"
+        f" {spec.least_samples()} samples; use fewer clients, a larger alpha or a smaller min_samples",
+    )
 
 
 def pools_of(labels: Ids, draw: Generator) -> list[Ids]:

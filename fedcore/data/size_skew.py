@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from fedcore.data.partition import ATTEMPTS, HoldOutPartition
+from fedcore.data.partition import HoldOutPartition, redraw
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 
@@ -70,17 +70,14 @@ class QuantitySkewPartition(HoldOutPartition):
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
         draw = random.generator(seed, "partition")
         order = draw.permutation(len(labels))
-        for _ in range(ATTEMPTS):
+
+        def cut() -> list[Ids] | None:
             shares = draw.dirichlet(np.full(self.clients, self.alpha))
             cuts = (np.cumsum(shares)[:-1] * len(labels)).astype(np.int64)
-            if np.diff(cuts, prepend=0, append=len(labels)).min() >= self.min_samples:
-                return np.split(order, cuts)
-        raise SpecificationError(
-            "/problem/partition",
-            f"in {ATTEMPTS} draws of Dirichlet({self.alpha:g}) over {self.clients} clients one always held"
-            f" fewer than {self.min_samples} samples; use fewer clients, a larger alpha or a smaller"
-            " min_samples",
-        )
+            smallest = np.diff(cuts, prepend=0, append=len(labels)).min()
+            return np.split(order, cuts) if smallest >= self.min_samples else None
+
+        return redraw(self, self.alpha, cut)
 
 
 class FeatureNoisePartition(_Even):

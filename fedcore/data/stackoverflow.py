@@ -37,11 +37,12 @@ _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportE
 class StackOverflow(DatasetSpec):
     """Stack Overflow by user: predict the next word of a sentence from the words before it.
 
-    As in TFF, sentences have at most 20 words of the most frequent `vocabulary`, between a symbol
-    for the beginning and one for the end. Symbol 0 is padding, 1 to V are words by frequency, V + 1
-    is any other word, V + 2 the beginning and V + 3 the end. Each word that is predicted is a sample
-    of its own: the up to 20 symbols before it, padded in front (TFF trains on all words of a
-    sentence at once).
+    As in TFF, sentences are cut to 20 words. They begin with a symbol, and end with one if they have
+    fewer than 20 words. Symbol 0 is padding, 1 to V are the most frequent words (`vocabulary`),
+    V + 1 is any other word, V + 2 the beginning and V + 3 the end. Each word that is predicted is a
+    sample of its own: the up to 20 symbols before it, padded in front (TFF trains on all words of a
+    sentence at once). Losses and accuracies count every label, with those that are other words or
+    the end; Reddi et al. report accuracies without these two.
     """
 
     source = "Reddi et al. 2021, Adaptive Federated Optimization (ICLR), Appendix C.4"
@@ -107,7 +108,9 @@ class StackOverflow(DatasetSpec):
         contexts: list[NDArray[Any]] = []
         following: list[int] = []
         for text in islice(texts, self.sentences):
-            codes = [begin, *(numbers.get(word, other) for word in text.split()[:LENGTH]), end]
+            words = [numbers.get(word, other) for word in text.split()[:LENGTH]]
+            # As in TFF, a sentence that fills the length, or was cut to it, has no end symbol.
+            codes = [begin, *words, end] if len(words) < LENGTH else [begin, *words]
             padded = np.concatenate([np.full(LENGTH - 1, PAD, np.int32), np.array(codes, np.int32)])
             windows = np.lib.stride_tricks.sliding_window_view(padded, LENGTH)
             contexts.append(windows[: len(codes) - 1])
@@ -119,9 +122,13 @@ class StackOverflow(DatasetSpec):
 def _users_of_tff(folder: Path, part: str) -> Iterator[tuple[str, Iterable[str]]]:
     with h5py.File(folder / f"stackoverflow_{part}.h5") as file:
         for user, held in file["examples"].items():
-            yield user, (text.decode() for text in held["tokens"][()])
+            with leaf.located(folder / f"stackoverflow_{part}.h5", user):
+                texts = held["tokens"][()]
+            yield user, (text.decode() for text in texts)
 
 
 def _users_of_leaf(folder: Path, part: str) -> Iterator[tuple[str, Iterable[str]]]:
-    for user, data in leaf.documents(folder / part):
-        yield user, (text if isinstance(text, str) else " ".join(text) for text in data["x"])
+    for file, user, data in leaf.documents(folder / part):
+        with leaf.located(file, user):
+            texts = [text if isinstance(text, str) else " ".join(text) for text in data["x"]]
+        yield user, texts

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import cos, pi
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedcore.assurance import Assurance, Assurances
 from fedcore.block import MAX_ROUNDS, Block, Fraction, ceil_share
@@ -97,30 +98,51 @@ class ConstantLr(LrSchedule):
 
 
 class StepLr(LrSchedule):
-    """Multiplied by `factor` at each of the given fractions of all rounds."""
+    """Multiplied by `factor` at each of the given fractions of all rounds, or after every so many
+    rounds.
+    """
 
     example = {"at": [0.5, 0.75], "factor": 0.1}
     assures = LrSchedule.assures
 
     kind: Literal["step"] = "step"
-    at: Annotated[
-        tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(fail_fast=True, min_length=1, max_length=100)
-    ]
+    at: (
+        Annotated[
+            tuple[Annotated[float, Field(ge=0, le=1)], ...],
+            Field(fail_fast=True, min_length=1, max_length=100),
+        ]
+        | None
+    ) = None
     """Fractions of the number of rounds T; the factor applies from round ceil(fraction T) + 1."""
+    every: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] | None = None
+    """Instead of `at`: eta factor^floor((t - 1) / every) in round t, however many rounds there are
+    (PyTorch's `StepLR`).
+    """
     factor: Fraction
     """Factor of each decrease."""
 
-    def last_rounds(self, rounds: int) -> list[int]:
-        """ceil(fraction T) for each of the fractions: the rounds after which the step size
-        falls.
-        """
+    @model_validator(mode="after")
+    def _has_one_unit(self) -> Self:
+        if (self.at is None) == (self.every is None):
+            raise ValueError("give either `at`, fractions of all rounds, or `every`, a number of rounds")
+        return self
+
+    def last_rounds(self, rounds: int) -> Sequence[int]:
+        """The rounds before the last after which the step size falls."""
+        if self.at is None:
+            assert self.every is not None
+            return range(self.every, rounds, self.every)
         return [ceil_share(fraction, rounds) for fraction in self.at]
 
     def sizes(self, lr: float, round: int, rounds: int, clock: int) -> StepSizes:
+        if self.every is not None:
+            return StepSizes(lr * self.factor ** ((round - 1) // self.every))
         passed = sum(round > last for last in self.last_rounds(rounds))
         return StepSizes(lr * self.factor**passed)
 
     def conflict(self, before: int, after: int, done: int) -> str | None:
+        if self.every is not None:
+            return None
         for old, new in zip(self.last_rounds(before), self.last_rounds(after), strict=True):
             if min(old, done) != min(new, done):
                 return f"its step size fell after round {old}, not {new} (local.lr_schedule.at)"
@@ -128,16 +150,22 @@ class StepLr(LrSchedule):
 
 
 class ExponentialLr(LrSchedule):
-    """eta gamma^k at local step k of a round (FedNova, the decayed solver)."""
+    """eta gamma^k at local step k = 0, 1, ... of a round (FedNova, the decayed solver), or eta
+    gamma^(t - 1) in round t (McMahan et al., 2017, on CIFAR-10; FedDyn).
+    """
 
     example = {"gamma": 0.9}
     assures = LrSchedule.assures
 
     kind: Literal["exponential"] = "exponential"
     gamma: Fraction
-    """Factor per local step."""
+    """Factor per local step, or per round."""
+    counts: Literal["steps", "rounds"] = "steps"
+    """Unit of the exponent: local steps, from 0 again in each round, or rounds."""
 
     def sizes(self, lr: float, round: int, rounds: int, clock: int) -> StepSizes:
+        if self.counts == "rounds":
+            return StepSizes(lr * self.gamma ** (round - 1))
         return GeometricSizes(lr, self.gamma)
 
 

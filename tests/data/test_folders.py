@@ -104,14 +104,24 @@ def test_users_and_sentences_of_stack_overflow_may_be_limited(form: str, tmp_pat
     assert (len(data.train), len(data.test)) == (7, 3)
 
 
-def test_a_long_sentence_is_cut_at_twenty_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("words", "end"), [(19, [END]), (20, []), (25, [])])
+def test_only_a_sentence_of_fewer_than_twenty_words_ends(words: int, end: list[int], tmp_path: Path) -> None:
+    """As in TFF's `build_to_ids_fn`: the end symbol is appended if fewer are left after cutting."""
     folder_files.write_word_counts(tmp_path)
-    held = {"1": ([" ".join(["a"] * 30)], [""])}
+    held = {"1": ([" ".join(["a"] * words)], [""])}
     for part in ("train", "test"):
         leaf_files.write(tmp_path / "stackoverflow" / part, "all.json", held)
     data = StackOverflow(kind="stackoverflow", form="leaf", vocabulary=4).load(tmp_path).numbers()
-    assert data.train.labels.tolist() == [2] * 20 + [END]
-    assert data.train.features[-1].tolist() == [2] * 20
+    assert data.train.labels.tolist() == [2] * min(words, 20) + end
+    assert data.train.features[-1].tolist() == [BEGIN] + [2] * 19
+
+
+def test_a_user_of_stack_overflow_without_sentences_in_the_file_is_named(tmp_path: Path) -> None:
+    folder_files.write_stackoverflow_of_leaf(tmp_path)
+    path = tmp_path / "stackoverflow" / "train" / "all.json"
+    path.write_text(path.read_text().replace('"x"', '"z"', 1))
+    with pytest.raises(DataUnavailableError, match=r"all\.json, user 00000001: `x` is missing"):
+        StackOverflow(kind="stackoverflow", form="leaf").load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@ this machine has it.
 """
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +56,15 @@ def test_shakespeare_is_read_as_characters_of_leafs_alphabet(tmp_path: Path) -> 
     assert data.train.features[1].tolist() == [*range(1, 80), 0]
     assert data.train.labels[:3].tolist() == [0, 1, 2]
     assert keys(data) == ([0] * 90 + [1], [0] * 30 + [1])
-    assert (data.train.features.dtype, data.source) == (torch.uint8, "Shakespeare (LEAF)")
+    assert data.train.features.dtype == torch.uint8
+    assert data.source == "Shakespeare (LEAF); test windows overlap training windows"
+
+
+def test_windows_of_other_users_do_not_overlap(tmp_path: Path) -> None:
+    text = "".join(np.random.default_rng(0).choice(list(ALPHABET), 600))
+    leaf_files.write(tmp_path / "shakespeare" / "train", "a.json", {"ROMEO": leaf_files.windows(text[:300])})
+    leaf_files.write(tmp_path / "shakespeare" / "test", "a.json", {"PAGE": leaf_files.windows(text[300:])})
+    assert SHAKESPEARE.load(tmp_path).source == "Shakespeare (LEAF)"
 
 
 def test_foreign_characters_are_read_as_spaces(tmp_path: Path) -> None:
@@ -168,6 +178,66 @@ def test_a_broken_file_is_reported_like_a_missing_one(case: str, tmp_path: Path)
         )
     with pytest.raises(DataUnavailableError, match=r"FEMNIST .* cannot be read"):
         FEMNIST.load(tmp_path)
+
+
+def broken_user(x: list[Any], y: list[Any]) -> dict[str, Any]:
+    return {"users": ["a", "b"], "user_data": {"a": {"x": [[0.0] * 784], "y": [1]}, "b": {"x": x, "y": y}}}
+
+
+@pytest.mark.parametrize(
+    ("users", "told"),
+    [
+        (
+            broken_user([[0.0] * 784, [0.0] * 3], [1, 1]),
+            "part_1.json, user b: image 1 has 3 numbers instead of",
+        ),
+        (broken_user([[0.0] * 784], [7.6]), "part_1.json, user b: label 0 is 7.6; labels must be whole"),
+        (broken_user([[0.0] * 784], ["seven"]), "part_1.json, user b: could not convert"),
+        (broken_user([[0.0] * 784], [1, 2]), "part_1.json, user b: 1 samples but 2 labels"),
+        ({"users": ["a"], "user_data": {"a": {"x": []}}}, "part_1.json, user a: `y` is missing"),
+        ({"users": ["a"], "user_data": {}}, "part_1.json: `user_data` lacks 'a'"),
+        ({"users": ["a"]}, "part_1.json: `user_data` is missing"),
+        ([1, 2], "part_1.json: "),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_file_and_user(users: Any, told: str, tmp_path: Path) -> None:
+    leaf_files.write_femnist(tmp_path)
+    (tmp_path / "femnist" / "train" / "part_1.json").write_text(json.dumps(users))
+    with pytest.raises(DataUnavailableError, match=re.escape(told)):
+        FEMNIST.load(tmp_path)
+
+
+def test_a_file_cut_short_is_named(tmp_path: Path) -> None:
+    leaf_files.write_femnist(tmp_path)
+    (tmp_path / "femnist" / "test" / "part_1.json").write_text('{"users": ["a"], "user_data"')
+    with pytest.raises(DataUnavailableError, match=r"test/part_1\.json: Expecting ':' delimiter"):
+        FEMNIST.load(tmp_path)
+
+
+def test_whole_labels_may_be_written_as_real_numbers(tmp_path: Path) -> None:
+    leaf_files.write_femnist(tmp_path)
+    leaf_files.write(tmp_path / "femnist" / "train", "part_1.json", {"fedprox": ([[0.0] * 784], [7.0])})
+    assert FEMNIST.load(tmp_path).train.labels[-1] == 7
+
+
+@pytest.mark.parametrize("label", [4, "4", 1, 0, "0"])
+def test_both_ways_to_label_a_tweet_are_read(label: Any, tmp_path: Path) -> None:
+    leaf_files.write_sent140(tmp_path)
+    leaf_files.write(
+        tmp_path / "sent140" / "train", "b.json", {"eve": ([leaf_files.tweet("eve", "luck")], [label])}
+    )
+    assert SENT140.load(tmp_path).train.labels[-1] == (label not in (0, "0"))
+
+
+@pytest.mark.parametrize("label", [2, "2"])
+def test_a_neutral_tweet_is_refused_with_its_file_and_account(label: Any, tmp_path: Path) -> None:
+    leaf_files.write_sent140(tmp_path)
+    leaf_files.write(
+        tmp_path / "sent140" / "test", "b.json", {"eve": ([leaf_files.tweet("eve", "luck")], [label])}
+    )
+    told = r"test/b\.json, user eve: a tweet has the label '?2'?; it must be 0 \(negative\), or 1 or 4"
+    with pytest.raises(DataUnavailableError, match=told):
+        SENT140.load(tmp_path)
 
 
 def test_windows_of_another_length_are_refused(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Partitions: what holds for every draw, and the distributions they are named after."""
 
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,8 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedcore.data.dirichlet import DirichletPartition
+from fedcore.data.dirichlet import DirichletPartition, InnerDirichletPartition, _among
 from fedcore.data.federated import Ids
+from fedcore.data.images import Digits
 from fedcore.data.label_skew import ClassesPerClientPartition, ShardsPartition
 from fedcore.data.owner_partitions import ByKeyPartition
 from fedcore.data.partition import partition
@@ -207,6 +210,84 @@ def test_a_small_alpha_gives_each_class_to_one_client() -> None:
     parts = partition(dirichlet(2, 1e-6), labels, seed=0)
     assert sorted(len(part) for part in parts) == [500, 500]
     assert sum(len(np.unique(labels[part])) for part in parts) == 10
+
+
+@pytest.mark.parametrize("alpha", [5e-324, 1e-9, 1e-5, 1e-4, 3e-4, 1e-3])
+@pytest.mark.parametrize("variant", ["per_class", "fednova"])
+def test_a_tiny_alpha_gives_nearly_every_class_to_one_client(variant: str, alpha: float) -> None:
+    """Dirichlet(alpha -> 0) is a random corner."""
+    labels = labels_of([500] * 10)
+    spec = dirichlet(10, alpha, min_samples=1).model_copy(update={"variant": variant})
+    with warnings.catch_warnings(action="error"):
+        parts = [part for seed in range(5) for part in partition(spec, labels, seed)]
+    assert sum(len(np.unique(labels[part])) for part in parts) <= (50 if alpha < 1e-4 else 60)
+
+
+@pytest.mark.parametrize("alpha", [5e-324, 1e-9, 1e-4])
+@pytest.mark.parametrize(("variant", "most"), [("per_client", 1.0), ("feddyn", 2.6)])
+def test_a_client_whose_class_is_exhausted_turns_to_one_other(
+    variant: str, most: float, alpha: float
+) -> None:
+    """Clients one after another have one class each. Taking turns, they run out of it near the end;
+    drawing evenly from what is left they would have 3.4 to 3.9 classes in the mean.
+    """
+    labels = labels_of([100] * 10)
+    spec = dirichlet(50, alpha, min_samples=1).model_copy(update={"variant": variant})
+    with warnings.catch_warnings(action="error"):
+        parts = partition(spec, labels, 0)
+    assert {len(part) for part in parts} == {20}
+    assert np.mean([len(np.unique(labels[part])) for part in parts]) <= most
+
+
+def test_what_remains_of_a_dirichlet_distribution_is_one() -> None:
+    """Shares of the classes that remain, renormalised: mean 1 / 2, and second moment
+    (alpha + 1) / (2 alpha + 1), also where those of NumPy have underflowed.
+    """
+    alpha, draw, clients = 0.05, np.random.default_rng(0), 40_000
+    concentration = np.full(6, alpha)
+    remain = np.array([False, False, False, False, True, True])
+    shares = _among(remain, draw.dirichlet(concentration, clients), concentration, draw)
+    assert (shares[:, :4] == 0).all()
+    np.testing.assert_allclose(shares[:, 4:].mean(0), [0.5, 0.5], atol=0.01)
+    np.testing.assert_allclose((shares**2).sum(1).mean(), (alpha + 1) / (2 * alpha + 1), atol=0.003)
+
+
+def test_redrawing_ends_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcore.data.partition.REDRAW_S", 0.0)
+    with pytest.raises(SpecificationError, match=r"in 1 draws of .*use fewer clients") as refusal:
+        partition(dirichlet(10, 0.01, min_samples=90), labels_of([500, 500]), seed=0)
+    assert refusal.value.pointer == "/problem/partition"
+
+
+@pytest.mark.parametrize("variant", ["per_class", "fednova"])
+def test_a_draw_over_4000_clients_is_one_of_exact_cuts(variant: str) -> None:
+    labels = labels_of([400] * 100)
+    spec = dirichlet(4_000, 100.0, min_samples=1).model_copy(update={"variant": variant})
+    parts = partition(spec, labels, 0)
+    assert len(parts) == 4_000
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+
+
+@pytest.mark.parametrize(("clients", "refused"), [(1_438, False), (1_797, False), (1_798, True)])
+def test_held_out_samples_are_counted_with_those_for_training(clients: int, refused: bool) -> None:
+    """The digits are 1,437 and 360; `hold_out` divides them together."""
+    spec = IidPartition(kind="iid", clients=clients, hold_out=0.5)
+    if refused:
+        with pytest.raises(SpecificationError, match="1798 parts .* exceed the 1797 available samples"):
+            spec.check(Digits(kind="digits"))
+        return
+    spec.check(Digits(kind="digits"))
+    assert len(spec.divide(Digits(kind="digits").load(Path()), 0).sizes) == clients
+
+
+def test_given_sizes_may_use_the_test_samples_that_are_held_out() -> None:
+    sizes = (1_000, 700)
+    spec = InnerDirichletPartition(kind="inner_dirichlet", clients=2, alpha=1.0, sizes=sizes, hold_out=0.1)
+    spec.check(Digits(kind="digits"))
+    with pytest.raises(SpecificationError, match="add up to 1700, but there are 1437 samples"):
+        spec.model_copy(update={"hold_out": None}).check(Digits(kind="digits"))
+    with pytest.raises(SpecificationError, match="add up to 1900, but there are 1797 samples"):
+        spec.model_copy(update={"sizes": (1_000, 900)}).check(Digits(kind="digits"))
 
 
 def test_a_minimum_that_no_draw_reaches_is_refused_with_what_would_be_right() -> None:

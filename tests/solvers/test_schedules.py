@@ -34,6 +34,34 @@ def test_exponential_decay_starts_over_in_every_round() -> None:
     np.testing.assert_allclose([sizes[k] for k in range(3)], [0.5, 0.45, 0.405])
 
 
+def test_exponential_decay_may_count_rounds() -> None:
+    """eta 0.99^(t - 1) in every local step of round t, for more rounds than `step` takes fractions."""
+    solver = local(kind="exponential", gamma=0.99, counts="rounds")
+    rates = [solver.step_sizes(500, round, 99)[3] for round in range(1, 501)]
+    np.testing.assert_allclose(rates, 0.5 * 0.99 ** np.arange(500), rtol=1e-12)
+
+
+def test_step_decay_every_few_rounds_is_pytorchs() -> None:
+    optimiser = torch.optim.SGD([torch.zeros(1)], lr=0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimiser, step_size=3, gamma=0.7)
+    expected = []
+    for _ in range(20):
+        expected.append(scheduler.get_last_lr()[0])
+        optimiser.step()
+        scheduler.step()
+    solver = local(kind="step", every=3, factor=0.7)
+    assert [solver.step_sizes(20, round, 0)[2] for round in range(1, 21)] == pytest.approx(
+        expected, rel=1e-14
+    )
+    assert solver.lr_schedule.conflict(20, 40, 20) is None
+
+
+@pytest.mark.parametrize("unit", [{}, {"at": [0.5], "every": 3}])
+def test_step_decay_has_one_unit(unit: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="either `at`, fractions of all rounds, or `every`"):
+        local(kind="step", factor=0.1, **unit)
+
+
 def test_inverse_time_may_count_rounds() -> None:
     solver = local(kind="inverse_time", mu=2 / 0.3, gamma=1, counts="rounds")
     np.testing.assert_allclose([solver.step_sizes(8, round, 99)[4] for round in (1, 2, 5)], [0.3, 0.15, 0.06])
