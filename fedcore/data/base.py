@@ -4,16 +4,45 @@ samples and its loader. Your own data set is a subclass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
+from pickle import PickleError
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from zipfile import BadZipFile
 
 from fedcore.block import Block
 
 if TYPE_CHECKING:
     from fedcore.data.federated import FederatedData, UndividedDataset
     from fedcore.data.user_datasets import DatasetStorage
+
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    IndexError,
+    EOFError,
+    RuntimeError,
+    BadZipFile,
+    PickleError,
+)
+"""Errors of readers for files that are missing, damaged or truncated."""
+
+
+@contextmanager
+def located(place: object) -> Iterator[None]:
+    """Name the place, such as a file and a user in it, in errors about what it holds."""
+    try:
+        yield
+    except KeyError as error:
+        raise ValueError(f"{place}: `{error.args[0]}` is missing") from error
+    except _UNREADABLE as error:
+        told = str(error)
+        raise ValueError(told if str(place) in told else f"{place}: {told or 'damaged'}") from error
 
 
 class DataShape(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from fedcore.data.augment import ImageDataset
-from fedcore.data.base import DataShape
+from fedcore.data.base import DataShape, located
 from fedcore.data.images import ByteImages, as_bytes
 from fedcore.data.leaf import LeafDataset, class_numbers, read_leaf
 from fedcore.lazy import LazyModule
@@ -136,17 +136,19 @@ class TinyImageNet(ByteImages):
 
     def read(self, folder: Path) -> tuple[Samples, Samples]:
         root, shape = folder / "tiny-imagenet-200", self.shape().features
-        names = (root / "wnids.txt").read_text(encoding="utf-8").split()
+        listed, annotated = root / "wnids.txt", root / "val" / "val_annotations.txt"
+        with located(listed):
+            names = listed.read_text(encoding="utf-8").split()
         train = (
             (file, label)
             for label, name in enumerate(names)
             for file in files_in(root / "train" / name / "images")
         )
-        rows = (root / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
-        test = (
-            (root / "val" / "images" / image, names.index(name))
-            for image, name in (row.split("\t")[:2] for row in rows)
-        )
+        with located(annotated):
+            rows = [row.split("\t")[:2] for row in annotated.read_text(encoding="utf-8").splitlines()]
+            test = [(root / "val" / "images" / image, names.index(name)) for image, name in rows]
+            if not test:
+                raise ValueError("it is empty; it has a line for each validation image")
         return samples_of(train, shape), samples_of(test, shape)
 
 

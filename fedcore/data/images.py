@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from fedcore.data.augment import ImageDataset
-from fedcore.data.base import DataShape
+from fedcore.data.base import DataShape, located
 from fedcore.errors import DataUnavailableError
 from fedcore.lazy import LazyModule
 
@@ -36,7 +36,7 @@ else:
     federated = LazyModule("fedcore.data.federated")
 
 JPEG_COPY = "cifar10_jpeg"
-UNREADABLE = (RuntimeError, ValueError, TypeError, AssertionError, OSError)
+UNREADABLE = (RuntimeError, ValueError, TypeError, OSError)
 """Errors of readers for files that are missing, damaged or truncated."""
 
 
@@ -140,8 +140,31 @@ class TorchvisionImages(ByteImages):
         """The class of `torchvision.datasets`."""
         return getattr(torchvision_datasets, self.reader)
 
+    def _damaged(self, folder: Path, *, train: bool = True, split: str = "") -> str:
+        """The first file that is missing or damaged; the folder if it is not known."""
+        reader = self.reader_class()
+        if issubclass(reader, torchvision_datasets.MNIST):
+            root, prefix = folder / reader.__name__ / "raw", f"emnist-{split}-" if split else ""
+            idx = (
+                root / f"{prefix}{part}-{content}-ubyte"
+                for part in ("train", "test" if split else "t10k")
+                for content in ("images-idx3", "labels-idx1")
+            )
+            return next((str(path) for path in idx if not _is_idx(path)), str(root))
+        if hasattr(reader, "split_list"):
+            return str(folder / reader.split_list[split][1])
+        root = folder / reader.base_folder
+        files = [*reader.train_list, *reader.test_list, (reader.meta["filename"], reader.meta["md5"])]
+        sound = torchvision_datasets.utils.check_integrity
+        return next((str(root / name) for name, md5 in files if not sound(root / name, md5)), str(root))
+
     def _part(self, folder: Path, *, train: bool) -> Samples:
-        held = self.reader_class()(root=folder, download=False, **self.options(train=train))
+        options = self.options(train=train)
+        try:
+            held = self.reader_class()(root=folder, download=False, **options)
+        except Exception as error:
+            # Of torchvision: damaged files raise errors of any kind, which do not name them.
+            raise ValueError(f"{self._damaged(folder, **options)}: {error or 'damaged'}") from error
         pixels = torch.as_tensor(held.data)
         labels = torch.as_tensor(held.labels if hasattr(held, "labels") else held.targets)
         if len(pixels) != len(labels):
@@ -151,6 +174,15 @@ class TorchvisionImages(ByteImages):
         elif pixels.shape[1] not in (1, 3):
             pixels = pixels.permute(0, 3, 1, 2)
         return federated.Samples(pixels, labels - self.first_label())
+
+
+def _is_idx(path: Path) -> bool:
+    """True if a file of bytes has as many as its header of sizes says."""
+    try:
+        torchvision_datasets.mnist.read_sn3_pascalvincent_tensor(str(path))
+    except Exception:
+        return False
+    return True
 
 
 class Mnist(TorchvisionImages):
@@ -296,12 +328,11 @@ class _Cifar10Jpeg(Cifar10):
 
 def _decode(path: Path) -> Samples:
     """Read `jpeg` (the files' bytes, one after another), `offset` [n + 1] and `label` [n]."""
-    with np.load(path, allow_pickle=False) as arrays:
+    with located(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         data, offsets = arrays["jpeg"].tobytes(), arrays["offset"].tolist()
         labels = arrays["label"].astype(np.int64)
-    pixels = np.stack(
-        [np.asarray(Image.open(io.BytesIO(data[start:stop]))) for start, stop in pairwise(offsets)]
-    )
+        images = [np.asarray(Image.open(io.BytesIO(data[start:stop]))) for start, stop in pairwise(offsets)]
+        pixels = np.stack(images)
     return federated.Samples(torch.from_numpy(pixels).permute(0, 3, 1, 2), torch.from_numpy(labels))
 
 
@@ -447,11 +478,9 @@ class Torchvision(TorchvisionImages):
         pixels = np.empty((len(held), *self.shape().features), np.uint8)
         labels = np.empty(len(held), np.int64)
         for row in range(len(held)):
-            image, labels[row] = held[row]
-            try:
+            with located(f"{'training' if train else 'test'} image {row}"):
+                image, labels[row] = held[row]
                 pixels[row] = as_bytes(image, self.shape().features)
-            except ValueError as error:
-                raise ValueError(f"image {row}: {error}") from error
         return federated.Samples(torch.from_numpy(pixels), torch.from_numpy(labels))
 
 

@@ -11,7 +11,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import count
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fedcore.data.augment import ImageDataset
-from fedcore.data.base import DatasetSpec, DataShape
+from fedcore.data.base import DatasetSpec, DataShape, located
 from fedcore.errors import DataUnavailableError
 from fedcore.lazy import LazyModule
 
@@ -104,23 +103,9 @@ def documents(folder: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
         yield from ((file, user, held[user]) for user in users)
 
 
-@contextmanager
-def located(file: Path, user: str | None = None) -> Iterator[None]:
-    """Name the file, and the user in it, in errors about what they hold."""
-    try:
-        yield
-    except KeyError as error:
-        problem = f"`{error.args[0]}` is missing"
-    except (ValueError, TypeError, AttributeError) as error:
-        problem = str(error)
-    else:
-        return
-    raise ValueError(f"{file}{'' if user is None else f', user {user}'}: {problem}")
-
-
 def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
     for file, user, data in documents(folder):
-        with located(file, user):
+        with located(f"{file}, user {user}"):
             x, y = data["x"], data["y"]
             if len(x) != len(y):
                 raise ValueError(f"{len(x)} samples but {len(y)} labels")
@@ -281,6 +266,8 @@ def _vectors(path: Path, numbers: dict[str, int]) -> Tensor:
             f"GloVe's vectors cannot be read from {path} ({error}); put {GLOVE} there"
             " (nlp.stanford.edu/projects/glove, in glove.6B.zip), or set FEDQ_DATA_DIR to where it is"
         ) from error
+    if not vectors.any():
+        raise DataUnavailableError(f"{path} has a vector for none of the words; put {GLOVE} there whole")
     return torch.from_numpy(vectors)
 
 

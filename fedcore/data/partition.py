@@ -73,7 +73,7 @@ class Partition(Block):
         return int(getattr(self, "min_samples", 1))
 
     def mean_samples(self, even: float) -> float:
-        """Mean number of training samples of a client, if all data are `even` samples each."""
+        """Mean number of training samples of a client, if `even` samples each are divided."""
         return even
 
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
@@ -156,6 +156,9 @@ class HoldOutPartition(Partition):
         # Zero may also mean that their number is not known.
         return shape.train_samples + shape.test_samples if shape.test_samples else None
 
+    def mean_samples(self, even: float) -> float:
+        return even * (1 - (self.hold_out or 0.0))
+
     def divide(self, dataset: UndividedDataset, seed: int) -> FederatedData:
         if self.hold_out is None:
             return super().divide(dataset, seed)
@@ -192,16 +195,15 @@ def redraw(spec: Partition, alpha: float, draw: Callable[[], Drawn | None]) -> D
 
     Raises SpecificationError after ATTEMPTS draws, or REDRAW_S seconds.
     """
-    end = monotonic() + REDRAW_S
-    for attempt in range(1, ATTEMPTS + 1):
+    end, draws = monotonic() + REDRAW_S, 0
+    while not draws or (draws < ATTEMPTS and monotonic() < end):
         drawn = draw()
         if drawn is not None:
             return drawn
-        if monotonic() > end:
-            break
+        draws += 1
     raise SpecificationError(
         "/problem/partition",
-        f"in {attempt} draws of Dirichlet({alpha:g}) over {spec.clients} clients one always held fewer than"
+        f"in {draws} draws of Dirichlet({alpha:g}) over {spec.clients} clients one always held fewer than"
         f" {spec.least_samples()} samples; use fewer clients, a larger alpha or a smaller min_samples",
     )
 

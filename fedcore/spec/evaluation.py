@@ -113,7 +113,11 @@ class Evaluation(Block):
     and test_loss).
     """
     record_parameters: bool = False
-    """Record the global iterate x in every round (at most 1,000 parameters)."""
+    """Record the global iterate x in every round (at most 1,000 parameters). It has the trained
+    parameters of a network in their order, each row by row. Of a fully connected network (`linear`,
+    `logistic`, `mlp`, and modules of linear layers and ReLU) it has, layer by layer and output by
+    output, the weights and then the bias.
+    """
 
     def due(self, round: int, last: int) -> bool:
         """True if the model is evaluated after `round` of `last`."""

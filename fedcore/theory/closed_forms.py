@@ -174,8 +174,8 @@ def _of_steps(spec: ExperimentSpec) -> Iterator[str]:
         yield f"the local step size changes within a round (`{schedule.kind}`)"
     elif not (isinstance(schedule, ConstantLr) or (isinstance(schedule, StepLr) and schedule.at)):
         yield (
-            f"the local step size does not stop changing (`{schedule.kind}`), so rounds come to no rest at a"
-            " fixed point"
+            f"the local step size changes from round to round (`{schedule.kind}`), so rounds come to no rest"
+            " at a fixed point"
         )
     if work is not None and work.fixed(population(spec.problem)) is None:
         yield f"the number of local steps changes from round to round (`{work.kind}`)"

@@ -226,8 +226,11 @@ def _mean(work: AnyWork | None, fixed: int | None) -> float | None:
 
 def _held(problem: Problem) -> float:
     """Training samples of one client, in the mean."""
-    partition, samples = problem.partition, problem.dataset.shape().train_samples / population(problem)
-    return samples if partition is None else partition.mean_samples(samples)
+    partition, shape = problem.partition, problem.dataset.shape()
+    if partition is None:
+        return shape.train_samples / population(problem)
+    divided = partition.divided_samples(shape) or shape.train_samples
+    return partition.mean_samples(divided / population(problem))
 
 
 def _word(spec: ExperimentSpec) -> int:

@@ -10,6 +10,7 @@ import torch
 from fedcore.data.base import DatasetSpec
 from fedcore.data.federated import validate_samples
 from fedcore.data.image_folders import CelebA, Cinic10, TinyImageNet
+from fedcore.data.leaf import Sent140
 from fedcore.data.stackoverflow import StackOverflow
 from fedcore.errors import DataUnavailableError
 from tests.data import folder_files, leaf_files
@@ -141,6 +142,33 @@ def test_missing_files_are_reported_with_where_to_put_them(spec: DatasetSpec, tm
 
 
 @pytest.mark.parametrize(
+    ("file", "spec", "told"),
+    [
+        (
+            "tiny-imagenet-200/val/val_annotations.txt",
+            TinyImageNet(kind="tiny_imagenet"),
+            "a line for each validation image",
+        ),
+        (
+            "stackoverflow/stackoverflow.word_count",
+            StackOverflow(kind="stackoverflow"),
+            "a line for each word",
+        ),
+        ("glove.6B.300d.txt", Sent140(kind="sent140"), "a vector for none of the words"),
+    ],
+)
+def test_an_empty_list_is_not_taken_for_no_samples_or_no_words(
+    file: str, spec: DatasetSpec, told: str, tmp_path: Path
+) -> None:
+    folder_files.write_tiny_imagenet(tmp_path)
+    folder_files.write_stackoverflow_of_tff(tmp_path)
+    leaf_files.write_sent140(tmp_path)
+    (tmp_path / file).write_text("")
+    with pytest.raises(DataUnavailableError, match=told):
+        spec.load(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("write", "spec", "file"),
     [
         (folder_files.write_cinic10, Cinic10(kind="cinic10"), "cinic-10/test/bird/n0.png"),
@@ -159,5 +187,5 @@ def test_a_file_cut_short_is_reported(
     write(tmp_path)
     path = tmp_path / file
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(DataUnavailableError, match="cannot be read"):
+    with pytest.raises(DataUnavailableError, match=f"cannot be read.*{path.name}: "):
         spec.load(tmp_path).numbers()

@@ -215,8 +215,36 @@ def test_a_file_cut_short_is_reported_like_a_missing_one(name: str, kept: int, t
     image_files.write_mnist(tmp_path)
     path = tmp_path / "MNIST" / "raw" / name
     path.write_bytes(path.read_bytes()[: min(kept, path.stat().st_size - 1)])
-    with pytest.raises(DataUnavailableError, match="MNIST cannot be read"):
+    with pytest.raises(DataUnavailableError, match=f"MNIST cannot be read.*{name}: "):
         MNIST.load(tmp_path).numbers()
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "damaged"),
+    [
+        ("cifar10", Cifar10(kind="cifar10"), "cifar-10-batches-py/data_batch_3"),
+        ("cifar10", Cifar10(kind="cifar10"), "cifar-10-batches-py/batches.meta"),
+        ("cifar100", Cifar100(kind="cifar100"), "cifar-100-python/test"),
+        ("svhn", Svhn(kind="svhn"), "test_32x32.mat"),
+        ("jpeg", Cifar10(kind="cifar10"), "cifar10_jpeg/train.npz"),
+    ],
+)
+@pytest.mark.parametrize("kept", [0, 100])
+def test_a_damaged_file_is_named(
+    name: str,
+    spec: TorchvisionImages,
+    damaged: str,
+    kept: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if name == "jpeg":
+        image_files.write_jpeg_copy(tmp_path / "cifar10_jpeg")
+    else:
+        getattr(image_files, f"write_{name}")(tmp_path, monkeypatch)
+    (tmp_path / damaged).write_bytes((tmp_path / damaged).read_bytes()[:kept])
+    with pytest.raises(DataUnavailableError, match=f"cannot be read.*{damaged}: "):
+        spec.load(tmp_path)
 
 
 def test_a_download_leaves_alone_what_is_there(

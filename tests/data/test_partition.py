@@ -273,7 +273,7 @@ def test_held_out_samples_are_counted_with_those_for_training(clients: int, refu
     """The digits are 1,437 and 360; `hold_out` divides them together."""
     spec = IidPartition(kind="iid", clients=clients, hold_out=0.5)
     if refused:
-        with pytest.raises(SpecificationError, match="1798 parts .* exceed the 1797 available samples"):
+        with pytest.raises(SpecificationError, match=r"1798 parts .* exceed the 1797 available samples"):
             spec.check(Digits(kind="digits"))
         return
     spec.check(Digits(kind="digits"))

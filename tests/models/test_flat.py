@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from fedcore import ExperimentSpec, Simulation
 from fedcore.models.flat import Layout
 from fedcore.models.layers import dense
 
@@ -59,3 +60,26 @@ def test_a_copy_of_the_parameters_does_not_follow_them() -> None:
 )
 def test_depth_counts_the_layers_of_fully_connected_modules_only(name: str, depth: int) -> None:
     assert Layout(MODULES[name]).depth == depth
+
+
+@pytest.mark.parametrize("hidden", [(), (2,)])
+def test_recorded_parameters_are_weights_and_bias_output_by_output(hidden: tuple[int, ...]) -> None:
+    """The order that the documentation of `record_parameters` gives."""
+    model = {"kind": "mlp", "hidden": hidden} if hidden else {"kind": "logistic"}
+    data = {"kind": "synthetic", "alpha": 1.0, "beta": 1.0, "clients": 2, "seed": 12}
+    spec = ExperimentSpec.model_validate(
+        {
+            "name": "order",
+            "problem": {"dataset": data, "model": model},
+            "algorithm": {"kind": "fedavg"},
+            "local": {"lr": 0.1, "steps": 1, "batch_size": 5},
+            "rounds": 1,
+            "evaluation": {"measures": [], "record_parameters": True},
+            "execution": {"precision": "float64"},
+        }
+    )
+    simulation = Simulation(spec, 0)
+    recorded = simulation.advance().extra["x"]
+    parameters = list(simulation.model().values())
+    layers = zip(parameters[::2], parameters[1::2], strict=True)
+    assert recorded == torch.cat([torch.column_stack(layer).flatten() for layer in layers]).tolist()

@@ -60,7 +60,7 @@ STANDS_IN_THE_WAY: dict[str, tuple[dict[str, Any], str]] = {
                 "lr_schedule": {"kind": "inverse_time", "mu": 1, "gamma": 9, "counts": "rounds"},
             }
         },
-        "every round",
+        "round to round",
     ),
     "decay of all steps": (
         {"local": {"lr": None, "lr_schedule": {"kind": "inverse_time", "mu": 1, "gamma": 9}}},

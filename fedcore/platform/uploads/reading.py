@@ -117,6 +117,7 @@ def _check_every_client_trains(samples: UserSamples) -> None:
 
 _MAGIC_BYTES = 4
 _KEPT_ALSO = "; `fedq data keep` also reads CSV, JSON lines, folders of images and Hugging Face data sets"
+_HDF5 = b"\x89HDF"
 
 
 def read(file: BinaryIO, limits: UploadLimits, origin: Origin | None = None) -> UserSamples:
@@ -138,5 +139,11 @@ def read(file: BinaryIO, limits: UploadLimits, origin: Origin | None = None) -> 
         # The columns of features are called alike in both files.
         known = replace(origin or arrays.origin, feature_names=arrays.origin.feature_names)
         return checked(replace(arrays, origin=known))
+    if start == _HDF5:
+        raise UploadError(
+            "",
+            "the file is HDF5; convert it to NPZ (np.savez) with `features`, `label` and `client`, as"
+            " docs/uploaded-data.md does for TensorFlow Federated's",
+        )
     given = f"begins with {start!r}" if start else "is empty"
     raise UploadError("", f"the file {given}; it must be NPZ (np.savez) or Parquet{_KEPT_ALSO}")

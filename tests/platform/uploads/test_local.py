@@ -1,10 +1,12 @@
 """Local files and folders, kept by digest: the same content in every format."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import datasets
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
@@ -240,3 +242,30 @@ def test_a_broken_folder_of_hugging_face_is_told(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(UploadError, match="cannot be read by `datasets`"):
         local(tmp_path)
+
+
+def test_a_file_of_tff_is_refused_with_how_to_convert_it_which_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TFF's fed_emnist: examples/CLIENT/{pixels, label}, in a file for each part."""
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    for part, counts in (("train", [3, 2]), ("test", [1, 1])):
+        with h5py.File(f"fed_emnist_{part}.h5", "w") as file:
+            for client, count in zip(("f0000_14", "f0001_41"), counts, strict=True):
+                group = file.create_group(f"examples/{client}")
+                group["pixels"] = draw.random((count, 28, 28), np.float32)
+                group["label"] = np.arange(count, dtype=np.int32)
+    with pytest.raises(UploadError, match=r"HDF5; convert it to NPZ.*docs/uploaded-data\.md"):
+        read_local("fed_emnist_train.h5", {}, None)
+    page = (Path(__file__).parents[3] / "docs" / "uploaded-data.md").read_text()
+    program = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "h5py" in block)
+    exec(f"{program}\nconvert_fed_emnist()", {"np": np})
+    samples = read_local("fed_emnist.npz", {}, None)
+    assert samples.clients is not None
+    assert samples.features.shape == (7, 1, 28, 28)
+    assert samples.label.tolist() == [0, 1, 2, 0, 1, 0, 0]
+    assert samples.clients.names[samples.clients.codes].tolist() == (
+        ["f0000_14"] * 3 + ["f0001_41"] * 2 + ["f0000_14", "f0001_41"]
+    )
+    assert samples.test.tolist() == [False] * 5 + [True] * 2
