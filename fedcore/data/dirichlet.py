@@ -258,7 +258,9 @@ class InnerDirichletPartition(HoldOutPartition):
             )
 
     def mean_samples(self, even: float) -> float:
-        return super().mean_samples(even if self.sizes is None else sum(self.sizes) / self.clients)
+        if self.sizes is None:
+            return even
+        return sum(self.sizes) / self.clients * (1 - (self.hold_out or 0.0))
 
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
         self._check_sum(len(labels))

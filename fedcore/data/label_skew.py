@@ -92,9 +92,9 @@ class ClassesPerClientPartition(HoldOutPartition):
 
     def mean_samples(self, even: float) -> float:
         if self.mean is None:
-            return super().mean_samples(even)
+            return even
         drawn = self.min_samples + exp(min(self.mean + self.sigma**2 / 2, MAX_EXPONENT))
-        return super().mean_samples(min(even, drawn))
+        return min(even, drawn * (1 - (self.hold_out or 0.0)))
 
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
         """The same few of each class, then a lognormal share of what is left of it."""

@@ -73,7 +73,7 @@ class Partition(Block):
         return int(getattr(self, "min_samples", 1))
 
     def mean_samples(self, even: float) -> float:
-        """Mean number of training samples of a client, if `even` samples each are divided."""
+        """Mean number of training samples of a client, if all data are `even` samples each."""
         return even
 
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
@@ -155,9 +155,6 @@ class HoldOutPartition(Partition):
             return super().divided_samples(shape)
         # Zero may also mean that their number is not known.
         return shape.train_samples + shape.test_samples if shape.test_samples else None
-
-    def mean_samples(self, even: float) -> float:
-        return even * (1 - (self.hold_out or 0.0))
 
     def divide(self, dataset: UndividedDataset, seed: int) -> FederatedData:
         if self.hold_out is None:

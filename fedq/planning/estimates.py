@@ -226,11 +226,8 @@ def _mean(work: AnyWork | None, fixed: int | None) -> float | None:
 
 def _held(problem: Problem) -> float:
     """Training samples of one client, in the mean."""
-    partition, shape = problem.partition, problem.dataset.shape()
-    if partition is None:
-        return shape.train_samples / population(problem)
-    divided = partition.divided_samples(shape) or shape.train_samples
-    return partition.mean_samples(divided / population(problem))
+    partition, samples = problem.partition, problem.dataset.shape().train_samples / population(problem)
+    return samples if partition is None else partition.mean_samples(samples)
 
 
 def _word(spec: ExperimentSpec) -> int:

@@ -87,5 +87,4 @@ def _of_tests(name: str) -> bool:
 
 def _test_samples(problem: Problem) -> float:
     shape, held_out = problem.dataset.shape(), getattr(problem.partition, "hold_out", None)
-    together = shape.train_samples + shape.test_samples
-    return shape.test_samples if held_out is None else held_out * together
+    return shape.test_samples if held_out is None else held_out * shape.train_samples
