@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -20,11 +23,13 @@ from fedcore.core import (
     ClientRule,
     Cohort,
     ServerOptimiser,
+    Vectors,
 )
 from fedcore.engine.local_solver import evaluates_elsewhere
 from fedcore.spec import ExperimentSpec
 from fedcore.testing import runs
-from fedcore.testing.finding import require
+from fedcore.testing.finding import CheckFailedError, require
+from fedcore.testing.randomness import no_global_randomness
 from fedcore.testing.subject import EXACT, SAMPLED, Subject
 
 DIM, CLIENTS, POPULATION = 5, 3, 7
@@ -52,31 +57,35 @@ class Parts(NamedTuple):
     """[M, D]."""
 
 
-def parts_of(subject: Subject) -> Parts:
+def parts_of(subject: Subject, device: str = "cpu") -> Parts:
     """The parts of the component, and inputs of a round on random numbers."""
     spec = subject.spec()
     if isinstance(spec, AggregatorSpec):
-        return parts_with(AlgorithmSpec(kind="plain"), ClientRule())._replace(aggregator=spec.build())
-    return parts_with(spec, spec.rule())
+        plain = parts_with(AlgorithmSpec(kind="plain"), ClientRule(), device)
+        return plain._replace(aggregator=spec.build())
+    return parts_with(spec, spec.rule(), device)
 
 
-def parts_with(spec: AlgorithmSpec, rule: ClientRule) -> Parts:
+def parts_with(spec: AlgorithmSpec, rule: ClientRule, device: str = "cpu") -> Parts:
     """The parts of `spec` with `rule`, and inputs of a round on random numbers."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(device)
 
-    named = {"first.weight": torch.arange(3), "last.weight": torch.arange(3, DIM)}
+    named = {
+        "first.weight": torch.arange(3, device=device),
+        "last.weight": torch.arange(3, DIM, device=device),
+    }
     rule = rule.for_model(named)
     x = draw(DIM)
     start = rule.start(x)
     weights = draw(CLIENTS).exp()
-    steps = torch.tensor([2.0, 5.0, 1.0], dtype=torch.float64)
+    steps = torch.tensor([2.0, 5.0, 1.0], dtype=torch.float64, device=device)
     context = ClientContext(
         x=x,
-        shared={name: draw(DIM) for name in rule.shared()},
-        memory={name: draw(CLIENTS, len(start.get(name, x))) for name in rule.memory()},
+        shared=_Declared("shared", {name: draw(DIM) for name in rule.shared()}),
+        memory=_Declared("memory", {name: draw(CLIENTS, len(start.get(name, x))) for name in rule.memory()}),
         full_gradient=draw(CLIENTS, DIM) if rule.needs_full_gradient() else None,
         mean_gradient=draw(DIM) if rule.exchanges_gradients() else None,
         steps=steps[:, None],
@@ -85,18 +94,18 @@ def parts_with(spec: AlgorithmSpec, rule: ClientRule) -> Parts:
     )
     if not Algorithm(rule).starts_at_x():
         context = replace(context, x=rule.starting_point(context))
-    share = torch.tensor([0.1, 0.2, 0.15], dtype=torch.float64)
+    share = torch.tensor([0.1, 0.2, 0.15], dtype=torch.float64, device=device)
     cohort = Cohort(
-        clients=torch.tensor([1, 3, 6]),
+        clients=torch.tensor([1, 3, 6], device=device),
         weights=weights / weights.sum(),
         share=share,
         objective=share,
         population=POPULATION,
         steps=steps,
         normaliser=1.5 * steps,
-        order=torch.tensor([2, 0, 1]),
+        order=torch.tensor([2, 0, 1], device=device),
         losses=draw(CLIENTS).exp(),
-        models=torch.arange(CLIENTS) % rule.models_kept() if rule.models_kept() > 1 else None,
+        models=torch.arange(CLIENTS, device=device) % rule.models_kept() if rule.models_kept() > 1 else None,
     )
     return Parts(
         spec,
@@ -110,6 +119,110 @@ def parts_with(spec: AlgorithmSpec, rule: ClientRule) -> Parts:
         x,
         draw(CLIENTS, DIM),
     )
+
+
+class _Declared(dict[str, Tensor]):
+    """Vectors by name; one that is not declared is refused with how to declare it."""
+
+    def __init__(self, method: str, vectors: Mapping[str, Tensor]) -> None:
+        super().__init__(vectors)
+        self._method = method
+
+    def __missing__(self, name: str) -> Tensor:
+        raise CheckFailedError(
+            f"vectors that `{self._method}()` declares: {sorted(self)}",
+            f"{name!r}, which it does not name",
+            f"a name that is not declared; return it from `{self._method}()`: `def {self._method}(self):"
+            f" return ({name!r},)`",
+        )
+
+
+def exercise(
+    parts: Parts,
+    after: Callable[[Any], None] = lambda _: None,
+    start: Vectors | None = None,
+    state: Vectors | None = None,
+) -> list[tuple[Any, Any]]:
+    """Call each method once on random numbers: the tensors that they gave, each with its method.
+
+    `after` is called with each method, once it has returned. `start` and `state` are those of the
+    aggregator and the server optimiser.
+    """
+    rule, context, cohort, aggregator = parts.rule, parts.context, parts.cohort, parts.aggregator
+    made = list(_client_outputs(rule, parts.grad, parts.y, context, after).values())
+    shared = rule.update_shared(context.shared, rule.finish(parts.y, context).shared, cohort)
+    after(rule.update_shared)
+    sums = aggregator.weighted_sums(cohort)
+    seen = parts.deltas if sums is None else sums @ parts.deltas
+    combined = aggregator.combine(seen, cohort, aggregator.start(parts.x) if start is None else start)
+    after(aggregator.combine)
+    move, _ = parts.server.step(parts.x, _server_state(parts) if state is None else state)
+    after(parts.server.step)
+    made += [(vector, rule.update_shared) for vector in shared.values()]
+    return [*made, (combined.direction, aggregator.combine), (move, parts.server.step)]
+
+
+def the_parts_draw_nothing_globally(subject: Subject) -> None:
+    """No method draws from a global random generator."""
+    with _errors_left_to_others(), no_global_randomness(subject.component):
+        exercise(parts_of(subject))
+
+
+def nothing_is_kept_on_the_parts(subject: Subject) -> None:
+    """No method changes its rule, aggregator or server optimiser."""
+    parts = parts_of(subject)
+    objects = (parts.rule, parts.aggregator, parts.server)
+    before = [_state(each) for each in objects]
+
+    def changed(method: Any) -> None:
+        for each, held in zip(objects, before, strict=True):
+            now = _state(each)
+            names = sorted(name for name in held.keys() | now.keys() if held.get(name) != now.get(name))
+            require(
+                not names,
+                f"{type(each).__name__} to stay as it is",
+                f"a change of `self.{', self.'.join(names)}`",
+                "state that is kept on `self`, which all clients share and checkpoints leave out; return it"
+                " as memory of the client or as shared vectors, or as state of the aggregator or server"
+                " optimiser",
+                method,
+            )
+
+    with _errors_left_to_others():
+        exercise(parts, changed)
+
+
+@contextmanager
+def _errors_left_to_others() -> Iterator[None]:
+    """Pass on what a check has found, and leave errors of other kinds to the checks that follow."""
+    try:
+        yield
+    except CheckFailedError:
+        raise
+    except Exception:
+        return
+
+
+def _state(part: object) -> dict[str, str]:
+    """What an object holds, by name, in a form that can be compared; not what `cached_property` keeps."""
+    names = [field.name for field in fields(part)] if is_dataclass(part) else []
+    held = {**{name: getattr(part, name) for name in names}, **getattr(part, "__dict__", {})}
+    cached = {name for base in type(part).__mro__ for name, value in vars(base).items() if _is_cache(value)}
+    return {name: _written(value) for name, value in held.items() if name not in cached}
+
+
+def _is_cache(value: object) -> bool:
+    return isinstance(value, cached_property)
+
+
+def _written(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.tolist()}"
+    if isinstance(value, Mapping):
+        return f"{[(name, _written(each)) for name, each in value.items()]}"
+    if isinstance(value, list | tuple | set):
+        return f"{[_written(each) for each in value]}"
+    return f"{_state(value)}" if is_dataclass(value) else repr(value)
 
 
 def shapes_hold_for_one_client_and_a_cohort(subject: Subject) -> None:
@@ -145,7 +258,7 @@ def shapes_hold_for_one_client_and_a_cohort(subject: Subject) -> None:
 def given_tensors_are_not_changed(subject: Subject) -> None:
     """No method changes a tensor in place that it was given."""
     parts = parts_of(subject)
-    rule, context, cohort = parts.rule, parts.context, parts.cohort
+    context, cohort = parts.context, parts.cohort
     given = {"x": context.x, "y": parts.y, "steps": context.steps, "the cohort's weights": cohort.weights}
     given |= {f"memory {name!r}": vectors for name, vectors in context.memory.items()}
     given |= {f"shared {name!r}": vector for name, vector in context.shared.items()}
@@ -153,7 +266,6 @@ def given_tensors_are_not_changed(subject: Subject) -> None:
     given |= {f"the server's {name!r}": vector for name, vector in state.items()}
     given |= {f"the aggregator's {name!r}": value for name, value in start.items()}
     before = {name: value.clone() for name, value in given.items()}
-    sums = parts.aggregator.weighted_sums(cohort)
 
     def changed(method: Any) -> None:
         names = [name for name, value in given.items() if not torch.equal(value, before[name])]
@@ -165,13 +277,8 @@ def given_tensors_are_not_changed(subject: Subject) -> None:
             method,
         )
 
-    _client_outputs(rule, parts.grad, parts.y, context, changed)
-    rule.update_shared(context.shared, rule.finish(parts.y, context).shared, cohort)
-    changed(rule.update_shared)
-    parts.aggregator.combine(parts.deltas if sums is None else sums @ parts.deltas, cohort, start)
-    changed(parts.aggregator.combine)
-    parts.server.step(parts.x, state)
-    changed(parts.server.step)
+    with _errors_left_to_others():
+        exercise(parts, changed, start, state)
 
 
 def the_affine_form_is_that_of_direction(subject: Subject) -> None:
@@ -352,9 +459,41 @@ def randomness_is_keyed(subject: Subject) -> None:
     runs.uses_keyed_randomness(subject, _on(subject, SAMPLED))
 
 
-def a_run_on_quadratics_stays_finite(subject: Subject) -> None:
-    """A run on strongly convex quadratics does not diverge."""
-    runs.stays_finite(_on(subject, EXACT))
+def a_run_on_quadratics_descends(subject: Subject) -> None:
+    """A run on strongly convex quadratics stays finite, and ends at a lower loss than it begins."""
+    runs.descends(_on(subject, EXACT), lambda: _ascending(subject))
+
+
+def the_declared_fixed_point_holds(subject: Subject) -> None:
+    """Where a run on quadratics comes to rest, it is at the `fixed_point` that is declared: `the
+    optimum`, `the optimum of the uniform sum` or `as fedavg`. Other texts are not checked.
+    """
+    declared = re.split(r";|, also ", subject.component.fixed_point)[0].strip()
+    weighting = subject.component.weighting or "samples"
+    targets: dict[str, Callable[[], Tensor | None]] = {
+        "the optimum": lambda: runs.optimum(weighting),
+        "the optimum of the uniform sum": lambda: runs.optimum("uniform"),
+        "as `fedavg`": lambda: runs.rest(
+            lambda **changes: ExperimentSpec.model_validate(
+                {**EXACT, "participation": {"kind": "full", "weighting": weighting}, **changes}
+            )
+        ),
+    }
+    rest = runs.rest(_on(subject, EXACT)) if declared in targets else None
+    if rest is None:
+        return
+    target = targets[declared]()
+    if target is None or rest.shape != target.shape:
+        return
+    off = float((rest - target).abs().max())
+    require(
+        off <= runs.AT_REST,
+        f"a run on quadratics to come to rest at its `fixed_point`, {declared!r}",
+        f"a run at rest {off:.3g} from it",
+        "`fixed_point` was copied from another method (one of your own words is not checked), or a"
+        " correction has another weight or sign than in the paper",
+        subject.component,
+    )
 
 
 def memory_does_not_grow(subject: Subject) -> None:
@@ -401,6 +540,24 @@ def _client_outputs(
         **{f"memory {name!r}": (value, rule.update_memory) for name, value in kept.items()},
         **{f"shared {name!r} of finish": (value, rule.finish) for name, value in update.shared.items()},
     }
+
+
+def _ascending(subject: Subject) -> Any:
+    """The first method that turns a direction around; the class if it is not known."""
+    parts = parts_of(subject)
+    rule, cohort, deltas, change = parts.rule, parts.cohort, parts.deltas, parts.y - parts.context.x
+    steps = (
+        (rule.direction, lambda: rule.direction(parts.grad, parts.context.x, parts.context), parts.grad),
+        (rule.step_taken, lambda: rule.step_taken(parts.grad, 0, parts.context), parts.grad),
+        (rule.finish, lambda: rule.finish(parts.y, parts.context).delta, change[..., :DIM]),
+        (
+            parts.aggregator.combine,
+            lambda: combine(parts.aggregator, deltas, cohort).direction,
+            cohort.weights @ deltas,
+        ),
+        (parts.server.step, lambda: parts.server.step(parts.x, _server_state(parts))[0], parts.x),
+    )
+    return next((method for method, given, along in steps if (given() * along).sum() < 0), subject.component)
 
 
 def _evaluations(parts: Parts) -> int:
@@ -454,15 +611,21 @@ def _on(subject: Subject, base: dict[str, Any]) -> runs.Make:
     return make
 
 
-ALGORITHM = (
-    shapes_hold_for_one_client_and_a_cohort,
-    given_tensors_are_not_changed,
+DECLARATIONS = (
     declared_memory_is_what_is_used,
     the_affine_form_is_that_of_direction,
     declared_sums_and_coefficients_are_those_of_combine,
     declared_properties_hold,
+)
+ALGORITHM = (
+    the_parts_draw_nothing_globally,
+    nothing_is_kept_on_the_parts,
+    given_tensors_are_not_changed,
+    shapes_hold_for_one_client_and_a_cohort,
+    *DECLARATIONS,
     randomness_is_keyed,
-    a_run_on_quadratics_stays_finite,
+    a_run_on_quadratics_descends,
+    the_declared_fixed_point_holds,
     engines_agree,
     a_resumed_run_is_bit_identical,
     the_work_is_that_of_fedavg,
@@ -471,5 +634,10 @@ ALGORITHM = (
 AGGREGATOR = tuple(
     check
     for check in ALGORITHM
-    if check not in (the_affine_form_is_that_of_direction, declared_properties_hold)
+    if check
+    not in (
+        the_affine_form_is_that_of_direction,
+        declared_properties_hold,
+        the_declared_fixed_point_holds,
+    )
 )

@@ -7,27 +7,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedcore.testing import algorithms, devices
 from fedcore.testing.algorithms import AGGREGATOR, ALGORITHM
-from fedcore.testing.finding import Finding, finding_of
+from fedcore.testing.finding import NO_ERROR, Finding, finding_of
 from fedcore.testing.measures import MEASURE
 from fedcore.testing.messages import COMPRESSOR, SERVER_OPTIMISER
 from fedcore.testing.models import MODEL
+from fedcore.testing.names import every_method_overrides_one_or_is_used
 from fedcore.testing.specifications import SPECIFICATION
 from fedcore.testing.subject import Subject, subject_of
 from fedcore.testing.systems import ATTACK, AVAILABILITY, DEVICE_RATE, PARTICIPATION, PARTITION, PRIVACY, WORK
 from fedcore.testing.training import DATASET, LOCAL_OPTIMISER, LOSS, LR_SCHEDULE, TRANSFORM
 
 CHECKS: Mapping[str, tuple[Callable[[Subject], None], ...]] = {
-    "algorithms": ALGORITHM,
-    "aggregators": AGGREGATOR,
+    "algorithms": (devices.parts_make_tensors_beside_those_given, *ALGORITHM),
+    "aggregators": (devices.parts_make_tensors_beside_those_given, *AGGREGATOR),
     "privacy": PRIVACY,
-    "server_optimisers": SERVER_OPTIMISER,
-    "local_optimisers": LOCAL_OPTIMISER,
+    "server_optimisers": (devices.a_step_stays_on_its_device, *SERVER_OPTIMISER),
+    "local_optimisers": (devices.a_step_stays_on_its_device, *LOCAL_OPTIMISER),
     "lr_schedules": LR_SCHEDULE,
-    "compressors": COMPRESSOR,
+    "compressors": (devices.a_message_stays_on_its_device, *COMPRESSOR),
     "datasets": DATASET,
     "transforms": TRANSFORM,
-    "losses": LOSS,
+    "losses": (devices.losses_stay_on_their_device, *LOSS),
     "partitions": PARTITION,
     "participations": PARTICIPATION,
     "availabilities": AVAILABILITY,
@@ -35,10 +37,20 @@ CHECKS: Mapping[str, tuple[Callable[[Subject], None], ...]] = {
     "work": WORK,
     "batch_sizes": WORK,
     "device_rates": DEVICE_RATE,
-    "models": MODEL,
+    "models": (*MODEL, devices.the_network_stays_on_its_device),
     "measures": MEASURE,
 }
 """The checks of components that compute, by family; those of the specification come before them."""
+INDEPENDENT = frozenset(
+    {
+        *SPECIFICATION[1:],
+        *algorithms.DECLARATIONS,
+        *devices.CHECKS,
+        algorithms.the_declared_fixed_point_holds,
+        algorithms.the_work_is_that_of_fedavg,
+    }
+)
+"""Checks after whose finding the others are executed: they look for other causes."""
 
 
 @dataclass(frozen=True)
@@ -75,24 +87,28 @@ def checks_of(component: type[Any], family: str | None = None) -> Sequence[Compo
     Raises ExtensionError if the class belongs to no family.
     """
     subject = subject_of(component, family)
-    functions = (*SPECIFICATION, *CHECKS.get(subject.family, ()))
+    functions = (
+        *SPECIFICATION,
+        every_method_overrides_one_or_is_used,
+        *CHECKS.get(subject.family, ()),
+    )
     return [ComponentCheck(subject, function) for function in functions]
 
 
 def check_component(component: type[Any], family: str | None = None) -> list[Finding]:
-    """The findings of all checks of a component class; empty if it passes.
+    """The findings of the checks of a component class; empty if it passes.
 
-    Where the example is not valid, nothing else is checked.
+    Each cause is named once: most findings end the checks.
     """
     return [found for _, found in results_of(checks_of(component, family)) if found is not None]
 
 
 def results_of(checks: Sequence[ComponentCheck]) -> Iterator[tuple[ComponentCheck, Finding | None]]:
-    """Execute checks in order; ends after the first if that fails, since others need the example."""
-    for number, check in enumerate(checks):
+    """Execute checks in order; ends with a finding that others would repeat."""
+    for check in checks:
         found = check.finding()
         yield check, found
-        if found is not None and number == 0:
+        if found is not None and (found.expected == NO_ERROR or check.function not in INDEPENDENT):
             return
 
 

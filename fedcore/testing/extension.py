@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from fedcore.spec.components import FAMILIES
 from fedcore.testing.checks import checks_of, results_of
 from fedcore.testing.finding import CheckResult, ComponentReport, ExtensionReport, Finding
 from fedcore.user_traceback import user_traceback
+
+_NOT_A_FIELD = re.compile(r"non-annotated attribute was detected: `(\w+) =")
+"""Of Pydantic, on a class attribute that the base class does not declare."""
 
 Components = Mapping[str, Mapping[str, type[Block]]]
 """Classes by family and kind."""
@@ -61,14 +66,24 @@ def _report(family: str, member: type[Block]) -> ComponentReport:
 
 def _not_imported(error: Exception, folder: Path) -> Finding:
     told = user_traceback(error, folder.absolute())
+    attribute = _NOT_A_FIELD.search(told.message)
+    near = get_close_matches(attribute[1], _declarations(), 1) if attribute else []
+    cause = "a mistake in the line named, or a package that is not installed"
+    if attribute:
+        cause = f"a misspelt class attribute; did you mean `{near[0]}`?" if near else "a field without a type"
     return Finding(
         check="the modules are imported",
         expected="the modules of the folder to be imported",
         found=f"{told.type}: {told.message}",
-        cause="a mistake in the line named, or a package that is not installed",
+        cause=cause,
         file=told.file and str(folder / told.file),
         line=told.line,
     )
+
+
+def _declarations() -> set[str]:
+    """Class attributes of all families' base classes."""
+    return {name for family in FAMILIES.values() for name in dir(family.base) if name[0] != "_"}
 
 
 def _installed(name: str) -> Components:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
@@ -13,6 +14,11 @@ from pydantic import BaseModel, ConfigDict
 
 Place = tuple[str, int | None]
 _OWN = str(Path(__file__).parent)
+NO_ERROR = "no error"
+"""Expected of a check that an error ended."""
+ON_THE_SAME_DEVICE = "make tensors beside those that are given: `x.new_zeros(...)`, or `device=x.device`"
+_NO_GPU = ("NVIDIA driver", "not compiled with CUDA", "No CUDA GPUs")
+"""Of PyTorch's messages on `.cuda()` and `device="cuda"` where there is no GPU."""
 
 
 class Finding(BaseModel):
@@ -41,7 +47,8 @@ class Finding(BaseModel):
     @property
     def message(self) -> str:
         """Expected, found, and the usual cause, in sentences."""
-        return f"expected {self.expected}; found {self.found}. Usual cause: {self.cause}."
+        told = f"expected {self.expected}; found {self.found}. Usual cause: {self.cause}."
+        return told.replace("?.", "?")
 
     def __str__(self) -> str:
         return f"{self.place}: {self.check}: {self.message}".removeprefix(": ")
@@ -57,7 +64,7 @@ class CheckResult(BaseModel):
 
 
 class ComponentReport(BaseModel):
-    """Results of all checks of one component."""
+    """Results of the checks of one component."""
 
     family: str
     """Family, as in the entry points `fedq.<family>`."""
@@ -66,7 +73,7 @@ class ComponentReport(BaseModel):
     component: str
     """Module and name of its class."""
     results: list[CheckResult]
-    """The checks in order. If the example is not valid, the others are not executed."""
+    """The checks in order, up to one whose finding others would only repeat."""
 
 
 class ExtensionReport(BaseModel):
@@ -98,17 +105,36 @@ def require(condition: object, expected: str, found: str, cause: str, at: object
 
 def finding_of(check: str, error: Exception, component: type[Any]) -> Finding:
     """The finding that an error in a check of `component` stands for."""
-    walked = list(walk_tb(error.__traceback__))
-    raised = [(frame.f_code.co_filename, line) for frame, line in walked if is_author(frame, component)]
-    innermost: Place | None = raised[-1] if raised else None
+    innermost = innermost_place(error, component)
     if isinstance(error, CheckFailedError):
         place = innermost if error.at is None else _place(error.at, component)
         said = error.expected, error.found, error.cause
     else:
         place = innermost
-        said = "no error", f"{type(error).__name__}: {error}", "a mistake in the line named"
+        said = NO_ERROR, f"{type(error).__name__}: {error}", _cause_of(error)
     file, line = place or (_file(component), class_line(component))
     return Finding(check=check, expected=said[0], found=said[1], cause=said[2], file=file, line=line)
+
+
+def innermost_place(error: Exception, component: type[Any]) -> Place | None:
+    """The innermost line of the component's code that an error passed through."""
+    raised = [
+        (frame.f_code.co_filename, line)
+        for frame, line in walk_tb(error.__traceback__)
+        if is_author(frame, component)
+    ]
+    return raised[-1] if raised else None
+
+
+def _cause_of(error: Exception) -> str:
+    """The usual cause of an error in the author's code."""
+    if isinstance(error, AttributeError) and error.obj is not None:
+        near = get_close_matches(error.name or "", [name for name in dir(error.obj) if name[0] != "_"], 1)
+        if near:
+            return f"a misspelt name; did you mean `{near[0]}`?"
+    if any(told in str(error) for told in _NO_GPU):
+        return f"a device that the code names; {ON_THE_SAME_DEVICE}"
+    return "a mistake in the line named"
 
 
 def author_files(component: type[Any]) -> set[str]:
@@ -142,13 +168,13 @@ def author_line(component: type[Any]) -> tuple[str, int] | None:
 
 def class_line(component: type[Any]) -> int | None:
     """First line of a class in its file."""
-    node = _node(component)
+    node = class_node(component)
     return None if node is None else node.lineno
 
 
 def field_line(component: type[Any], field: str) -> int | None:
     """Line of a field's annotation in its class."""
-    node = _node(component)
+    node = class_node(component)
     for statement in [] if node is None else node.body:
         if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", None) == field:
             return statement.lineno
@@ -189,7 +215,7 @@ def _file(member: type[Any]) -> str:
     return getattr(sys.modules.get(member.__module__), "__file__", None) or "<unknown>"
 
 
-def _node(component: type[Any]) -> ast.ClassDef | None:
+def class_node(component: type[Any]) -> ast.ClassDef | None:
     """The definition of a class in its file, without the names around it; None if it is not there."""
     try:
         tree = ast.parse(Path(_file(component)).read_text(encoding="utf-8"))

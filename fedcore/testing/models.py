@@ -33,13 +33,13 @@ BATCH = 3
 
 def it_fits_some_data(subject: Subject) -> None:
     """The model accepts the samples of one of the usual shapes."""
-    _fitting(subject)
+    fitting(subject)
 
 
 def it_has_the_parameters_it_says(subject: Subject) -> None:
     """`parameter_count` is the number of trained parameters, and scores are [B, outputs]."""
-    shape, spec = _fitting(subject), subject.spec()
-    module = _module(subject, shape)
+    shape, spec = fitting(subject), subject.spec()
+    module = module_of(subject, shape)
     count = trained_count(module, getattr(spec, "batch_norm", None))
     require(
         spec.parameter_count(shape) == count,
@@ -49,11 +49,11 @@ def it_has_the_parameters_it_says(subject: Subject) -> None:
         spec.parameter_count,
     )
     with in_evaluation(module):
-        scores = module(_inputs(shape))
+        scores = module(inputs_of(shape))
     expected = [BATCH, *(shape.features if shape.sequence else ()), shape.outputs]
     require(
         list(scores.shape) == expected,
-        f"scores {expected} of inputs {list(_inputs(shape).shape)}",
+        f"scores {expected} of inputs {list(inputs_of(shape).shape)}",
         f"{list(scores.shape)}",
         "a layer whose width does not depend on `classes`",
         spec.build,
@@ -62,8 +62,8 @@ def it_has_the_parameters_it_says(subject: Subject) -> None:
 
 def its_samples_do_not_mix(subject: Subject) -> None:
     """The scores of a sample do not depend on the others in its batch, and are the same again."""
-    shape = _fitting(subject)
-    module, inputs = _module(subject, shape).to(torch.float64).eval(), _inputs(shape)
+    shape = fitting(subject)
+    module, inputs = module_of(subject, shape).to(torch.float64).eval(), inputs_of(shape)
     inputs = inputs if shape.symbols else inputs.double()
     with no_global_randomness(subject.component), torch.no_grad(), in_evaluation(module):
         whole = module(inputs)
@@ -79,8 +79,8 @@ def its_samples_do_not_mix(subject: Subject) -> None:
 
 def its_initial_parameters_follow_from_the_seed(subject: Subject) -> None:
     """Equal seeds give equal initial parameters; they are finite."""
-    shape = _fitting(subject)
-    first, second = _theta(_module(subject, shape)), _theta(_module(subject, shape))
+    shape = fitting(subject)
+    first, second = _theta(module_of(subject, shape)), _theta(module_of(subject, shape))
     require(
         torch.equal(first, second) and torch.isfinite(first).all(),
         "the same finite initial parameters under the same seed",
@@ -102,7 +102,8 @@ def a_resumed_run_of_it_is_bit_identical(subject: Subject) -> None:
         runs.resumes_at_every_round(_make(subject))
 
 
-def _fitting(subject: Subject) -> DataShape:
+def fitting(subject: Subject) -> DataShape:
+    """The first of the usual shapes of data that the model accepts."""
     spec, reasons = subject.spec(), []
     for shape in SHAPES:
         if bool(shape.symbols) == spec.reads_symbols and shape.sequence == spec.predicts_symbols:
@@ -121,10 +122,11 @@ def _fitting(subject: Subject) -> DataShape:
 def _trainable(subject: Subject) -> bool:
     """True if the model takes small images and is small enough to be trained in a check."""
     spec = subject.spec()
-    return _fitting(subject) is DIGITS and spec.parameter_count(DIGITS) <= 100_000
+    return fitting(subject) is DIGITS and spec.parameter_count(DIGITS) <= 100_000
 
 
-def _module(subject: Subject, shape: DataShape) -> nn.Module:
+def module_of(subject: Subject, shape: DataShape) -> nn.Module:
+    """The model for such data, under seed 0."""
     vectors = torch.zeros(shape.symbols, shape.embedding) if shape.embedding else None
     return build_module(subject.spec(), shape.features, shape.outputs, 0, vectors)
 
@@ -133,7 +135,8 @@ def _theta(module: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
 
 
-def _inputs(shape: DataShape) -> Tensor:
+def inputs_of(shape: DataShape) -> Tensor:
+    """Features [B, ...] of that shape."""
     generator = torch.Generator().manual_seed(0)
     if shape.symbols:
         return torch.randint(shape.symbols, (BATCH, *shape.features), generator=generator).to(torch.uint8)

@@ -16,7 +16,8 @@ from fedcore.testing.finding import CheckFailedError, author_files, author_line
 EXPECTED = "random numbers from keyed streams, `generator(seed, purpose, round, client)`"
 CAUSE = (
     "results would depend on the order of calls and on whatever else draws in the process; use"
-    " `generator` of fedq.extensions"
+    " `generator` of fedq.extensions where seed and round are given, as to `Aggregator.of_round`, or draw"
+    " in `Compressor.sample`; a client's rule draws nothing"
 )
 
 

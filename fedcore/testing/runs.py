@@ -15,7 +15,7 @@ from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedcore.testing.finding import CheckFailedError, require
 from fedcore.testing.randomness import no_global_randomness
-from fedcore.testing.subject import Subject
+from fedcore.testing.subject import EXACT, Subject
 
 Make = Callable[..., ExperimentSpec]
 """Makes an experiment anew, with changes of its blocks."""
@@ -65,8 +65,10 @@ def resumes_at_every_round(make: Make, seed: int = 1) -> None:
             )
 
 
-def stays_finite(make: Make, rounds: int = 30) -> None:
-    """A run on strongly convex quadratics with a small step size does not diverge."""
+def descends(make: Make, turned: Callable[[], object] = lambda: None, rounds: int = 30) -> None:
+    """A run on the quadratics of EXACT with a small step size stays finite, and ends at a lower loss than
+    it begins. `turned` gives the place of a step in the wrong direction.
+    """
     simulation = finished(make(rounds=rounds, evaluation={"measures": [], "every": rounds}), 0)
     require(
         not simulation.diverged,
@@ -74,6 +76,58 @@ def stays_finite(make: Make, rounds: int = 30) -> None:
         f"a model that is not finite after round {simulation.round}",
         "a division by zero (a client that does not move, equal vectors), or a step that grows",
     )
+    hessians, linear, weights, start = _quadratics()
+    models = _flat(simulation).view(-1, len(start))
+
+    def loss(x: Tensor) -> Tensor:
+        return 0.5 * torch.einsum("ka,nab,kb->kn", x, hessians, x) - x @ linear.T
+
+    before, after = float(weights @ loss(start[None])[0]), float(weights @ loss(models).amin(0))
+    if after > before + 1e-9:
+        raise CheckFailedError(
+            f"a loss below {before:.4g}, that of the first model, after {rounds} rounds on quadratics",
+            f"{after:.4g}: the run ascends",
+            "a sign: a client descends along its `direction` and sends delta = y - x, and the server adds"
+            " its step to x",
+            turned(),
+        )
+
+
+AT_REST = 1e-4
+
+
+def rest(make: Make, rounds: int = 400, stretch: int = 50) -> Tensor | None:
+    """Where a run comes to rest: its model [D] once no entry moves by more than AT_REST / 1000 in
+    `stretch` rounds, nor in one; None if it does not.
+    """
+    simulation = Simulation(make(rounds=rounds, evaluation={"measures": [], "every": rounds}), 0)
+    earlier = last = _flat(simulation)
+    while not simulation.finished:
+        simulation.advance()
+        x = _flat(simulation)
+        if simulation.round % stretch == 0:
+            if max(float((x - other).abs().max()) for other in (earlier, last)) <= AT_REST / 1_000:
+                return x
+            earlier = x
+        last = x
+    return None
+
+
+def optimum(weighting: str) -> Tensor:
+    """[D] the minimiser of the clients' weighted sum on the quadratics of EXACT."""
+    hessians, linear, weights, _ = _quadratics()
+    shares = torch.full_like(weights, 1 / len(weights)) if weighting == "uniform" else weights
+    return torch.linalg.solve(torch.tensordot(shares, hessians, 1), shares @ linear)
+
+
+def _quadratics() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """H [N, D, D], e [N, D], the weights [N] and x_0 [D] of EXACT."""
+    block = EXACT["problem"]["dataset"]
+    hessians, linear, weights = (
+        torch.tensor([client[name] for client in block["clients"]], dtype=torch.float64)
+        for name in ("H", "e", "weight")
+    )
+    return hessians, linear, weights / weights.sum(), torch.tensor(block["x0"], dtype=torch.float64)
 
 
 def does_the_same_work(make: Make, plain: Make, seed: int = 2) -> None:
@@ -138,7 +192,7 @@ def finished(spec: ExperimentSpec, seed: int) -> Simulation:
 
 
 def _flat(simulation: Simulation) -> Tensor:
-    return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
+    return torch.cat([parameter.flatten() for parameter in simulation.model().values()]).double()
 
 
 def changed_tensors(expected: bytes, found: bytes) -> list[str]:
