@@ -39,6 +39,7 @@ from fedcore.platform.store import (
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import IMPORTED, NewExperiment
 from fedcore.platform.store.progress import ArmPoint, RunProgress
+from fedcore.platform.store.records import REPRODUCES
 from fedcore.platform.store.tables import ExperimentRecord, WorkerRecord
 from fedcore.platform.tracing import traceparent
 from fedcore.settings import Settings
@@ -53,8 +54,6 @@ from fedq.planning.evaluation import default_interval
 from fedq.planning.probe import Play, estimated, probe
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Plan, Progress
 
-REPRODUCES = "reproduces"
-"""Entry of a reproduction's provenance: the id of the original."""
 PRESET_ENTRIES = ("preset", "preset_version", "overrides")
 """Entries of a provenance that name the preset of the experiment."""
 

@@ -4,22 +4,15 @@ a specification, derived from its types.
 
 import json
 from functools import cache
-from inspect import cleandoc
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from api.http.authentication import Reader
 from api.http.problems import responses
 from fedcore import presets
-from fedcore.block import Block, kind_of
-from fedcore.spec import ExperimentSpec
-from fedcore.spec.evaluation import measure_names
-from fedcore.spec.kinds import kinds
-from fedq.schemas import Catalog, CatalogBlock, Kind, Preset, PresetList, PresetSummary
+from fedq.catalogue import catalog
+from fedq.schemas import Catalog, Preset, PresetList, PresetSummary
 
 router = APIRouter(prefix="/v1", tags=["catalogue"])
 
@@ -45,19 +38,6 @@ def read_catalog(_principal: Reader) -> Catalog:
     return catalog()
 
 
-@cache
-def catalog() -> Catalog:
-    """The catalogue; it is the same for the life of the process."""
-    return Catalog(
-        blocks=[
-            CatalogBlock(path=path, kinds=[_kind(member) for member in members])
-            for path, members in kinds().items()
-        ],
-        measures=list(measure_names()),
-        json_schema=ExperimentSpec.model_json_schema(),
-    )
-
-
 @router.get("/schemas/experiment.json", include_in_schema=False)
 def read_experiment_schema() -> Response:
     """Return the JSON Schema of specifications, which editors read without a key."""
@@ -68,24 +48,3 @@ def read_experiment_schema() -> Response:
 def _experiment_schema() -> bytes:
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return json.dumps(dialect | catalog().json_schema).encode()
-
-
-def _kind(model: type[Block]) -> Kind:
-    fields = model.model_fields
-    return Kind(
-        kind=kind_of(model),
-        description=cleandoc(model.__doc__ or ""),
-        source=getattr(model, "source", None),
-        defaults={
-            name: _default(field)
-            for name, field in fields.items()
-            if name != "kind" and not field.is_required()
-        },
-        json_schema=model.model_json_schema(),
-    )
-
-
-def _default(field: FieldInfo) -> Any:
-    value = field.get_default(call_default_factory=True)
-    assert value is not PydanticUndefined
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

@@ -9,7 +9,7 @@ from typing import IO, Annotated, Any, Literal
 from fastapi import APIRouter, Header, HTTPException, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from api.experiments.service import REPRODUCES, create_experiment, new_reproduction
+from api.experiments.service import create_experiment, new_reproduction
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.dependencies import (
@@ -32,6 +32,7 @@ from api.results.targets import target_of
 from api.runs.service import pieces_of
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import experiments
+from fedcore.platform.store.records import REPRODUCES
 from fedq.results.summaries import metric_names
 from fedq.results.tables import CSV, PARQUET, Table, written
 from fedq.schemas import Claims, Comparison, Experiment, Reproduction, Results, Theory

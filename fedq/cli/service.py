@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     import yaml
 
     from fedcore import settings as configuration
+    from fedq import catalogue as catalogues
     from fedq import client as clients
     from fedq.schemas import Catalog, CatalogBlock
 else:
     yaml = LazyModule("yaml")
     configuration = LazyModule("fedcore.settings")
-    clients = LazyModule("fedq.client")
+    catalogues = LazyModule("fedq.catalogue")
+clients = LazyModule("fedq.client")
 
 Home = Annotated[
     Path | None,
@@ -219,9 +221,15 @@ def presets(name: PresetName = None, as_json: AsJson = False) -> None:
 
 
 def catalogue(block: BlockPath = None, as_json: AsJson = False) -> None:
-    """List all algorithms, data sets, models and other components of a specification."""
-    with connect() as client:
-        catalog = client.catalogue()
+    """List all algorithms, data sets, models and other components of a specification: those of the
+    service, or if none answers those that are installed here.
+    """
+    try:
+        with connect() as client:
+            catalog = client.catalogue()
+    except clients.ServiceUnreachableError:
+        stderr().print("no service answers: these components are installed here")
+        catalog = catalogues.catalog()
     if block is not None:
         show(_block(catalog, block), views.kinds, as_json=as_json)
     elif as_json:

@@ -72,6 +72,15 @@ def test_what_has_not_succeeded_is_not_repeated(http: httpx.Client) -> None:
     assert "is queued" in answer.json()["detail"]
 
 
+@pytest.mark.usefixtures("database_url")
+def test_a_name_stands_for_the_original_of_its_reproductions(http: httpx.Client, rows: Database) -> None:
+    original = _done(http, rows)
+    name = http.get(f"/v1/experiments/{original}").json()["name"]
+    again = [_again(http, original) for _ in range(2)]
+    assert http.get(f"/v1/experiments/{name}").json()["id"] == original
+    assert http.get(f"/v1/experiments/{again[0]}").json()["name"] == name
+
+
 def test_a_repeated_request_repeats_once(http: httpx.Client, rows: Database) -> None:
     original = _done(http, rows)
     assert _again(http, original, **{"Idempotency-Key": "once"}) == _again(

@@ -184,7 +184,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         )
         .replace("class Wrong(AlgorithmSpec):", MARKED)
         .replace("as `fedavg`", "the optimum, also with mini-batches"),
-        "at its `fixed_point`, 'the optimum'; found a run at rest 0.8.* from it.*was copied from another method",
+        "at its `fixed_point`, 'the optimum'; found a run at rest 0.8.*was copied from another method",
     ),
     "a correction that does not correct": (
         rule(

@@ -252,7 +252,10 @@ class Session:
     def _excess(self) -> str | None:
         deadline = self._deadline
         if deadline is not None and time.monotonic() > deadline.at:
-            return f"the bundle took longer than {deadline.seconds:g} s for one step and was ended"
+            return (
+                f"the bundle took longer than {deadline.seconds:g} s of wall-clock time for one step and was"
+                " ended; where the machine is busy, try again"
+            )
         processes = self._sandbox.processes()
         if len(processes) > MAX_PROCESSES:
             return f"the bundle started more than {MAX_PROCESSES} processes and was ended"

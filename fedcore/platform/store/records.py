@@ -36,6 +36,8 @@ def _by_id(kind: Any) -> Select[Any]:
 
 
 _PREFIX = re.compile(r"[a-z]+_[0-9a-z]+")
+REPRODUCES = "reproduces"
+"""Entry of the provenance of an experiment that reproduces another one, with its id."""
 _LISTED = 5
 """Candidates that an error lists."""
 
@@ -54,6 +56,10 @@ def resolve(session: Session, kind: type[Any], given: str, owner: str | None, ow
         return session.scalars(newest_first.where(kind.owner == own).limit(1)).first() or given
     seen = newest_first if owner is None else newest_first.where(kind.owner == owner)
     if hasattr(kind, "name") and (named := _candidates(session, seen.where(kind.name == given))):
+        if len(named) > 1 and hasattr(kind, "provenance"):
+            # A reproduction has the name of what it reproduces, which the name goes on to stand for.
+            original = kind.provenance[REPRODUCES].as_string().is_(None)
+            named = _candidates(session, seen.where(kind.name == given, original)) or named
         return _only(named, f"{given!r} is the name of several")
     if not _PREFIX.fullmatch(given):
         return given

@@ -105,3 +105,12 @@ def test_what_cannot_be_planned_is_refused(tmp_path: Path, capsys: pytest.Captur
     ):
         code, _, err = _call(capsys, "plan", *arguments)
         assert (code, told in " ".join(err.split())) == (2, True)
+
+
+def test_the_catalogue_without_a_service_is_of_what_is_installed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDQ_URL", "http://127.0.0.1:9")
+    _, out, told = _call(capsys, "catalogue", "algorithm", "--json")
+    assert {kind["kind"] for kind in json.loads(out)["kinds"]} >= {"fedavg", "scaffold"}
+    assert "no service answers: these components are installed here" in told
