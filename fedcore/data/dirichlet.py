@@ -118,8 +118,8 @@ def _shares_with_room(alpha: float, has_room: NDArray[np.bool_], draw: Generator
         shares[among] = draw.dirichlet(np.full(among.sum(), alpha))
         shares = np.where(has_room, shares, 0.0)
         if np.isfinite(shares).all() and shares.sum() > 0:
-            return shares / shares.sum()
-    return np.eye(len(has_room))[draw.choice(np.flatnonzero(has_room))]
+            return np.asarray(shares / shares.sum())
+    return np.asarray(np.eye(len(has_room))[draw.choice(np.flatnonzero(has_room))])
 
 
 def _cuts(shares: Floats, count: int) -> Ids:
@@ -192,7 +192,7 @@ def _among(remain: NDArray[np.bool_], shares: Floats, concentration: Floats, dra
     shares = np.where(remain, shares, 0.0)
     lost = np.flatnonzero(shares.sum(1) == 0)
     shares[np.ix_(lost, remain)] = draw.dirichlet(concentration[remain], len(lost))
-    return shares / shares.sum(1, keepdims=True)
+    return np.asarray(shares / shares.sum(1, keepdims=True))
 
 
 def _cumulative(shares: Floats) -> Floats:

@@ -164,7 +164,7 @@ class TorchvisionImages(ByteImages):
             held = self.reader_class()(root=folder, download=False, **options)
         except Exception as error:
             # Of torchvision: damaged files raise errors of any kind, which do not name them.
-            raise ValueError(f"{self._damaged(folder, **options)}: {error or 'damaged'}") from error
+            raise ValueError(f"{self._damaged(folder, **options)}: {str(error) or 'damaged'}") from error
         pixels = torch.as_tensor(held.data)
         labels = torch.as_tensor(held.labels if hasattr(held, "labels") else held.targets)
         if len(pixels) != len(labels):

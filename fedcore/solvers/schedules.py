@@ -98,7 +98,7 @@ class ConstantLr(LrSchedule):
 
 
 class StepLr(LrSchedule):
-    """Multiplied by `factor` at each of the given fractions of all rounds, or after every so many
+    """Multiplied by `factor` at each of the given fractions of all rounds, or after each `every`
     rounds.
     """
 

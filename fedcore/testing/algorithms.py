@@ -204,7 +204,7 @@ def _errors_left_to_others() -> Iterator[None]:
 
 
 def _state(part: object) -> dict[str, str]:
-    """What an object holds, by name, in a form that can be compared; not what `cached_property` keeps."""
+    """Attributes of an object, by name, in a form that can be compared; without cached properties."""
     names = [field.name for field in fields(part)] if is_dataclass(part) else []
     held = {**{name: getattr(part, name) for name in names}, **getattr(part, "__dict__", {})}
     cached = {name for base in type(part).__mro__ for name, value in vars(base).items() if _is_cache(value)}
@@ -546,7 +546,7 @@ def _ascending(subject: Subject) -> Any:
     """The first method that turns a direction around; the class if it is not known."""
     parts = parts_of(subject)
     rule, cohort, deltas, change = parts.rule, parts.cohort, parts.deltas, parts.y - parts.context.x
-    steps = (
+    steps: tuple[tuple[Any, Callable[[], Tensor], Tensor], ...] = (
         (rule.direction, lambda: rule.direction(parts.grad, parts.context.x, parts.context), parts.grad),
         (rule.step_taken, lambda: rule.step_taken(parts.grad, 0, parts.context), parts.grad),
         (rule.finish, lambda: rule.finish(parts.y, parts.context).delta, change[..., :DIM]),

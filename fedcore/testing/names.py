@@ -46,8 +46,8 @@ def every_method_overrides_one_or_is_used(subject: Subject) -> None:
 
 
 def _names(member: type[Any]) -> set[str]:
-    """What a class defines or declares itself."""
-    return vars(member).keys() | vars(member).get("__annotations__", {}).keys()
+    """Names that a class defines or declares itself."""
+    return {*vars(member), *vars(member).get("__annotations__", {})}
 
 
 def _is_ours(member: type[Any]) -> bool:

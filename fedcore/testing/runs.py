@@ -117,7 +117,8 @@ def optimum(weighting: str) -> Tensor:
     """[D] the minimiser of the clients' weighted sum on the quadratics of EXACT."""
     hessians, linear, weights, _ = _quadratics()
     shares = torch.full_like(weights, 1 / len(weights)) if weighting == "uniform" else weights
-    return torch.linalg.solve(torch.tensordot(shares, hessians, 1), shares @ linear)
+    minimiser: Tensor = torch.linalg.solve(torch.tensordot(shares, hessians, 1), shares @ linear)
+    return minimiser
 
 
 def _quadratics() -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -38,7 +38,7 @@ else:
     yaml = LazyModule("yaml")
     configuration = LazyModule("fedcore.settings")
     catalogues = LazyModule("fedq.catalogue")
-clients = LazyModule("fedq.client")
+    clients = LazyModule("fedq.client")
 
 Home = Annotated[
     Path | None,

@@ -144,7 +144,11 @@ BROKEN = MINE.replace(
     [
         (BROKEN, ("ZeroDivisionError: division by zero (mine.py, line 13)", 'return 1 / len("")')),
         (MINE + "import os\nos._exit(0)\n", ("ended with exit code 0",)),
-        pytest.param(MINE + "while True:\n    pass\n", ("took longer than 3 s of wall-clock time",), marks=pytest.mark.nightly),
+        pytest.param(
+            MINE + "while True:\n    pass\n",
+            ("took longer than 3 s of wall-clock time",),
+            marks=pytest.mark.nightly,
+        ),
     ],
     ids=["raises", "exits", "loops"],
 )
