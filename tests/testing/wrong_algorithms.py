@@ -258,7 +258,7 @@ ALGORITHMS: dict[str, tuple[str, str]] = {
         ).replace("class Wrong(AlgorithmSpec):", "class Wrong(AlgorithmSpec):  # wrong"),
     ),
     "divides by zero": (
-        "a run on quadratics stays finite",
+        "a run on quadratics descends",
         rule(
             """    def direction(self, grad, y, context):
         return grad / (y - context.x).norm(dim=-1, keepdim=True)
