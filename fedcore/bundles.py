@@ -211,7 +211,8 @@ def _modules(folder: Path) -> Iterator[ModuleType]:
         module = import_module(name)
         if not Path(module.__file__ or "").is_relative_to(folder):
             raise ExtensionError(
-                f"{path.relative_to(folder)}: an installed module is called {name}; rename the file"
+                f"{path.relative_to(folder)}: an installed module is called {name}; rename the file or its"
+                " folder, also of an edited copy: a run may use both"
             )
         yield module
 

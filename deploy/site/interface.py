@@ -5,10 +5,10 @@ from http import HTTPStatus
 from typing import Any
 
 from api.app import create_app
-from api.presets.routes import catalog
 from deploy.site import schemas
 from deploy.site.markup import code, literal, page, prose, section, table
 from fedcore.settings import Settings
+from fedq.catalogue import catalog
 
 NAME = "http.md"
 

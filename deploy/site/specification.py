@@ -4,12 +4,12 @@ fields and defaults.
 
 from collections.abc import Iterator, Mapping
 
-from api.presets.routes import catalog
 from deploy.site import schemas
 from deploy.site.markup import code, literal, page, prose, section, table
 from fedcore.algorithms import ALGORITHMS
 from fedcore.block import kind_of
 from fedcore.measures import EXTENSIONS, GROUPS
+from fedq.catalogue import catalog
 from fedq.schemas import CatalogBlock, Kind
 
 ROOT = "specification"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from api.presets.routes import catalog
 from deploy.site.__main__ import ROOT, build, navigation, reference
 from deploy.site.formulas import with_mathml
 from deploy.site.python import undocumented
 from fedcore import presets
+from fedq.catalogue import catalog
 from tests.support.described import described
 
 
