@@ -22,8 +22,6 @@ from fedq.schemas import Comparison, Member
 
 MOST_ARMS = 500
 """Maximum number of arms in a comparison."""
-SHARED = 2
-"""Minimum number of common seeds for a paired comparison."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class ComparedArm:
         if self.experiment.id == other.experiment.id:
             return True
         mine, theirs = ({run.seed for run in one.runs if run.id in found} for one in (self, other))
-        return len(mine & theirs) >= SHARED and self.conditions == other.conditions
+        return len(mine & theirs) >= significance.LEAST_PAIRS and self.conditions == other.conditions
 
     def member(self, *, paired: bool) -> Member:
         """Return its experiment and whether it is paired."""
@@ -186,7 +184,7 @@ def _words(apart: Sequence[str], foreign: Sequence[str], arms: int) -> str:
 def _pairing(apart: Sequence[str], arms: int) -> str:
     if not apart:
         return "Differences are paired by seed."
-    lacking = "do not share data, participation and at least two seeds"
+    lacking = f"do not share data, participation and at least {significance.LEAST_PAIRS} seeds"
     if len(apart) == arms - 1:
         return f"The arms are compared as independent samples (Welch's t-test): they {lacking}."
     return (

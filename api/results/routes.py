@@ -253,7 +253,7 @@ def read_comparison(
     one of them.
 
     Differences are paired by seed if both arms have the same data, partition and participation and
-    share at least two seeds. Otherwise, the arms are independent samples (Welch's t-test).
+    share at least three seeds. Otherwise, the arms are independent samples (Welch's t-test).
     `members` says which applies.
     """
     return compare(database, principal, arm, metric or metric_names(), window, baseline, since)

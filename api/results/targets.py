@@ -67,8 +67,11 @@ def _to_target(arms: Sequence[Sequence[_Run]], target: Target, baseline: int) ->
         for arm in arms
     ]
     alike = have_data_of([arm[0].record.settings for arm in arms], baseline)
-    runs = [len(arm) for arm in arms]
-    figures = {name: _compared(costs, name, runs, baseline, alike) for name in _Cost._fields}
+    whole = [
+        len(of_arm) == len(arm) and all(run.record.diverged_round is None for run in arm)
+        for of_arm, arm in zip(costs, arms, strict=True)
+    ]
+    figures = {name: _compared(costs, name, whole, baseline, alike) for name in _Cost._fields}
     return [
         TargetResult(
             runs=len(arm),
@@ -102,18 +105,17 @@ def _cost(series: Series | None, target: Target) -> _Cost | None:
 def _compared(
     costs: Sequence[Mapping[int, _Cost]],
     name: str,
-    runs: Sequence[int],
+    whole: Sequence[bool],
     baseline: int,
     comparable: Sequence[bool],
 ) -> list[tuple[Estimate | None, Difference | None]]:
-    """Return one cost over the seeds of each arm, if comparable compared with the baseline; `runs` are
-    the numbers of runs.
+    """Return one cost over the seeds of each arm, if comparable compared with the baseline; `whole` says
+    of each arm whether all its runs reached the target and none diverged.
     """
     by_seed = [
         {seed: value for seed, cost in of_arm.items() if (value := getattr(cost, name)) is not None}
         for of_arm in costs
     ]
-    whole = [len(values) == count for values, count in zip(by_seed, runs, strict=True)]
     found = significance.compare(comparable_only(by_seed, comparable), baseline, whole, min)
     return [
         (estimated(values), None if one is None else differing(one))

@@ -36,11 +36,11 @@ def read(statistic: Statistic, metric: str, trajectory: Trajectory, target: floa
     round that reaches `target`, infinite if none does.
     """
     worst = worst_of(metric)
+    if not trajectory.values or trajectory.diverged:
+        return inf if statistic in ("fluctuation", "rounds_to") else worst
     if statistic == "rounds_to":
         assert target is not None
         return _rounds_to(trajectory, target, falling=worst > 0)
-    if not trajectory.values or (trajectory.diverged and statistic != "best"):
-        return inf if statistic == "fluctuation" else worst
     if statistic == "fluctuation":
         return _fluctuation(trajectory.values, falling=worst > 0)
     return _PLAIN[statistic](metric, trajectory.values)

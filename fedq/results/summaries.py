@@ -120,8 +120,10 @@ class _Run:
 
     @property
     def whole(self) -> bool:
-        """True if it succeeded and was not stopped by a search."""
-        return self.record.status is Status.SUCCEEDED and self.record.stop_reason is not StopReason.RUNG
+        """True if it succeeded, did not diverge and was not stopped by a search."""
+        run = self.record
+        ended = run.status is Status.SUCCEEDED and run.diverged_round is None
+        return ended and run.stop_reason is not StopReason.RUNG
 
     def best(self, metric: str) -> float | None:
         return None if self.series is None else summary.best(metric, self.series.bounds(metric))

@@ -135,7 +135,7 @@ class TargetResult(Schema):
     """Wall-clock seconds of the rounds to the target."""
     rounds_difference: Difference | None
     """Difference of `rounds` from the baseline; `incomplete` unless every run of both arms reached
-    the target.
+    the target and none diverged.
     """
     megabytes_difference: Difference | None
     """Difference of `megabytes` from the baseline, as for `rounds`."""

@@ -70,7 +70,7 @@ def test_arms_of_several_are_named_with_their_experiments_and_paired_where_condi
 @pytest.mark.parametrize(
     "change",
     [
-        {"seeds": [2, 3, 4]},
+        {"seeds": [1, 2, 3]},
         {"participation": {"kind": "uniform", "clients_per_round": 2}},
     ],
     ids=["seeds", "participation"],

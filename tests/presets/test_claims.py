@@ -54,7 +54,8 @@ def test_what_diverged_or_was_never_measured_is_the_worst_there_is() -> None:
         assert read("final", "train_loss", curve) == inf
         assert read("final", "test_accuracy", curve) == -inf
         assert read("fluctuation", "test_accuracy", curve) == inf
-    assert read("best", "train_loss", DIVERGED) == 4.0
+        assert read("best", "train_loss", curve) == inf
+        assert read("rounds_to", "train_loss", curve, target=9.0) == inf
 
 
 def claim(**comparison: Any) -> PublishedClaim:

@@ -157,6 +157,27 @@ def test_nothing_is_concluded_while_runs_are_missing(http: httpx.Client, rows: D
     assert verdicts == ["incomplete", "incomplete", "incomplete", "same_for_all"]
 
 
+def test_nothing_is_concluded_from_the_best_or_final_values_of_runs_that_diverged(
+    http: httpx.Client, rows: Database
+) -> None:
+    """All seeds of the second arm look better at first, and each of their values is finite."""
+    made = submit(http, TWO_ARMS | {"rounds": 2})
+    for held in [claim(rows) for _ in range(6)]:
+        last = 1.0 if held.arm == 0 else 1e9
+        lost = held.arm == 1
+        first = report(1, train_loss=0.9 - held.arm / 2 + held.seed / 100)
+        ended = commit(rows, held, [first, report(2, train_loss=last + held.seed, diverged=lost)])
+        finish(rows, ended, diverged_round=2 if lost else None)
+    place = f"/v1/experiments/{made['id']}/results"
+    second = http.get(place, params={"target": "train_loss:0.95"}).json()["arms"][1]
+    figures = second["metrics"]["train_loss"]
+    assert figures["best_difference"]["mean"] == pytest.approx(-0.5)
+    assert figures["best_difference"]["verdict"] == "incomplete"
+    assert figures["final_difference"]["verdict"] == "incomplete"
+    assert (second["diverged"], second["to_target"]["reached"]) == (3, 3)
+    assert second["to_target"]["rounds_difference"]["verdict"] == "incomplete"
+
+
 def test_the_best_loss_is_the_lowest(results: Document) -> None:
     _agrees(results["arms"][0]["metrics"]["train_loss"]["best"], [1 / 3, 1 / 4, 1 / 5])
 
