@@ -1,73 +1,116 @@
-"""Compare the engines: time of a local step and peak memory by model, ten clients on one thread.
+"""Compare the engines: processor time of a local step and peak memory by model, batch size and cohort.
 
-Random samples in the shapes of the real data sets; each measurement is a process of its own that
-may take 8 GB at most. `engine: auto` presumes by these results, stored in `TrainingProblem.engine`.
+`engine: auto` follows a rule that was made from these results (`fedcore.engine.choice`); the last
+column is the time of the rule's engine over that of the fastest. One thread, FedAvg with SGD,
+random samples in the shapes of the real data sets. Processor time, the least of several rounds,
+depends little on what else the machine does. Each engine has a process of its own for a model and
+batch size, with 8 GB at most.
 
-    python -m bench engines [--steps 10]
+    python -m bench engines [--steps 5] [--cohorts 1 10 100] [--only char_lstm]
 """
 
 import multiprocessing
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from bench.options import command
 from fedcore import ExperimentSpec
 from fedcore.data.federated import Samples, UndividedDataset, divide
+from fedcore.engine.choice import engine_by_rule
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.compressed_links import Traffic
-from fedcore.engine.engines import ENGINES, EngineName
-from fedcore.engine.round import RoundCost, close_round, open_round
-from fedcore.engine.server import RunContext, ServerState, client_vectors, initial_state
+from fedcore.engine.engines import ENGINES, EngineName, supports
+from fedcore.engine.round import close_round, open_round
+from fedcore.engine.server import RunContext, client_vectors, initial_state
 from fedcore.models.layers import build_module
+from fedcore.problems.network import supervised_problem
 from fedcore.problems.supervised import SupervisedProblem
+from fedcore.spec.engines import facts_about
 
-CLIENTS = 10
 MEMORY_BYTES = 8 << 30
+LEAST_S, MOST_ROUNDS = 0.5, 20
+"""Rounds are repeated until they have taken so long, or so often."""
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("digits", {"kind": "logistic"}),
     ("mnist", {"kind": "logistic"}),
+    ("digits", {"kind": "mlp", "hidden": [32]}),
     ("mnist", {"kind": "mlp", "hidden": [200]}),
     ("cifar10", {"kind": "mlp", "hidden": [512, 512]}),
+    ("mnist", {"kind": "cnn", "channels": [8, 16], "hidden": [32]}),
     ("mnist", {"kind": "cnn"}),
     ("cifar10", {"kind": "cnn"}),
+    ("mnist", {"kind": "dropout_cnn"}),
     ("cifar10", {"kind": "fedaware_cnn"}),
     ("cifar10", {"kind": "resnet18"}),
     ("cifar10", {"kind": "vgg11"}),
     ("shakespeare", {"kind": "char_lstm"}),
     ("sent140", {"kind": "sent_lstm"}),
+    ("shakespeare", {"kind": "transformer"}),
 ]
+
+
+class Transformer(nn.Module):
+    """A small encoder: 2 layers, 4 heads, width 64."""
+
+    def __init__(self, symbols: int, length: int, classes: int) -> None:
+        """Read sequences of `length` symbols."""
+        super().__init__()
+        self.embedding = nn.Embedding(symbols, 64)
+        self.position = nn.Parameter(torch.zeros(length, 64))
+        layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.scores = nn.Linear(64, classes)
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        """Scores [B, classes] of `symbols` [B, length]."""
+        return self.scores(self.encoder(self.embedding(symbols) + self.position).mean(1))
 
 
 class Cost(NamedTuple):
     """Cost of one engine on one model."""
 
-    step_ms: float
-    """Per client and local step."""
+    step_ms: Mapping[int, float]
+    """Per client and local step, by the number of clients."""
     peak_mb: float
     """Above what the process took before the first round."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print a row for each model and batch size."""
+    """Print a row for each model, batch size and cohort."""
     parser = command("engines", __doc__)
-    parser.add_argument(
-        "--steps", type=int, default=10, help="local steps of each client in the measured round"
-    )
-    steps = parser.parse_args(arguments).steps
-    print(f"{'model':34} {'batch':>5} " + " ".join(f"{name + ' ms':>14} {'peak MB':>8}" for name in ENGINES))
+    parser.add_argument("--steps", type=int, default=5, help="local steps of each client in a round")
+    parser.add_argument("--cohorts", type=int, nargs="+", default=[1, 10, 100], help="numbers of clients")
+    parser.add_argument("--only", help="kind of the models to measure")
+    options = parser.parse_args(arguments)
+    print("CPU:", torch.backends.cpu.get_cpu_capability())
+    print(f"{'model':36} {'batch':>5} {'clients':>7} " + " ".join(f"{name:>10}" for name in ENGINES), end="")
+    print(f" {'rule':>10} {'of best':>7}   MB of each")
     for dataset, model in CASES:
-        for batch_size in (10, 64):
-            made = [
-                engine for engine in ENGINES if engine != "compiled" or model["kind"] in ("logistic", "mlp")
-            ]
-            costs = [_alone(dataset, model, batch_size, steps, engine) for engine in made]
-            row = " ".join(f"{cost.step_ms:14.3f} {cost.peak_mb:8.0f}" for cost in costs)
-            print(f"{dataset + ' ' + ' '.join(map(str, model.values())):34} {batch_size:5} {row}", flush=True)
+        if options.only in (None, model["kind"]):
+            for batch_size in (10, 64):
+                _print_rows(dataset, model, batch_size, options.cohorts, options.steps)
+
+
+def _print_rows(
+    dataset: str, model: dict[str, Any], batch_size: int, cohorts: list[int], steps: int
+) -> None:
+    setting = _setting(dataset, model, batch_size, cohorts[0], steps)
+    able = [name for name in ENGINES if supports(name, setting.algorithm, setting.problem)]
+    costs = {name: _alone(dataset, model, batch_size, cohorts, steps, name) for name in able}
+    rule = engine_by_rule(setting.algorithm, setting.problem, torch.device("cpu"), facts_about(setting.spec))
+    for clients in cohorts:
+        times = {name: cost.step_ms[clients] for name, cost in costs.items() if clients in cost.step_ms}
+        row = " ".join(f"{times[name]:10.3f}" if name in times else f"{'-':>10}" for name in ENGINES)
+        ratio = f"{times[rule] / min(times.values()):7.2f}" if rule in times else "      -"
+        title = f"{dataset} {' '.join(map(str, model.values()))}"
+        peaks = " ".join(f"{cost.peak_mb:.0f}" for cost in costs.values())
+        print(f"{title:36} {batch_size:5} {clients:7} {row} {rule:>10} {ratio}   {peaks}", flush=True)
 
 
 def _alone(*case: Any) -> Cost:
@@ -76,55 +119,83 @@ def _alone(*case: Any) -> Cost:
         return pool.apply(measure, case)
 
 
-def measure(dataset: str, model: dict[str, Any], batch_size: int, steps: int, engine: EngineName) -> Cost:
-    """Play two rounds; time the second."""
+def measure(
+    dataset: str,
+    model: dict[str, Any],
+    batch_size: int,
+    cohorts: Sequence[int],
+    steps: int,
+    engine: EngineName,
+) -> Cost:
+    """Train rounds of each number of clients; those beyond the memory have no time."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     torch.set_num_threads(1)
+    times, before = dict[int, float](), None
+    for clients in cohorts:
+        setting = _setting(dataset, model, batch_size, clients, steps)
+        before = before or _peak_mb()
+        try:
+            times[clients] = _step_ms(setting, engine)
+        except (MemoryError, RuntimeError):
+            break
+    return Cost(times, _peak_mb() - (before or 0.0))
+
+
+def _step_ms(setting: RunContext, engine: EngineName) -> float:
+    server, clients = initial_state(setting), len(setting.problem.share)
+    table = ClientTable(client_vectors(setting.algorithm, server.x), clients)
+    traffic = Traffic(setting.algorithm, clients, setting.problem.dim, 4)
+    seconds: list[float] = []
+    # The first round compiles, and warms up.
+    while len(seconds) < 3 or (sum(seconds[1:]) < LEAST_S and len(seconds) < MOST_ROUNDS):
+        opened = open_round(setting, server, table, traffic, len(seconds) + 1)
+        assert opened.job is not None
+        began = time.process_time()
+        result = ENGINES[engine]([opened.job])[0]
+        seconds.append(time.process_time() - began)
+        server, _ = close_round(opened, result, table, traffic)
+    return 1e3 * min(seconds[1:]) / int(opened.job.work.steps.sum())
+
+
+def _setting(dataset: str, model: dict[str, Any], batch_size: int, clients: int, steps: int) -> RunContext:
+    torch.set_num_threads(1)
+    # Of a module of its own, the specification only has to fit the data.
+    named = {"kind": "char_lstm"} if model["kind"] == "transformer" else model
     spec = ExperimentSpec.model_validate(
         {
             "name": "engines",
             "problem": {
                 "dataset": {"kind": dataset},
-                "partition": {"kind": "iid", "clients": CLIENTS},
-                "model": model,
+                "partition": {"kind": "iid", "clients": clients},
+                "model": named,
             },
             "algorithm": {"kind": "fedavg"},
             "local": {"lr": 0.01, "steps": steps, "batch_size": batch_size},
-            "rounds": 2,
+            "rounds": 1_000,
         }
     )
-    problem = _random(spec)
-    setting = RunContext(spec, 0, spec.build(), problem, ENGINES[engine])
-    server, before = initial_state(setting), _peak_mb()
-    table = ClientTable(client_vectors(setting.algorithm, server.x), CLIENTS)
-    traffic = Traffic(setting.algorithm, CLIENTS, problem.dim, 4)
-    server, _ = _play(setting, server, table, traffic, 1)
-    began = time.perf_counter()
-    _, account = _play(setting, server, table, traffic, 2)
-    return Cost(1e3 * (time.perf_counter() - began) / account.local_steps, _peak_mb() - before)
+    problem = _random(spec, clients, transformer=model["kind"] == "transformer")
+    return RunContext(spec, 0, spec.build(), problem, ENGINES["reference"])
 
 
-def _play(
-    setting: RunContext, server: ServerState, table: ClientTable, traffic: Traffic, round: int
-) -> tuple[ServerState, RoundCost]:
-    opened = open_round(setting, server, table, traffic, round)
-    assert opened.job is not None
-    return close_round(opened, setting.engine([opened.job])[0], table, traffic)
-
-
-def _random(spec: ExperimentSpec, samples: int = 1_000) -> SupervisedProblem:
-    """The problem of `spec` on random samples."""
+def _random(spec: ExperimentSpec, clients: int, *, transformer: bool) -> SupervisedProblem:
+    """The problem of `spec` on random samples, 64 of each client."""
     assert spec.problem.model is not None
     shape = spec.problem.dataset.shape()
+    samples = 64 * clients
     size = (samples, *shape.features)
     features = torch.randint(shape.symbols, size, dtype=torch.int32) if shape.symbols else torch.randn(size)
     vectors = torch.randn(shape.symbols, shape.embedding) if shape.embedding else None
     train = Samples(features, torch.randint(shape.classes, (samples,)))
     data = divide(
-        UndividedDataset(train, train, "random", vectors=vectors), np.array_split(np.arange(samples), CLIENTS)
+        UndividedDataset(train, train, "random", vectors=vectors), np.array_split(np.arange(samples), clients)
     )
-    module = build_module(spec.problem.model, shape.features, shape.classes, 0, vectors)
-    return SupervisedProblem(data, module, spec.problem.objective(), spec.problem.model.l2)
+    if transformer:
+        module: nn.Module = Transformer(shape.symbols, shape.features[0], shape.classes)
+    else:
+        module = build_module(spec.problem.model, shape.features, shape.classes, 0, vectors)
+    given = data, module, spec.problem.objective(), spec.problem.model.l2, None
+    return supervised_problem(*given, None) if spec.problem.model.is_examined else SupervisedProblem(*given)
 
 
 def _peak_mb() -> float:

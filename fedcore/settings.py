@@ -1,6 +1,6 @@
 """Settings of FedQ, read once from the environment and an optional `.env` file.
 
-The library reads some of them, too: the folders of data sets and benchmarks, and allowed models.
+The library reads some of them, too: the folders of data sets and machine code, and allowed models.
 """
 
 from functools import cache
@@ -40,9 +40,9 @@ class Settings(BaseSettings):
     """Folder of the data sets, in torchvision's layout (`MNIST/raw/...`), and of pretrained weights
     (`weights/`).
     """
-    engine_cache: Path = Path("~/.cache/fedq/engines.json")
-    """Cache file of engine benchmarks. If it is not writable, each process runs its own
-    benchmarks.
+    machine_code_dir: Path = Path("~/.cache/fedq/machine-code")
+    """Folder of the machine code of dense networks. If it is not writable, each process compiles its
+    own.
     """
     database_url: str | None = None
     """SQLAlchemy URL of the database (default: SQLite in `home`)."""

@@ -33,10 +33,10 @@ from tests.support.service import Service, running_service
 # The same examples every time, however slow the machine.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
-# What is measured here is nobody's experience. Processes that share the tests share machine code, too.
+# Processes that share the tests share machine code.
 if "PYTEST_XDIST_WORKER" not in os.environ:
-    EXPERIENCE = tempfile.TemporaryDirectory()
-    os.environ["FEDQ_ENGINE_CACHE"] = f"{EXPERIENCE.name}/engines.json"
+    MACHINE_CODE = tempfile.TemporaryDirectory()
+    os.environ["FEDQ_MACHINE_CODE_DIR"] = MACHINE_CODE.name
 # While tests are collected, the collector of garbage finds next to nothing, and takes a fifth of the time.
 gc.disable()
 

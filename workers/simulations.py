@@ -17,6 +17,7 @@ from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import Document
 from fedcore.simulation.simulation import Simulation, batch_key
+from fedcore.spec.engines import ArmFacts, facts_about
 from fedcore.spec.experiment import Arm
 from workers.confined.runs import ConfinedRuns, bundle_of
 from workers.confined.simulation import ConfinedSimulation
@@ -131,6 +132,7 @@ class SimulationCache:
         self._weights = weights
         self._document: Document = {}
         self._arms: list[Arm] = []
+        self._facts: ArmFacts | None = None
         self._kinds: list[Hashable] = []
         self._held: dict[str, Simulation] = {}
         self._computing: ConfinedSimulation | None = None
@@ -156,8 +158,7 @@ class SimulationCache:
         Raises SpecificationError or DataUnavailableError when the run cannot be executed here.
         """
         self._held = {}
-        # The other worker names the engine; none is measured here.
-        return self._create(self._arms_of(claim)[claim.arm], claim, EngineChoice("reference", "presumed"))
+        return self._create(self._arms_of(claim)[claim.arm], claim)
 
     def compatible_arms(self, claim: Claim) -> list[int]:
         """Arms of the experiment whose runs are faster when trained together with this one."""
@@ -203,7 +204,7 @@ class SimulationCache:
         checkpoints.restore(self._computing)
         return self._computing
 
-    def _create(self, arm: Arm, claim: Claim, recorded: EngineChoice | None = None) -> Simulation:
+    def _create(self, arm: Arm, claim: Claim) -> Simulation:
         return self._create_simulation(
             arm.spec,
             claim.seed,
@@ -212,14 +213,16 @@ class SimulationCache:
             data_dir=self._data_dir,
             shelf=self._shelf,
             weights_dir=self._weights.folder_for(claim) if arm.spec.weights_files else None,
-            recorded=recorded or EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
+            arms=self._facts,
+            recorded=EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
             memory_divisor=MEMORY_DIVISOR**claim.shortages,
         )
 
     def _arms_of(self, claim: Claim) -> list[Arm]:
         """Arms of the run's experiment."""
         if self._document != claim.spec:
-            self._arms = ExperimentSpec.model_validate(claim.spec).arms()
+            spec = ExperimentSpec.model_validate(claim.spec)
+            self._arms, self._facts = spec.arms(), facts_about(spec)
             self._kinds = [batch_key(arm.spec) for arm in self._arms]
             self._document, self._held = claim.spec, {}
         return self._arms

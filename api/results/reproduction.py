@@ -114,7 +114,7 @@ def _made_otherwise(pairs: Sequence[Pair], *specifications: str) -> list[MadeOth
 def _leaves(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
     """Yield the leaves of a provenance by dotted path, as JSON.
 
-    The benchmark of the engine, the digest of the model and the best model are left out: none of them
+    How the engine was chosen, the digest of the model and the best model are left out: none of them
     causes a difference.
     """
     for name, value in document.items():

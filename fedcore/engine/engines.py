@@ -1,4 +1,4 @@
-"""The engines by name: the problems each supports, and which is presumed to be the fastest."""
+"""The engines by name: and the problems each supports."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,10 +28,6 @@ class EngineInfo:
     suits: Callable[[Algorithm, TrainingProblem], bool] = _anything
     """Returns True if the engine supports this problem with this algorithm."""
     made_for: str = "any problem"
-    contends: bool = True
-    """True if `auto` may choose it."""
-    specialised: bool = False
-    """True if it is made for few problems, and for those presumed to be the fastest."""
 
 
 def _stackable(_algorithm: Algorithm, problem: TrainingProblem) -> bool:
@@ -47,11 +43,11 @@ def _accelerated() -> dict[EngineName, EngineInfo]:
             raise
         return {}
     made_for = "dense networks (`linear`, `logistic`, `mlp`) on a CPU and small `logistic` models on a GPU"
-    return {"compiled": EngineInfo(compiled, suits, made_for, specialised=True)}
+    return {"compiled": EngineInfo(compiled, suits, made_for)}
 
 
 ENGINE_INFO: Mapping[EngineName, EngineInfo] = {
-    "reference": EngineInfo(reference, contends=False),
+    "reference": EngineInfo(reference),
     "parallel": EngineInfo(parallel),
     "vectorised": EngineInfo(
         vectorised,
@@ -67,20 +63,6 @@ ENGINES: Mapping[EngineName, Engine] = {name: declared.train for name, declared 
 def supports(engine: EngineName, algorithm: Algorithm, problem: TrainingProblem) -> bool:
     """Return True if the engine is installed and supports this problem with this algorithm."""
     return engine in ENGINE_INFO and ENGINE_INFO[engine].suits(algorithm, problem)
-
-
-def candidates(algorithm: Algorithm, problem: TrainingProblem) -> list[EngineName]:
-    """Return the engines that `auto` may choose, the one presumed to be the fastest first.
-
-    Presumed from `python -m bench engines`: engines for few problems, then the problem's own
-    choice, then the others.
-    """
-    able = [
-        name
-        for name, declared in ENGINE_INFO.items()
-        if declared.contends and supports(name, algorithm, problem)
-    ]
-    return sorted(able, key=lambda name: (not ENGINE_INFO[name].specialised, name != problem.engine))
 
 
 def check_supported(wanted: EngineName, algorithm: Algorithm, problem: TrainingProblem) -> None:

@@ -20,6 +20,7 @@ from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, Ru
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation, advance_batch, batch_key
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.engines import ArmFacts, facts_about
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Batch, Halving, Study
 from fedcore.spec.space import conflict
@@ -113,9 +114,9 @@ class HalvingSearch:
 class TrialBatches:
     """Plays trials in this process, in batches where that is faster."""
 
-    def __init__(self, folder: Path) -> None:
-        """Keep the state of waiting runs in `folder`."""
-        self._folder = folder
+    def __init__(self, folder: Path, arms: ArmFacts) -> None:
+        """Keep the state of waiting runs in `folder`; `arms` are the facts about all arms."""
+        self._folder, self._arms = folder, arms
 
     def play_next(self, waiting: deque[Trial]) -> Iterator[tuple[Trial, RoundReport]]:
         """Play the first of the waiting trials, and those behind it that can be trained with it."""
@@ -149,7 +150,7 @@ class TrialBatches:
 
     def _next(self, waiting: deque[Trial]) -> tuple[Trial, Simulation]:
         trial = waiting.popleft()
-        simulation = Simulation(trial.arm.spec, trial.seed, arm=trial.arm.index)
+        simulation = Simulation(trial.arm.spec, trial.seed, arm=trial.arm.index, arms=self._arms)
         state = self.state_of(trial.arm, trial.seed)
         if state.exists():
             simulation.restore(state.read_bytes())
@@ -301,7 +302,7 @@ def run(
         raise SpecificationError("/seeds", "a checkpoint resumes a single run; give one seed and no sweep")
     decided, proposed = decided or (lambda _: None), proposed or (lambda _: None)
     with TemporaryDirectory() as folder:
-        batches = TrialBatches(Path(folder))
+        batches = TrialBatches(Path(folder), facts_about(spec))
         match spec.search:
             case None:
                 if resume is not None:

@@ -18,8 +18,7 @@ from fedcore.core import ClientUpdate
 from fedcore.data.user_datasets import DatasetStorage
 from fedcore.engine.assignment import Job, Observation
 from fedcore.engine.asynchronous import open_step
-from fedcore.engine.benchmark import benchmark_cache_at
-from fedcore.engine.choice import EngineChoice, SelectionContext, choose_engine
+from fedcore.engine.choice import EngineChoice, choose_engine
 from fedcore.engine.client_table import ClientTable, MemoryBudget
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
@@ -46,7 +45,7 @@ from fedcore.engine.shard_messages import (
     scoring_of_message,
     shard_of_message,
 )
-from fedcore.engine.shards import Sharded, TrainShards, one_by_one, split, take, train_shard
+from fedcore.engine.shards import Sharded, TrainShards, one_by_one, train_shard
 from fedcore.errors import CheckpointError, SpecificationError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.problems import TrainingProblem, load_problem, poisoned, private, trained_on
@@ -59,6 +58,7 @@ from fedcore.simulation.early_stopping import EarlyStoppingState
 from fedcore.simulation.report import RoundReport, StopReason
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.checks import personal_measures
+from fedcore.spec.engines import ArmFacts, facts_about
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.systems.attacks import Attackers
 
@@ -81,13 +81,15 @@ class Simulation:
         data_dir: Path | None = None,
         shelf: DatasetStorage | None = None,
         weights_dir: Path | None = None,
+        arms: ArmFacts | None = None,
         recorded: EngineChoice | None = None,
         memory_divisor: int = 1,
     ) -> None:
         """Load the problem and stop before the first round; users' own data come from `shelf` and
         uploaded files of pretrained networks from `weights_dir`, others from folders of `data_dir`.
 
-        `recorded` is the engine of earlier rounds, which continues if it can. `memory_divisor`
+        `arms` are the facts about all arms of its experiment, which have one engine (default: this run
+        is all). `recorded` is the engine of earlier rounds, which continues if it can. `memory_divisor`
         divides the number of clients trained at once, after an out-of-memory error: the result has
         the same bits, except from the engine `vectorised`, where it agrees to rounding.
 
@@ -157,6 +159,7 @@ class Simulation:
         """The best evaluated round so far, whose model is kept; None without one."""
         self._best_model: Mapping[str, Tensor] = {}
         self._keeps_best = spec.evaluation.best_model != NO_BEST_MODEL
+        self._arms = arms or facts_about(spec)
         self._choose(recorded)
 
     @property
@@ -398,21 +401,12 @@ class Simulation:
 
         A run keeps it to its end, so that it ends in the same bits wherever it is interrupted.
         """
-        setting, candidacy = (
-            self._setting,
-            SelectionContext(self._setting.algorithm, self._setting.problem, self.spec.rounds, self._sample),
+        setting, wanted = self._setting, self.spec.execution.engine
+        self.choice = choose_engine(
+            wanted, setting.algorithm, setting.problem, self._server.x.device, self._arms, recorded
         )
-        cache = benchmark_cache_at(settings().engine_cache.expanduser())
-        self.choice = choose_engine(self.spec.execution.engine, candidacy, cache, recorded=recorded)
         self._setting = replace(setting, engine=ENGINES[self.choice.engine])
         self.train_shards = one_by_one(self._setting.engine)
-
-    def _sample(self) -> Job | None:
-        """Return the job of the first round; nothing is changed."""
-        scratch = self._new_traffic()
-        job = self._open(self._setting, self._server, self._clients, scratch, 1, each=False).job
-        count = self.spec.execution.shard_count
-        return job if job is None or count is None else take(job, split(job.work, count)[0])
 
     def _new_traffic(self) -> Traffic:
         problem, word = self._problem, self._server.x.element_size()

@@ -11,9 +11,9 @@ from fedcore.core import ClientRule
 from fedcore.data.augment import transform_of
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
-from fedcore.models.losses import CrossEntropy, SquaredError
 from fedcore.models.module_object import ModuleObject
 from fedcore.spec.asynchrony import check_asynchrony
+from fedcore.spec.engines import not_compiled
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.spec.privacy import check_privacy
 from fedcore.spec.problem import Problem, dimension, misfit, population, tests_of_clients
@@ -162,29 +162,12 @@ def _check_personal(spec: ExperimentSpec) -> None:
 
 
 def _check_engine(spec: ExperimentSpec) -> None:
-    if spec.execution.engine == "compiled" and (reason := _not_compiled(spec)):
+    if spec.execution.engine == "compiled" and (reason := not_compiled(spec)):
         raise SpecificationError("/execution/engine", f"`compiled` supports only {reason}; use `auto`")
     if spec.execution.autocast is not None and spec.precision == "float64":
         raise SpecificationError(
             "/execution/autocast", "bfloat16 requires parameters in float32: omit `autocast` or `precision`"
         )
-
-
-def _not_compiled(spec: ExperimentSpec) -> str | None:
-    """The requirement of the engine `compiled` that is not met; None if all are."""
-    model = spec.problem.model
-    if not (model and model.may_be_dense):
-        return "dense networks (`linear`, `logistic`, `mlp`)"
-    algorithm = spec.build()
-    if not algorithm.starts_at_x():
-        return "algorithms whose clients begin at the server's model"
-    if not algorithm.is_affine():
-        return "SGD without `clip_norm`, and algorithms whose local steps are affine in the gradient"
-    if spec.problem.objective() not in (CrossEntropy(), SquaredError()):
-        return "cross-entropy without label smoothing and squared error"
-    if spec.privacy is not None and spec.privacy.clips_samples:
-        return "gradients of whole mini-batches, not those of single samples that `privacy` clips"
-    return None if spec.execution.autocast is None else "gradients without `autocast`"
 
 
 def _check_server(spec: ExperimentSpec) -> None:

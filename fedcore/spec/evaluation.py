@@ -142,10 +142,10 @@ class Execution(Block):
     engine: Literal["auto", "reference", "parallel", "vectorised", "compiled"] = "auto"
     """`reference` loops over clients; `parallel` trains clients on separate cores; `vectorised`
     trains them together; `compiled` trains dense networks (`linear`, `logistic`, `mlp`) in machine
-    code, on GPUs only `logistic` models of some thousand parameters; `auto` selects the fastest by
-    a short benchmark for the model, the cohort and the machine. The choice is recorded with the
-    first rounds and never changes within a run. Name an engine for bit-identical results on any
-    machine.
+    code, on GPUs only `logistic` models of some thousand parameters; `auto` selects by a rule
+    on the model, the algorithms of all arms and the device, so that all arms have one engine and a
+    repetition has the same. The choice is recorded with the first rounds and never changes within a
+    run.
     """
     precision: Literal["float32", "float64"] | None = None
     """Floating-point precision (default: float32, and float64 for exact problems)."""

@@ -28,6 +28,7 @@ from fedcore.settings import settings
 from fedcore.simulation.local_run import HalvingSearch, StudySearch, Trial
 from fedcore.simulation.report import RoundReport, StopReason
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.engines import facts_about
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Study
 from fedcore.spec.space import conflict
@@ -112,6 +113,7 @@ class LocalExperiment:
     def __post_init__(self) -> None:
         # Without the proposals so far: a study that is resumed makes them again.
         self._spec = ExperimentSpec.model_validate(self.folder.experiment["specification"])
+        self._arms = facts_about(self._spec)
         self._keys = self.folder.run_keys()
         self._places = {key: place for place, key in enumerate(self._keys)}
         self._mine = [self._keys[place] for place in self.part.places(len(self._keys))]
@@ -211,7 +213,8 @@ class LocalExperiment:
                 self._rounds[self._places[key]] = rounds
                 self._futures[key, until] = done
             else:
-                stage = Stage(key, arm.spec.model_dump(mode="json"), until, self.folder.experiment["id"])
+                spec, experiment = arm.spec.model_dump(mode="json"), self.folder.experiment["id"]
+                stage = Stage(key, spec, self._arms, until, experiment)
                 self._futures[key, until] = self._executor.submit(compute_stage, self._places[key], stage)
         return self._futures[key, until]
 

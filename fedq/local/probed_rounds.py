@@ -2,7 +2,7 @@
 
     python -m fedq.local.probed_rounds < request.json
 
-The request has the `specification` and the `storage` of uploaded data sets: a URL; null: FEDQ_DATA_DIR.
+The request has the `specification` of the run, the facts about all `arms` of its experiment, and the `storage` of uploaded data sets: a URL; null: FEDQ_DATA_DIR.
 Writes a line `ready` once the data are loaded, one with the seconds of each round, or one with the
 reason why none can be played.
 """
@@ -18,6 +18,7 @@ from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.engines import ArmFacts
 from fedq.planning.probe import READY, ROUNDS
 
 
@@ -29,9 +30,10 @@ def main() -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     request = json.load(sys.stdin)
     spec, storage = ExperimentSpec.model_validate(request["specification"]), request["storage"]
+    arms = ArmFacts(**request["arms"])
     try:
         shelf = None if storage is None else SharedDatasetStorage(open_storage(storage))
-        simulation = Simulation(spec, spec.seeds[0], device=device, shelf=shelf)
+        simulation = Simulation(spec, spec.seeds[0], device=device, shelf=shelf, arms=arms)
     except (DataUnavailableError, SpecificationError, StorageError) as error:
         if storage is not None and spec.weights_files and isinstance(error, DataUnavailableError):
             _tell("reason", "plans do not read uploaded files of pretrained networks")

@@ -32,6 +32,7 @@ from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.components import requirements
+from fedcore.spec.engines import ArmFacts
 from fedq.local.code import load_code
 from fedq.local.folder import MODEL, LocalRun, RunFolder, RunKey
 
@@ -50,6 +51,8 @@ class Stage:
     key: RunKey
     spec: dict[str, Any]
     """Specification of the arm."""
+    arms: ArmFacts
+    """Facts about all arms of the experiment."""
     until: int
     experiment_id: str
 
@@ -165,6 +168,7 @@ class _Stage:
             self._stage.key.seed,
             arm=self._stage.key.arm,
             device=self._device,
+            arms=self._stage.arms,
             recorded=EngineChoice.of(made_with.get(ENGINE_CHOICE)),
             memory_divisor=memory_divisor,
         )

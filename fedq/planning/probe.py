@@ -9,16 +9,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from importlib.util import find_spec
 from threading import Timer
 from time import monotonic
 from typing import NamedTuple, Self
 
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.engines import facts_about
 from fedq.schemas import Plan
 
 LOAD_S = 60.0
-"""Longest time for loading data and model, and for the choice of an engine."""
+"""Longest time for loading data and model."""
 LIMIT_S = 20.0
 """Longest time for playing rounds."""
 ROUNDS = 10
@@ -104,7 +106,10 @@ def probe(spec: ExperimentSpec, limit_s: float, load_s: float, storage: str | No
     assert process.stdout is not None
     try:
         with suppress(BrokenPipeError), process.stdin as file:
-            json.dump({"specification": arm.model_dump(mode="json"), "storage": storage}, file)
+            facts = asdict(facts_about(spec))
+            json.dump(
+                {"specification": arm.model_dump(mode="json"), "arms": facts, "storage": storage}, file
+            )
         for line in process.stdout:
             word, _, rest = line.strip().partition(" ")
             if word == READY:

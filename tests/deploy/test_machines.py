@@ -62,7 +62,7 @@ def test_settings_of_the_units_are_those_of_fedq() -> None:
     Settings.model_validate({name.removeprefix("FEDQ_").lower(): value for name, value in given.items()})
     state, cache = "/var/lib/fedq", "/var/cache/fedq"
     assert all(given[name].startswith(state) for name in ("FEDQ_HOME", "FEDQ_STORAGE_URL", "FEDQ_DATA_DIR"))
-    assert given["FEDQ_ENGINE_CACHE"].startswith(cache)
+    assert given["FEDQ_MACHINE_CODE_DIR"].startswith(cache)
 
 
 def test_the_recipe_has_the_sections_and_programs_it_needs() -> None:

@@ -30,6 +30,7 @@ from fedcore.platform.out_of_memory import is_out_of_memory
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec.components import FAMILIES
+from fedcore.spec.engines import facts_about
 from fedcore.testing.checks import CHECKS, ComponentCheck
 from fedcore.testing.subject import subject_of
 from fedcore.user_traceback import user_traceback
@@ -138,14 +139,16 @@ class Computing:
         self._load()
         run = request.fields
         torch.set_num_threads(run["threads"])
+        spec = ExperimentSpec.model_validate(run["spec"])
         self._simulation = Simulation(
-            ExperimentSpec.model_validate(run["spec"]).arms()[run["arm"]].spec,
+            spec.arms()[run["arm"]].spec,
             run["seed"],
             arm=run["arm"],
             device=run["device"],
             data_dir=settings().data_dir,
             shelf=LocalDatasetStorage(self._folder / UPLOADS),
             weights_dir=self._folder / UPLOADS,
+            arms=facts_about(spec),
             recorded=EngineChoice.of(run["recorded"]),
             memory_divisor=run["memory_divisor"],
         )

@@ -73,7 +73,7 @@ def server_command(
     environment = {
         "FEDQ_CLIENT_DIR": str(scratch),
         "FEDQ_DATA_DIR": str(data),
-        "FEDQ_ENGINE_CACHE": str(scratch / "engines.json"),
+        "FEDQ_MACHINE_CODE_DIR": str(scratch / "machine-code"),
         "HOME": str(scratch),
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": str(settings.torch_threads),

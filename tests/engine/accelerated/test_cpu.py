@@ -188,7 +188,7 @@ def test_threads_that_need_the_same_code_at_once_get_the_same() -> None:
 def test_code_is_read_from_disk_and_compiled_again_where_its_file_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FEDQ_ENGINE_CACHE", str(tmp_path / "engines.json"))
+    monkeypatch.setenv("FEDQ_MACHINE_CODE_DIR", str(tmp_path / "machine-code"))
     settings.cache_clear()
 
     def filled() -> list[float]:

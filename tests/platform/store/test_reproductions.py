@@ -92,7 +92,7 @@ def test_runs_of_the_same_arm_and_seed_are_pairs(database: Database) -> None:
 
 def test_a_repetition_is_carried_out_by_the_same_engines(database: Database) -> None:
     first = submit(database, seeds=[0, 1])
-    chosen = {"engine": "parallel", "how": "measured"}
+    chosen = {"engine": "parallel", "how": "rule"}
     write(
         database, runs.finish, claim(database), model="model", provenance={ENGINE_CHOICE: chosen, "gang": 2}
     )

@@ -247,7 +247,7 @@ raise RuntimeError(json.dumps({"environment": dict(os.environ), "held": held}))
         "FEDQ_CLIENT_DIR",
         "FEDQ_CLIENT_MEMORY_BYTES",
         "FEDQ_DATA_DIR",
-        "FEDQ_ENGINE_CACHE",
+        "FEDQ_MACHINE_CODE_DIR",
         "FEDQ_MODELS_ALLOWED",
     }
 

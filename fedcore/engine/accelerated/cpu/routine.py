@@ -1,5 +1,5 @@
 """Vector-code functions, compiled for this machine at their first call for a data type, and kept in the
-process and on disk, beside the benchmarks of the engines.
+process and on disk.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,6 @@ Word = Annotated[Value, "a whole number, or an address"]
 Number = Annotated[Value, "a number of the type that the code works on"]
 
 
-FOLDER = "machine-code"
-"""Beside the file FEDQ_ENGINE_CACHE."""
 DIGEST_BYTES = 32
 """Of SHA-256, before the object code in a file."""
 
@@ -121,9 +119,7 @@ def _optimised(code: str) -> Any:
         cpu=llvm.get_host_cpu_name(), features=features, opt=2
     )
     made_from = (llvm.llvm_version_info, host.triple, llvm.get_host_cpu_name(), features, code)
-    kept = (
-        settings().engine_cache.expanduser().with_name(FOLDER) / sha256(repr(made_from).encode()).hexdigest()
-    )
+    kept = settings().machine_code_dir.expanduser() / sha256(repr(made_from).encode()).hexdigest()
     compiled = _read(kept)
     module = llvm.parse_assembly(code)
     if compiled is None:
