@@ -33,7 +33,7 @@ from fedcore.problems.base import Gradient, Ids, Stacked, Values, capacity
 from fedcore.problems.gradients import Automatic, Gathered, Leaves
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
 from fedcore.problems.passes import ForwardPasses, PassKey, Step
-from fedcore.problems.supervised import SupervisedProblem, sample_bytes
+from fedcore.problems.supervised import SupervisedProblem, sample_bytes, sequence_values
 
 STATISTICS = "batch-norm statistics"
 PRIVATE = "batch-norm parameters"
@@ -436,14 +436,21 @@ class NetworkProblem(SupervisedProblem):
         """Means over the test samples, each scored with what its owner has of its own; without owner,
         by `averaged`.
         """
-        totals = np.zeros(2)
+        test = self.data.dataset.test
+        sums = torch.zeros(5 if test.labels.dim() > 1 else 3, dtype=torch.float64)
         for client in np.unique(owners).tolist():
             rows = torch.from_numpy(np.flatnonzero(owners == client)).to(self.data.order.device)
             scorer = averaged._fast if client < 0 else self._of_client(self._fast, client)
-            own = self.data.dataset.test.take(rows).batches(self.capacity)
-            means = self._means(theta, own, accuracy="test_accuracy" in names, scorer=scorer)
-            totals += len(rows) * np.array(means)
-        values = dict(zip(("test_loss", "test_accuracy"), (totals / len(owners)).tolist(), strict=True))
+            own = test.take(rows).batches(self.capacity)
+            if test.labels.dim() > 1:
+                sums += torch.stack([self._score_sequences(theta, part, scorer) for part in own]).sum(0)
+            else:
+                sums += self._scores(theta, own, accuracy="test_accuracy" in names, scorer=scorer).sum(0)
+        if test.labels.dim() > 1:
+            values = sequence_values(sums.tolist())
+        else:
+            loss, correct, count = sums.tolist()
+            values = {"test_loss": loss / count, "test_accuracy": correct / count}
         return {name: values[name] for name in names}
 
     @torch.no_grad()
@@ -461,8 +468,7 @@ class NetworkProblem(SupervisedProblem):
             held = self.samples(client)
         else:
             held = test.take(torch.from_numpy(np.flatnonzero(owners == client)).to(self.data.order.device))
-        correct = self._correct(theta, held.batches(self.capacity), self._of_client(self._fast, client))
-        return float(correct.mean()) if len(correct) else float("nan")
+        return self._accuracy_on(theta, held, self._of_client(self._fast, client))
 
     def named(self, theta: Tensor) -> dict[str, Tensor]:
         if self._own is not None:

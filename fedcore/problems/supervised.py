@@ -42,6 +42,8 @@ from fedcore.spec.evaluation import SAMPLE_SIZE
 
 EVALUATION = "evaluation"
 """Purpose of randomness."""
+SEQUENCE_MEASURES = ("test_loss", "test_accuracy", "test_perplexity")
+"""Of labels [n, T]."""
 LSTM_KEEPS = 6
 """Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every
 step.
@@ -231,9 +233,9 @@ class SupervisedProblem:
         return problem
 
     def accuracy(self, theta: Tensor, samples: Samples) -> float:
-        """Share of `samples`, one at least, to which `theta` [D] gives their label."""
+        """Share of the labels of `samples`, one at least, that `theta` [D] predicts."""
         with torch.inference_mode():
-            return float(self._correct(theta, samples.batches(self.capacity)).mean())
+            return self._accuracy_on(theta, samples)
 
     @property
     def sample_size(self) -> int | None:
@@ -389,12 +391,9 @@ class SupervisedProblem:
 
     def _evaluate_sequences(self, theta: Tensor, test: Samples, measures: Collection[str]) -> Values:
         """Measures of `test` with labels [n, T]: accuracy and perplexity count each label once."""
-        names = ("test_loss", "test_accuracy", "test_perplexity")
-        if not len(test) or not any(name in measures for name in names):
+        if not len(test) or not any(name in measures for name in SEQUENCE_MEASURES):
             return {}
-        loss, correct, count, entropy, labelled = self._totals(theta, "test", len(test), accuracy=True)
-        perplexity = float(np.exp(entropy / labelled))
-        values = dict(zip(names, (loss / count, correct / labelled, perplexity), strict=True))
+        values = sequence_values(self._totals(theta, "test", len(test), accuracy=True))
         return {name: value for name, value in values.items() if name in measures}
 
     def _totals(
@@ -419,8 +418,8 @@ class SupervisedProblem:
             return self._scores(theta, batches, accuracy=scoring.accuracy)
         return torch.stack([self._score_sequences(theta, samples) for samples in batches])
 
-    def _score_sequences(self, theta: Tensor, samples: Samples) -> Tensor:
-        scores, labels = self._fast.scores(theta, samples.features), samples.labels
+    def _score_sequences(self, theta: Tensor, samples: Samples, scorer: Automatic | None = None) -> Tensor:
+        scores, labels = (scorer or self._fast).scores(theta, samples.features), samples.labels
         surprise = nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none")
         sums = (
             self._loss.total(scores, labels),
@@ -443,9 +442,9 @@ class SupervisedProblem:
             return None
         if self.data.owners is not None:
             correct = self._correct(theta, self.data.dataset.test.batches(self.capacity))
-            return _means_of(correct, self.data.owners, len(self.sizes))
+            return _shares_of(correct, self.data.owners, len(self.sizes))
         held = (self.data.dataset.train.take(rows) for rows in torch.split(self.data.order, self.capacity))
-        return _means_of(
+        return _shares_of(
             self._correct(theta, held), np.repeat(np.arange(len(self.sizes)), self.sizes), len(self.sizes)
         )
 
@@ -460,8 +459,7 @@ class SupervisedProblem:
         for row, (client, start, end) in enumerate(zip(clients.tolist(), starts, ends, strict=True)):
             if start < end:
                 own = test.take(torch.from_numpy(order[start:end]).to(test.labels.device))
-                correct = self._correct(models[row], own.batches(self.capacity), self._scorer_of(client))
-                accuracies[row] = correct.mean()
+                accuracies[row] = self._accuracy_on(models[row], own, self._scorer_of(client))
         return accuracies
 
     def _scorer_of(self, client: int) -> Automatic:
@@ -475,15 +473,20 @@ class SupervisedProblem:
 
     def _correct(
         self, theta: Tensor, batches: Iterable[Samples], scorer: Automatic | None = None
-    ) -> NDArray[Any]:
-        """For each sample of `batches` whether it is classified correctly; for sequences the share of
-        its labels that are.
+    ) -> NDArray[np.int64]:
+        """[2, n] of each sample of `batches` how many labels are predicted, and how many it has: one, or
+        those of a sequence.
         """
         right = [
             _right((scorer or self._fast).scores(theta, samples.features), samples.labels)
             for samples in batches
         ]
-        return torch.cat(right).numpy(force=True) if right else np.zeros(0, bool)
+        return torch.cat(right, 1).numpy(force=True) if right else np.zeros((2, 0), np.int64)
+
+    def _accuracy_on(self, theta: Tensor, samples: Samples, scorer: Automatic | None = None) -> float:
+        """Share of the labels of `samples` that are predicted; NaN without labels."""
+        right, labels = self._correct(theta, samples.batches(self.capacity), scorer).sum(1).tolist()
+        return right / labels if labels else np.nan
 
     def _means(
         self,
@@ -554,23 +557,33 @@ def _full(replicas: WorkerCopies, theta: Tensor, client: int) -> Tensor:
         return gradient(theta, client, None)
 
 
-def _right(scores: Tensor, labels: Tensor) -> Tensor:
-    """[n] 1 where the best of the `scores` [n, C] is the label; for sequences [n, T, C] the mean over
-    the labels.
+def sequence_values(sums: Sequence[float]) -> Values:
+    """SEQUENCE_MEASURES of `SupervisedProblem.score`'s sums: a loss for each sample, all else for each
+    label.
     """
-    right = scores.argmax(-1) == labels
-    return right if labels.dim() == 1 else right.double().sum(-1) / (labels >= 0).sum(-1)
+    loss, correct, count, entropy, labelled = sums
+    values = loss / count, correct / labelled, float(np.exp(entropy / labelled))
+    return dict(zip(SEQUENCE_MEASURES, values, strict=True))
 
 
-def _means_of(values: NDArray[Any], owners: Ids, population: int) -> NDArray[np.float64]:
-    """[N] the mean of the `values` [m] of each of N owners; -1 is no owner.
+def _right(scores: Tensor, labels: Tensor) -> Tensor:
+    """[2, n] how many of the `labels` [n] or [n, T] have the best of the `scores` [..., C], and how many
+    there are; negative ones are none.
+    """
+    right, known = scores.argmax(-1) == labels, labels >= 0
+    return torch.stack([part if labels.dim() == 1 else part.sum(-1) for part in (right, known)]).long()
 
-    NaN for owners without values.
+
+def _shares_of(correct: NDArray[np.int64], owners: Ids, population: int) -> NDArray[np.float64]:
+    """[N] the share of its labels that are predicted, of each of N owners of samples; -1 is no owner.
+
+    `correct` [2, m] is that of `_correct`. NaN for owners without labels.
     """
     known = owners >= 0
-    counts = np.bincount(owners[known], minlength=population)
-    totals = np.bincount(owners[known], values[known], minlength=population)
-    return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
+    right, labels = (
+        np.bincount(owners[known], part[known], minlength=population) for part in correct.astype(np.float64)
+    )
+    return np.where(labels > 0, right / np.maximum(labels, 1), np.nan)
 
 
 def _groups(order: Ids, sizes: Ids, capacity: int) -> Iterator[Ids]:
