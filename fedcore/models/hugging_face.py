@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -140,14 +140,34 @@ class _Transformer(NetworkSpec):
             module: nn.Module = getattr(transformers, self.auto_class).from_config(
                 configuration, attn_implementation="eager", dtype=torch.float32, trust_remote_code=False
             )
+        self._check_padding(module)
         module.register_forward_pre_hook(_read_symbols, with_kwargs=True)
         module.register_forward_hook(_scores)
         return module
+
+    @property
+    def _padding(self) -> int | None:
+        """The symbol that is padding; None: all are read and trained."""
+        named = self.arguments.get("pad_token_id")
+        return None if named == NO_PADDING else named
+
+    def _check_padding(self, module: nn.Module) -> None:
+        """Refuse a network that treats another symbol as padding than the specification."""
+        for layer in module.modules():
+            if isinstance(layer, torch.nn.Embedding) and layer.padding_idx not in (None, self._padding):
+                raise SpecificationError(
+                    f"{POINTER}/arguments/pad_token_id",
+                    f"{self.architecture} always takes symbol {layer.padding_idx} for padding, and does not"
+                    f" train it: give `pad_token_id: {layer.padding_idx}` if that is padding in the data, or"
+                    " use another architecture",
+                )
 
     def _configuration(self, own: Mapping[str, Any]) -> Any:
         assert self.architecture is not None
         # Tokens without a meaning here: the defaults are those of another vocabulary.
         values = {"bos_token_id": None, "eos_token_id": None, **self.arguments, **own}
+        # As an index, NO_PADDING would be the last symbol.
+        values["pad_token_id"] = self._padding
         if self.configuration is None:
             default = transformers.AutoConfig.for_model(self.architecture)
             known = {*default.to_dict(), *default.attribute_map}
@@ -262,7 +282,7 @@ class _Transformer(NetworkSpec):
         # Values that FedQ chose for training.
         network.config.use_cache = True
         if not self.predicts_symbols and network.config.model_type in _masked_types():
-            network.config.pad_token_id = self._configuration({}).pad_token_id
+            network.config.pad_token_id = self._padding
         transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         network.save_pretrained(str(folder))
 
@@ -343,9 +363,38 @@ class SequenceClassifier(_Transformer):
     def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
         module: Any = super().build(features, classes, vectors)
         # Some networks look for the last token before padding.
-        module.config.pad_token_id = self.arguments.get("pad_token_id", NO_PADDING)
-        module.register_forward_pre_hook(_mask_padding, with_kwargs=True)
+        module.config.pad_token_id = NO_PADDING if self._padding is None else self._padding
+        self._add_mask(module, features[0])
         return module  # type: ignore[no-any-return]
+
+    def _add_mask(self, module: Any, length: int) -> None:
+        """Let no token attend to padding.
+
+        Transformers reads values of a mask [B, T], which `torch.func.vmap` cannot. Networks that see
+        both directions are given one in the shape of the attention, [B, 1, 1, T], if the scores of two
+        samples, one of them half padding, are the same.
+        """
+        padding, vocabulary = self._padding, module.config.vocab_size
+        symbols = torch.arange(2 * length).view(2, length) % vocabulary
+        if padding is not None:
+            symbols[symbols == padding] = (padding + 1) % vocabulary
+            symbols[1, (length + 1) // 2 :] = padding
+        try:
+            plain = _scores_under(_token_mask, module, symbols)
+        except Exception as error:
+            told = f"{self.architecture} cannot read {length} symbols so: {str(error).partition(chr(10))[0]}"
+            if padding is None:
+                told += (
+                    "; if it needs a symbol for padding, name the one of the data, or one that they do not"
+                    f" have: `{{vocab_size: {vocabulary + 1}, pad_token_id: {vocabulary}}}`"
+                )
+            raise SpecificationError(f"{POINTER}/arguments", told) from error
+        mask = _token_mask
+        if module.config.model_type in _masked_types():
+            with suppress(Exception):
+                if torch.equal(_scores_under(_attention_mask, module, symbols), plain):
+                    mask = _attention_mask
+        module.register_forward_pre_hook(mask, with_kwargs=True)
 
 
 @contextmanager
@@ -381,20 +430,35 @@ def _scores(_module: nn.Module, _inputs: tuple[Any, ...], output: Any) -> Tensor
     return scores
 
 
-def _mask_padding(
+def _scores_under(mask: Callable[..., Any], module: nn.Module, symbols: Tensor) -> Tensor:
+    """Scores of `symbols` [B, T] with a forward hook that adds the mask."""
+    hook = module.register_forward_pre_hook(mask, with_kwargs=True)
+    training = module.training
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            scores: Tensor = module.eval()(symbols)
+    finally:
+        hook.remove()
+        module.train(training)
+    return scores
+
+
+def _token_mask(
     module: nn.Module, inputs: tuple[Any, ...], others: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Let no token attend to padding.
-
-    Networks that see both directions are given the mask in the shape of the attention, [B, 1, 1, T]:
-    of one [B, T] transformers reads values, which `torch.func.vmap` cannot.
-    """
+    """Give the network a mask [B, T] of the tokens that are no padding."""
     configuration: Any = module.config
     real = inputs[0] != configuration.pad_token_id
-    if configuration.model_type not in _masked_types():
-        return inputs, {**others, "attention_mask": real.long()}
+    return inputs, {**others, "attention_mask": real.long()}
+
+
+def _attention_mask(
+    module: nn.Module, inputs: tuple[Any, ...], others: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Give the network a mask [B, 1, 1, T] to be added to the scores of the attention."""
+    configuration: Any = module.config
     if configuration.pad_token_id == NO_PADDING:
         return inputs, others
     kind = next(module.parameters()).dtype
-    mask = (~real).to(kind) * torch.finfo(kind).min
+    mask = (inputs[0] == configuration.pad_token_id).to(kind) * torch.finfo(kind).min
     return inputs, {**others, "attention_mask": mask[:, None, None, :]}

@@ -21,7 +21,8 @@ from torch.func import functional_call, grad, vmap
 from fedcore import ExperimentSpec, Simulation
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.federated import IGNORED, FederatedData, dataset_of, divide
-from fedcore.engine.engines import candidates, supports
+from fedcore.engine.choice import engine_by_rule
+from fedcore.engine.engines import supports
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.models import AnyModel
@@ -344,13 +345,133 @@ def test_padding_changes_no_score_of_a_classifier(
             torch.testing.assert_close(together[name][client], value, rtol=0, atol=1e-12)
 
 
+SMALL = {
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 3 * TOKENS,
+}
+OF_OPT = {name: value for name, value in SMALL.items() if name != "intermediate_size"}
+EMBEDDED = {**SMALL, "embedding_size": WIDTH}
+GROUPS = dict.fromkeys(
+    [f"{part}_groups" for part in ("q", "k", "v", "post_attention", "intermediate", "output")], 1
+)
+MOBILE = {**EMBEDDED, "intra_bottleneck_size": WIDTH, "num_feedforward_networks": 1}
+DISENTANGLED = {
+    **SMALL,
+    "relative_attention": True,
+    "pos_att_type": "c2p|p2c",
+    "max_relative_positions": LENGTH,
+}
+LOCAL = {**SMALL, "num_hidden_layers": 2, "local_attention": 2}
+NIGHTLY = pytest.mark.nightly
+
+
+def classifier(architecture: str, size: Document, **arguments: Any) -> nn.Module:
+    """A classifier with all parameters at random, which some start at zero, in evaluation."""
+    document: Document = {
+        "kind": "sequence_classifier",
+        "architecture": architecture,
+        "arguments": {"vocab_size": TOKENS, **size, **arguments},
+        "parameters": 1,
+    }
+    module = parse(document).build(FEATURES, 3, None).double().eval()
+    generator = torch.Generator().manual_seed(2)
+    for parameter in module.parameters():
+        parameter.data.normal_(0, 0.5, generator=generator)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("architecture", "size"),
+    [
+        ("distilbert", {"dim": WIDTH, "n_layers": 1, "n_heads": 2, "hidden_dim": 8}),
+        ("bert", SMALL),
+        ("opt", {**OF_OPT, "ffn_dim": 8, "word_embed_proj_dim": WIDTH}),
+        ("roberta", SMALL),
+        *(
+            pytest.param(*case, marks=NIGHTLY)
+            for case in (
+                ("electra", EMBEDDED),
+                ("albert", EMBEDDED),
+                ("squeezebert", {**EMBEDDED, **GROUPS}),
+                ("mobilebert", MOBILE),
+                ("roformer", EMBEDDED),
+                ("megatron-bert", SMALL),
+                ("ernie", SMALL),
+                ("deberta", DISENTANGLED),
+                ("deberta-v2", DISENTANGLED),
+                ("xlm-roberta", SMALL),
+                ("camembert", SMALL),
+                ("data2vec-text", SMALL),
+                ("convbert", {**EMBEDDED, "conv_kernel_size": 3, "head_ratio": 2}),
+                ("nystromformer", {**SMALL, "segment_means_seq_len": LENGTH, "num_landmarks": LENGTH}),
+                ("modernbert", LOCAL),
+                ("gpt2", SIZE),
+                ("llama", {name: value for name, value in SMALL.items() if "position" not in name}),
+                ("xlnet", {"d_model": WIDTH, "n_layer": 1, "n_head": 2, "d_inner": 8}),
+            )
+        ),
+    ],
+)
+def test_a_classifier_reads_and_trains_every_symbol_and_where_it_stands(
+    architecture: str, size: Document
+) -> None:
+    try:
+        module = classifier(architecture, size)
+    except SpecificationError as error:
+        assert architecture in ("roberta", "xlm-roberta", "camembert", "data2vec-text")
+        assert f"`{{vocab_size: {TOKENS + 1}, pad_token_id: {TOKENS}}}`" in error.detail
+        module = classifier(architecture, {**size, "vocab_size": TOKENS + 1}, pad_token_id=TOKENS)
+    embeddings: nn.Embedding = module.get_input_embeddings()  # type: ignore[operator]
+    module(torch.arange(TOKENS)[:, None].expand(-1, LENGTH)).square().sum().backward()
+    assert embeddings.weight.grad is not None
+    assert (embeddings.weight.grad[:TOKENS].abs().amax(1) > 0).all()
+    other = (torch.arange(TOKENS) + 1) % TOKENS
+    early, late = (other[:, None].repeat(1, LENGTH) for _ in range(2))
+    early[:, 1], late[:, 3] = torch.arange(TOKENS), torch.arange(TOKENS)
+    with torch.no_grad():
+        assert ((module(early) - module(late)).abs().amax(1) > 1e-6).all()
+
+
+def test_an_architecture_whose_padding_is_fixed_is_refused_without_it() -> None:
+    model = {"kind": "sequence_classifier", "architecture": "mpnet", "parameters": 1}
+    document = {**model, "arguments": {**SMALL, "vocab_size": TOKENS}}
+    with pytest.raises(SpecificationError, match="mpnet always takes symbol 1 for padding") as refused:
+        build_module(parse(document), FEATURES, 3, 0)
+    assert refused.value.pointer == "/problem/model/arguments/pad_token_id"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "size"),
+    [
+        ("modernbert", LOCAL),
+        ("deberta-v2", DISENTANGLED),
+        pytest.param("deberta", DISENTANGLED, marks=NIGHTLY),
+        pytest.param("bert", SMALL, marks=NIGHTLY),
+        pytest.param("roberta", SMALL, marks=NIGHTLY),
+    ],
+)
+def test_a_classifier_with_padding_has_the_scores_of_transformers(
+    architecture: str, size: Document
+) -> None:
+    module: Any = classifier(architecture, size, pad_token_id=1)
+    plain = type(module)(module.config).double().eval()
+    plain.load_state_dict(module.state_dict())
+    symbols = torch.tensor([[3, 0, 2, 4, 2, 3], [3, 0, 2, 4, 1, 1]])[:, :LENGTH]
+    with torch.no_grad():
+        expected = plain(input_ids=symbols, attention_mask=(symbols != 1).long()).logits
+        torch.testing.assert_close(module(symbols), expected, rtol=0, atol=1e-12)
+
+
 def test_a_network_that_vmap_cannot_differentiate_is_trained_client_by_client() -> None:
     """Bloom has gradients of its own, which `torch.func` cannot call."""
     size = {"hidden_size": WIDTH, "n_layer": 1, "n_head": 2}
     bloom = {**GPT2, "architecture": "bloom", "arguments": size, "lora": {**LORA, "targets": ["dense"]}}
     spec = experiment({**bloom, "parameters": 2 * RANK * WIDTH}, rounds=1)
     problem = problem_of(Simulation(spec, 0))
-    assert candidates(spec.build(), problem) == ["parallel"]
+    assert engine_by_rule(spec.build(), problem, torch.device("cpu"), facts_about(spec)) == "parallel"
     assert not supports("vectorised", spec.build(), problem)
     runs.finished(spec, 0)
 
