@@ -97,9 +97,7 @@ def main(arguments: Sequence[str]) -> None:
                 _print_rows(dataset, model, batch_size, options.cohorts, options.steps)
 
 
-def _print_rows(
-    dataset: str, model: dict[str, Any], batch_size: int, cohorts: list[int], steps: int
-) -> None:
+def _print_rows(dataset: str, model: dict[str, Any], batch_size: int, cohorts: list[int], steps: int) -> None:
     setting = _setting(dataset, model, batch_size, cohorts[0], steps)
     able = [name for name in ENGINES if supports(name, setting.algorithm, setting.problem)]
     costs = {name: _alone(dataset, model, batch_size, cohorts, steps, name) for name in able}

@@ -2,9 +2,9 @@
 
     python -m fedq.local.probed_rounds < request.json
 
-The request has the `specification` of the run, the facts about all `arms` of its experiment, and the `storage` of uploaded data sets: a URL; null: FEDQ_DATA_DIR.
-Writes a line `ready` once the data are loaded, one with the seconds of each round, or one with the
-reason why none can be played.
+The request has the `specification` of the run, the facts about all `arms` of its experiment, and
+the `storage` of uploaded data sets: a URL; null: FEDQ_DATA_DIR. Writes a line `ready` once the data
+are loaded, one with the seconds of each round, or one with the reason why none can be played.
 """
 
 import json

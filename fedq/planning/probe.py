@@ -107,9 +107,7 @@ def probe(spec: ExperimentSpec, limit_s: float, load_s: float, storage: str | No
     try:
         with suppress(BrokenPipeError), process.stdin as file:
             facts = asdict(facts_about(spec))
-            json.dump(
-                {"specification": arm.model_dump(mode="json"), "arms": facts, "storage": storage}, file
-            )
+            json.dump({"specification": arm.model_dump(mode="json"), "arms": facts, "storage": storage}, file)
         for line in process.stdout:
             word, _, rest = line.strip().partition(" ")
             if word == READY:

@@ -3,7 +3,6 @@ engine.
 """
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,9 @@ LARGE = {"problem.model": {"kind": "mlp", "hidden": [400, 400]}}
 
 def arms(*changes: Document, **more: Any) -> ExperimentSpec:
     """An experiment on the digits, one arm for each of `changes`."""
-    return specification(DIGITS, sweep={"arms": [{"name": str(i), **one} for i, one in enumerate(changes)]}, **more)
+    return specification(
+        DIGITS, sweep={"arms": [{"name": str(i), **one} for i, one in enumerate(changes)]}, **more
+    )
 
 
 def engines(spec: ExperimentSpec) -> list[EngineName]:
