@@ -35,7 +35,7 @@ from fedcore.spec.engines import facts_about
 
 MEMORY_BYTES = 8 << 30
 LEAST_S, MOST_ROUNDS = 0.5, 20
-"""Rounds are repeated until they have taken so long, or so often."""
+"""Seconds of processor time after which rounds are not repeated, and their largest number."""
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("digits", {"kind": "logistic"}),
     ("mnist", {"kind": "logistic"}),
