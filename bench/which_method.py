@@ -22,7 +22,6 @@ import torch
 from bench import report
 from bench.options import among, command
 from fedcore import ExperimentSpec, RoundReport, run
-from fedcore.errors import SpecificationError
 from fedcore.presets import override
 from fedcore.statistics.significance import ArmComparison, Conclusion, compare
 
@@ -336,15 +335,8 @@ def _played(condition: Condition, arm: Document, seed: int) -> Sequence[RoundRep
 
 @cache
 def _rounds(document: str) -> Sequence[RoundReport]:
-    """The rounds of a run, on the fastest engine that supports it: not `auto`, which measures."""
-    spec = json.loads(document)
-    try:
-        chosen = ExperimentSpec.model_validate(spec | {"execution": {"engine": "compiled"}})
-    except SpecificationError as error:
-        if error.pointer != "/execution/engine":
-            raise
-        chosen = ExperimentSpec.model_validate(spec | {"execution": {"engine": "vectorised"}})
-    return list(run(chosen))
+    """The rounds of a run."""
+    return list(run(ExperimentSpec.model_validate_json(document)))
 
 
 def _tail(rows: Sequence[RoundReport], metric: str) -> float:

@@ -119,7 +119,6 @@ def test_a_smoothed_run_goes_on_from_any_round_to_the_bit() -> None:
 
 
 def test_machine_code_is_for_losses_it_knows() -> None:
-    # So short a run is not measured.
     assert Simulation(specification(merged(SYNTHETIC, SMOOTHED), rounds=1), seed=0).engine == "vectorised"
     with pytest.raises(SpecificationError, match="without label smoothing") as refused:
         specification(merged(SYNTHETIC, SMOOTHED), execution={"engine": "compiled"})
