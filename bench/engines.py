@@ -69,7 +69,8 @@ class Transformer(nn.Module):
 
     def forward(self, symbols: Tensor) -> Tensor:
         """Scores [B, classes] of `symbols` [B, length]."""
-        return self.scores(self.encoder(self.embedding(symbols) + self.position).mean(1))
+        scores: Tensor = self.scores(self.encoder(self.embedding(symbols) + self.position).mean(1))
+        return scores
 
 
 class Cost(NamedTuple):
@@ -144,6 +145,7 @@ def _step_ms(setting: RunContext, engine: EngineName) -> float:
     table = ClientTable(client_vectors(setting.algorithm, server.x), clients)
     traffic = Traffic(setting.algorithm, clients, setting.problem.dim, 4)
     seconds: list[float] = []
+    steps = 0
     # The first round compiles, and warms up.
     while len(seconds) < 3 or (sum(seconds[1:]) < LEAST_S and len(seconds) < MOST_ROUNDS):
         opened = open_round(setting, server, table, traffic, len(seconds) + 1)
@@ -151,8 +153,9 @@ def _step_ms(setting: RunContext, engine: EngineName) -> float:
         began = time.process_time()
         result = ENGINES[engine]([opened.job])[0]
         seconds.append(time.process_time() - began)
-        server, _ = close_round(opened, result, table, traffic)
-    return 1e3 * min(seconds[1:]) / int(opened.job.work.steps.sum())
+        server, account = close_round(opened, result, table, traffic)
+        steps = account.local_steps
+    return 1e3 * min(seconds[1:]) / steps
 
 
 def _setting(dataset: str, model: dict[str, Any], batch_size: int, clients: int, steps: int) -> RunContext:

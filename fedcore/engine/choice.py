@@ -1,8 +1,8 @@
 """Choose the engine of a run by a rule, and record why.
 
-The rule knows the model, the algorithms of all arms, the device and the instruction set, and nothing
-of time: one specification has one engine on machines of one kind, whatever else they do and however
-many processes or threads compute it.
+The rule knows the model, the algorithms of all arms and the device, and nothing of time: one
+specification has one engine on machines of one kind, whatever else they do and however many
+processes or threads compute it.
 """
 
 from dataclasses import asdict, dataclass, replace

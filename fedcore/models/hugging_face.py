@@ -149,6 +149,10 @@ class _Transformer(NetworkSpec):
     def _padding(self) -> int | None:
         """The symbol that is padding; None: all are read and trained."""
         named = self.arguments.get("pad_token_id")
+        if not isinstance(named, int | None):
+            raise SpecificationError(
+                f"{POINTER}/arguments/pad_token_id", f"must be the number of a symbol, not {named!r}"
+            )
         return None if named == NO_PADDING else named
 
     def _check_padding(self, module: nn.Module) -> None:
