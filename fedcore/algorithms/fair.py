@@ -81,8 +81,10 @@ class QFedAvg(AlgorithmSpec):
 
 def onto_simplex(values: Tensor) -> Tensor:
     """[N] the point of the probability simplex that is nearest to `values` [N] (Duchi et al., ICML
-    2008, Figure 1).
+    2008, Figure 1), in double precision.
     """
+    # The point is the same for values less a constant; with the largest 0, the 1 is not rounded away.
+    values = values.double() - values.max()
     descending = values.sort(descending=True).values
     excess = descending.cumsum(0) - 1
     counts = torch.arange(1, len(values) + 1, device=values.device, dtype=values.dtype)
@@ -118,8 +120,9 @@ class WorstMixture(Aggregator):
         own = mixture[cohort.clients]
         total = own.sum()
         coefficients = own / (total + (total == 0))
-        raised = mixture.index_add(0, cohort.clients, self.mixture_lr * cohort.losses)
-        return Aggregate(coefficients @ deltas, coefficients, {"mixture": onto_simplex(raised)})
+        risen = self.mixture_lr * cohort.losses.double()
+        mixture = onto_simplex(mixture.double().index_add(0, cohort.clients, risen)).to(mixture)
+        return Aggregate(coefficients @ deltas, coefficients, {"mixture": mixture})
 
 
 class Afl(AlgorithmSpec):

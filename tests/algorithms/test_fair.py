@@ -1,5 +1,6 @@
 """q-FedAvg and AFL: their papers' loops in NumPy, limit cases, and the projection onto the simplex."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,26 @@ def test_the_projection_is_the_nearest_point_of_the_simplex(seed: int) -> None:
 def test_a_point_of_the_simplex_is_its_own_projection() -> None:
     point = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
     np.testing.assert_allclose(onto_simplex(point), point, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e17])
+def test_the_projection_of_large_values_is_a_point_of_the_simplex(dtype: torch.dtype, scale: float) -> None:
+    far = onto_simplex(torch.tensor([20 * scale, 10 * scale, 3 * scale], dtype=dtype))
+    assert far.tolist() == [1.0, 0.0, 0.0]
+    near = onto_simplex(torch.tensor([1e6, 1e6 - 0.5, 3.0], dtype=dtype))
+    np.testing.assert_allclose(near, [0.75, 0.25, 0.0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_mixture_follows_large_losses(dtype: torch.dtype) -> None:
+    """Two clients with losses of 2e10 share it, whatever the precision."""
+    losses = [2e10, 2e10, 1e10, 3e9]
+    given = replace(cohort(losses), losses=torch.tensor(losses, dtype=dtype))
+    state = {"mixture": torch.zeros(0, dtype=dtype)}
+    found = WorstMixture(0.1).combine(torch.zeros(4, 5, dtype=dtype), given, state).aggregator_state
+    assert found["mixture"].dtype == dtype
+    np.testing.assert_allclose(found["mixture"], [0.5, 0.5, 0.0, 0.0], rtol=0, atol=1e-9)
 
 
 def test_afl_is_the_papers_algorithm() -> None:
