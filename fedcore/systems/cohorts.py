@@ -41,10 +41,14 @@ class Drawn:
     """[M] how often each is drawn in expectation, if that is known of this round only; None: as the
     scheme's `expected_draws` says.
     """
+    chance_of_others: Floats | None = None
+    """[M] as of `Selection`; None: as the scheme's `chance_to_keep_any` says."""
 
     def __getitem__(self, kept: NDArray[np.bool_]) -> Drawn:
-        expected = None if self.expected is None else self.expected[kept]
-        return Drawn(self.clients[kept], self.times[kept], expected)
+        known = (self.expected, self.chance_of_others)
+        return Drawn(
+            self.clients[kept], self.times[kept], *(part if part is None else part[kept] for part in known)
+        )
 
 
 def draw(
@@ -77,8 +81,8 @@ def select(
     selected = scheme.select(candidates.clients, answers, state, facts, rng)
     clients, first = np.unique(selected.clients, return_index=True)
     kept = np.isin(candidates.clients, clients)
-    expected = None if selected.expected_draws is None else selected.expected_draws[first]
-    return replace(candidates[kept], expected=expected)
+    expected, others = (part if part is None else part[first] for part in selected[1:])
+    return replace(candidates[kept], expected=expected, chance_of_others=others)
 
 
 def weights(
@@ -112,7 +116,7 @@ def weights(
             # Stragglers are any of the cohort alike, so each drawn client arrives with this chance,
             # unless all are dropped.
             arrives = 1.0 if cohort is None else len(times) / cohort
-            kept = _chance_to_keep_any(scheme, share, arrived.clients, stragglers)
+            kept = _chance_to_keep_any(scheme, share, arrived, stragglers)
             expected = arrived.expected
             if expected is None:
                 expected = scheme.expected_draws(share, arrived.clients)
@@ -134,10 +138,14 @@ def iterate_factor(scheme: Participation, cohort_weights: Floats) -> float:
 
 
 def _chance_to_keep_any(
-    scheme: Participation, share: Floats, clients: Ids, stragglers: Stragglers | None
+    scheme: Participation, share: Floats, arrived: Drawn, stragglers: Stragglers | None
 ) -> Floats | float:
     """[M] the chance that a cohort in which a client is does not lose all clients as stragglers."""
     if stragglers is None or stragglers.policy != "drop":
         return 1.0
     least = least_cohort(stragglers)
-    return 1.0 if least == 1 else scheme.chance_to_keep_any(share, clients, least)
+    if least == 1:
+        return 1.0
+    # Of `chance_of_others` no other least size is accepted (`spec.checks`).
+    known = scheme.chance_to_keep_any(share, arrived.clients, least)
+    return known if arrived.chance_of_others is None else arrived.chance_of_others

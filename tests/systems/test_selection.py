@@ -17,6 +17,7 @@ from fedcore.systems.cohorts import Drawn, draw, select, weights
 from fedcore.systems.participation import AnyParticipation
 from fedcore.systems.participation.base import Outcome, RoundFacts, Timing
 from fedcore.systems.participation.selection import Importance, Oort, PowerOfChoice, optimal_probabilities
+from fedcore.systems.work import Stragglers
 from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
 
 SHARE = np.array([0.4, 0.3, 0.2, 0.1])
@@ -133,20 +134,42 @@ def test_stored_losses_are_those_that_clients_reported_last() -> None:
     assert selected(chosen, state=state) == [2, 3]
 
 
+class Chooses:
+    """A stream of numbers by which clients of a mask are drawn, whatever their probability."""
+
+    def __init__(self, mask: NDArray[np.bool_]) -> None:
+        self.mask = mask
+
+    def random(self, size: int) -> NDArray[np.float64]:
+        return np.where(self.mask, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.2, 0.5, 0.6, 0.7])
 @pytest.mark.parametrize("values", [[1.0, 2.0, 3.0, 40.0], [5.0, np.nan, 1.0, 2.0], [0.0] * 4])
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_importance_sampling_is_unbiased(values: list[float], count: int) -> None:
-    """Over all 16 cohorts the expected weight of a client is its share."""
+def test_importance_sampling_is_unbiased(values: list[float], count: int, fraction: float) -> None:
+    """Over all 16 cohorts, and all sets of stragglers that are dropped of each, the expected weight of
+    a client is its share.
+    """
     chosen = scheme("importance", clients_per_round=count)
+    stragglers = Stragglers(fraction=fraction, policy="drop")
     chance = chosen.probabilities(EVERYONE, np.array(values), SHARE)
     expected = np.zeros(4)
-    for mask in product([False, True], repeat=4):
-        taken = np.array(mask)
-        cohort = Drawn(EVERYONE[taken], np.ones(taken.sum(), np.int64), chance[taken])
-        expected[taken] += np.prod(np.where(taken, chance, 1 - chance)) * weights(
-            chosen, cohort, SHARE, None, len(cohort.clients)
-        )
-    np.testing.assert_allclose(expected, SHARE, rtol=1e-13)
+    for mask in map(np.array, product([False, True], repeat=4)):
+        if (chance[~mask] == 1).any():
+            continue
+        found = chosen.select(EVERYONE, np.array(values), {}, facts(), Chooses(mask))
+        size = len(found.clients)
+        drawn = Drawn(found.clients, np.ones(size, np.int64), *found[1:])
+        finishing = list(combinations(range(size), int(np.rint(size * (1 - fraction)))))
+        for kept in map(list, finishing):
+            arrives = np.isin(np.arange(size), kept)
+            expected[found.clients[arrives]] += (
+                np.prod(np.where(mask, chance, 1 - chance))
+                / len(finishing)
+                * weights(chosen, drawn[arrives], SHARE, None, size, stragglers)
+            )
+    np.testing.assert_allclose(expected, SHARE, rtol=1e-12)
     assert chance.sum() == pytest.approx(count)
     assert (chance > 0).all()
     assert (chance <= 1).all()

@@ -79,6 +79,10 @@ class Selection(NamedTuple):
     """[M] the probability with which each was selected, if the scheme knows it: weighting
     `unbiased` divides by it. None: `Participation.expected_draws`.
     """
+    chance_of_others: Floats | None = None
+    """[M] the probability that a cohort in which each is has another client, which `unbiased` needs
+    where stragglers are dropped. None: `Participation.chance_to_keep_any`.
+    """
 
 
 class Participation(Block):
@@ -201,7 +205,7 @@ class Participation(Block):
 
     def chance_to_keep_any(self, share: Floats, clients: Ids, least: int) -> Floats | float:
         """[M] the chance that a cohort in which a client is has at least `least` clients, so that
-        stragglers do not take all of them; 1 if its size is fixed.
+        stragglers do not take all of them; 1 if its size is fixed, which a scheme has to say.
 
         The number of clients is 1 + Binomial(N - 1, q) for one probability q. For m = 2 it is the
         chance that another client is drawn: 1 - prod_(j != i) (1 - q_j), or 1 - p_i^(K - 1) of K

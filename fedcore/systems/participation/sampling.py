@@ -50,6 +50,9 @@ class Full(Participation):
     def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
         return np.arange(len(share)) if reachable is None else reachable.all()
 
+    def chance_to_keep_any(self, share: Floats, clients: Ids, least: int) -> Floats | float:
+        return 1.0
+
     def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
         return reachable
 
@@ -96,6 +99,9 @@ class _Sampled(Participation):
             if len(found) >= size:
                 return found[:size]
         return self.sample(share, reachable.all(), size, rng)
+
+    def chance_to_keep_any(self, share: Floats, clients: Ids, least: int) -> Floats | float:
+        return 1.0
 
     def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
         return min(self.cohort_size(clients), reachable)
@@ -270,12 +276,7 @@ class Bernoulli(Participation):
             from scipy.special import bdtrc
 
             return float(bdtrc(least - 2, len(share) - 1, self.probability))
-        absent = 1 - probabilities(self.probability).each
-        certain, others = absent == 0, float(np.prod(absent[absent > 0]))
-        nobody_else = np.where(
-            certain.sum() > certain[clients], 0.0, others / np.where(certain, 1.0, absent)[clients]
-        )
-        return np.asarray(1 - nobody_else)
+        return chance_of_others(probabilities(self.probability).each)[clients]
 
     def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
         return expected_count(self.probability, clients) * reachable / clients
@@ -323,6 +324,16 @@ class Trace(Participation):
 
 def _among(reachable: Reachable | None, clients: Ids) -> Ids:
     return clients if reachable is None else clients[reachable.has(clients)]
+
+
+def chance_of_others(chances: Floats) -> Floats:
+    """[N] 1 - prod_{j != i} (1 - q_j): the chance that someone other than i is drawn, of clients that
+    are drawn independently with `chances` q [N].
+    """
+    absent = 1 - chances
+    certain = absent == 0
+    nobody_else = np.prod(absent[~certain]) / np.where(certain, 1.0, absent)
+    return 1 - np.where(certain.sum() > certain, 0.0, nobody_else)
 
 
 def _by_chance(chances: Probabilities, rng: Generator) -> Ids:

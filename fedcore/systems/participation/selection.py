@@ -24,7 +24,7 @@ from fedcore.systems.participation.base import (
     SelectionState,
     Weighting,
 )
-from fedcore.systems.participation.sampling import draw_by_share, draw_uniformly
+from fedcore.systems.participation.sampling import chance_of_others, draw_by_share, draw_uniformly
 
 if TYPE_CHECKING:
     import numpy as np
@@ -197,7 +197,7 @@ class Importance(Selecting):
         values = state["update_norm"][candidates] if answers is None else answers
         chance = self.probabilities(candidates, values, facts.share)
         chosen = rng.random(len(candidates)) < chance
-        return Selection(candidates[chosen], chance[chosen])
+        return Selection(candidates[chosen], chance[chosen], chance_of_others(chance)[chosen])
 
     def update_state(self, state: SelectionState, outcome: Outcome, facts: RoundFacts) -> SelectionState:
         if not state:
