@@ -45,6 +45,31 @@ def clip_factors(norms: Tensor, longest: Tensor | float) -> Tensor:
     return factors.clamp(max=1)
 
 
+Described = Mapping[str, tuple[str, ...]]
+
+
+class Declaring:
+    """A class some of whose attributes describe methods, so that others need not call these.
+
+    A description ends where a subclass overrides a described method and says nothing itself: it is
+    then that of the class which has `described`.
+    """
+
+    described: ClassVar[Described] = {}
+    """The methods that each description is of."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for description, methods in cls.described.items():
+            depth = {
+                name: next(level for level, base in enumerate(cls.__mro__) if name in vars(base))
+                for name in (description, *methods)
+            }
+            if any(depth[name] < depth[description] for name in methods):
+                first = next(base for base in reversed(cls.__mro__) if description in vars(base))
+                setattr(cls, description, vars(first)[description])
+
+
 @dataclass(frozen=True, slots=True)
 class ClientContext:
     """Inputs of one client (or, with a leading axis, of each client of a cohort) in a round."""
@@ -125,6 +150,12 @@ class Cohort:
     models: Tensor | None = None
     """[M] which of the server's models each client trained, from 0; None if there is only one."""
 
+    def without(self, dropped: Tensor) -> Cohort:
+        """The cohort without clients that are `dropped` [M]; it has no `order`."""
+        rows: dict[str, Any] = {name: getattr(self, name) for name in _ROWS}
+        left: dict[str, Any] = {name: row if row is None else row[~dropped] for name, row in rows.items()}
+        return replace(self, order=None, **left)
+
     def mean(self, values: Tensor) -> Tensor:
         """sum_i w_i v_i / sum_i w_i [...] of `values` v [M, ...]; zero if all weights are zero.
 
@@ -133,6 +164,9 @@ class Cohort:
         """
         total = self.weights.sum()
         return (self.weights @ values) / (total + (total == 0))
+
+
+_ROWS = ("clients", "weights", "share", "objective", "steps", "normaliser", "losses", "models")
 
 
 class Adaptation(NamedTuple):
@@ -153,8 +187,19 @@ class AffineForm(NamedTuple):
     has_offset: bool = False
 
 
+def overridden(part: object, base: type) -> set[str]:
+    """Names of the methods of `base` in place of which the class of `part` has its own."""
+    names = [name for name in dir(base) if callable(getattr(base, name)) and not name.startswith("_")]
+    return {name for name in names if getattr(type(part), name) is not getattr(base, name)}
+
+
+def _overrides(part: object, base: type, *methods: str) -> bool:
+    """True if the class of `part` has one of the `methods` of its own, in place of that of `base`."""
+    return any(getattr(type(part), name) is not getattr(base, name) for name in methods)
+
+
 @dataclass(frozen=True)
-class ClientRule:
+class ClientRule(Declaring):
     """The client's part of an algorithm and the server's response; by default local SGD."""
 
     assures: ClassVar[Assurances] = frozenset(
@@ -168,6 +213,7 @@ class ClientRule:
     """Statements about privacy; a class that overrides a method declares its own (`assured`). Messages
     that `shared`, `exchanges_gradients` and their like announce need not be taken out.
     """
+    described: ClassVar[Described] = {"affine_form": ("direction", "gradient", "step_taken")}
 
     def memory(self) -> tuple[str, ...]:
         """Names of the vectors that each client keeps; they start at zero unless `start` differs."""
@@ -311,9 +357,7 @@ class ClientRule:
         Engines rely on it without calling `direction` in each step. A rule with its own `direction`
         declares its form beside it, or is trained step by step.
         """
-        plain = ("direction", "gradient", "step_taken")
-        own = any(getattr(type(self), name) is not getattr(ClientRule, name) for name in plain)
-        return None if own else AffineForm()
+        return None if _overrides(self, ClientRule, *self.described["affine_form"]) else AffineForm()
 
     def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
         """Message and new memory of the client after its last step."""
@@ -328,10 +372,10 @@ class ClientRule:
     def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
         """The client's memory at the end of a round.
 
-        `update.delta` is the change as the server decoded it (with error feedback the exact one,
-        the rest of which is sent later). Memory that must agree with the server's is computed here
-        and not in `finish`. `context` is that of the round; x [D] is the next model, for rules that
-        receive it.
+        `update.delta` is the change as the server decoded it, or the exact one if the compressor
+        sends the rest later (`Compressor.telescopes`). Memory that must agree with the server's is
+        computed here and not in `finish`. `context` is that of the round; x [D] is the next model, for
+        rules that receive it.
         """
         return update.memory
 
@@ -369,7 +413,7 @@ class ClientRule:
 
 
 @dataclass(frozen=True)
-class Solver:
+class Solver(Declaring):
     """The local optimiser; by default gradient descent: y <- y - eta_k d.
 
     d is the client's `direction`. Its state is new in every round, so nothing of it is kept between
@@ -378,6 +422,10 @@ class Solver:
 
     assures: ClassVar[Assurances] = frozenset({Assurance.OWN_DATA, Assurance.NOISY_GRADIENTS})
     """Statements about privacy, as those of `ClientRule`."""
+    described: ClassVar[Described] = {
+        "momentum_form": ("step", "direction", "descend"),
+        "is_linear": ("step", "direction", "descend", "momentum_form"),
+    }
 
     weight_decay: float = 0.0
     """Adds weight_decay y to each gradient."""
@@ -399,7 +447,7 @@ class Solver:
 
     def momentum_form(self) -> float | None:
         """rho if `step` is v <- rho v + d, which allows faster engines; None for any other step."""
-        return 0.0 if type(self).step is Solver.step else None
+        return None if _overrides(self, Solver, *self.described["momentum_form"]) else 0.0
 
     def is_linear(self) -> bool:
         """True if y - x is linear in the gradients, so that the normaliser ||a_i||_1 exists
@@ -446,6 +494,10 @@ class Aggregate:
     """[M] the coefficient of each client's delta in the direction; NaN if there is no single one."""
     aggregator_state: Vectors
     """The new state of the aggregator."""
+    dropped: Tensor | None = None
+    """[M] true for clients whose change was left out since it is not finite; None of aggregators that
+    leave none out.
+    """
 
 
 @dataclass(frozen=True)
@@ -503,6 +555,13 @@ class Aggregator:
         """
         return self
 
+    def drops_changes(self) -> bool:
+        """True if it leaves out changes that are not finite, and says which in `Aggregate.dropped`.
+
+        All that such a client sent is then left out, and the client keeps the memory it had.
+        """
+        return False
+
     def moves_alone(self) -> bool:
         """True if the model changes even in a round that no client reaches: `combine` is then given
         a cohort of none.
@@ -530,11 +589,12 @@ class ServerOptimiser:
 
 
 @dataclass(frozen=True)
-class Compressor:
+class Compressor(Declaring):
     """Compression of a message [..., D]; by default none."""
 
     assures: ClassVar[Assurances] = frozenset({Assurance.AS_CLIPPED, Assurance.NOISY_GRADIENTS})
     """Statements about privacy, as those of `ClientRule`."""
+    described: ClassVar[Described] = {"telescopes": ("feed_back",)}
 
     error_feedback: bool = False
 
@@ -560,9 +620,28 @@ class Compressor:
         received = self.compress(message, drawn)
         return received, message - received
 
+    def telescopes(self) -> bool:
+        """True if what a message leaves out is sent later: the messages received so far and what the
+        sender keeps have the sum of those that were meant.
+
+        Clients then settle their memory with the message they meant, else with what was received. A
+        compressor with its own `feed_back` declares it beside it.
+        """
+        return self.error_feedback and not _overrides(self, Compressor, "feed_back")
+
     def message_bytes(self, dim: int, word: int) -> int:
         """Bytes on the wire for one message of D = `dim` numbers of `word` bytes."""
         return dim * word
+
+
+def models_bytes(rule: ClientRule, downlink: Compressor, dim: int, word: int) -> int:
+    """Bytes of a message of all models of the server, of D = `dim` numbers of `word` bytes each.
+
+    Each is compressed by itself. Parts that they have in common are sent once, never compressed.
+    """
+    if downlink == Compressor():
+        return downlink.message_bytes(rule.parameters_received(dim), word)
+    return rule.models_kept() * downlink.message_bytes(rule.parameters_sent(dim), word)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ class AggregatorSpec(Block):
 
     source: ClassVar[str | None] = None
     """The publication."""
+    averages_models: ClassVar[bool] = False
+    """True if the direction is the weighted sum of the changes, as sampling scheme S2 requires."""
 
     if TYPE_CHECKING:
         kind: str = ""
@@ -24,6 +26,8 @@ class AggregatorSpec(Block):
 
 class MeanAggregator(AggregatorSpec):
     """The weighted mean of the clients' changes, sum_i w_i Delta_i, as FedAvg aggregates."""
+
+    averages_models = True
 
     kind: Literal["mean"] = "mean"
 

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal, NamedTuple
 
 from fedcore.block import Block, PositiveRate
-from fedcore.core import Aggregator, ClientRule, ServerOptimiser
+from fedcore.core import Aggregator, ClientRule, Declaring, Described, ServerOptimiser
 
 
 class RoundLaw(NamedTuple):
@@ -15,8 +15,13 @@ class RoundLaw(NamedTuple):
     """Strength of the proximal term."""
 
 
-class AlgorithmSpec(Block):
+class AlgorithmSpec(Declaring, Block):
     """An algorithm and its parameters; parts that are not overridden are those of FedAvg."""
+
+    described: ClassVar[Described] = {
+        "averages_models": ("rule", "aggregator"),
+        "round_law": ("rule", "aggregator", "server"),
+    }
 
     source: ClassVar[str]
     """The publication, with the algorithm or equation number."""

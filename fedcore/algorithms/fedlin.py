@@ -61,7 +61,7 @@ class FedLin(AlgorithmSpec):
         "Mitra et al., Linear Convergence in Federated Learning: Tackling Client Heterogeneity and Sparse"
         " Gradients, 2021, Algorithm 1"
     )
-    fixed_point = "the optimum of the uniform sum; close to it if clients compress"
+    fixed_point = "the optimum of the uniform sum; close to it if clients compress, unless by EF21"
     weighting = "uniform"
 
     kind: Literal["fedlin"] = "fedlin"

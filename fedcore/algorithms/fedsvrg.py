@@ -57,7 +57,7 @@ class FedSvrg(AlgorithmSpec):
         "Konecny et al., Federated Optimization: Distributed Machine Learning for On-Device Intelligence,"
         " 2016, Algorithm 4 (FSVRG)"
     )
-    fixed_point = "the optimum, also with mini-batches"
+    fixed_point = "the optimum, also with mini-batches; close to it if clients compress, unless by EF21"
 
     kind: Literal["fedsvrg"] = "fedsvrg"
 

@@ -3,7 +3,7 @@
 In the terms of their papers, n clients send vectors of which f may be anything. Here the vectors
 are the changes Delta_i [D] of the M clients of a cohort, and f = floor(malicious M). Unless an
 aggregator says otherwise, each client counts the same, whatever its weight in the cohort: a client
-that could choose its weight could choose the result.
+that could choose its weight could choose the result. Changes that are not finite are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pydantic import Field
 from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.min_norm import CHUNK, inner_products
 from fedcore.block import MAX_CLIENTS, PositiveRate, floor_share
-from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors
+from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors, overridden
+from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -31,10 +32,41 @@ MaliciousShare = Annotated[float, Field(ge=0, lt=0.5)]
 
 @dataclass(frozen=True)
 class RobustAggregator(Aggregator):
-    """An aggregator that looks at each client's change."""
+    """An aggregator that looks at each client's change.
+
+    Changes that are not finite are left out first, and count as malicious. The model stays if there
+    are more of them than the aggregator withstands, or too few others for it to withstand its share.
+    """
 
     def weighted_sums(self, cohort: Cohort) -> None:
         return None
+
+    def drops_changes(self) -> bool:
+        return True
+
+    def withstands(self, weights: Tensor, dropped: Tensor) -> bool:
+        """True if the changes that are not `dropped` [M], at least one of which is, can be aggregated."""
+        return 2 * int(dropped.sum()) < len(dropped)
+
+    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
+        return self.combine_finite(seen, cohort.weights, ~seen.isfinite().all(dim=1), aggregator_state)
+
+    def combine_finite(self, seen: Tensor, weights: Tensor, dropped: Tensor, state: Vectors) -> Aggregate:
+        """Combine the changes [M, D] that are not `dropped` [M]."""
+        if not bool(dropped.any()):
+            return replace(self.combine_all(seen, weights, 0, state), dropped=dropped)
+        coefficients = torch.zeros_like(seen[:, 0])
+        if not self.withstands(weights, dropped):
+            return Aggregate(torch.zeros_like(seen[0]), coefficients, state, dropped)
+        left = weights[~dropped]
+        scaled, lost = left * (weights.sum() / left.sum()), len(weights) - len(left)
+        combined = self.combine_all(seen[~dropped], scaled, lost, state)
+        coefficients[~dropped] = combined.coefficients
+        return replace(combined, coefficients=coefficients, dropped=dropped)
+
+    def combine_all(self, seen: Tensor, weights: Tensor, lost: int, state: Vectors) -> Aggregate:
+        """Combine finite changes [M, D] with aggregation weights [M]; `lost` others were left out."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -47,11 +79,17 @@ class TrimmedMean(RobustAggregator):
 
     share: float
 
-    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        count = len(seen)
-        trimmed = min(floor_share(self.share, count), (count - 1) // 2)
+    def trimmed(self, count: int) -> int:
+        """f: how many of `count` values are left out at each end."""
+        return min(floor_share(self.share, count), (count - 1) // 2)
+
+    def withstands(self, weights: Tensor, dropped: Tensor) -> bool:
+        return int(dropped.sum()) <= self.trimmed(len(dropped))
+
+    def combine_all(self, seen: Tensor, weights: Tensor, lost: int, state: Vectors) -> Aggregate:
+        count, trimmed = len(seen), self.trimmed(len(seen))
         middle = _by_columns(lambda values: values[trimmed : count - trimmed].mean(dim=0), seen)
-        return Aggregate(middle, undefined(seen), aggregator_state)
+        return Aggregate(middle, undefined(seen), state)
 
 
 @dataclass(frozen=True)
@@ -63,12 +101,17 @@ class Krum(RobustAggregator):
     malicious: float
     selected: int
 
-    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        scores = krum_scores(squared_distances(seen), floor_share(self.malicious, len(seen)))
+    def withstands(self, weights: Tensor, dropped: Tensor) -> bool:
+        lost, f = int(dropped.sum()), floor_share(self.malicious, len(dropped))
+        return lost <= f and len(dropped) - lost >= 2 * (f - lost) + 3
+
+    def combine_all(self, seen: Tensor, weights: Tensor, lost: int, state: Vectors) -> Aggregate:
+        f = floor_share(self.malicious, len(seen) + lost) - lost
+        scores = krum_scores(squared_distances(seen), f)
         chosen = scores.argsort(stable=True)[: self.selected]
         coefficients = torch.zeros_like(seen[:, 0])
         coefficients[chosen] = 1.0 / len(chosen)
-        return Aggregate(coefficients @ seen, coefficients, aggregator_state)
+        return Aggregate(seen[chosen].mean(dim=0), coefficients, state)
 
 
 @dataclass(frozen=True)
@@ -79,9 +122,13 @@ class Bulyan(RobustAggregator):
 
     malicious: float
 
-    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
+    def withstands(self, weights: Tensor, dropped: Tensor) -> bool:
+        lost, f = int(dropped.sum()), floor_share(self.malicious, len(dropped))
+        return lost <= f and len(dropped) - lost >= 4 * (f - lost) + 3
+
+    def combine_all(self, seen: Tensor, weights: Tensor, lost: int, state: Vectors) -> Aggregate:
         count = len(seen)
-        f = min(floor_share(self.malicious, count), (count - 1) // 4)
+        f = min(floor_share(self.malicious, count + lost) - lost, (count - 1) // 4)
         chosen = select_by_krum(squared_distances(seen), f, count - 2 * f)
         kept = count - 4 * f
 
@@ -93,7 +140,7 @@ class Bulyan(RobustAggregator):
             rows = reach.argmin(dim=0) + torch.arange(kept, device=ordered.device)[:, None]
             return ordered.gather(0, rows).mean(dim=0)
 
-        return Aggregate(_by_columns(closest, seen[chosen]), undefined(seen), aggregator_state)
+        return Aggregate(_by_columns(closest, seen[chosen]), undefined(seen), state)
 
 
 @dataclass(frozen=True)
@@ -105,14 +152,34 @@ class GeometricMedian(RobustAggregator):
     iterations: int
     smoothing: float
 
-    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        weights = cohort.weights / cohort.weights.sum()
-        coefficients = weights
+    def withstands(self, weights: Tensor, dropped: Tensor) -> bool:
+        return bool(2 * (weights * dropped).sum() < weights.sum())
+
+    def combine_all(self, seen: Tensor, weights: Tensor, lost: int, state: Vectors) -> Aggregate:
+        weights = weights / weights.sum()
+        coefficients = self._start(seen, weights)
         for _ in range(self.iterations):
-            distances = (seen - coefficients @ seen).norm(dim=1)
+            distances = lengths(seen - coefficients @ seen)
             inverse = weights / distances.clamp(min=self.smoothing)
             coefficients = inverse / inverse.sum()
-        return Aggregate(coefficients @ seen, coefficients, aggregator_state)
+        return Aggregate(coefficients @ seen, coefficients, state)
+
+    def _start(self, seen: Tensor, weights: Tensor) -> Tensor:
+        """Coefficients [M] of the weighted mean; or of the change with the least sum of distances, if more
+        than half of the weight is closer to it than the mean: a few steps do not lead back from a mean
+        that one client has moved far away.
+        """
+        # In units in which no sum of distances overflows.
+        unit = seen / seen.abs().max().clamp(min=1.0)
+        apart = squared_distances(unit).sqrt()
+        middle = int((apart @ weights.double()).argmin())
+        radii, order = apart[middle].sort()
+        radius = radii[(weights[order].double().cumsum(0) <= 0.5).sum().clamp(max=len(radii) - 1)]
+        if bool((weights @ unit - unit[middle]).norm() <= radius):
+            return weights
+        nearest: Tensor = torch.zeros_like(weights)
+        nearest[middle] = 1.0
+        return nearest
 
 
 @dataclass(frozen=True)
@@ -130,12 +197,12 @@ class CentredClipping(RobustAggregator):
     def vectors_kept(self) -> tuple[int, int]:
         return 1, 0
 
-    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        centre = aggregator_state["centre"]
+    def combine_all(self, seen: Tensor, weights: Tensor, lost: int, state: Vectors) -> Aggregate:
+        centre = state["centre"]
         coefficients = torch.zeros_like(seen[:, 0])
         for _ in range(self.iterations):
             away = seen - centre
-            factors = clip_factors(away.norm(dim=1), self.radius) / len(seen)
+            factors = clip_factors(lengths(away), self.radius) / len(seen)
             centre = centre + factors @ away
             coefficients = coefficients * (1 - factors.sum()) + factors
         return Aggregate(centre, coefficients, {"centre": centre})
@@ -149,18 +216,21 @@ class NormBounding(RobustAggregator):
 
     radius: float
 
-    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        coefficients = cohort.weights * clip_factors(seen.norm(dim=1), self.radius)
-        return Aggregate(coefficients @ seen, coefficients, aggregator_state)
+    def combine_all(self, seen: Tensor, weights: Tensor, lost: int, state: Vectors) -> Aggregate:
+        coefficients = weights * clip_factors(lengths(seen), self.radius)
+        return Aggregate(coefficients @ seen, coefficients, state)
 
 
 @dataclass(frozen=True)
 class Bucketing(RobustAggregator):
-    """Another aggregator over the means of random buckets of `size` changes."""
+    """Another aggregator over the means of random buckets of `size` changes.
+
+    A bucket with a change that is left out counts as malicious, and is the mean of the others.
+    """
 
     assures = Aggregator.assures
 
-    within: Aggregator
+    within: RobustAggregator
     size: int
 
     def needs_order(self) -> bool:
@@ -174,15 +244,22 @@ class Bucketing(RobustAggregator):
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
         assert cohort.order is not None
+        dropped, coefficients = ~seen.isfinite().all(dim=1), torch.zeros_like(seen[:, 0])
         buckets = torch.split(cohort.order, self.size)
-        means = torch.stack([seen[rows].mean(dim=0) for rows in buckets])
-        # Aggregators of this module read nothing else of a cohort.
+        count = len(buckets)
         weights = torch.stack([cohort.weights[rows].sum() for rows in buckets])
-        combined = self.within.combine(means, replace(cohort, weights=weights), aggregator_state)
-        coefficients = torch.zeros_like(seen[:, 0])
+        if bool(dropped.any()):
+            spoilt = torch.stack([dropped[rows].any() for rows in buckets])
+            if not self.within.withstands(weights, spoilt):
+                return Aggregate(torch.zeros_like(seen[0]), coefficients, aggregator_state, dropped)
+            buckets = tuple(left for rows in buckets if len(left := rows[~dropped[rows]]))
+            weights = torch.stack([cohort.weights[rows].sum() for rows in buckets])
+            weights = weights * (cohort.weights.sum() / weights.sum())
+        means = torch.stack([seen[rows].mean(dim=0) for rows in buckets])
+        combined = self.within.combine_all(means, weights, count - len(buckets), aggregator_state)
         for rows, coefficient in zip(buckets, combined.coefficients, strict=True):
             coefficients[rows] = coefficient / len(rows)
-        return replace(combined, coefficients=coefficients)
+        return replace(combined, coefficients=coefficients, dropped=dropped)
 
 
 def _by_columns(reduce: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
@@ -196,11 +273,25 @@ def undefined(seen: Tensor) -> Tensor:
     return torch.full_like(seen[:, 0], torch.nan)
 
 
+def lengths(vectors: Tensor) -> Tensor:
+    """|v_i| [M] of finite `vectors` v [M, D], also where the squares of entries are beyond their
+    precision.
+    """
+    norms: Tensor = vectors.norm(dim=1)
+    if bool(norms.isfinite().all()):
+        return norms
+    largest = vectors.abs().amax(dim=1)
+    return torch.where(norms.isfinite(), norms, largest * (vectors / largest[:, None]).norm(dim=1))
+
+
 def squared_distances(values: Tensor) -> Tensor:
-    """|v_i - v_j|^2 [M, M] of `values` v [M, D], in double precision."""
+    """|v_i - v_j|^2 [M, M] of finite `values` v [M, D], in double precision; infinite where it is
+    beyond that.
+    """
     gram = inner_products(values, values)
-    lengths = gram.diagonal()
-    return (lengths[:, None] + lengths - 2 * gram).clamp(min=0).fill_diagonal_(0)
+    squares = gram.diagonal()
+    apart = (squares[:, None] + squares - 2 * gram).nan_to_num(nan=torch.inf, posinf=torch.inf)
+    return apart.clamp(min=0).fill_diagonal_(0)
 
 
 def krum_scores(distances: Tensor, f: int) -> Tensor:
@@ -234,9 +325,17 @@ class RobustAggregatorSpec(AggregatorSpec):
 
     def build(self) -> Aggregator:
         within = self.aggregator()
-        return within if self.bucket_size == 1 else Bucketing(within, self.bucket_size)
+        if self.bucket_size == 1:
+            return within
+        passed_on = {"start", "vectors_kept", "withstands", "combine_all"}
+        if lost := overridden(within, RobustAggregator) - passed_on:
+            raise SpecificationError(
+                "/aggregator/bucket_size",
+                f"{type(within).__name__} has its own `{min(lost)}`, which buckets do not pass on: omit this",
+            )
+        return Bucketing(within, self.bucket_size)
 
-    def aggregator(self) -> Aggregator:
+    def aggregator(self) -> RobustAggregator:
         """The aggregator of the changes, or of the means of buckets."""
         raise NotImplementedError
 
@@ -250,7 +349,7 @@ class MedianAggregator(RobustAggregatorSpec):
 
     kind: Literal["median"] = "median"
 
-    def aggregator(self) -> Aggregator:
+    def aggregator(self) -> RobustAggregator:
         return TrimmedMean(0.5)
 
 
@@ -264,7 +363,7 @@ class TrimmedMeanAggregator(RobustAggregatorSpec):
     trimmed: MaliciousShare = 0.1
     """beta of the paper: floor(trimmed M) values are left out at each end, if one remains."""
 
-    def aggregator(self) -> Aggregator:
+    def aggregator(self) -> RobustAggregator:
         return TrimmedMean(self.trimmed)
 
 
@@ -284,7 +383,7 @@ class KrumAggregator(RobustAggregatorSpec):
     selected: Annotated[int, Field(ge=1)] = 1
     """Changes in the mean: m of Multi-Krum; 1 is Krum. Of a smaller cohort, all."""
 
-    def aggregator(self) -> Aggregator:
+    def aggregator(self) -> RobustAggregator:
         return Krum(self.malicious, self.selected)
 
 
@@ -303,7 +402,7 @@ class BulyanAggregator(RobustAggregatorSpec):
     malicious: Annotated[float, Field(ge=0, lt=0.25)] = 0.2
     """The share of malicious clients to withstand: f = floor(malicious M)."""
 
-    def aggregator(self) -> Aggregator:
+    def aggregator(self) -> RobustAggregator:
         return Bulyan(self.malicious)
 
 
@@ -313,8 +412,10 @@ class GeometricMedianAggregator(RobustAggregatorSpec):
         beta_i = w_i / max(smoothing, |Delta_i - v|)
         v <- sum_i beta_i Delta_i / sum_i beta_i
 
-    from the weighted mean on. The authors' code stops early once the sum hardly falls, and takes
-    smoothing = 1e-5 and at most 4 steps by default.
+    from the weighted mean on. Departure: it begins at the change with the least such sum, if more than
+    half of the weight is closer to that than the mean, since a few steps do not lead back from far
+    away. The authors' code stops early once the sum hardly falls, and takes smoothing = 1e-5 and at
+    most 4 steps by default.
     """
 
     source = "Pillutla, Kakade and Harchaoui, Robust Aggregation for Federated Learning, 2019 (RFA)"
@@ -326,7 +427,7 @@ class GeometricMedianAggregator(RobustAggregatorSpec):
     smoothing: PositiveRate = 1e-6
     """nu of the paper: distances below count as this (Euclidean, of whole changes)."""
 
-    def aggregator(self) -> Aggregator:
+    def aggregator(self) -> RobustAggregator:
         return GeometricMedian(self.iterations, self.smoothing)
 
 
@@ -348,7 +449,7 @@ class CentredClippingAggregator(RobustAggregatorSpec):
     iterations: Annotated[int, Field(ge=1, le=1000)] = 1
     """L of the paper."""
 
-    def aggregator(self) -> Aggregator:
+    def aggregator(self) -> RobustAggregator:
         return CentredClipping(self.radius, self.iterations)
 
 
@@ -362,5 +463,5 @@ class NormBoundingAggregator(RobustAggregatorSpec):
     radius: PositiveRate = 1.0
     """M of the paper: the longest change that counts in full."""
 
-    def aggregator(self) -> Aggregator:
+    def aggregator(self) -> RobustAggregator:
         return NormBounding(self.radius)

@@ -31,11 +31,6 @@ class CompressorSpec(Block):
         """True if it cannot compress messages of the server."""
         return False
 
-    @property
-    def loses_part(self) -> bool:
-        """True if a part of each message is never sent."""
-        return not getattr(self, "error_feedback", True)
-
 
 class Sparsifier(CompressorSpec):
     """A compressor that sends k of the D entries, with the level as k, as a share of D, or as

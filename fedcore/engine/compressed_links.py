@@ -14,7 +14,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Algorithm, Cohort, Compressor, Vectors
+from fedcore.core import Algorithm, Cohort, Compressor, Vectors, models_bytes
 from fedcore.engine.assignment import Ids
 from fedcore.engine.server import RESIDUAL, RunContext
 from fedcore.random import generator
@@ -93,8 +93,6 @@ def _draws(compressor: Compressor, message: Tensor, streams: Iterable[Generator]
 
 UPLINK, DOWNLINK = "uplink compression", "downlink compression"
 """Purposes of randomness."""
-SERVER = np.array([0])
-"""The client id with which the server's messages draw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +121,20 @@ class Links:
 
     def down(self, message: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return a message [D] as the clients decode it, and the residual that error feedback keeps
-        at the server.
+        at the server; of several models [k D], each is a message of its own.
+
+        Messages draw with the number of the model in place of the client's id.
         """
+        algorithm = self.setting.algorithm
+        models = algorithm.rule.models_kept()
+        shape = message.shape if models == 1 else (models, -1)
         sent = send(
-            self.setting.algorithm.downlink,
-            message,
-            residual,
-            message_rngs(self.setting.seed, DOWNLINK, self.round, SERVER),
+            algorithm.downlink,
+            message.reshape(shape),
+            residual.reshape(shape),
+            message_rngs(self.setting.seed, DOWNLINK, self.round, np.arange(models)),
         )
-        return sent.received, residual if sent.residual is None else sent.residual
+        return sent.received.reshape(-1), residual if sent.residual is None else sent.residual.reshape(-1)
 
 
 def exchange_gradients(
@@ -172,11 +175,9 @@ class Traffic:
         each model, never compressed.
         """
         rule = algorithm.rule
+        down = models_bytes(rule, algorithm.downlink, dim, word)
         received, dim = rule.parameters_received(dim), rule.parameters_sent(dim)
-        up, down = (
-            algorithm.uplink.message_bytes(dim, word),
-            algorithm.downlink.message_bytes(received, word),
-        )
+        up = algorithm.uplink.message_bytes(dim, word)
         one = Compressor().message_bytes(dim, word)
         self._dense = Compressor().message_bytes(received, word)
         self._extra, self._beside = len(rule.shared()) * one + beside, beside

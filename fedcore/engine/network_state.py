@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.core import AffineForm, Algorithm, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
+from fedcore.core import Algorithm, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
 from fedcore.engine.assignment import CohortWork, Ids
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.local_solver import evaluates_elsewhere
@@ -171,6 +171,9 @@ def training_algorithm(algorithm: Algorithm, problem: TrainingProblem) -> Algori
 class SharedPartRule(ClientRule):
     """A rule for the first `dim` parameters; those behind them are private, and trained by the local
     optimiser alone (Li et al., FedBN, ICLR 2021, Algorithm 1).
+
+    Engines call it in place of the rule, so it passes on every method that they call, but for
+    `models_trained`: rules that train several models are refused (`spec.checks`).
     """
 
     rule: ClientRule
@@ -182,12 +185,13 @@ class SharedPartRule(ClientRule):
     def step_size_scale(self, steps: Tensor) -> Tensor | float:
         return self.rule.step_size_scale(steps)
 
-    def affine_form(self) -> AffineForm | None:
-        return None
-
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         own = self.rule.direction(grad[..., : self.dim], y[..., : self.dim], self._shared(context))
         return torch.cat([own, grad[..., self.dim :]], -1)
+
+    def step_taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
+        own = self.rule.step_taken(step[..., : self.dim], k, self._shared(context))
+        return torch.cat([own, step[..., self.dim :]], -1)
 
     def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
         update = self.rule.finish(y[..., : self.dim], self._shared(context))

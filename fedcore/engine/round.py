@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Aggregate, Aggregator, ClientRule, Cohort, Vectors
+from fedcore.core import Aggregate, Aggregator, ClientRule, ClientUpdate, Cohort, Vectors
 from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Engine, Job, Observation, Result
 from fedcore.engine.client_selection import SelectedCohort, assign_work, select_cohort, selection_state
 from fedcore.engine.client_table import ClientTable
@@ -245,35 +245,68 @@ def _aggregate(
         seen, deltas, upload = result.delta, result.delta, result
         if server.models_compressed:
             seen, kept = training.links.up(deltas, training.memory)
-            if not algorithm.uplink.error_feedback:
+            if not algorithm.uplink.telescopes():
                 # What compression takes from a message is lost, so clients remember what the server
-                # got. Error feedback sends it later: memory of the exact change then agrees with
-                # the server in the end, and is more stable.
+                # got. If it is sent later, memory of the exact change agrees with the server in the
+                # end, and is more stable.
                 upload = replace(upload, delta=seen)
         received = seen
         sums = algorithm.aggregator.weighted_sums(training.cohort)
         seen = seen if sums is None else sums @ seen
     aggregator = algorithm.aggregator.of_round(opened.setting.seed, opened.number)
+    if upload is not None and aggregator.drops_changes():
+        seen = _marked(seen, [*upload.shared.values(), *state.values()])
     server, combined = _combine(aggregator, seen, training, server)
     server = replace(
         _move(server, training.links, combined, training.factor),
         clock=server.clock + int(assignment.steps.max()),
     )
     if upload is not None:
-        server = replace(
-            server, shared=algorithm.rule.update_shared(server.shared, upload.shared, training.cohort)
-        )
-        kept = {**algorithm.rule.update_memory(upload, server.broadcast, assignment.local), **kept}
-    if state and server.statistics is not None:
-        problem, before, trained = opened.setting.problem, server.statistics, state[STATISTICS]
-        sent, own = split_statistics(problem, algorithm.rule, before, trained, training.memory)
-        server, kept = _with_statistics(server, before, sent, training), {**kept, **own}
-    elif state:
-        kept = {**kept, **state}
+        dropped = None if combined.dropped is None or not bool(combined.dropped.any()) else combined.dropped
+        server, kept = _settle(opened.setting, server, training, upload, state, kept, dropped)
     table.scatter(assignment.clients, kept)
     chosen = selection_state(opened.selected, opened.setting, server.selection, received)
     server, timing = replace(server, selection=chosen), opened.selected.timing
     return server, Observation(algorithm, assignment, deltas, training.cohort, combined, timing)
+
+
+def _settle(
+    setting: RunContext,
+    server: ServerState,
+    training: CohortTraining,
+    upload: ClientUpdate,
+    state: Vectors,
+    kept: Vectors,
+    dropped: Tensor | None,
+) -> tuple[ServerState, Vectors]:
+    """The server after all that clients sent beside their changes, and their new memory [M, *].
+
+    Nothing of clients that are `dropped` [M] counts, and they keep the memory that they had.
+    """
+    rule, cohort, sent, statistics = setting.algorithm.rule, training.cohort, upload.shared, None
+    if state and server.statistics is not None:
+        before, trained = server.statistics, state[STATISTICS]
+        statistics, state = split_statistics(setting.problem, rule, before, trained, training.memory)
+    if dropped is not None:
+        cohort = cohort.without(dropped)
+        sent = {name: vectors[~dropped] for name, vectors in sent.items()}
+        statistics = None if statistics is None else statistics[~dropped]
+    if len(cohort.clients):
+        server = replace(server, shared=rule.update_shared(server.shared, sent, cohort))
+    kept = {**rule.update_memory(upload, server.broadcast, training.work.local), **kept, **state}
+    if statistics is not None and server.statistics is not None:
+        server = _with_statistics(server, server.statistics, statistics, cohort, training.stale)
+    if dropped is not None:
+        kept = {name: torch.where(dropped[:, None], training.memory[name], new) for name, new in kept.items()}
+    return server, kept
+
+
+def _marked(changes: Tensor, others: Sequence[Tensor]) -> Tensor:
+    """The `changes` [M, D], NaN where a number in any of the client's `others` [M, *] is not finite."""
+    broken = torch.zeros(len(changes), dtype=torch.bool, device=changes.device)
+    for vectors in others:
+        broken = broken | ~vectors.isfinite().all(dim=1)
+    return changes.masked_fill(broken[:, None], torch.nan)
 
 
 def _combine(
@@ -306,17 +339,17 @@ def _end_tier_round(server: ServerState, tier: int, combined: Aggregate) -> tupl
 
 
 def _with_statistics(
-    server: ServerState, before: Tensor, statistics: Tensor, training: CohortTraining
+    server: ServerState, before: Tensor, statistics: Tensor, cohort: Cohort, stale: StaleStarts | None
 ) -> ServerState:
-    """The server, whose running statistics [S] were `before`, given those [M, S] of the clients.
+    """The server, whose running statistics [S] were `before`, given those [M, S] of the `cohort`.
 
     In an asynchronous run they move by the weight of what arrived, as the model does.
     """
-    averaged, stale = mean_statistics(before, statistics, training.cohort), training.stale
+    averaged = mean_statistics(before, statistics, cohort)
     if stale is None:
         return replace(server, statistics=averaged)
     if stale.tier is None:
-        moved = before + training.cohort.weights.sum() * (averaged - before)
+        moved = before + cohort.weights.sum() * (averaged - before)
         return replace(server, statistics=moved)
     assert server.queue is not None
     assert server.queue.tiers is not None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.compression import NoCompression
-from fedcore.core import ClientRule
+from fedcore.core import Aggregator, ClientRule, Compressor, overridden
 from fedcore.data.augment import transform_of
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
@@ -44,6 +44,8 @@ def check_fit(problem: Problem) -> None:
 MAX_PARAMETERS = 1_000_000_000
 MAX_RECORDED_PARAMETERS = 1_000
 MAX_LISTED_CLIENTS = 1_000
+LOSES_ONE = 0.5
+"""From this share of stragglers on round(1 (1 - fraction)) is 0: cohorts of one client lose it."""
 LOSES_PAIRS = 0.75
 """From this share of stragglers on round(2 (1 - fraction)) is 0: cohorts of two clients lose
 both.
@@ -154,6 +156,12 @@ def _check_personal(spec: ExperimentSpec) -> None:
             f"`local` keeps batch norm with the client, and {spec.algorithm.kind} has personal models of its"
             " own: use another policy, or another algorithm",
         )
+    if rule.models_trained() > 1:
+        raise SpecificationError(
+            "/problem/model/batch_norm",
+            f"`local` keeps batch norm with the client, and {spec.algorithm.kind} trains several models: use"
+            " another policy, or another algorithm",
+        )
     if rule.adaptation() is not None or spec.evaluation.fine_tuning is not None:
         where = "evaluation.fine_tuning" if spec.evaluation.fine_tuning else spec.algorithm.kind
         raise SpecificationError(
@@ -189,6 +197,13 @@ def _check_server(spec: ExperimentSpec) -> None:
 
 def _check_aggregator(spec: ExperimentSpec) -> None:
     algorithm, own = spec.algorithm, type(spec.algorithm).aggregator
+    built = spec.aggregator.build() if spec.aggregator else algorithm.aggregator()
+    if overridden(built, Aggregator) & {"combine", "weighted_sums"} == {"weighted_sums"}:
+        raise SpecificationError(
+            "/aggregator" if spec.aggregator else "/algorithm",
+            f"{type(built).__name__} overrides `weighted_sums` but not `combine`, which would take the first"
+            " sum, or the change of the first client, for the direction: override both, or `coefficients`",
+        )
     if spec.aggregator is None:
         return
     if own is not AlgorithmSpec.aggregator:
@@ -237,11 +252,19 @@ def _check_weighting(spec: ExperimentSpec) -> None:
     reason = _misweighted(scheme, spec.algorithm) or _lossy(scheme, spec.systems.stragglers)
     if reason:
         raise SpecificationError("/participation/weighting", reason)
-    if scheme.scales_model and not scheme.transforms_objective and not spec.algorithm.averages_models:
+    if not scheme.scales_model:
+        return
+    if not scheme.transforms_objective and not spec.algorithm.averages_models:
         raise SpecificationError(
             "/participation",
             f"S2 averages models; {spec.algorithm.kind} averages updates: add `weighting: unbiased` or"
             " `transformed: true`, or use `uniform`",
+        )
+    if spec.aggregator is not None and not spec.aggregator.averages_models:
+        raise SpecificationError(
+            "/participation",
+            "S2 averages models by weights that need not sum to 1, which the aggregator"
+            f" {spec.aggregator.kind} does not: add `weighting: unbiased`, or use `uniform`",
         )
 
 
@@ -274,10 +297,16 @@ def _lossy(scheme: Participation, stragglers: Stragglers | None) -> str | None:
         (scheme.weighting or scheme.own_weighting) != "unbiased"
         or stragglers is None
         or stragglers.policy != "drop"
-        or stragglers.fraction < LOSES_PAIRS
+        or stragglers.fraction < LOSES_ONE
     ):
         return None
-    if scheme.loses_cohorts:
+    unsaid = type(scheme).chance_to_keep_any is Participation.chance_to_keep_any
+    if unsaid and not scheme.loses_cohorts:
+        return (
+            f"{scheme.kind} does not say how likely its cohorts are to have another client, so that"
+            " stragglers do not take all: override `chance_to_keep_any`, or use `uniform` or `samples`"
+        )
+    if scheme.loses_cohorts and stragglers.fraction >= LOSES_PAIRS:
         return (
             f"if a fraction of {stragglers.fraction:g} is dropped, the probability of losing a whole cohort"
             " has no closed form; use `uniform` or `samples`, `policy: accept_partial`, or a scheme with"
@@ -307,8 +336,9 @@ def _check_compression(spec: ExperimentSpec) -> None:
 
 
 def _check_lost_messages(spec: ExperimentSpec) -> None:
-    downlink = spec.compression.downlink
-    if spec.algorithm.averages_exactly and downlink.loses_part:
+    downlink, built = spec.compression.downlink, spec.build().downlink
+    loses_part = type(built).compress is not Compressor.compress and not built.telescopes()
+    if spec.algorithm.averages_exactly and loses_part:
         raise SpecificationError(
             "/compression/downlink",
             f"{spec.algorithm.kind} requires x to be the average of the clients' models; with {downlink.kind}"

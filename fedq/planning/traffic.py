@@ -6,7 +6,7 @@ from itertools import repeat, starmap
 from operator import mul
 from statistics import fmean
 
-from fedcore.core import Algorithm, Compressor
+from fedcore.core import Algorithm, Compressor, models_bytes
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.problem import dimension, population
 
@@ -87,10 +87,8 @@ def bytes_down(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, arrived
     or is dense where that is shorter.
     """
     dim = dimension(spec.problem)
-    whole = algorithm.rule.parameters_received(dim)
     dense, message = (
-        Compressor().message_bytes(whole, word),
-        _model_links(algorithm)[1].message_bytes(whole, word),
+        models_bytes(algorithm.rule, link, dim, word) for link in (Compressor(), _model_links(algorithm)[1])
     )
     shared = spec.rounds * drawn * len(algorithm.rule.shared()) * dim * word
     models = reached(spec) * dense + shared + _messages(spec, algorithm, arrived, dense / message) * message

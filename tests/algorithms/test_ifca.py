@@ -6,17 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedcore import Simulation, run
 from fedcore.data.federated import FederatedData
 from fedcore.errors import SpecificationError
 from fedcore.problems.supervised import SupervisedProblem
+from fedcore.random import generator
 from fedcore.testing import runs
 from tests.algorithms.test_longhand import COHORTS, ETA, Vector, gradient, sgd
 from tests.algorithms.test_longhand import E as LINEAR
 from tests.algorithms.test_longhand import H as HESSIANS
 from tests.algorithms.test_personal import personal_models
-from tests.documents import DIGITS, QUADRATIC, Document, quadratics, specification
+from tests.documents import COMPRESSORS, DIGITS, QUADRATIC, Document, quadratics, specification
 
 LOCAL: Document = {"local": {"lr": ETA}, "participation": {"kind": "trace", "rounds": COHORTS}}
 CONSTANTS = [client["c"] for client in QUADRATIC["problem"]["dataset"]["clients"]]
@@ -294,3 +296,42 @@ def test_what_several_models_cannot_do_is_refused(changes: dict[str, Any], point
     with pytest.raises(SpecificationError) as refusal:
         specification(base, **changes)
     assert refusal.value.pointer.startswith(pointer)
+
+
+@pytest.mark.parametrize("kind", ["top_k", "rand_k", "qsgd", "natural", "sign"])
+def test_a_compressed_downlink_compresses_each_model_by_itself(kind: str) -> None:
+    """Written out: a message, a residual and a stream for each model."""
+    block = {"kind": kind, **COMPRESSORS[kind], "error_feedback": True} | (
+        {"ratio": 0.34} if "_k" in kind else {}
+    )
+    spec = specification(
+        QUADRATIC,
+        algorithm={"kind": "ifca", "clusters": 3, "spread": 2.0},
+        compression={"downlink": block},
+        **LOCAL,
+    )
+    simulation, compressor = Simulation(spec, 5), spec.build().downlink
+    known = simulation._server.x.reshape(3, 3).clone()
+    rest = np.zeros((3, 3))
+    for number, cohort in enumerate(COHORTS[:3], 1):
+        moves = round_of(known.numpy(), cohort, "models") - known.numpy()
+        received = np.zeros((3, 3))
+        for j in range(3):
+            message = torch.from_numpy(moves[j] + rest[j])
+            drawn = compressor.sample(generator(5, "downlink compression", number, j), 3)
+            received[j] = compressor.compress(message, drawn if drawn is None else torch.from_numpy(drawn))
+            rest[j] = message.numpy() - received[j]
+        known += torch.from_numpy(received)
+        simulation.advance()
+        torch.testing.assert_close(simulation._server.broadcast.reshape(3, 3), known, rtol=0, atol=1e-12)
+
+
+def test_the_bytes_of_a_compressed_downlink_are_those_of_as_many_messages_as_models() -> None:
+    spec = specification(
+        QUADRATIC,
+        algorithm={"kind": "ifca", "clusters": 3, "spread": 2.0},
+        compression={"downlink": {"kind": "top_k", "k": 1}},
+    )
+    first, second, *_ = run(spec)
+    assert first.bytes_down == 4 * 3 * 3 * 8
+    assert second.bytes_down == 4 * 3 * (8 + 4)

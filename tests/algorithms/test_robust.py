@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 from typing import Any
 
@@ -13,9 +14,16 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from fedcore.algorithms import AGGREGATORS
-from fedcore.algorithms.robust import squared_distances
+from fedcore.algorithms.robust import (
+    MedianAggregator,
+    RobustAggregator,
+    TrimmedMean,
+    squared_distances,
+)
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
-from tests.documents import SYNTHETIC, specification
+from fedcore.errors import SpecificationError
+from fedcore.simulation.local_run import run
+from tests.documents import SYNTHETIC, Document, specification
 
 Floats = NDArray[np.float64]
 HONEST, MALICIOUS, DIM = 9, 2, 40
@@ -39,7 +47,8 @@ def aggregator(kind: str, **fields: Any) -> Aggregator:
 
 def combined(seen: Tensor, kind: str, state: Vectors | None = None, **fields: Any) -> Aggregate:
     made = aggregator(kind, **fields)
-    return made.combine(seen, cohort_of(len(seen)), made.start(seen[0]) if state is None else state)
+    cohort = cohort_of(len(seen), torch.full((len(seen),), 1 / len(seen), dtype=seen.dtype))
+    return made.combine(seen, cohort, made.start(seen[0]) if state is None else state)
 
 
 def direction(seen: Tensor, kind: str, **fields: Any) -> Tensor:
@@ -209,6 +218,163 @@ def test_coefficients_give_the_aggregate_or_are_undefined(kind: str, fields: dic
         assert bool(result.coefficients.isnan().all())
     else:
         torch.testing.assert_close(result.coefficients @ seen, result.direction, rtol=1e-12, atol=1e-13)
+
+
+ANYTHING = (math.nan, math.inf, -math.inf, 1e200, -1e200, 1e3, 0.0)
+SINGLE = (math.nan, math.inf, 1e30, -3e38, 1e3)
+"""Entries of the vectors that malicious clients send; of float32 the second."""
+
+
+def attacked(seed: int, n: int, f: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Changes [n, dim] of which the last f are anything, in random order; and those of the others."""
+    rng = np.random.default_rng(seed)
+    honest = torch.from_numpy(rng.normal(size=(n - f, dim)) * rng.choice([1e-3, 1.0, 50.0])).to(dtype)
+    sent = rng.choice(ANYTHING if dtype == torch.float64 else SINGLE, size=(f, dim))
+    # Half of the vectors have the same entry everywhere, as colluding clients may.
+    sent[rng.random(f) < 0.5] = sent[:1, :1] if f else 0.0
+    seen = torch.cat([honest, torch.from_numpy(sent).to(dtype)])
+    return seen[torch.from_numpy(rng.permutation(n))], honest
+
+
+CASES = [
+    pytest.param(seed, dtype, id=f"{seed} {dtype}")
+    for seed in range(24)
+    for dtype in (torch.float64, torch.float32)
+]
+
+
+@pytest.mark.parametrize(("seed", "dtype"), CASES)
+def test_whatever_a_minority_sends_the_aggregate_is_within_the_bound_of_its_rule(
+    seed: int, dtype: torch.dtype
+) -> None:
+    f, dim = seed % 4, 1 + seed % 7
+    n = 4 * f + 3 + seed % 3
+    seen, honest = attacked(seed, n, f, dim, dtype)
+    share, slack = f / n + 1e-9, 1e-12 if dtype == torch.float64 else 1e-4
+    low, high = honest.amin(dim=0), honest.amax(dim=0)
+    room = slack * honest.abs().max()
+    for kind, fields in (("median", {}), ("trimmed_mean", {"trimmed": share})):
+        found = direction(seen, kind, **fields)
+        assert bool(((low - room <= found) & (found <= high + room)).all()), kind
+    for selected in (1, f + 1):
+        krum = combined(seen, "krum", malicious=share, selected=selected)
+        own = krum.coefficients.nonzero().flatten()
+        assert len(own) == selected
+        torch.testing.assert_close(krum.direction, seen[own].mean(dim=0), rtol=slack, atol=0)
+    # Every value of Bulyan is the mean of some that were received.
+    bulyan = direction(seen, "bulyan", malicious=share)
+    finite = seen[seen.isfinite().all(dim=1)]
+    kept = len(finite) - 4 * (f - (n - len(finite)))
+    for value, column in zip(bulyan, finite.sort(dim=0).values.T, strict=True):
+        means = np.array([np.mean(chosen) for chosen in combinations(column.tolist(), kept)])
+        assert np.abs(means - float(value)).min() <= float(room)
+    centre = honest.mean(dim=0)
+    radius = float((honest - centre).norm(dim=1).max())
+    median = direction(seen, "geometric_median", iterations=200, smoothing=1e-9)
+    assert float((median - centre).norm()) <= (2 / (1 - 2 * f / n)) * radius + float(room)
+    # Each client moves the aggregate by its part of the radius at most.
+    for kind in ("centred_clipping", "norm_bounding"):
+        assert float(direction(seen, kind, radius=0.3).norm()) <= 0.3 * (1 + slack)
+
+
+@pytest.mark.parametrize(("kind", "fields"), ROBUST)
+def test_changes_that_are_not_finite_are_left_out_and_counted(kind: str, fields: dict[str, Any]) -> None:
+    honest = deltas(HONEST)
+    broken = torch.full((1, DIM), 1.0, dtype=torch.float64)
+    broken[0, 3] = torch.nan
+    seen = torch.cat([honest[:4], broken, honest[4:]])
+    # What clients that remain weigh in all stays the same.
+    result = combined(seen, kind, **fields)
+    made = aggregator(kind, **fields)
+    weights = torch.full((HONEST,), 1 / HONEST, dtype=torch.float64)
+    alone = made.combine(honest, cohort_of(HONEST, weights), made.start(honest[0]))
+    torch.testing.assert_close(result.direction, alone.direction, rtol=1e-13, atol=1e-15)
+    assert result.dropped is not None
+    assert result.dropped.nonzero().flatten().tolist() == [4]
+    if not bool(result.coefficients.isnan().any()):
+        assert result.coefficients[4] == 0
+
+
+@pytest.mark.parametrize(("kind", "fields"), ROBUST)
+def test_the_model_stays_if_more_are_not_finite_than_a_rule_withstands(
+    kind: str, fields: dict[str, Any]
+) -> None:
+    """Krum, Bulyan and the trimmed mean withstand 2 of 11 here, the others 5."""
+    most = 2 if kind in {"krum", "bulyan", "trimmed_mean"} else 5
+    for count in range(HONEST + MALICIOUS + 1):
+        seen = deltas()
+        seen[:count, 0] = torch.inf
+        state = aggregator(kind, **fields).start(seen[0])
+        result = combined(seen, kind, state, **fields)
+        assert bool((result.direction == 0).all()) == (count > most), count
+        assert result.dropped is not None
+        assert int(result.dropped.sum()) == count
+        if count > most:
+            assert result.aggregator_state == state
+
+
+def test_krum_withstands_a_share_of_the_clients_that_are_left() -> None:
+    """Of 5 clients f = 1; without the one that overflows 4 are left, and 4 >= 2 * 0 + 3. Of 3 f = 0."""
+    for count, moves in ((5, True), (3, False)):
+        seen = deltas(count)
+        seen[0] = torch.nan
+        assert bool((direction(seen, "krum", malicious=0.2) != 0).any()) == moves
+
+
+def test_a_bucket_with_a_change_that_is_left_out_counts_as_malicious() -> None:
+    seen, order = deltas(), cohort_of(HONEST + MALICIOUS).order
+    assert order is not None
+    seen[order[0]] = torch.nan
+    buckets = [seen[rows] for rows in torch.split(order, 2)]
+    buckets[0] = buckets[0][1:]
+    means = np.array([bucket.numpy().mean(axis=0) for bucket in buckets])
+    found = combined(seen, "median", bucket_size=2)
+    np.testing.assert_allclose(found.direction, np.median(means, axis=0), rtol=1e-13)
+    # Three of six buckets are more than a median withstands.
+    seen[order[2]] = seen[order[4]] = torch.nan
+    assert bool((direction(seen, "median", bucket_size=2) == 0).all())
+
+
+def test_a_bucketed_aggregator_with_a_method_that_buckets_do_not_pass_on_is_refused() -> None:
+    class Watching(TrimmedMean):
+        def needs_losses(self) -> bool:
+            return True
+
+    class WatchingSpec(MedianAggregator):
+        def aggregator(self) -> RobustAggregator:
+            return Watching(0.5)
+
+    assert isinstance(WatchingSpec().build(), Watching)
+    with pytest.raises(SpecificationError, match="needs_losses"):
+        WatchingSpec(bucket_size=2).build()
+
+
+OVERFLOWS: Document = {
+    "problem": {
+        "dataset": {
+            "kind": "quadratic",
+            "clients": [
+                {"H": [[h]], "e": [h * k], "c": 0.0} for k, h in enumerate([1.0] * 4 + [1e3] + [1.0] * 5)
+            ],
+            "x0": [20.0],
+        }
+    },
+    "local": {"lr": 0.5, "steps": 200},
+    "rounds": 3,
+    "name": "one client overflows",
+    "evaluation": {"measures": [], "record_parameters": True},
+}
+"""Step size times curvature is 500 for client 4, whose local training overflows."""
+
+
+@pytest.mark.parametrize(("kind", "fields"), ROBUST)
+def test_a_client_that_overflows_does_not_end_the_run(kind: str, fields: dict[str, Any]) -> None:
+    spec = specification(OVERFLOWS, aggregator={"kind": kind, **fields}, algorithm={"kind": "scaffold"})
+    reports = list(run(spec))
+    assert len(reports) == 3
+    assert not reports[-1].diverged
+    assert [report.extra["dropped_updates"] for report in reports] == [1, 1, 1]
+    assert np.isfinite(reports[-1].extra["x"]).all()
 
 
 def test_buckets_are_averaged_before_they_are_aggregated() -> None:

@@ -170,6 +170,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "/participation/weighting",
         "computes its own weights",
     ),
+    **{
+        f"S2 beside {aggregator}": (
+            {
+                "aggregator": {"kind": aggregator},
+                "participation": {"kind": "without_replacement", "clients_per_round": 3},
+            },
+            "/participation",
+            "add `weighting: unbiased`",
+        )
+        for aggregator in ("median", "krum", "geometric_median", "norm_bounding")
+    },
     "S2 of an algorithm that averages changes": (
         {
             "algorithm": {"kind": "fednova"},
