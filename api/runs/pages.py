@@ -60,7 +60,8 @@ def _own(run: RunRecord) -> Iterator[RunEvent]:
 
 def _ending(run: RunRecord) -> str:
     if run.diverged_round is not None:
-        return f"diverged in round {run.diverged_round}: the model or its loss is not finite"
+        place = f"; first {run.divergence}" if run.divergence else ""
+        return f"diverged in round {run.diverged_round}: the model or its loss is not finite{place}"
     if run.stop_reason is not None:
         return f"{STOPPED[run.stop_reason]} (round {run.done})"
     return f"{run.status} after {run.done:,} of {run.rounds:,} rounds"

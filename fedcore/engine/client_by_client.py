@@ -2,7 +2,7 @@
 right, and `parallel`, with one client per core and the problem's fastest gradient.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -36,14 +36,36 @@ def _stacks_for(jobs: Sequence[Job]) -> list[StackedUpdates]:
 
 
 def _train_by_definition(job: Job, row: int) -> ClientUpdate:
+    local, passes = job.work.local.take(row), job.work.passes_of(row)
+    y = local.x
+    for y in _iterates(job, row, local, passes):  # noqa: B007 - the last one counts
+        pass
+    return with_statistics(job.algorithm.rule.finish(y, local), passes)
+
+
+def _iterates(job: Job, row: int, local: ClientContext, passes: ForwardPasses | None) -> Iterator[Tensor]:
+    """The client's model [D] after each of its local steps; `passes` change in place."""
     algorithm, problem, assignment = job.algorithm, job.problem, job.work
-    local = assignment.local.take(row)
-    y, state, passes = local.x, initial_state(algorithm.solver, local.x), assignment.passes_of(row)
+    y, state = local.x, initial_state(algorithm.solver, local.x)
     for k in range(len(assignment.batches[row])):
         grad = _gradient_of_step(job, row, k, problem.gradient, y, local, passes)
         step, state = algorithm.solver.descend(algorithm.rule, grad, y, state, k, local)
         y = y - assignment.sizes[k] * algorithm.rule.step_size_scale(local.steps) * step
-    return with_statistics(algorithm.rule.finish(y, local), passes)
+        yield y
+
+
+def first_step_not_finite(job: Job, row: int) -> int | None:
+    """The local step, from 1, after which the model of a client is no longer finite; 0 if it begins
+    with a vector that is not, None if all are finite.
+    """
+    local = job.work.local.take(row)
+    given = [local.x, local.full_gradient, local.mean_gradient, *local.shared.values()]
+    if not all(bool(part.isfinite().all()) for part in (*given, *local.memory.values()) if part is not None):
+        return 0
+    for k, y in enumerate(_iterates(job, row, local, job.work.passes_of(row))):
+        if not bool(y.isfinite().all()):
+            return k + 1
+    return None
 
 
 def _gradient_of_step(

@@ -15,7 +15,14 @@ from torch import Tensor
 
 from fedcore.engine.choice import EngineChoice
 from fedcore.packages import file_digest
-from fedcore.platform.provenance import BEST_MODEL, ENGINE_CHOICE, MODEL_SHA256, PACKAGES, best_key_beside
+from fedcore.platform.provenance import (
+    BEST_MODEL,
+    DIVERGENCE,
+    ENGINE_CHOICE,
+    MODEL_SHA256,
+    PACKAGES,
+    best_key_beside,
+)
 from fedcore.platform.version import commit, release
 from fedcore.simulation.best_round import BestRound
 
@@ -44,6 +51,8 @@ class ComputedRun(Protocol):
     def data_sha256(self) -> str | None: ...
     @property
     def noise_multiplier(self) -> float | None: ...
+    @property
+    def divergence(self) -> str | None: ...
     @property
     def best(self) -> BestRound | None: ...
     def model(self) -> Mapping[str, Tensor]: ...
@@ -94,6 +103,7 @@ def provenance(simulation: ComputedRun, device: str, packages: Sequence[str]) ->
         "data_source": simulation.data_source,
         "data_sha256": simulation.data_sha256,
         **({} if (noise := simulation.noise_multiplier) is None else {"noise_multiplier": noise}),
+        **({} if simulation.divergence is None else {DIVERGENCE: simulation.divergence}),
         **_packages(packages),
     }
 

@@ -11,6 +11,8 @@ MODEL_SHA256 = "model_sha256"
 """Key of a run's provenance: the digest of its final model."""
 BEST_MODEL = "best_model"
 """Key of a run's provenance: its best evaluated round, with the measure and the digest of the model."""
+DIVERGENCE = "divergence"
+"""Key of a run's provenance: where the first number was not finite, of a run that diverged."""
 PACKAGES = "packages"
 """Key of a run's provenance: versions and digests of the installed packages that it used, by name."""
 

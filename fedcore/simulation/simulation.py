@@ -16,11 +16,12 @@ from torch import Tensor
 
 from fedcore.core import ClientUpdate
 from fedcore.data.user_datasets import DatasetStorage
-from fedcore.engine.assignment import Job, Observation
+from fedcore.engine.assignment import Job, Observation, Result
 from fedcore.engine.asynchronous import open_step
 from fedcore.engine.choice import EngineChoice, choose_engine
 from fedcore.engine.client_table import ClientTable, MemoryBudget
 from fedcore.engine.compressed_links import Traffic
+from fedcore.engine.divergence import find_divergence
 from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
 from fedcore.engine.event_queue import EventQueue
 from fedcore.engine.network_state import bind_state, keeps_own, own_vectors, statistics_bytes
@@ -152,6 +153,8 @@ class Simulation:
         self._clients = ClientTable(vectors, population, self._room)
         self._traffic = self._new_traffic()
         self.round, self.diverged, self._seconds = 0, False, 0.0
+        self.divergence: str | None = None
+        """Where the first number was not finite, of a run that diverged."""
         self.batched_runs, self._watch = 1, EarlyStoppingState()
         self.share_scoring: ShareScoring | None = None
         """Has other processes help to evaluate models."""
@@ -247,12 +250,17 @@ class Simulation:
         measured = self._measure(account.observation)
         if account.simulated_seconds is not None:
             measured["simulated_seconds"] = self._server.seconds
+        observed = account.observation
+        if observed is not None and (dropped := observed.combined.dropped) is not None:
+            measured["dropped_updates"] = int(dropped.sum())
         if account.evaluations:
             measured["selection_evaluations"] = account.evaluations
         if self.spec.privacy is not None and self.spec.evaluation.due(self.round, self.spec.rounds):
             measured |= self._privacy_spent()
         finite = _finite(self._server.x)
         self.diverged = not finite or not isfinite(measured.get("train_loss", 0.0))  # type: ignore[arg-type]
+        if self.diverged:
+            measured |= self._diverged_at(opened, trained.result)
         report = self._report(
             account, measured, self._seconds + trained.seconds + time.perf_counter() - began
         )
@@ -337,6 +345,7 @@ class Simulation:
             "round": self.round,
             "clock": server.clock,
             "diverged": self.diverged,
+            "divergence": self.divergence,
         }
         manifest |= {
             "simulated_seconds": server.seconds,
@@ -389,6 +398,7 @@ class Simulation:
         self._clients.load(_under("clients.", tensors))
         self._traffic.load({name: value.numpy() for name, value in _under("heard.", tensors).items()})
         self.round, self.diverged = manifest["round"], manifest["diverged"]
+        self.divergence = manifest["divergence"]
         self.batched_runs = manifest.get("gang", 1)
         self._watch = EarlyStoppingState.of(manifest.get("watch"))
         best = manifest.get("best")
@@ -475,6 +485,13 @@ class Simulation:
         if evaluation.record_parameters:
             measured["x"] = self._server.x.tolist()
         return measured
+
+    def _diverged_at(self, opened: PendingRound, result: Result | None) -> dict[str, float | list[float]]:
+        """The client and the local step where the run diverged, as measures."""
+        found = find_divergence(opened, result, self._server.x)
+        self.divergence = found.words
+        known = {"diverged_client": found.client, "diverged_step": found.step}
+        return {name: value for name, value in known.items() if value is not None}
 
     def _privacy_spent(self) -> dict[str, float | list[float]]:
         epsilon, state = self.spec.epsilon(self.round), self._server.aggregator_state

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from fedcore.data.description import description_rows
 from fedcore.lazy import LazyModule
+from fedcore.platform.provenance import DIVERGENCE
 from fedcore.platform.status import Status
 
 if TYPE_CHECKING:
@@ -393,7 +394,8 @@ def _rounds(item: ExperimentSummary) -> str:
 
 def _note(run: Run) -> str:
     if run.diverged:
-        return f"diverged in round {run.diverged_round}"
+        place = run.provenance.get(DIVERGENCE)
+        return f"diverged in round {run.diverged_round}" + (f": {place}" if place else "")
     if run.stop_reason:
         return f"stopped early: {run.stop_reason}"
     if run.waits_for:

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from fedcore.errors import FedcoreError
+from fedcore.platform.provenance import DIVERGENCE
 from fedcore.platform.status import ENDED, Status
 from fedcore.settings import settings
 from fedcore.simulation.local_run import HalvingSearch, StudySearch, Trial
@@ -95,6 +96,7 @@ class _FolderRun:
     seed: int
     status: Status
     diverged_round: int | None
+    divergence: str | None
     stop_reason: StopReason | None
     done: int
     seconds: float
@@ -356,6 +358,7 @@ def _folder_run(
         seed=seed,
         status=Status.QUEUED if run is None else run.status,
         diverged_round=None if run is None else run.diverged_round,
+        divergence=None if run is None else run.provenance.get(DIVERGENCE),
         stop_reason=None if run is None else run.stop_reason,
         done=len(rows),
         seconds=sum(row["seconds"] for row in rows),

@@ -166,7 +166,8 @@ def _verdict(difference: Difference | None) -> str:
 
 def _remark(arm: ArmResult) -> str:
     unfinished = [f"{count} {status}" for status, count in arm.runs.items() if status is not Status.SUCCEEDED]
-    diverged = [f"{arm.diverged} of {sum(arm.runs.values())} diverged"] if arm.diverged else []
+    place = f" ({arm.divergence})" if arm.divergence else ""
+    diverged = [f"{arm.diverged} of {sum(arm.runs.values())} diverged{place}"] if arm.diverged else []
     stopped = [f"{arm.stopped} of {sum(arm.runs.values())} stopped early"] if arm.stopped else []
     return ", ".join(unfinished + diverged + stopped)
 

@@ -47,6 +47,8 @@ class MeasuredRun(Protocol):
     @property
     def diverged_round(self) -> int | None: ...
     @property
+    def divergence(self) -> str | None: ...
+    @property
     def stop_reason(self) -> StopReason | None: ...
     @property
     def done(self) -> int: ...
@@ -171,6 +173,7 @@ def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Windo
         seeds=[run.record.seed for run in started],
         runs=Counter(run.record.status for run in arm),
         diverged=sum(run.record.diverged_round is not None for run in arm),
+        divergence=next((run.record.divergence for run in arm if run.record.divergence), None),
         stopped=sum(run.record.stop_reason is not None for run in arm),
         rounds_done=sum(run.record.done for run in arm),
         local_steps=_estimate(started, lambda run: run.total("local_steps")),

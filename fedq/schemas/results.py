@@ -160,6 +160,8 @@ class ArmResult(Schema):
     """Number of runs by status. The results are final once all have `succeeded`."""
     diverged: int
     """Number of diverged runs."""
+    divergence: str | None = None
+    """Client, local step and round where the first of them met a number that is not finite."""
     stopped: int
     """Number of runs stopped early, at a rung or by early stopping. Their results cover the
     completed rounds.

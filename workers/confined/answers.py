@@ -32,6 +32,7 @@ class RunState(_Answer):
 
     round: _Count
     diverged: bool
+    divergence: _Text | None
     stopped: Literal[StopReason.PATIENCE, StopReason.TARGET] | None
     choice: Annotated[dict[_Word, Any], Field(max_length=20)]
     batched_runs: _Count

@@ -176,6 +176,7 @@ class Computing:
         return {
             "round": simulation.round,
             "diverged": simulation.diverged,
+            "divergence": simulation.divergence,
             "stopped": simulation.stopped,
             "choice": simulation.choice.document(),
             "batched_runs": simulation.batched_runs,

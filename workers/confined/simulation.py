@@ -130,6 +130,11 @@ class ConfinedSimulation:
         return self._state.noise_multiplier
 
     @property
+    def divergence(self) -> str | None:
+        """As of `Simulation`."""
+        return self._state.divergence
+
+    @property
     def best(self) -> BestRound | None:
         """As of `Simulation`."""
         best = self._state.best

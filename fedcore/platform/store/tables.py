@@ -11,6 +11,7 @@ from sqlalchemy import JSON, BigInteger, Double, Enum, ForeignKey, Index, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from fedcore.platform.access import Scope, prefix_of
+from fedcore.platform.provenance import DIVERGENCE
 from fedcore.platform.status import DeliveryStatus, LogLevel, RunRequest, Status
 from fedcore.platform.store.clock import Timestamp
 from fedcore.simulation.halving import Verdict
@@ -200,6 +201,7 @@ class RunRecord(Base):
     model of that round.
     """
     diverged_round: Mapped[int | None]
+
     error: Mapped[str | None] = mapped_column(Text)
     """The last error; of a run that is not failed, one that it has not yet got past."""
     error_of_loss: Mapped[bool] = mapped_column(default=False)
@@ -244,6 +246,11 @@ class RunRecord(Base):
             postgresql_where=text("packages IS NOT NULL"),
         ),
     )
+
+    @property
+    def divergence(self) -> str | None:
+        """Where the first number was not finite; None if it did not diverge."""
+        return self.provenance.get(DIVERGENCE)
 
 
 class SearchRecord(Base):

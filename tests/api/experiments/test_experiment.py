@@ -15,7 +15,7 @@ from fedcore.platform.store.tables import ExperimentRecord
 from fedq.results.presentation import side, verdict
 from fedq.results.tables import PARQUET
 from fedq.schemas import Claims
-from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit
+from tests.api.histories import MADE_WITH, TINY, TWO_ARMS, commit, finish, submit
 from tests.api.histories import write as write_runs
 from tests.api.test_claims import PRESET, at_rest
 from tests.api.test_search import NINE
@@ -224,11 +224,15 @@ def test_an_error_of_several_runs_is_printed_once(
 
 
 def test_a_run_that_diverged_says_so(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
-    submit(http)
+    id = submit(http)["id"]
     held = claim(rows)
-    finish(rows, commit(rows, held, [report(1)]), diverged_round=1)
+    place = "client 3, local step 2 of round 1"
+    made = {**MADE_WITH, "divergence": place}
+    finish(rows, commit(rows, held, [report(1)]), diverged_round=1, provenance=made)
     told = text_of(browser.get(f"/runs/{held.run_id}").text)
-    assert "diverged in round 1" in told
+    of_runs = text_of(browser.get(f"/experiments/{id}/runs").text)
+    assert f"diverged in round 1: {place}" in of_runs
+    assert f"not finite; first {place}" in told
     assert f"/v1/runs/{held.run_id}/model" in browser.get(f"/runs/{held.run_id}").text
 
 

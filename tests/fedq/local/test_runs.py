@@ -239,3 +239,13 @@ def test_components_in_a_folder_are_run(tmp_path: Path, fedq: Fedq) -> None:
     changed = fedq("run", str(file), "--output", str(out), "--code", str(code))
     assert changed.code == 4
     assert "code.digest is " in changed.err
+
+
+def test_a_run_that_diverged_says_with_which_client_and_step(tmp_path: Path, fedq: Fedq) -> None:
+    document = merged(QUADRATIC, {"local": {"lr": 400.0, "steps": 200}, "systems": {"steps": None}})
+    file, out = spec_file(tmp_path, document), tmp_path / "out"
+    ended = fedq("run", str(file), "--output", str(out), "--processes", "1")
+    made = json.loads((out / "runs" / "0-0" / "run.json").read_bytes())["provenance"]
+    assert made["divergence"].startswith("client ")
+    assert made["divergence"].endswith("of round 1")
+    assert f"1 of 1 diverged ({made['divergence']})" in " ".join(ended.out.split())
