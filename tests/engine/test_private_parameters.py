@@ -22,6 +22,7 @@ BEFORE_OR_AFTER = {
     *("shares_parameters", "with_shared_parameters", "parameters_received", "starting_point"),
     *("needs_full_gradient", "full_gradient_at", "exchanges_gradients", "first_exchange", "needs_normaliser"),
     *("gradients_per_step", "receives_new_model", "update_memory", "personal_model", "adaptation"),
+    *("personal_parameters",),
     *("update_shared", "adaptive_parameters", "with_parameters", "adapt_parameters"),
 }
 """Methods that are not called while clients train, but of the rule itself."""
