@@ -232,7 +232,12 @@ BERT: Document = {
 CLASSIFIERS: dict[str, Document] = {
     "gpt2": {**GPT2, "kind": "sequence_classifier", "arguments": {**GPT2["arguments"], "vocab_size": TOKENS}},
     "bert": {**BERT, "lora": {**LORA, "targets": ["query"]}},
-    "roberta": {**BERT, "architecture": "roberta", "lora": {**LORA, "targets": ["query"]}},
+    "roberta": {
+        **BERT,
+        "architecture": "roberta",
+        "arguments": {**BERT["arguments"], "vocab_size": TOKENS + 1, "pad_token_id": TOKENS},
+        "lora": {**LORA, "targets": ["query"]},
+    },
     "llama": {
         **BERT,
         "architecture": "llama",
