@@ -56,7 +56,7 @@ class Family(NamedTuple):
 
 
 def _gpt2(**others: Any) -> Document:
-    values = {"n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 80}
+    values: Document = {"n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 80}
     values |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     return {"kind": "causal_lm", "architecture": "gpt2", "arguments": values, **others}
 
@@ -164,7 +164,7 @@ def dropout_by(uniform: Tensor | None) -> Iterator[list[torch.Size]]:
         own = uniform[:, start : start + inputs[0].numel()]
         return inputs * (own.reshape(inputs.shape) >= p) / (1 - p)
 
-    nn.functional.dropout = dropout
+    nn.functional.dropout = dropout  # type: ignore[assignment]
     try:
         yield shapes
     finally:
@@ -206,6 +206,7 @@ def by_hand(spec: ExperimentSpec, data: FederatedData) -> dict[str, Tensor]:
     }
     clients = clients_of(data)
     modules, length = [deepcopy(module) for _ in clients], numbers_per_sample(module, clients[0].features[:4])
+    mean: dict[str, Any] = {}
     for round in range(1, spec.rounds + 1):
         for number, (client, own) in enumerate(zip(clients, modules, strict=True)):
             trained = [parameter for parameter in own.parameters() if parameter.requires_grad]
