@@ -75,6 +75,20 @@ def epsilon(release: GaussianRelease, count: int, delta: float, accountant: Acco
     return float(_loss(release).self_compose(count).get_epsilon_for_delta(delta))
 
 
+def delta_of(release: GaussianRelease, count: int, epsilons: list[float]) -> list[float]:
+    """The least delta known for each of `epsilons`, of `count` releases: by privacy loss distributions
+    where there are such, else by Renyi divergences.
+    """
+    if release.fixed_size and release.probability < 1:
+        spent = _accountant(release, "rdp").compose(_event(release), count)
+        return [float(spent.get_delta(each)) for each in epsilons]
+    if release.probability == 1:
+        # One release of all: the ratio falls with the square root of their number.
+        single = _loss(GaussianRelease(release.ratio / sqrt(count)))
+        return [float(each) for each in single.get_delta_for_epsilon(epsilons)]
+    return [float(each) for each in _loss(release).self_compose(count).get_delta_for_epsilon(epsilons)]
+
+
 def solve_noise(
     releases: Callable[[float], tuple[GaussianRelease, int]],
     target: float,

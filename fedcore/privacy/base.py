@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from fedcore.assurance import EVERYTHING, Assurance, Assurances
 from fedcore.block import Block, PositiveRate
-from fedcore.core import Aggregator
+from fedcore.core import Aggregator, Vectors
 from fedcore.errors import SpecificationError
 from fedcore.privacy.accounting import Accountant, GaussianRelease, epsilon, solve_noise
 from fedcore.systems.participation import Participation
 
 POINTER = "/privacy"
+Neighbours = Literal["client added", "client replaced", "client zeroed", "data replaced", "sample zeroed"]
+"""Data sets that must be hard to tell apart: a client is there or not; has other data and another size;
+sends a change or zero; has other data of the same size; a sample of a client counts or is zero.
+"""
+DIRECTION, MESSAGE, GRADIENT = "direction", "message", "gradient"
+"""Names of released values: the direction of the aggregator; the change that a client sends; the sum of
+the gradients of a mini-batch, the mean times `local.batch_size`.
+"""
 
 
 class PrivateRun(NamedTuple):
@@ -33,6 +41,17 @@ CHANGES: Assurances = frozenset(
     {Assurance.CHANGE_ALONE, Assurance.OWN_DATA, Assurance.AS_CLIPPED, Assurance.NOISE_FIRST}
 )
 """Statements that every mechanism of clipped changes requires."""
+
+
+class Release(NamedTuple):
+    """A number or a vector that leaves a round with Gaussian noise."""
+
+    sensitivity: float
+    """Largest Euclidean distance between its values before noise on neighbouring data."""
+    deviation: float
+    """Standard deviation of the noise in every coordinate."""
+    logarithm: bool = False
+    """True if both are those of its logarithm."""
 
 
 class Privacy(Block):
@@ -87,6 +106,34 @@ class Privacy(Block):
     def aggregator(self, within: Aggregator, run: PrivateRun) -> Aggregator:
         """The aggregator of a run, where `within` is the one without privacy."""
         raise NotImplementedError
+
+    def neighbours(self, run: PrivateRun) -> Neighbours:
+        """Data sets that the epsilon of a run is about."""
+        if self.clips_samples:
+            return "sample zeroed"
+        return "client added" if self.replaces_aggregator else "data replaced"
+
+    def released(self, run: PrivateRun, state: Vectors) -> dict[str, Release]:
+        """What a round releases, for audits: DIRECTION, MESSAGE, GRADIENT, or names of the aggregator's
+        state, which is `state` before the round.
+
+        Whatever else the adversary sees must be the same on neighbouring data. It sees models, the
+        server's state and checkpoints; of mechanisms that do not replace the aggregator also the
+        messages of clients.
+        """
+        z = self.noise(run)
+        if self.clips_samples:
+            return {GRADIENT: Release(self.clip_norm, z * self.clip_norm)}
+        if not self.replaces_aggregator:
+            return {MESSAGE: Release(2 * self.clip_norm, z * self.clip_norm)}
+        norm = self.clip_norm / run.participation.expected_count(run.clients, run.clients, run.rounds)
+        return {DIRECTION: Release(norm, z * norm)}
+
+    def noise_of_rounds(self, rounds: int) -> list[list[float]]:
+        """[rounds, K] how the noise of each round is made of K independent ones; by default each has its
+        own.
+        """
+        return [[float(other == round) for other in range(rounds)] for round in range(rounds)]
 
     def noise(self, run: PrivateRun) -> float:
         """z of a run; solved, if `target_epsilon` is given.

@@ -13,7 +13,7 @@ from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.privacy.accounting import GaussianRelease
-from fedcore.privacy.base import CHANGES, POINTER, Privacy, PrivateRun
+from fedcore.privacy.base import CHANGES, DIRECTION, POINTER, Neighbours, Privacy, PrivateRun, Release
 from fedcore.systems.participation import Bernoulli, Full, Uniform
 
 if TYPE_CHECKING:
@@ -188,15 +188,36 @@ class ClientLevelPrivacy(Privacy):
         z, expected = self.noise(run), expected_clients(run)
         if self.adaptive_clipping is None:
             return PrivateMean(self.clip_norm, z, expected)
-        given = self.adaptive_clipping
-        count_noise = max(expected / 20, z) if given.count_noise is None else given.count_noise
+        given, count_noise = self.adaptive_clipping, self._count_noise(run)
+        clipping = ClippingUpdate(given.quantile, given.lr, count_noise, expected)
+        return PrivateMean(self.clip_norm, noise_of_changes(z, count_noise), expected, clipping)
+
+    def neighbours(self, run: PrivateRun) -> Neighbours:
+        return "client replaced" if isinstance(run.participation, Uniform) else "client added"
+
+    def released(self, run: PrivateRun, state: Vectors) -> dict[str, Release]:
+        z, expected, given = self.noise(run), expected_clients(run), self.adaptive_clipping
+        changed = 2 if self.neighbours(run) == "client replaced" else 1
+        if given is None:
+            norm = self.clip_norm / expected
+            return {DIRECTION: Release(changed * norm, z * norm)}
+        norm, count_noise = float(state["clip_norm"]) / expected, self._count_noise(run)
+        step = given.lr / expected
+        return {
+            DIRECTION: Release(changed * norm, noise_of_changes(z, count_noise) * norm),
+            "clip_norm": Release(changed * step / 2, count_noise * step, logarithm=True),
+        }
+
+    def _count_noise(self, run: PrivateRun) -> float:
+        assert self.adaptive_clipping is not None
+        z, given = self.noise(run), self.adaptive_clipping.count_noise
+        count_noise = max(expected_clients(run) / 20, z) if given is None else given
         if 2 * count_noise <= z:
             raise SpecificationError(
                 f"{POINTER}/adaptive_clipping/count_noise",
                 f"must be above half of the noise multiplier {z:g}, or omitted",
             )
-        clipping = ClippingUpdate(given.quantile, given.lr, count_noise, expected)
-        return PrivateMean(self.clip_norm, noise_of_changes(z, count_noise), expected, clipping)
+        return count_noise
 
 
 def noise_of_changes(z: float, count_noise: float) -> float:

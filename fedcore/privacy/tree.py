@@ -7,11 +7,11 @@ from math import sqrt
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.assurance import Assurance
-from fedcore.core import Aggregator
+from fedcore.core import Aggregator, Vectors
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.privacy.accounting import GaussianRelease
-from fedcore.privacy.base import CHANGES, Privacy, PrivateRun
+from fedcore.privacy.base import CHANGES, DIRECTION, Neighbours, Privacy, PrivateRun, Release
 from fedcore.privacy.client_level import PrivateMean, standard_normal
 from fedcore.systems.participation import Cyclic, Full
 
@@ -89,6 +89,24 @@ class TreePrivacy(Privacy):
 
     def aggregator(self, within: Aggregator, run: PrivateRun) -> Aggregator:
         return TreeMean(self.clip_norm, self.noise(run), first_cohort(run))
+
+    def neighbours(self, run: PrivateRun) -> Neighbours:
+        return "client zeroed"
+
+    def released(self, run: PrivateRun, state: Vectors) -> dict[str, Release]:
+        norm = self.clip_norm / first_cohort(run)
+        return {DIRECTION: Release(norm, self.noise(run) * norm)}
+
+    def noise_of_rounds(self, rounds: int) -> list[list[float]]:
+        # Of rounds 1 to t: a node for each power of two in t, known by the rounds that it ends with and has.
+        totals = np.zeros((rounds + 1, rounds + 1))
+        for round in range(1, rounds + 1):
+            end = round
+            while end:
+                # No two nodes in use end with the same round: their numbers are odd.
+                totals[round, end] = 1
+                end -= end & -end
+        return np.diff(totals, axis=0)[:, 1:].tolist()
 
 
 def first_cohort(run: PrivateRun) -> float:

@@ -1,0 +1,328 @@
+"""Audits of differential privacy by many runs: attacks against the trade-off curve that the accountant
+gives, and the noise itself. For tests of mechanisms, built-in ones and users'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor
+
+from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
+from fedcore.privacy.accounting import GaussianRelease, delta_of
+from fedcore.privacy.base import DIRECTION, MESSAGE, Privacy, PrivateRun
+from fedcore.systems.cohorts import draw
+from fedcore.testing.coupled_audit import with_combine
+
+Floats = NDArray[np.float64]
+LEVEL = 0.001 / (2 * 24)
+"""Chance that the box of a correct mechanism lies below its curve, for each of its two sides: 0.1 % over
+24 mechanisms.
+"""
+EPSILONS = np.concatenate([[0.0], np.geomspace(1e-3, 20, 200)])
+DIM, LONG = 4, 4_096
+"""Length of changes in attacks, and of noise that is examined."""
+OUTLIER = 1e-6
+"""Probability below which a figure of noise is a finding. Seeds are fixed, so nothing comes and goes."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A mechanism on N clients of which one, the last, is attacked; all others send zero.
+
+    That one sends C along the first axis, to and fro, which moves its sensitivity.
+    """
+
+    privacy: Privacy
+    run: PrivateRun
+
+    def histories(self, first_seed: int, count: int, *, present: bool) -> Floats:
+        """[count, F] what is released over all rounds, over its noise, by runs of consecutive seeds."""
+        return np.array([self.history(seed, present=present) for seed in range(first_seed, first_seed + count)])
+
+    @cached_property
+    def _messages(self) -> list[Tensor]:
+        return []
+
+    @cached_property
+    def _aggregator(self) -> Aggregator:
+        within = with_combine(Aggregator(), _keeping(self._messages), each=True)
+        return self.privacy.aggregator(within, self.run)
+
+    def history(self, seed: int, *, present: bool) -> list[float]:
+        """[F] of one run."""
+        found: list[float] = []
+        privacy, run, messages = self.privacy, self.run, self._messages
+        aggregator = self._aggregator
+        state = aggregator.start(torch.zeros(DIM, dtype=torch.float64))
+        share, target = np.full(run.clients, 1 / run.clients), run.clients - 1
+        neighbours = privacy.neighbours(run)
+        for round in range(1, run.rounds + 1):
+            clients = draw(run.participation, share, seed, round).clients
+            if neighbours == "client added" and not present:
+                clients = clients[clients != target]
+            seen = torch.zeros(len(clients), DIM, dtype=torch.float64)
+            changed = float(neighbours in {"client replaced", "data replaced"})
+            norm = float(state.get("clip_norm", torch.tensor(privacy.clip_norm)))
+            sign = 1.0 if round % 2 else -1.0
+            seen[torch.from_numpy(clients == target), 0] = sign * norm * (1.0 if present else -changed)
+            released = privacy.released(run, state)
+            combined = aggregator.of_round(seed, round).combine(seen, cohort_of(clients, run.clients), state)
+            for name, declared in released.items():
+                found.append(_value(name, combined, messages, clients == target) / declared.deviation)
+                if declared.logarithm:
+                    before = float(state[name].log()) / declared.deviation
+                    found[-1] = float(combined.aggregator_state[name].log()) / declared.deviation - before
+            state = combined.aggregator_state
+        return found
+
+
+def _keeping(messages: list[Tensor]) -> Callable[..., Aggregate]:
+    def combine(own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors) -> Aggregate:
+        messages[:] = [seen]
+        return own(seen, cohort, state)
+
+    return combine
+
+
+def _value(name: str, combined: Aggregate, messages: list[Tensor], target: NDArray[np.bool_]) -> float:
+    """The first coordinate of what was released; zero of a message that was not sent."""
+    if name == MESSAGE:
+        sent = messages[0][torch.from_numpy(target)]
+        return float(sent[0, 0]) if len(sent) else 0.0
+    return float(combined.direction[0]) if name == DIRECTION else 0.0
+
+
+def cohort_of(clients: NDArray[np.int64], population: int) -> Cohort:
+    """A cohort of `clients` [M] that weigh alike."""
+    ones = torch.ones(len(clients), dtype=torch.float64)
+    each = ones / max(len(clients), 1)
+    return Cohort(
+        clients=torch.from_numpy(clients),
+        weights=each,
+        share=ones / population,
+        objective=ones / population,
+        population=population,
+        steps=ones,
+        normaliser=ones,
+    )
+
+
+class Attack(NamedTuple):
+    """A test for the presence of a client, which says that it is there where `statistic` exceeds
+    `threshold`.
+    """
+
+    statistic: Callable[[Floats], Floats]
+    threshold: float
+
+
+class Verdict(NamedTuple):
+    """Upper confidence limits of the errors of an attack, and the least of the second that the
+    accountant allows.
+    """
+
+    false_positives: float
+    false_negatives: float
+    allowed: float
+
+    @property
+    def refuted(self) -> bool:
+        """True if the attack does better than what is accounted for allows."""
+        return self.false_negatives < self.allowed
+
+
+def attack(
+    histories: Callable[[int, int, bool], Floats], release: GaussianRelease, count: int, runs: tuple[int, int]
+) -> Verdict:
+    """Judge a mechanism whose `histories(first_seed, count, present)` [count, F] are known, of which
+    `count` times `release` are accounted for.
+
+    The first of `runs` runs in each world choose the attack, the others, which are fresh, judge it.
+    """
+    curve = TradeOff(release, count)
+    chosen, judging = runs
+    absent, present = (histories(0, chosen, there) for there in (False, True))
+    found = best_attack(absent, present, release, curve, judging)
+    absent, present = (histories(10**6, judging, there) for there in (False, True))
+    positives = (found.statistic(absent) > found.threshold).sum()
+    missed = (found.statistic(present) <= found.threshold).sum()
+    errors = upper_limit(int(positives), judging), upper_limit(int(missed), judging)
+    return Verdict(*errors, curve(errors[0]))
+
+
+def best_attack(
+    absent: Floats, present: Floats, release: GaussianRelease, curve: TradeOff, judging: int
+) -> Attack:
+    """The statistic and threshold that refute most, by as many runs as are `judging`, given the histories
+    [n, F] of both worlds.
+
+    One statistic is linear, along the difference of means over the covariance; the other is the
+    likelihood ratio of mixtures, with the q and the ratio that are accounted for.
+    """
+    difference = present.mean(0) - absent.mean(0)
+    covariance = (np.cov(absent.T) + np.cov(present.T)).reshape(len(difference), -1) / 2
+    ridge = 1e-9 * np.trace(covariance) * np.eye(len(difference))
+    direction = np.linalg.solve(covariance + ridge, difference)
+    q, mu = release.probability, 1 / release.ratio
+    signs = np.sign(difference) + (difference == 0)
+
+    def linear(history: Floats) -> Floats:
+        return history @ direction
+
+    def mixture(history: Floats) -> Floats:
+        moved = mu * history * signs
+        likely = np.log1p(q * np.expm1(np.minimum(moved - mu**2 / 2, 50)))
+        if release.fixed_size:
+            half = mu / 2  # the ratio is that of 2 C, and each world has one of its halves
+            moved = half * history * signs
+            likely = np.log1p(q * np.expm1(moved - half**2 / 2)) - np.log1p(q * np.expm1(-moved - half**2 / 2))
+        total: Floats = likely.sum(1)
+        return total
+
+    best, found = -np.inf, Attack(linear, 0.0)
+    for statistic in (linear, mixture):
+        below, above = statistic(absent), statistic(present)
+        for threshold in np.quantile(np.concatenate([below, above]), np.linspace(0.01, 0.99, 99)):
+            positives = upper_limit(round(float((below > threshold).mean()) * judging), judging)
+            missed = upper_limit(round(float((above <= threshold).mean()) * judging), judging)
+            margin = curve(positives) - missed
+            if margin > best:
+                best, found = margin, Attack(statistic, float(threshold))
+    return found
+
+
+def upper_limit(events: int, runs: int, level: float = LEVEL) -> float:
+    """Upper confidence limit of a probability (Clopper and Pearson, 1934)."""
+    return 1.0 if events == runs else float(stats.beta.ppf(1 - level, events + 1, runs - events))
+
+
+class TradeOff:
+    """The least false negatives of any test with given false positives: the trade-off curve of Dong,
+    Roth and Su (Gaussian Differential Privacy, 2022), as the envelope of all (epsilon, delta).
+    """
+
+    def __init__(self, release: GaussianRelease, count: int) -> None:
+        """Of `count` releases."""
+        self._deltas = np.array(delta_of(release, count, EPSILONS.tolist()))
+
+    def __call__(self, false_positives: float) -> float:
+        rest = 1 - self._deltas
+        bounds = (rest - np.exp(EPSILONS) * false_positives, np.exp(-EPSILONS) * (rest - false_positives))
+        return max(0.0, *(float(each.max()) for each in bounds))
+
+
+def noise_findings(privacy: Privacy, run: PrivateRun) -> list[str]:
+    """What is wrong with the noise of an aggregator, of changes of zero [N, LONG] in every round: each
+    coordinate is standard normal and independent of all others, once the noise that rounds share is
+    taken out.
+    """
+    streams = _noise(privacy, run, 0)
+    repeated = _noise(privacy, run, 1)
+    count = _scalars(privacy, run)
+    return [
+        *(finding for name, noise in streams.items() for finding in examine(name, noise)),
+        *(f"{name} has the same noise under another seed" for name in streams if _alike(streams[name], repeated[name])),
+        *(finding for name, noise in count.items() for finding in examine(name, noise)),
+    ]
+
+
+def _alike(noise: Floats, other: Floats) -> bool:
+    return bool(np.abs(np.corrcoef(noise, other)[: len(noise), len(noise) :]).max() > 0.5)
+
+
+def examine(name: str, noise: Floats) -> Iterator[str]:
+    """Findings about rows [R, n] that are to be independent standard normal numbers."""
+    rows, length = noise.shape
+    for row in noise:
+        if stats.kstest(row, "norm").pvalue < OUTLIER:
+            yield f"the noise of {name} has the deviation {row.std():.3g} times the declared one, or is not normal"
+            return
+    bound = stats.norm.isf(OUTLIER / (rows * rows + 2)) / np.sqrt(length)
+    across = np.abs(np.atleast_2d(np.corrcoef(noise)) - np.eye(rows))
+    along = max(abs(float(np.corrcoef(row[:-lag], row[lag:])[0, 1])) for row in noise for lag in (1, 2))
+    if across.max() > bound:
+        yield f"noises of {name} are correlated ({across.max():.3f}): one is used more than once"
+    if along > 2 * bound:
+        yield f"the noise of {name} is correlated from coordinate to coordinate ({along:.3f})"
+
+
+def _noise(privacy: Privacy, run: PrivateRun, seed: int) -> dict[str, Floats]:
+    """[R, LONG] by name: rows of rounds, and of messages also of clients."""
+    messages: list[Tensor] = []
+    aggregator = privacy.aggregator(with_combine(Aggregator(), _keeping(messages), each=True), run)
+    clients = np.arange(run.clients)
+    seen = torch.zeros(run.clients, LONG, dtype=torch.float64)
+    state = aggregator.start(seen[0])
+    found: dict[str, list[Floats]] = {}
+    for round in range(1, run.rounds + 1):
+        released = privacy.released(run, state)
+        combined = aggregator.of_round(seed, round).combine(seen, cohort_of(clients, run.clients), state)
+        if DIRECTION in released:
+            scaled = combined.direction / released[DIRECTION].deviation
+            found.setdefault(DIRECTION, []).append(scaled.numpy())
+        if MESSAGE in released:
+            found.setdefault(MESSAGE, []).extend((messages[0] / released[MESSAGE].deviation).numpy())
+        state = combined.aggregator_state
+    if DIRECTION in found:
+        factors = np.array(privacy.noise_of_rounds(run.rounds))
+        root = np.linalg.cholesky(factors @ factors.T)
+        found[DIRECTION] = list(np.linalg.solve(root, np.array(found[DIRECTION])))
+    return {name: np.array(rows) for name, rows in found.items()}
+
+
+def _scalars(privacy: Privacy, run: PrivateRun, seeds: int = 2_000) -> dict[str, Floats]:
+    """[1 + DIM, seeds] of each released number of the aggregator's state, with the noise of a direction
+    beside it, in the first round.
+    """
+    aggregator = privacy.aggregator(Aggregator(), run)
+    seen = torch.zeros(run.clients, DIM, dtype=torch.float64)
+    state, cohort = aggregator.start(seen[0]), cohort_of(np.arange(run.clients), run.clients)
+    released = privacy.released(run, state)
+    names = [name for name in released if name not in {DIRECTION, MESSAGE} and name in state]
+    if not names:
+        return {}
+    combined = [aggregator.of_round(seed, 1).combine(seen, cohort, state) for seed in range(seeds)]
+    beside = np.array([each.direction.numpy() for each in combined]).T / released[DIRECTION].deviation
+    found = {}
+    for name in names:
+        values = torch.stack([each.aggregator_state[name].double().reshape(()) for each in combined])
+        values = (values.log() if released[name].logarithm else values) / released[name].deviation
+        # All changes are zero, so what is released beside the noise is one number: that of no noise.
+        found[name] = np.vstack([(values - values.mean()).numpy(), beside])
+    return found
+
+
+def binomial_bound(guesses: int, right: int, canaries: int, delta: float, confidence: float = 0.999) -> float:
+    """The largest epsilon that so many `right` guesses refute, of `guesses` about `canaries` that were each
+    included by a fair coin: Steinke, Nasr and Jagielski, Privacy Auditing with One (1) Training Run,
+    NeurIPS 2023, Theorem 5.2.
+
+        P[right or more] <= P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i,   B ~ Bin(r, e^eps / (1 + e^eps))
+    """
+
+    def chance(epsilon: float) -> float:
+        q = 1 / (1 + exp(-epsilon))
+        below = np.cumsum(stats.binom.pmf(np.arange(right - 1, -1, -1), guesses, q))
+        worst = float((below / np.arange(1, right + 1)).max()) if right else 0.0
+        return float(stats.binom.sf(right - 1, guesses, q)) + 2 * canaries * delta * worst
+
+    low, high = 0.0, 1.0
+    if chance(low) >= 1 - confidence:
+        return 0.0
+    while chance(high) < 1 - confidence:
+        low, high = high, 2 * high
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if chance(middle) < 1 - confidence else (low, middle)
+    return low
+
+
