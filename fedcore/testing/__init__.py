@@ -16,8 +16,12 @@ from fedcore.testing.finding import ExtensionReport, Finding
 if TYPE_CHECKING:
     from fedcore.testing.checks import check_component, checks_of, component_checks
     from fedcore.testing.extension import check_extension
+    from fedcore.testing.privacy_audit import ArmAudit, PrivacyReport, audit_privacy
 
 _MODULES = {
+    "ArmAudit": "fedcore.testing.privacy_audit",
+    "PrivacyReport": "fedcore.testing.privacy_audit",
+    "audit_privacy": "fedcore.testing.privacy_audit",
     "check_component": "fedcore.testing.checks",
     "check_extension": "fedcore.testing.extension",
     "checks_of": "fedcore.testing.checks",
@@ -25,8 +29,11 @@ _MODULES = {
 }
 
 __all__ = [
+    "ArmAudit",
     "ExtensionReport",
     "Finding",
+    "PrivacyReport",
+    "audit_privacy",
     "check_component",
     "check_extension",
     "checks_of",

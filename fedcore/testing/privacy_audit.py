@@ -31,6 +31,8 @@ PAIRED_ROUNDS = 2
 CANARIES, FEWEST = 1_000, 50
 CANARY_BYTES = 256 << 20
 """Memory that the changes of the canaries may take."""
+MANY_DIMENSIONS = 20
+"""Parameters for each canary from which on random directions are as good as orthogonal ones."""
 GUESSES = 0.4
 """Share of the canaries about which a guess is made: those with the highest and lowest scores."""
 CONFIDENCE = 0.999
@@ -170,8 +172,8 @@ class CanaryGame(Simulation):
     """A run with canaries: m clients beside the others, each included by a fair coin, which send C along a
     direction of their own whenever they take part.
 
-    Whoever sees the directions that are released guesses which were included: those along which
-    the model moved most, and not those along which it moved least.
+    Whoever sees the directions that are released, and knows all other clients, guesses which were
+    included: those along which the model moved most, and not those along which it moved least.
     """
 
     def __init__(
@@ -192,14 +194,18 @@ class CanaryGame(Simulation):
         super().__init__(audited(spec), seed, data_dir=data_dir, shelf=shelf, weights_dir=weights_dir)
         self._mechanism, self._facts = spec.privacy, private_run(spec)
         x = self._first_model
-        self._count = min(count, CANARY_BYTES // (len(x) * x.element_size()))
+        # More than parameters would stand in each other's way.
+        self._count = min(count, len(x), CANARY_BYTES // (len(x) * x.element_size()))
         if self._count < FEWEST:
             raise SpecificationError(
-                "/problem/model", f"{len(x)} parameters leave room for less than {FEWEST} canaries"
+                "/problem/model",
+                f"{len(x)} parameters leave room for less than {FEWEST} canaries: audit a model of more"
+                " or, if these are millions, fewer parameters",
             )
-        drawn = generator(seed, DIRECTIONS).standard_normal((self._count, len(x)))
-        self._directions = torch.from_numpy(drawn).to(x)
-        self._directions /= self._directions.norm(dim=1, keepdim=True)
+        drawn = torch.from_numpy(generator(seed, DIRECTIONS).standard_normal((self._count, len(x)))).to(x)
+        if len(x) < MANY_DIMENSIONS * self._count:
+            drawn = torch.linalg.qr(drawn.T).Q.T
+        self._directions = drawn / drawn.norm(dim=1, keepdim=True)
         self._included = generator(seed, COINS).random(self._count) < 0.5
         self._scores = x.new_zeros(self._count)
         algorithm = self._setting.algorithm
@@ -229,7 +235,9 @@ class CanaryGame(Simulation):
         norm = float(state["clip_norm"]) if "clip_norm" in state else self._mechanism.clip_norm
         added = norm * self._directions[torch.from_numpy(taking_part).to(seen.device)]
         combined = own(torch.cat([seen, added.to(seen)]), _with_clients(cohort, len(taking_part)), state)
-        self._scores += self._directions @ combined.direction.to(self._directions)
+        # Whoever guesses may know all other clients: their part is taken out.
+        others = own(seen, cohort, state).direction - own(torch.zeros_like(seen), cohort, state).direction
+        self._scores += self._directions @ (combined.direction - others).to(self._directions)
         return combined
 
     def _takes_part(self, cohort: Cohort) -> NDArray[np.bool_]:
