@@ -64,9 +64,9 @@ class World:
     change: Change | None = None
     """What the client sends (default: what it has trained)."""
     features: float | None = None
-    """Factor of the sample's features."""
+    """Factor of the features of the sample, or of all samples of the client."""
     label: int = 0
-    """Added to the sample's label."""
+    """Added to their labels."""
 
 
 class Canary(NamedTuple):
@@ -113,11 +113,10 @@ def _along(factor: float) -> Change:
     return change
 
 
-ZERO = World(change=_constant(0.0))
-HUGE_CHANGE, OPPOSITE = World(change=_along(HUGE)), World(change=_along(-HUGE))
-NOT_FINITE = World(change=_constant(float("nan")))
-AS_LONG_AS_C = World(change=_along(1.0))
-FEW = World(samples=1, change=_constant(0.0))
+ZERO, HUGE_CHANGE, OPPOSITE, NOT_FINITE, AS_LONG_AS_C = (
+    World(change=change)
+    for change in (_constant(0.0), _along(HUGE), _along(-HUGE), _constant(float("nan")), _along(1.0))
+)
 MANY = World(samples="many", change=_constant(0.0))
 
 
@@ -136,18 +135,26 @@ def canaries(neighbours: Neighbours) -> Sequence[Canary]:
             Canary("another label", World(features=HUGE), World(features=HUGE, label=1), factor=2),
             Canary("tie of two models", World(features=3.0), World(features=-3.0, label=3), factor=2),
         )
-    without = {"client added": World(absent=True), "client zeroed": FEW}.get(neighbours)
-    same_size = neighbours == "data replaced"
+    without = None
+    if neighbours == "client added":
+        without = World(absent=True)
+    elif neighbours == "client zeroed":
+        without = replace(_with_other_data(ZERO), samples=1)
+    many, few = (ZERO, ZERO) if neighbours == "data replaced" else (MANY, replace(ZERO, samples=1))
     return (
-        Canary("huge", HUGE_CHANGE, without or OPPOSITE),
-        Canary("zero", ZERO, without or HUGE_CHANGE),
-        Canary("not finite", NOT_FINITE, without or HUGE_CHANGE),
-        Canary("opposed", OPPOSITE, without or AS_LONG_AS_C),
-        Canary("many samples", ZERO if same_size else MANY, without or (ZERO if same_size else FEW)),
-        Canary("last client", HUGE_CHANGE, without or OPPOSITE, last=True),
-        Canary("as long as C", AS_LONG_AS_C, without or ZERO),
-        Canary("its own", World(), without or ZERO),
+        Canary("huge", HUGE_CHANGE, without or _with_other_data(OPPOSITE)),
+        Canary("zero", ZERO, without or _with_other_data(HUGE_CHANGE)),
+        Canary("not finite", NOT_FINITE, without or _with_other_data(HUGE_CHANGE)),
+        Canary("opposed", OPPOSITE, without or _with_other_data(AS_LONG_AS_C)),
+        Canary("many samples", many, without or _with_other_data(few)),
+        Canary("last client", HUGE_CHANGE, without or _with_other_data(OPPOSITE), last=True),
+        Canary("as long as C", AS_LONG_AS_C, without or _with_other_data(ZERO)),
+        Canary("its own", World(), without or _with_other_data(World())),
     )
+
+
+def _with_other_data(world: World) -> World:
+    return replace(world, features=-3.0, label=1)
 
 
 @dataclass
@@ -220,7 +227,7 @@ class CoupledAudit(Simulation):
         super().__init__(audited(spec), seed, data_dir=data_dir, shelf=shelf, weights_dir=weights_dir)
         self._privacy, self._run = spec.privacy, private_run(spec)
         self._last = min(rounds, spec.rounds)
-        self._neighbours = self._privacy.neighbours(self._run)
+        self.neighbours: Neighbours = self._privacy.neighbours(self._run)
         self._fresh, self._undisturbed = self.checkpoint(), self._setting
         self._tape = Tape()
 
@@ -229,7 +236,7 @@ class CoupledAudit(Simulation):
         if not self._privacy.noise(self._run):
             return [Violation("none", 1, "no noise is added: `noise_multiplier` is 0")]
         found: list[Violation] = list(self._declared())
-        for canary in canaries(self._neighbours) if chosen is None else chosen:
+        for canary in canaries(self.neighbours) if chosen is None else chosen:
             found += self.pair(canary)
         return found
 
@@ -320,8 +327,8 @@ class CoupledAudit(Simulation):
 
     def _setting_of(self, world: World, client: int, tape: Tape) -> RunContext:
         setting, privacy = self._undisturbed, self._privacy
-        problem, algorithm = _problem_of(setting.problem, world, client), setting.algorithm
-        clips = privacy.clips_samples
+        clips, algorithm = privacy.clips_samples, setting.algorithm
+        problem = _problem_of(setting.problem, world, client, one_sample=clips)
         aggregator = algorithm.aggregator
         if clips:
             problem = self._recorded(problem, tape, client)
@@ -713,24 +720,30 @@ def with_combine(
     return made(**{part.name: getattr(aggregator, part.name) for part in fields(aggregator) if part.init})
 
 
-def _problem_of(problem: TrainingProblem, world: World, client: int) -> TrainingProblem:
+def _problem_of(
+    problem: TrainingProblem, world: World, client: int, *, one_sample: bool
+) -> TrainingProblem:
     """The problem with the client's data, or its first sample, as in `world`."""
     if isinstance(problem, Transformed):
-        return Transformed(_problem_of(problem.problem, world, client))
-    found: Any
-    if world.features is not None:
-        assert isinstance(problem, SupervisedProblem)
-        return problem.training_on(_with_sample(problem.data, int(problem.data.rows(client)[0]), world))
-    if world.samples is None and not world.absent:
-        return problem
-    sizes = problem.sizes.copy()
-    wanted = 3 * int(sizes.max()) if world.samples == "many" else world.samples or 0
-    found = copy(problem)
-    if world.samples is not None and isinstance(problem, SupervisedProblem):
-        found = problem.training_on(_with_size(problem.data, client, wanted))
-    sizes[client] = wanted
-    found.sizes, found.share = sizes, sizes / sizes.sum()
+        return Transformed(_problem_of(problem.problem, world, client, one_sample=one_sample))
+    found: Any = copy(problem)
+    if isinstance(problem, SupervisedProblem):
+        data, rows = problem.data, problem.data.rows(client)
+        if world.features is not None:
+            data = _with_samples(data, rows[:1] if one_sample else rows, world.features, world.label)
+        if world.samples is not None:
+            data = _with_size(data, client, _size(problem, world))
+        if data is not problem.data:
+            found = problem.training_on(data)
+    if world.samples is not None or world.absent:
+        found.sizes = problem.sizes.copy()
+        found.sizes[client] = _size(problem, world)
+        found.share = found.sizes / max(1, found.sizes.sum())
     return found  # type: ignore[no-any-return]
+
+
+def _size(problem: TrainingProblem, world: World) -> int:
+    return 3 * int(problem.sizes.max()) if world.samples == "many" else world.samples or 0
 
 
 def _with_size(data: FederatedData, client: int, size: int) -> FederatedData:
@@ -742,19 +755,16 @@ def _with_size(data: FederatedData, client: int, size: int) -> FederatedData:
     return replace(data, order=torch.cat([data.order[:first], held, data.order[after:]]), offsets=offsets)
 
 
-def _with_sample(data: FederatedData, row: int, world: World) -> FederatedData:
-    """The data with the training sample `row` changed; of bytes and symbols, which have no factors, all
-    are the same.
-    """
-    assert world.features is not None
+def _with_samples(data: FederatedData, rows: Tensor, factor: float, label: int) -> FederatedData:
+    """The data with the training samples `rows` changed; symbols, which have no factors, are the same."""
     train = data.dataset.train.numbers()
-    features, labels = train.features.clone(), train.labels.clone()
+    features, labels = train.features, train.labels.clone()
     if features.is_floating_point():
-        features[row] = features[row] * world.features
-        if np.isnan(world.features):
-            features[row] = world.features
-    if world.label:
-        labels[row] = (labels[row] + world.label) % (labels.max() + 1)
+        features = features.clone()
+        features[rows] = factor if np.isnan(factor) else features[rows] * factor
+    if label:
+        held = labels[rows]
+        labels[rows] = torch.where(held < 0, held, (held + label) % (labels.max() + 1))
     return replace(data, dataset=replace(data.dataset, train=replace(train, features=features, labels=labels)))
 
 

@@ -38,7 +38,8 @@ OUTLIER = 1e-6
 class Mechanism:
     """A mechanism on N clients of which one, the last, is attacked; all others send zero.
 
-    That one sends C along the first axis, to and fro, which moves its sensitivity.
+    That one sends C along the first axis: to and fro, unless rounds share their noise. Each move is
+    as large as its sensitivity, and what is the same in all rounds cancels.
     """
 
     privacy: Privacy
@@ -47,6 +48,10 @@ class Mechanism:
     def histories(self, first_seed: int, count: int, *, present: bool) -> Floats:
         """[count, F] what is released over all rounds, over its noise, by runs of consecutive seeds."""
         return np.array([self.history(seed, present=present) for seed in range(first_seed, first_seed + count)])
+
+    @cached_property
+    def _noise_is_shared(self) -> bool:
+        return self.privacy.noise_of_rounds(2) != Privacy.noise_of_rounds(self.privacy, 2)
 
     @cached_property
     def _messages(self) -> list[Tensor]:
@@ -72,7 +77,7 @@ class Mechanism:
             seen = torch.zeros(len(clients), DIM, dtype=torch.float64)
             changed = float(neighbours in {"client replaced", "data replaced"})
             norm = float(state.get("clip_norm", torch.tensor(privacy.clip_norm)))
-            sign = 1.0 if round % 2 else -1.0
+            sign = 1.0 if round % 2 or self._noise_is_shared else -1.0
             seen[torch.from_numpy(clients == target), 0] = sign * norm * (1.0 if present else -changed)
             released = privacy.released(run, state)
             combined = aggregator.of_round(seed, round).combine(seen, cohort_of(clients, run.clients), state)

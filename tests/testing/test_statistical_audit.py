@@ -1,0 +1,343 @@
+"""The statistical audit: mechanisms keep to their trade-off curves, faults do not; and the noise itself."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+
+from fedcore import ExperimentSpec
+from fedcore.core import Aggregate
+from fedcore.privacy import PRIVACY, PrivateRun
+from fedcore.privacy.accounting import GaussianRelease
+from fedcore.privacy.base import GRADIENT, Privacy
+from fedcore.privacy.client_level import PrivateMean
+from fedcore.privacy.local import NoisyChanges
+from fedcore.privacy.tree import TreeMean
+from fedcore.random import generator
+from fedcore.simulation.simulation import Simulation
+from fedcore.systems.participation import PARTICIPATIONS
+from fedcore.testing.statistical_audit import (
+    Mechanism,
+    TradeOff,
+    Verdict,
+    attack,
+    binomial_bound,
+    examine,
+    noise_findings,
+    upper_limit,
+)
+from tests.documents import Document
+from tests.testing.test_combinations import FAMILIES, document, with_needs
+from tests.testing.test_coupled_audit import BASE, private
+
+Floats = NDArray[np.float64]
+QUICK, NIGHTLY = (250, 500), (1_000, 2_000)
+"""Runs in each world that choose the attack, and that judge."""
+
+
+def mechanism(z: float, kind: str, scheme: str, clients: int, rounds: int, /, **fields: Any) -> Mechanism:
+    """One whose moves are together about as large as their noise."""
+    adaptive = {"adaptive_clipping": {}} if fields.pop("adaptive", False) else {}
+    participation = {"kind": scheme, "weighting": "uniform", **fields}
+    run = PrivateRun(PARTICIPATIONS.validate(participation), clients, rounds)
+    return Mechanism(PRIVACY.validate({"kind": kind, "noise_multiplier": z, **adaptive}), run)
+
+
+CELLS: dict[str, Mechanism] = {
+    "full, a round": mechanism(1.0, "client_level", "full", 2, 1),
+    "full, rounds": mechanism(1.7, "client_level", "full", 2, 3),
+    "full, adaptive, a round": mechanism(1.0, "client_level", "full", 2, 1, adaptive=True),
+    "full, adaptive, rounds": mechanism(1.7, "client_level", "full", 2, 3, adaptive=True),
+    "bernoulli, a round": mechanism(0.5, "client_level", "bernoulli", 2, 1, probability=0.5),
+    "bernoulli, rounds": mechanism(0.7, "client_level", "bernoulli", 2, 4, probability=0.5),
+    "bernoulli, rare": mechanism(0.3, "client_level", "bernoulli", 2, 1, probability=0.2),
+    "bernoulli, rare rounds": mechanism(0.5, "client_level", "bernoulli", 2, 4, probability=0.2),
+    "bernoulli, adaptive, a round": mechanism(0.5, "client_level", "bernoulli", 2, 1, probability=0.5, adaptive=True),
+    "bernoulli, adaptive, rounds": mechanism(0.7, "client_level", "bernoulli", 2, 4, probability=0.5, adaptive=True),
+    "uniform, a round": mechanism(0.8, "client_level", "uniform", 2, 1, clients_per_round=1),
+    "uniform, rounds": mechanism(1.5, "client_level", "uniform", 4, 3, clients_per_round=2),
+    "uniform, all": mechanism(2.0, "client_level", "uniform", 2, 1, clients_per_round=2),
+    "uniform, adaptive": mechanism(1.0, "client_level", "uniform", 2, 2, clients_per_round=1, adaptive=True),
+    "tree, a round": mechanism(1.0, "dp_ftrl", "full", 2, 1),
+    "tree, full": mechanism(3.0, "dp_ftrl", "full", 2, 5),
+    "tree, cyclic": mechanism(2.0, "dp_ftrl", "cyclic", 4, 5, clients_per_round=2),
+    "tree, trace": mechanism(2.0, "dp_ftrl", "trace", 2, 4, rounds=[[0, 1], [0], [1], [0, 1]]),
+    "local, a round": mechanism(2.0, "local", "full", 1, 1),
+    "local, rounds": mechanism(3.0, "local", "full", 1, 3),
+    "local, trace": mechanism(3.0, "local", "trace", 2, 4, rounds=[[0, 1], [0], [1], [0, 1]]),
+    "local, cyclic": mechanism(3.0, "local", "cyclic", 2, 4, clients_per_round=1),
+}
+"""By sampling that the accountant knows; `example_level` makes 24 of them."""
+QUICK_CELLS = ("full, a round", "bernoulli, a round", "tree, cyclic", "local, a round")
+
+
+def verdict(audited: Mechanism, runs: tuple[int, int]) -> Verdict:
+    release, count = audited.privacy.releases(audited.privacy.noise(audited.run), audited.run, audited.run.rounds)
+    return attack(lambda seed, n, there: audited.histories(seed, n, present=there), release, count, runs)
+
+
+@pytest.mark.parametrize("cell", QUICK_CELLS)
+def test_attacks_on_four_mechanisms_do_no_better_than_is_accounted_for(cell: str) -> None:
+    found = verdict(CELLS[cell], (150, 350))
+    assert not found.refuted, found
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("cell", CELLS)
+def test_attacks_do_no_better_than_is_accounted_for(cell: str) -> None:
+    found = verdict(CELLS[cell], NIGHTLY)
+    assert not found.refuted, found
+
+
+def sample_histories(document: Document, seeds: range, *, present: bool) -> Floats:
+    """[runs, rounds x steps] of a client of one step in an epoch: what its model moves by, over the noise."""
+    simulation = Simulation(ExperimentSpec.model_validate(document), 0)
+    start, setting = simulation.checkpoint(), simulation._setting
+    problem, privacy = setting.problem, simulation.spec.privacy
+    assert privacy is not None
+    sent = torch.zeros(problem.dim, dtype=torch.float64)
+    sent[0] = privacy.clip_norm / 2 if present else 0.0
+    problem.gradient = lambda theta, client, samples, *step: sent.clone()  # type: ignore[method-assign]
+    deviation = privacy.released(PrivateRun(simulation.spec.participation, 1, 1), {})[GRADIENT].deviation
+    found = []
+    for seed in seeds:
+        simulation.restore(start)
+        simulation._setting = replace(setting, seed=seed)
+        before, moved = simulation._server.x.clone(), []
+        while not simulation.finished:
+            simulation.advance()
+            moved.append(float((before - simulation._server.x)[0]) * 2 / deviation)
+            before = simulation._server.x.clone()
+        found.append(moved)
+    return np.array(found)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("epochs", "z"), [(1, 1.0), (3, 1.7)])
+def test_attacks_on_a_sample_do_no_better_than_is_accounted_for(epochs: int, z: float) -> None:
+    """One client of two samples, which are a mini-batch: an epoch is a step."""
+    document = {
+        **BASE,
+        "problem": {
+            "dataset": {"kind": "digits"},
+            "partition": {"kind": "iid", "clients": 1, "hold_out": 0.9985},
+            "model": {"kind": "logistic"},
+        },
+        "local": {"lr": 1.0, "epochs": epochs, "batch_size": 2},
+        "rounds": 1,
+        "execution": {"precision": "float64", "engine": "reference"},
+        **private("example_level", noise_multiplier=z),
+    }
+    spec = ExperimentSpec.model_validate(document)
+    assert spec.privacy is not None
+    release, count = spec.privacy.releases(z, PrivateRun(spec.participation, 1, 1, epochs), 1)
+
+    def histories(seed: int, runs: int, there: bool) -> Floats:  # noqa: FBT001 - as attacks ask for it
+        return sample_histories(document, range(seed, seed + runs), present=there)
+
+    assert not attack(histories, release, count, NIGHTLY).refuted
+
+
+# Faults that are planted.
+
+
+class Doubled(PrivateMean):
+    """Counts every client twice."""
+
+    def combine(self, seen: Any, cohort: Any, aggregator_state: Any) -> Aggregate:
+        combined, alone = (
+            PrivateMean.combine(self, changes, cohort, aggregator_state) for changes in (seen, torch.zeros_like(seen))
+        )
+        return replace(combined, direction=2 * combined.direction - alone.direction)
+
+
+class HalfNoise(PrivateMean):
+    def noise(self, like: Any) -> Any:
+        return super().noise(like) / 2
+
+
+class OneNoise(PrivateMean):
+    def of_round(self, seed: int, round: int) -> PrivateMean:
+        return replace(self, seed=seed, round=1)
+
+
+class OneCountNoise(PrivateMean):
+    """Has the noise of the direction in the count, too."""
+
+    def combine(self, seen: Any, cohort: Any, aggregator_state: Any) -> Aggregate:
+        assert self.clipping is not None
+        combined = super().combine(seen, cohort, aggregator_state)
+        drawn = self.noise(seen.new_empty(seen.shape[1]))[0] / self.noise_multiplier
+        norm = aggregator_state["clip_norm"]
+        count = self.clipping.next(norm, _clipped(seen, norm), drawn)
+        return replace(combined, aggregator_state={"clip_norm": count})
+
+
+class CountWithoutNoise(PrivateMean):
+    def combine(self, seen: Any, cohort: Any, aggregator_state: Any) -> Aggregate:
+        assert self.clipping is not None
+        combined = super().combine(seen, cohort, aggregator_state)
+        norm = aggregator_state["clip_norm"]
+        count = self.clipping.next(norm, _clipped(seen, norm), torch.zeros(()))
+        return replace(combined, aggregator_state={"clip_norm": count})
+
+
+class FirstC(PrivateMean):
+    """Scales the noise by the first C, whatever C is now."""
+
+    def combine(self, seen: Any, cohort: Any, aggregator_state: Any) -> Aggregate:
+        combined = super().combine(seen, cohort, aggregator_state)
+        difference = self.clip_norm - aggregator_state["clip_norm"]
+        noise = difference * self.noise(seen.new_empty(seen.shape[1]))
+        return replace(combined, direction=combined.direction + noise / self.expected)
+
+
+def _clipped(seen: Any, norm: Any) -> Any:
+    from fedcore.privacy.client_level import clip
+
+    return clip(seen, norm)
+
+
+class WithoutLevels(TreeMean):
+    """Draws the noise of nodes by their number alone."""
+
+    def _node(self, like: Any, level: int, number: int) -> Any:
+        return super()._node(like, 0, number)
+
+
+class OneNoiseForAll(NoisyChanges):
+    def combine(self, seen: Any, cohort: Any, aggregator_state: Any) -> Aggregate:
+        return super().combine(seen, replace(cohort, clients=torch.zeros_like(cohort.clients)), aggregator_state)
+
+
+def faulty(audited: Mechanism, fault: type[Any]) -> Mechanism:
+    """The mechanism with another aggregator of the same fields."""
+    base: type[Any] = type(audited.privacy)
+
+    class Faulty(base):  # type: ignore[misc]
+        def aggregator(self, within: Any, run: Any) -> Any:
+            right = super().aggregator(within, run)
+            return fault(**{part.name: getattr(right, part.name) for part in fields(right)})
+
+    return replace(audited, privacy=Faulty.model_validate(audited.privacy.model_dump()))
+
+
+@pytest.mark.parametrize(
+    ("cell", "fault"),
+    [
+        ("full, a round", Doubled),
+        ("full, a round", HalfNoise),
+        pytest.param("bernoulli, a round", Doubled, marks=pytest.mark.nightly),
+        pytest.param("bernoulli, rounds", HalfNoise, marks=pytest.mark.nightly),
+        pytest.param("uniform, all", Doubled, marks=pytest.mark.nightly),
+        pytest.param("full, rounds", OneNoise, marks=pytest.mark.nightly),
+        pytest.param("tree, cyclic", Doubled, marks=pytest.mark.nightly),
+    ],
+)
+def test_a_fault_lets_an_attack_do_better(cell: str, fault: type[Any]) -> None:
+    assert verdict(faulty(CELLS[cell], fault), (250, 500)).refuted
+
+
+def test_amplification_by_sampling_that_does_not_take_place_is_found() -> None:
+    """The accountant counts on a fifth of the clients, and all take part."""
+    audited = mechanism(0.7, "client_level", "full", 2, 1)
+    histories: Callable[..., Floats] = lambda seed, n, there: audited.histories(seed, n, present=there)
+    claimed = GaussianRelease(0.7, 1, 5)
+    assert attack(histories, claimed, 1, (150, 350)).refuted
+
+
+def test_noise_that_is_used_in_every_round_is_found() -> None:
+    assert verdict(faulty(mechanism(1.4, "client_level", "full", 2, 2), OneNoise), (150, 350)).refuted
+
+
+@pytest.mark.parametrize("z", [0.5, 1.0, 3.0])
+def test_the_trade_off_of_one_gaussian_release_is_that_of_two_normal_distributions(z: float) -> None:
+    """Dong, Roth and Su: Phi(Phi^-1(1 - alpha) - mu)."""
+    curve = TradeOff(GaussianRelease(z), 1)
+    for alpha in (0.001, 0.05, 0.3, 0.7):
+        expected = stats.norm.cdf(stats.norm.isf(alpha) - 1 / z)
+        assert curve(alpha) == pytest.approx(expected, abs=0.003)
+        assert curve(alpha) <= expected + 1e-6
+
+
+def test_an_upper_limit_is_that_of_clopper_and_pearson() -> None:
+    """It is the probability under which so few events are as rare as the level."""
+    limit = upper_limit(3, 50, 0.01)
+    assert stats.binom.cdf(3, 50, limit) == pytest.approx(0.01, rel=1e-6)
+    assert upper_limit(5, 5) == 1.0
+
+
+def test_the_bound_of_guesses_is_that_of_randomised_response_where_delta_is_zero() -> None:
+    """380 right guesses of 380 show about epsilon 4: q^380 = 0.001."""
+    assert binomial_bound(380, 380, 1_000, 0.0) == pytest.approx(-np.log(0.001 ** (-1 / 380) - 1), rel=1e-6)
+    assert binomial_bound(380, 190, 1_000, 0.0) == 0.0
+    assert binomial_bound(380, 380, 1_000, 1e-5) < binomial_bound(380, 380, 1_000, 0.0)
+
+
+# The noise itself.
+
+
+def of_catalogue(kind: str, **fields: Any) -> Privacy:
+    block = document(with_needs({"privacy": kind}))["privacy"]
+    return PRIVACY.validate({**block, **fields})  # type: ignore[no-any-return]
+
+
+AGGREGATING = [kind for kind in FAMILIES["privacy"] if not of_catalogue(kind).clips_samples]
+RUN = PrivateRun(PARTICIPATIONS.validate({"kind": "full", "weighting": "uniform"}), 3, 6)
+
+
+@pytest.mark.parametrize("kind", AGGREGATING)
+def test_noise_is_normal_of_the_declared_size_and_used_once(kind: str) -> None:
+    assert noise_findings(of_catalogue(kind), RUN) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault", "told"),
+    [
+        ("client_level", HalfNoise, "times the declared one"),
+        ("client_level", OneNoise, "correlated"),
+        ("client_level", FirstC, "times the declared one"),
+        ("client_level", OneCountNoise, "correlated"),
+        ("client_level", CountWithoutNoise, "noise of clip_norm"),
+        ("dp_ftrl", WithoutLevels, "noise"),
+        ("local", OneNoiseForAll, "correlated"),
+    ],
+)
+def test_a_fault_of_the_noise_is_found(kind: str, fault: type[Any], told: str) -> None:
+    found = noise_findings(faulty(Mechanism(of_catalogue(kind), RUN), fault).privacy, RUN)
+    assert told in "; ".join(found)
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_gradients_of_samples_have_noise_of_the_declared_size_in_each_step(engine: str, epochs: int) -> None:
+    """Steps of one sample whose gradient is clipped to nothing leave noise alone."""
+    document = {
+        **BASE,
+        "problem": {**BASE["problem"], "partition": {"kind": "iid", "clients": 3, "hold_out": 0.99}},
+        "local": {"lr": 1.0, "epochs": epochs, "batch_size": 6},
+        "execution": {"precision": "float64", "engine": engine},
+        **private("example_level", clip_norm=1e-6, noise_multiplier=1e6),
+    }
+    simulation = Simulation(ExperimentSpec.model_validate(document), 0)
+    found = []
+    while not simulation.finished:
+        opened = simulation.begin()
+        assert opened.training is not None
+        (result,) = opened.setting.engine([opened.job])  # type: ignore[list-item]
+        found += list((result.delta * 6 / epochs**0.5).numpy())  # type: ignore[union-attr]
+        simulation.advance()
+    assert list(examine("gradients", np.array(found))) == []
+
+
+def test_what_is_correlated_or_not_normal_is_told() -> None:
+    drawn = generator(0, "a test").standard_normal((3, 4_000))
+    assert list(examine("noise", drawn)) == []
+    assert "0.498 times" in "; ".join(examine("noise", drawn / 2))
+    assert "used more than once" in "; ".join(examine("noise", drawn[[0, 1, 0]]))
+    assert "coordinate to coordinate" in "; ".join(examine("noise", (drawn[:, 1:] + drawn[:, :-1]) / 2**0.5))
