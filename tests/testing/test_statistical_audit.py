@@ -156,6 +156,10 @@ class Doubled(PrivateMean):
         return replace(combined, direction=2 * combined.direction - alone.direction)
 
 
+class DoubledTree(Doubled, TreeMean):
+    pass
+
+
 class HalfNoise(PrivateMean):
     def noise(self, like: Any) -> Any:
         return super().noise(like) / 2
@@ -236,7 +240,7 @@ def faulty(audited: Mechanism, fault: type[Any]) -> Mechanism:
         pytest.param("bernoulli, rounds", HalfNoise, marks=pytest.mark.nightly),
         pytest.param("uniform, all", Doubled, marks=pytest.mark.nightly),
         pytest.param("full, rounds", OneNoise, marks=pytest.mark.nightly),
-        pytest.param("tree, cyclic", Doubled, marks=pytest.mark.nightly),
+        pytest.param("tree, full", DoubledTree, marks=pytest.mark.nightly),
     ],
 )
 def test_a_fault_lets_an_attack_do_better(cell: str, fault: type[Any]) -> None:
