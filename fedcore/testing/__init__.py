@@ -16,12 +16,12 @@ from fedcore.testing.finding import ExtensionReport, Finding
 if TYPE_CHECKING:
     from fedcore.testing.checks import check_component, checks_of, component_checks
     from fedcore.testing.extension import check_extension
-    from fedcore.testing.privacy_audit import ArmAudit, PrivacyReport, audit_privacy
+    from fedcore.testing.privacy.report import ArmAudit, PrivacyReport, audit_privacy
 
 _MODULES = {
-    "ArmAudit": "fedcore.testing.privacy_audit",
-    "PrivacyReport": "fedcore.testing.privacy_audit",
-    "audit_privacy": "fedcore.testing.privacy_audit",
+    "ArmAudit": "fedcore.testing.privacy.report",
+    "PrivacyReport": "fedcore.testing.privacy.report",
+    "audit_privacy": "fedcore.testing.privacy.report",
     "check_component": "fedcore.testing.checks",
     "check_extension": "fedcore.testing.extension",
     "checks_of": "fedcore.testing.checks",

@@ -19,6 +19,7 @@ LOCAL = {
     "slurm workers",
     "validate",
     "plan",
+    "audit-privacy",
     "new",
     "check-extension",
     "up",

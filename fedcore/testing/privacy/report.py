@@ -24,8 +24,9 @@ from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.privacy import private_run
 from fedcore.systems.participation import Bernoulli
-from fedcore.testing.coupled_audit import CoupledAudit, audited, canaries, with_combine
-from fedcore.testing.statistical_audit import binomial_bound
+from fedcore.testing.privacy.attacks import binomial_bound
+from fedcore.testing.privacy.coupled import CoupledAudit, audited, with_combine
+from fedcore.testing.privacy.worlds import canaries
 
 PAIRED_ROUNDS = 2
 CANARIES, FEWEST = 1_000, 50
@@ -160,9 +161,7 @@ def _why_not_guessed(spec: ExperimentSpec) -> str:
     assert spec.privacy is not None
     neighbours = spec.privacy.neighbours(private_run(spec))
     if not spec.privacy.replaces_aggregator or neighbours not in COUNTED:
-        return (
-            f"guessing of canaries needs clients that are added or count as zero; neighbours here: {neighbours}"
-        )
+        return f"needs clients that are added or count as zero; neighbours here: {neighbours}"
     if not spec.privacy.noise(private_run(spec)):
         return "no noise is added"
     return ""
@@ -218,7 +217,9 @@ class CanaryGame(Simulation):
             self.advance()
         guesses = 2 * int(self._count * GUESSES / 2)
         order = np.argsort(self._scores.numpy(force=True), kind="stable")
-        right = (~self._included[order[: guesses // 2]]).sum() + self._included[order[-(guesses // 2) :]].sum()
+        right = (~self._included[order[: guesses // 2]]).sum() + self._included[
+            order[-(guesses // 2) :]
+        ].sum()
         delta = self._mechanism.delta
         return GuessedCanaries(
             canaries=self._count,

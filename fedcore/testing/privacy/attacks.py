@@ -1,10 +1,10 @@
-"""Audits of differential privacy by many runs: attacks against the trade-off curve that the accountant
-gives, and the noise itself. For tests of mechanisms, built-in ones and users'.
+"""Audit of differential privacy by many runs: attacks against the trade-off curve that the accountant
+gives, and what guesses about canaries in one run say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp
@@ -20,7 +20,7 @@ from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
 from fedcore.privacy.accounting import GaussianRelease, delta_of
 from fedcore.privacy.base import DIRECTION, MESSAGE, Privacy, PrivateRun
 from fedcore.systems.cohorts import draw
-from fedcore.testing.coupled_audit import with_combine
+from fedcore.testing.privacy.coupled import with_combine
 
 Floats = NDArray[np.float64]
 LEVEL = 0.001 / (2 * 24)
@@ -28,10 +28,8 @@ LEVEL = 0.001 / (2 * 24)
 24 mechanisms.
 """
 EPSILONS = np.concatenate([[0.0], np.geomspace(1e-3, 20, 200)])
-DIM, LONG = 4, 4_096
-"""Length of changes in attacks, and of noise that is examined."""
-OUTLIER = 1e-6
-"""Probability below which a figure of noise is a finding. Seeds are fixed, so nothing comes and goes."""
+DIM = 4
+"""Length of changes."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,9 @@ class Mechanism:
 
     def histories(self, first_seed: int, count: int, *, present: bool) -> Floats:
         """[count, F] what is released over all rounds, over its noise, by runs of consecutive seeds."""
-        return np.array([self.history(seed, present=present) for seed in range(first_seed, first_seed + count)])
+        return np.array(
+            [self.history(seed, present=present) for seed in range(first_seed, first_seed + count)]
+        )
 
     @cached_property
     def _noise_is_shared(self) -> bool:
@@ -59,7 +59,7 @@ class Mechanism:
 
     @cached_property
     def _aggregator(self) -> Aggregator:
-        within = with_combine(Aggregator(), _keeping(self._messages), each=True)
+        within = with_combine(Aggregator(), keeping(self._messages), each=True)
         return self.privacy.aggregator(within, self.run)
 
     def history(self, seed: int, *, present: bool) -> list[float]:
@@ -90,7 +90,9 @@ class Mechanism:
         return found
 
 
-def _keeping(messages: list[Tensor]) -> Callable[..., Aggregate]:
+def keeping(messages: list[Tensor]) -> Callable[..., Aggregate]:
+    """A `combine` for `with_combine` that puts the messages [M, D] of the round into the list."""
+
     def combine(own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors) -> Aggregate:
         messages[:] = [seen]
         return own(seen, cohort, state)
@@ -189,7 +191,9 @@ def best_attack(
         if release.fixed_size:
             half = mu / 2  # the ratio is that of 2 C, and each world has one of its halves
             moved = half * history * signs
-            likely = np.log1p(q * np.expm1(moved - half**2 / 2)) - np.log1p(q * np.expm1(-moved - half**2 / 2))
+            likely = np.log1p(q * np.expm1(moved - half**2 / 2)) - np.log1p(
+                q * np.expm1(-moved - half**2 / 2)
+            )
         total: Floats = likely.sum(1)
         return total
 
@@ -220,90 +224,10 @@ class TradeOff:
         self._deltas = np.array(delta_of(release, count, EPSILONS.tolist()))
 
     def __call__(self, false_positives: float) -> float:
+        """The least false negatives."""
         rest = 1 - self._deltas
         bounds = (rest - np.exp(EPSILONS) * false_positives, np.exp(-EPSILONS) * (rest - false_positives))
         return max(0.0, *(float(each.max()) for each in bounds))
-
-
-def noise_findings(privacy: Privacy, run: PrivateRun) -> list[str]:
-    """What is wrong with the noise of an aggregator, of changes of zero [N, LONG] in every round: each
-    coordinate is standard normal and independent of all others, once the noise that rounds share is
-    taken out.
-    """
-    streams = _noise(privacy, run, 0)
-    repeated = _noise(privacy, run, 1)
-    count = _scalars(privacy, run)
-    return [
-        *(finding for name, noise in streams.items() for finding in examine(name, noise)),
-        *(f"{name} has the same noise under another seed" for name in streams if _alike(streams[name], repeated[name])),
-        *(finding for name, noise in count.items() for finding in examine(name, noise)),
-    ]
-
-
-def _alike(noise: Floats, other: Floats) -> bool:
-    return bool(np.abs(np.corrcoef(noise, other)[: len(noise), len(noise) :]).max() > 0.5)
-
-
-def examine(name: str, noise: Floats) -> Iterator[str]:
-    """Findings about rows [R, n] that are to be independent standard normal numbers."""
-    rows, length = noise.shape
-    for row in noise:
-        if stats.kstest(row, "norm").pvalue < OUTLIER:
-            yield f"the noise of {name} has the deviation {row.std():.3g} times the declared one, or is not normal"
-            return
-    bound = stats.norm.isf(OUTLIER / (rows * rows + 2)) / np.sqrt(length)
-    across = np.abs(np.atleast_2d(np.corrcoef(noise)) - np.eye(rows))
-    along = max(abs(float(np.corrcoef(row[:-lag], row[lag:])[0, 1])) for row in noise for lag in (1, 2))
-    if across.max() > bound:
-        yield f"noises of {name} are correlated ({across.max():.3f}): one is used more than once"
-    if along > 2 * bound:
-        yield f"the noise of {name} is correlated from coordinate to coordinate ({along:.3f})"
-
-
-def _noise(privacy: Privacy, run: PrivateRun, seed: int) -> dict[str, Floats]:
-    """[R, LONG] by name: rows of rounds, and of messages also of clients."""
-    messages: list[Tensor] = []
-    aggregator = privacy.aggregator(with_combine(Aggregator(), _keeping(messages), each=True), run)
-    clients = np.arange(run.clients)
-    seen = torch.zeros(run.clients, LONG, dtype=torch.float64)
-    state = aggregator.start(seen[0])
-    found: dict[str, list[Floats]] = {}
-    for round in range(1, run.rounds + 1):
-        released = privacy.released(run, state)
-        combined = aggregator.of_round(seed, round).combine(seen, cohort_of(clients, run.clients), state)
-        if DIRECTION in released:
-            scaled = combined.direction / released[DIRECTION].deviation
-            found.setdefault(DIRECTION, []).append(scaled.numpy())
-        if MESSAGE in released:
-            found.setdefault(MESSAGE, []).extend((messages[0] / released[MESSAGE].deviation).numpy())
-        state = combined.aggregator_state
-    if DIRECTION in found:
-        factors = np.array(privacy.noise_of_rounds(run.rounds))
-        root = np.linalg.cholesky(factors @ factors.T)
-        found[DIRECTION] = list(np.linalg.solve(root, np.array(found[DIRECTION])))
-    return {name: np.array(rows) for name, rows in found.items()}
-
-
-def _scalars(privacy: Privacy, run: PrivateRun, seeds: int = 2_000) -> dict[str, Floats]:
-    """[1 + DIM, seeds] of each released number of the aggregator's state, with the noise of a direction
-    beside it, in the first round.
-    """
-    aggregator = privacy.aggregator(Aggregator(), run)
-    seen = torch.zeros(run.clients, DIM, dtype=torch.float64)
-    state, cohort = aggregator.start(seen[0]), cohort_of(np.arange(run.clients), run.clients)
-    released = privacy.released(run, state)
-    names = [name for name in released if name not in {DIRECTION, MESSAGE} and name in state]
-    if not names:
-        return {}
-    combined = [aggregator.of_round(seed, 1).combine(seen, cohort, state) for seed in range(seeds)]
-    beside = np.array([each.direction.numpy() for each in combined]).T / released[DIRECTION].deviation
-    found = {}
-    for name in names:
-        values = torch.stack([each.aggregator_state[name].double().reshape(()) for each in combined])
-        values = (values.log() if released[name].logarithm else values) / released[name].deviation
-        # All changes are zero, so what is released beside the noise is one number: that of no noise.
-        found[name] = np.vstack([(values - values.mean()).numpy(), beside])
-    return found
 
 
 def binomial_bound(guesses: int, right: int, canaries: int, delta: float, confidence: float = 0.999) -> float:
@@ -311,7 +235,8 @@ def binomial_bound(guesses: int, right: int, canaries: int, delta: float, confid
     included by a fair coin: Steinke, Nasr and Jagielski, Privacy Auditing with One (1) Training Run,
     NeurIPS 2023, Theorem 5.2.
 
-        P[right or more] <= P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i,   B ~ Bin(r, e^eps / (1 + e^eps))
+        P[v or more right] <= P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i
+        B ~ Bin(r, e^eps / (1 + e^eps))
     """
 
     def chance(epsilon: float) -> float:
@@ -329,5 +254,3 @@ def binomial_bound(guesses: int, right: int, canaries: int, delta: float, confid
         middle = (low + high) / 2
         low, high = (middle, high) if chance(middle) < 1 - confidence else (low, middle)
     return low
-
-

@@ -1,6 +1,5 @@
-"""The statistical audit: mechanisms keep to their trade-off curves, faults do not; and the noise itself."""
+"""Attacks: mechanisms keep to their trade-off curves, and faults do not."""
 
-from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -14,26 +13,21 @@ from fedcore import ExperimentSpec
 from fedcore.core import Aggregate
 from fedcore.privacy import PRIVACY, PrivateRun
 from fedcore.privacy.accounting import GaussianRelease
-from fedcore.privacy.base import GRADIENT, Privacy
+from fedcore.privacy.base import GRADIENT
 from fedcore.privacy.client_level import PrivateMean
-from fedcore.privacy.local import NoisyChanges
 from fedcore.privacy.tree import TreeMean
-from fedcore.random import generator
 from fedcore.simulation.simulation import Simulation
 from fedcore.systems.participation import PARTICIPATIONS
-from fedcore.testing.statistical_audit import (
+from fedcore.testing.privacy.attacks import (
     Mechanism,
     TradeOff,
     Verdict,
     attack,
     binomial_bound,
-    examine,
-    noise_findings,
     upper_limit,
 )
 from tests.documents import Document
-from tests.testing.test_combinations import FAMILIES, document, with_needs
-from tests.testing.test_coupled_audit import BASE, private
+from tests.testing.privacy.test_coupled import BASE, private
 
 Floats = NDArray[np.float64]
 QUICK, NIGHTLY = (250, 500), (1_000, 2_000)
@@ -57,8 +51,12 @@ CELLS: dict[str, Mechanism] = {
     "bernoulli, rounds": mechanism(0.7, "client_level", "bernoulli", 2, 4, probability=0.5),
     "bernoulli, rare": mechanism(0.3, "client_level", "bernoulli", 2, 1, probability=0.2),
     "bernoulli, rare rounds": mechanism(0.5, "client_level", "bernoulli", 2, 4, probability=0.2),
-    "bernoulli, adaptive, a round": mechanism(0.5, "client_level", "bernoulli", 2, 1, probability=0.5, adaptive=True),
-    "bernoulli, adaptive, rounds": mechanism(0.7, "client_level", "bernoulli", 2, 4, probability=0.5, adaptive=True),
+    "bernoulli, adaptive, a round": mechanism(
+        0.5, "client_level", "bernoulli", 2, 1, probability=0.5, adaptive=True
+    ),
+    "bernoulli, adaptive, rounds": mechanism(
+        0.7, "client_level", "bernoulli", 2, 4, probability=0.5, adaptive=True
+    ),
     "uniform, a round": mechanism(0.8, "client_level", "uniform", 2, 1, clients_per_round=1),
     "uniform, rounds": mechanism(1.5, "client_level", "uniform", 4, 3, clients_per_round=2),
     "uniform, all": mechanism(2.0, "client_level", "uniform", 2, 1, clients_per_round=2),
@@ -77,8 +75,15 @@ QUICK_CELLS = ("full, a round", "bernoulli, a round", "tree, cyclic", "local, a 
 
 
 def verdict(audited: Mechanism, runs: tuple[int, int]) -> Verdict:
-    release, count = audited.privacy.releases(audited.privacy.noise(audited.run), audited.run, audited.run.rounds)
-    return attack(lambda seed, n, there: audited.histories(seed, n, present=there), release, count, runs)
+    """The attack on a mechanism against what it accounts for."""
+    privacy, run = audited.privacy, audited.run
+    return judged(audited, *privacy.releases(privacy.noise(run), run, run.rounds), runs)
+
+
+def judged(audited: Mechanism, release: GaussianRelease, count: int, runs: tuple[int, int]) -> Verdict:
+    return attack(
+        lambda seed, number, there: audited.histories(seed, number, present=there), release, count, runs
+    )
 
 
 @pytest.mark.parametrize("cell", QUICK_CELLS)
@@ -102,7 +107,7 @@ def sample_histories(document: Document, seeds: range, *, present: bool) -> Floa
     assert privacy is not None
     sent = torch.zeros(problem.dim, dtype=torch.float64)
     sent[0] = privacy.clip_norm / 2 if present else 0.0
-    problem.gradient = lambda theta, client, samples, *step: sent.clone()  # type: ignore[method-assign]
+    problem.gradient = lambda *_: sent.clone()  # type: ignore[method-assign]
     deviation = privacy.released(PrivateRun(simulation.spec.participation, 1, 1), {})[GRADIENT].deviation
     found = []
     for seed in seeds:
@@ -137,7 +142,7 @@ def test_attacks_on_a_sample_do_no_better_than_is_accounted_for(epochs: int, z: 
     assert spec.privacy is not None
     release, count = spec.privacy.releases(z, PrivateRun(spec.participation, 1, 1, epochs), 1)
 
-    def histories(seed: int, runs: int, there: bool) -> Floats:  # noqa: FBT001 - as attacks ask for it
+    def histories(seed: int, runs: int, there: bool) -> Floats:
         return sample_histories(document, range(seed, seed + runs), present=there)
 
     assert not attack(histories, release, count, NIGHTLY).refuted
@@ -151,7 +156,8 @@ class Doubled(PrivateMean):
 
     def combine(self, seen: Any, cohort: Any, aggregator_state: Any) -> Aggregate:
         combined, alone = (
-            PrivateMean.combine(self, changes, cohort, aggregator_state) for changes in (seen, torch.zeros_like(seen))
+            PrivateMean.combine(self, changes, cohort, aggregator_state)
+            for changes in (seen, torch.zeros_like(seen))
         )
         return replace(combined, direction=2 * combined.direction - alone.direction)
 
@@ -168,55 +174,6 @@ class HalfNoise(PrivateMean):
 class OneNoise(PrivateMean):
     def of_round(self, seed: int, round: int) -> PrivateMean:
         return replace(self, seed=seed, round=1)
-
-
-class OneCountNoise(PrivateMean):
-    """Has the noise of the direction in the count, too."""
-
-    def combine(self, seen: Any, cohort: Any, aggregator_state: Any) -> Aggregate:
-        assert self.clipping is not None
-        combined = super().combine(seen, cohort, aggregator_state)
-        drawn = self.noise(seen.new_empty(seen.shape[1]))[0] / self.noise_multiplier
-        norm = aggregator_state["clip_norm"]
-        count = self.clipping.next(norm, _clipped(seen, norm), drawn)
-        return replace(combined, aggregator_state={"clip_norm": count})
-
-
-class CountWithoutNoise(PrivateMean):
-    def combine(self, seen: Any, cohort: Any, aggregator_state: Any) -> Aggregate:
-        assert self.clipping is not None
-        combined = super().combine(seen, cohort, aggregator_state)
-        norm = aggregator_state["clip_norm"]
-        count = self.clipping.next(norm, _clipped(seen, norm), torch.zeros(()))
-        return replace(combined, aggregator_state={"clip_norm": count})
-
-
-class FirstC(PrivateMean):
-    """Scales the noise by the first C, whatever C is now."""
-
-    def combine(self, seen: Any, cohort: Any, aggregator_state: Any) -> Aggregate:
-        combined = super().combine(seen, cohort, aggregator_state)
-        difference = self.clip_norm - aggregator_state["clip_norm"]
-        noise = difference * self.noise(seen.new_empty(seen.shape[1]))
-        return replace(combined, direction=combined.direction + noise / self.expected)
-
-
-def _clipped(seen: Any, norm: Any) -> Any:
-    from fedcore.privacy.client_level import clip
-
-    return clip(seen, norm)
-
-
-class WithoutLevels(TreeMean):
-    """Draws the noise of nodes by their number alone."""
-
-    def _node(self, like: Any, level: int, number: int) -> Any:
-        return super()._node(like, 0, number)
-
-
-class OneNoiseForAll(NoisyChanges):
-    def combine(self, seen: Any, cohort: Any, aggregator_state: Any) -> Aggregate:
-        return super().combine(seen, replace(cohort, clients=torch.zeros_like(cohort.clients)), aggregator_state)
 
 
 def faulty(audited: Mechanism, fault: type[Any]) -> Mechanism:
@@ -250,9 +207,8 @@ def test_a_fault_lets_an_attack_do_better(cell: str, fault: type[Any]) -> None:
 def test_amplification_by_sampling_that_does_not_take_place_is_found() -> None:
     """The accountant counts on a fifth of the clients, and all take part."""
     audited = mechanism(0.7, "client_level", "full", 2, 1)
-    histories: Callable[..., Floats] = lambda seed, n, there: audited.histories(seed, n, present=there)
     claimed = GaussianRelease(0.7, 1, 5)
-    assert attack(histories, claimed, 1, (150, 350)).refuted
+    assert judged(audited, claimed, 1, (150, 350)).refuted
 
 
 def test_noise_that_is_used_in_every_round_is_found() -> None:
@@ -281,67 +237,3 @@ def test_the_bound_of_guesses_is_that_of_randomised_response_where_delta_is_zero
     assert binomial_bound(380, 380, 1_000, 0.0) == pytest.approx(-np.log(0.001 ** (-1 / 380) - 1), rel=1e-6)
     assert binomial_bound(380, 190, 1_000, 0.0) == 0.0
     assert binomial_bound(380, 380, 1_000, 1e-5) < binomial_bound(380, 380, 1_000, 0.0)
-
-
-# The noise itself.
-
-
-def of_catalogue(kind: str, **fields: Any) -> Privacy:
-    block = document(with_needs({"privacy": kind}))["privacy"]
-    return PRIVACY.validate({**block, **fields})  # type: ignore[no-any-return]
-
-
-AGGREGATING = [kind for kind in FAMILIES["privacy"] if not of_catalogue(kind).clips_samples]
-RUN = PrivateRun(PARTICIPATIONS.validate({"kind": "full", "weighting": "uniform"}), 3, 6)
-
-
-@pytest.mark.parametrize("kind", AGGREGATING)
-def test_noise_is_normal_of_the_declared_size_and_used_once(kind: str) -> None:
-    assert noise_findings(of_catalogue(kind), RUN) == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "fault", "told"),
-    [
-        ("client_level", HalfNoise, "times the declared one"),
-        ("client_level", OneNoise, "correlated"),
-        ("client_level", FirstC, "times the declared one"),
-        ("client_level", OneCountNoise, "correlated"),
-        ("client_level", CountWithoutNoise, "noise of clip_norm"),
-        ("dp_ftrl", WithoutLevels, "noise"),
-        ("local", OneNoiseForAll, "correlated"),
-    ],
-)
-def test_a_fault_of_the_noise_is_found(kind: str, fault: type[Any], told: str) -> None:
-    found = noise_findings(faulty(Mechanism(of_catalogue(kind), RUN), fault).privacy, RUN)
-    assert told in "; ".join(found)
-
-
-@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_gradients_of_samples_have_noise_of_the_declared_size_in_each_step(engine: str, epochs: int) -> None:
-    """Steps of one sample whose gradient is clipped to nothing leave noise alone."""
-    document = {
-        **BASE,
-        "problem": {**BASE["problem"], "partition": {"kind": "iid", "clients": 3, "hold_out": 0.99}},
-        "local": {"lr": 1.0, "epochs": epochs, "batch_size": 6},
-        "execution": {"precision": "float64", "engine": engine},
-        **private("example_level", clip_norm=1e-6, noise_multiplier=1e6),
-    }
-    simulation = Simulation(ExperimentSpec.model_validate(document), 0)
-    found = []
-    while not simulation.finished:
-        opened = simulation.begin()
-        assert opened.training is not None
-        (result,) = opened.setting.engine([opened.job])  # type: ignore[list-item]
-        found += list((result.delta * 6 / epochs**0.5).numpy())  # type: ignore[union-attr]
-        simulation.advance()
-    assert list(examine("gradients", np.array(found))) == []
-
-
-def test_what_is_correlated_or_not_normal_is_told() -> None:
-    drawn = generator(0, "a test").standard_normal((3, 4_000))
-    assert list(examine("noise", drawn)) == []
-    assert "0.498 times" in "; ".join(examine("noise", drawn / 2))
-    assert "used more than once" in "; ".join(examine("noise", drawn[[0, 1, 0]]))
-    assert "coordinate to coordinate" in "; ".join(examine("noise", (drawn[:, 1:] + drawn[:, :-1]) / 2**0.5))

@@ -20,7 +20,9 @@ from fedcore.privacy.local import LocalPrivacy, NoisyChanges
 from fedcore.problems.gradients import SampleClipping
 from fedcore.simulation import simulation as simulations
 from fedcore.spec.experiment import STORED
-from fedcore.testing.coupled_audit import ZERO, Canary, CoupledAudit, Violation, World, canaries
+from fedcore.testing.privacy.comparison import Violation
+from fedcore.testing.privacy.coupled import CoupledAudit
+from fedcore.testing.privacy.worlds import ZERO, Canary, World, canaries
 from tests.documents import Document, merged
 from tests.testing import test_combinations as combined
 from tests.testing.test_combinations import FAMILIES, Row
@@ -144,7 +146,9 @@ SMALL = [
 """Mechanisms on very few clients, so that cohorts are empty or change by half."""
 
 
-@pytest.mark.parametrize("case", SMALL, ids=[f"{m['privacy']['kind']}-{p['participation']['kind']}-{n}" for m, p, n in SMALL])
+@pytest.mark.parametrize(
+    "case", SMALL, ids=[f"{m['privacy']['kind']}-{p['participation']['kind']}-{n}" for m, p, n in SMALL]
+)
 def test_few_clients_hide_as_well_as_many(case: tuple[Document, Document, int]) -> None:
     mechanism, participation, clients = case
     assert audit(spec_of(mechanism, participation, clients=clients)) == []
@@ -313,7 +317,11 @@ class NoiseOfTheLongest(PrivateMean):
     """Scales the noise by the longest change instead of C."""
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        longest = float(clip(seen, self.clip_norm).deltas.norm(dim=1).clamp(max=self.clip_norm).max()) if len(seen) else 1
+        longest = (
+            float(clip(seen, self.clip_norm).deltas.norm(dim=1).clamp(max=self.clip_norm).max())
+            if len(seen)
+            else 1
+        )
         combined = super().combine(seen, cohort, aggregator_state)
         noise = (longest - self.clip_norm) * self.noise(seen.new_empty(seen.shape[1]))
         return replace(combined, direction=combined.direction + noise / self.expected)
@@ -341,7 +349,9 @@ def test_a_fault_of_the_aggregator_is_found(fault: type[PrivateMean]) -> None:
             assert isinstance(mean, PrivateMean)
             return fault(mean.clip_norm, mean.noise_multiplier, mean.expected, mean.clipping)
 
-    spec = with_mechanism(spec_of(private("client_level"), taking_part("bernoulli", probability=0.5), clients=2), Faulty)
+    spec = with_mechanism(
+        spec_of(private("client_level"), taking_part("bernoulli", probability=0.5), clients=2), Faulty
+    )
     found = what([violation for seed in range(3) for violation in audit(spec, slice(0, 8, 3), seed)])
     assert FAULTY_MEANS[fault] in found
 
@@ -356,8 +366,12 @@ class OneNoiseForAll(NoisyChanges):
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
         clipped = clip(seen, self.clip_norm)
-        noise = self.noise_multiplier * self.clip_norm * standard_normal(seen[0], self.seed, NOISE, self.round)
-        return self.within.combine(clipped.factors[:, None] * clipped.deltas + noise, cohort, aggregator_state)
+        noise = (
+            self.noise_multiplier * self.clip_norm * standard_normal(seen[0], self.seed, NOISE, self.round)
+        )
+        return self.within.combine(
+            clipped.factors[:, None] * clipped.deltas + noise, cohort, aggregator_state
+        )
 
 
 class Shrinking(NoisyChanges):
@@ -392,7 +406,9 @@ def test_a_fault_of_noisy_messages_is_found(fault: type[NoisyChanges], told: str
     ],
 )
 @pytest.mark.parametrize("fault", ["noise", "count"])
-def test_an_accountant_that_counts_too_little_is_found(kind: str, participation: Document, fault: str) -> None:
+def test_an_accountant_that_counts_too_little_is_found(
+    kind: str, participation: Document, fault: str
+) -> None:
     base: type[Any] = type(PRIVACY.validate(private(kind)["privacy"]))
 
     class Faulty(base):  # type: ignore[misc]
@@ -403,7 +419,9 @@ def test_an_accountant_that_counts_too_little_is_found(kind: str, participation:
             return release, count // 2
 
     found = what(audit(with_mechanism(spec_of(private(kind), participation), Faulty)))
-    assert "accounted for" in found or "what the accountant counts" in found or "the accountant counts" in found
+    assert (
+        "accounted for" in found or "what the accountant counts" in found or "the accountant counts" in found
+    )
 
 
 def mean_clipped(self: SampleClipping, gradients: Tensor, weights: Tensor) -> Tensor:
