@@ -39,6 +39,7 @@ from fedcore.models.losses import Loss
 from fedcore.packages import INTERFACE
 from fedcore.privacy import Privacy, PrivateRun
 from fedcore.privacy.accounting import GaussianRelease
+from fedcore.privacy.base import Release
 from fedcore.solvers.optimisers import LocalOptimiser
 from fedcore.solvers.schedules import LrSchedule, StepSizes
 from fedcore.systems.attacks import Attack
@@ -102,6 +103,7 @@ __all__ = [
     "Privacy",
     "PrivateRun",
     "Reachable",
+    "Release",
     "RoundFacts",
     "Seed",
     "Selection",

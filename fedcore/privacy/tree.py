@@ -106,7 +106,8 @@ class TreePrivacy(Privacy):
                 # No two nodes in use end with the same round: their numbers are odd.
                 totals[round, end] = 1
                 end -= end & -end
-        return np.diff(totals, axis=0)[:, 1:].tolist()
+        rows: list[list[float]] = np.diff(totals, axis=0)[:, 1:].tolist()
+        return rows
 
 
 def first_cohort(run: PrivateRun) -> float:

@@ -32,12 +32,12 @@ B = TypeVar("B", bound=Block)
 MESSAGES = {Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS}
 BATCH_NORM: Mapping[BatchNormPolicy, Assurances] = {
     "average": EVERYTHING - MESSAGES,
-    "local": EVERYTHING - {Assurance.ONE_SAMPLE},
+    "local": EVERYTHING - {Assurance.ONE_SAMPLE, Assurance.CHANGE_ALONE},
     "frozen": EVERYTHING,
     "group": EVERYTHING,
 }
-"""Statements that each policy assures: `average` sends running statistics, `local` normalises each
-sample by the others of its batch.
+"""Statements that each policy assures: `average` sends running statistics; `local` normalises each sample
+by the others of its batch, and the model that a run ends with has the mean of the clients' own ones.
 """
 
 

@@ -19,6 +19,9 @@ from fedcore.systems.availability import Availability, TraceAvailable
 from fedcore.systems.cohorts import draw
 from fedcore.testing import runs
 from fedcore.testing.finding import require
+from fedcore.testing.privacy.coupled import CoupledAudit
+from fedcore.testing.privacy.noise import noise_findings
+from fedcore.testing.privacy.worlds import canaries
 from fedcore.testing.randomness import no_global_randomness
 from fedcore.testing.subject import EXACT, IMAGES, SAMPLED, Subject
 
@@ -248,6 +251,35 @@ def figures_are_keyed(subject: Subject) -> None:
     )
 
 
+def nothing_leaves_a_run_but_what_is_released(subject: Subject) -> None:
+    """Runs on neighbouring data move what is released by its sensitivity at most, and nothing else."""
+    audited = CoupledAudit(RUNS[subject.family](subject)(), SEED)
+    found = audited.violations(canaries(audited.neighbours)[::3])
+    require(
+        not found,
+        "neighbouring data to move what `released` declares by its sensitivity, and nothing else",
+        str(found[0]) if found else "",
+        "a sum before clipping, a noise that is used twice, a state without noise, or a denominator that"
+        " depends on the cohort; `released` and `neighbours` say what is meant to leave",
+        type(subject.spec()).released,
+    )
+
+
+def noise_is_normal_and_used_once(subject: Subject) -> None:
+    """The noise of an aggregator has the declared deviation, and each number is independent of others."""
+    spec = RUNS[subject.family](subject)()
+    if spec.privacy is None or spec.privacy.clips_samples:
+        return  # the engine adds it
+    found = noise_findings(spec.privacy, private_run(spec))
+    require(
+        not found,
+        "normal noise with the deviation that `released` declares, drawn anew for each release",
+        "; ".join(found),
+        KEYED,
+        type(spec.privacy).released,
+    )
+
+
 def a_resumed_run_with_it_is_bit_identical(subject: Subject) -> None:
     """A run resumed at any round ends with the same bits."""
     runs.resumes_at_every_round(RUNS[subject.family](subject))
@@ -361,6 +393,8 @@ AVAILABILITY = (availability_is_keyed, nothing_is_drawn_globally, a_resumed_run_
 ATTACK = (honest_changes_are_left_alone, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)
 PRIVACY = (
     epsilon_grows_with_rounds_and_falls_with_noise,
+    nothing_leaves_a_run_but_what_is_released,
+    noise_is_normal_and_used_once,
     engines_agree_with_it,
     nothing_is_drawn_globally,
     a_resumed_run_with_it_is_bit_identical,

@@ -248,7 +248,7 @@ VERDICTS: Mapping[str, Mapping[str, str]] = {
     },
     "batch norm": {
         "CFL CHANGE_ALONE, E NOISY_GRADIENTS": "average",
-        "E ONE_SAMPLE": "local",
+        "CFL CHANGE_ALONE, E ONE_SAMPLE": "local",
         "accepted": "frozen group",
     },
 }

@@ -103,32 +103,35 @@ class Comparison:
 
     def violations(self, rounds: int) -> list[Violation]:
         """One of each kind, the first in time, and the largest move."""
-        found = [
+        return [
             *self._same(rounds),
             *self._counted(rounds),
             *self._moved(),
             *self._noise(),
             *self._total(rounds),
         ]
-        return [Violation(self.canary.name, *each) for each in found]
 
-    def _same(self, rounds: int) -> Iterator[tuple[int, str]]:
+    def _violation(self, round: int, what: str, ratio: float | None = None) -> Violation:
+        return Violation(self.canary.name, round, what, ratio)
+
+    def _same(self, rounds: int) -> Iterator[Violation]:
         """What is not released may not differ."""
         for round in range(1, rounds + 1):
             cohorts = [tape.arrived.get(round) for tape in (self.first, self.second)]
             if any(cohort is None for cohort in cohorts):
-                yield round, "the run ended, since the model is not finite"
+                yield self._violation(round, "the run ended, since the model is not finite")
                 return
             if not np.array_equal(*(cohort[cohort != self.client] for cohort in cohorts)):  # type: ignore[index]
-                yield round, "other clients take part"
+                yield self._violation(round, "other clients take part")
                 return
             seen, again = self.first.views.get(round, {}), self.second.views.get(round, {})
             differing = [name for name in seen.keys() | again.keys() if not equal(name, seen, again)]
             if differing:
-                yield round, f"what is not released with noise differs: {', '.join(sorted(differing)[:5])}"
+                names = ", ".join(sorted(differing)[:5])
+                yield self._violation(round, f"what is not released with noise differs: {names}")
                 return
 
-    def _counted(self, rounds: int) -> Iterator[tuple[int, str]]:
+    def _counted(self, rounds: int) -> Iterator[Violation]:
         """As many releases as are accounted for, each with noise of its own."""
         if self.privacy.clips_samples:
             yield from self._counted_gradients(rounds)
@@ -138,24 +141,25 @@ class Comparison:
         for round in range(1, rounds + 1):
             for tape in (self.first, self.second):
                 if round in tape.arrived and ("combined", round) not in tape.passed:
-                    yield round, "a round without a client releases nothing, which shows"
+                    yield self._violation(round, "a round without a client releases nothing, which shows")
                     return
 
-    def _counted_gradients(self, rounds: int) -> Iterator[tuple[int, str]]:
+    def _counted_gradients(self, rounds: int) -> Iterator[Violation]:
         for (round, client), count in self.first.evaluations.items():
             drawn = self.first.draws[round, client]
             if count > drawn:
-                yield round, f"{count} gradients of a client have the noise of {drawn}"
+                yield self._violation(round, f"{count} gradients of a client have the noise of {drawn}")
                 break
         used = 0
         for round in range(1, rounds + 1):
             used += sum(key[1] == round for key in self.first.uses)
             _, counted = self.privacy.releases(self.privacy.noise(self.run), self.run, round)
             if used > counted:
-                yield round, f"a sample is in {used} gradients, and the accountant counts {counted}"
+                what = f"a sample is in {used} gradients, and the accountant counts {counted}"
+                yield self._violation(round, what)
                 return
 
-    def _moved(self) -> Iterator[tuple[int, str, float]]:
+    def _moved(self) -> Iterator[Violation]:
         """Released values move by their sensitivity at most."""
         worst: dict[str, tuple[int, float]] = {}
         for key, value in self.first.values.items():
@@ -172,9 +176,11 @@ class Comparison:
             if moved > max(1 + TOLERANCE, worst.get(name, (0, 0.0))[1]):
                 worst[name] = round, moved
         for name, (round, moved) in worst.items():
-            yield round, f"the released {name} moves by {moved:.4g} times its sensitivity", moved
+            yield self._violation(
+                round, f"the released {name} moves by {moved:.4g} times its sensitivity", moved
+            )
 
-    def _noise(self) -> Iterator[tuple[int, str]]:
+    def _noise(self) -> Iterator[Violation]:
         """The noise has the declared size, and is no other release's."""
         rows = self.privacy.noise_of_rounds(max((key[1] for key in self.first.noise), default=1))
         seen: dict[bytes, Key] = {}
@@ -190,11 +196,13 @@ class Comparison:
                 return
             drawn = (noise.double() / expected).numpy(force=True).round(9).tobytes()
             if drawn in seen:
-                yield key[1], f"the released {key[0]} has the noise of round {seen[drawn][1]} once more"
+                yield self._violation(
+                    key[1], f"the released {key[0]} has the noise of round {seen[drawn][1]} once more"
+                )
                 return
             seen[drawn] = key
 
-    def _total(self, rounds: int) -> Iterator[tuple[int, str, float]]:
+    def _total(self, rounds: int) -> Iterator[Violation]:
         """All rounds so far move, over their noise, by what the accountant counts.
 
         mu^2 = sum_d m_d' (F F')^-1 m_d, where F [T, K] are the noises of the rounds and m_d [T] the
@@ -221,7 +229,9 @@ class Comparison:
             allowed = count / release.ratio**2
             if not square <= allowed * (1 + TOLERANCE) + 1e-12:
                 ratio = (square / allowed) ** 0.5 if allowed else float("inf")
-                yield last, f"all releases so far move by {ratio:.4g} times what the accountant counts", ratio
+                yield self._violation(
+                    last, f"all releases so far move by {ratio:.4g} times what the accountant counts", ratio
+                )
                 return
 
 

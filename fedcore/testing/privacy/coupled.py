@@ -211,7 +211,8 @@ class CoupledAudit(Simulation):
                 tape.see(f"aggregator's {name}", value)
         if DIRECTION not in released:
             tape.see(DIRECTION, combined.direction)
-        return tape.go_on(("combined", tape.round), combined)
+        going: Aggregate = tape.go_on(("combined", tape.round), combined)
+        return going
 
     def _send(
         self, tape: Tape, own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors
@@ -398,7 +399,10 @@ def with_combine(
     if each:
         methods["weighted_sums"] = lambda *_: None
     made = type(kind.__name__, (kind,), methods)
-    return made(**{part.name: getattr(aggregator, part.name) for part in fields(aggregator) if part.init})
+    wrapper: Aggregator = made(
+        **{part.name: getattr(aggregator, part.name) for part in fields(aggregator) if part.init}
+    )
+    return wrapper
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def _along(factor: float) -> Change:
         if not bool(total.any()):
             total = torch.zeros_like(total)
             total[0] = 1.0
-        return factor * norm * total / total.norm()
+        return total * (factor * norm / float(total.norm()))
 
     return change
 
@@ -142,13 +142,15 @@ class OtherClients:
 
     def all(self) -> Ids:
         """Ascending."""
-        found = np.arange(self.population) if self.given is None else self.given.all()
-        return found[found != self.client]
+        found: Ids = np.arange(self.population) if self.given is None else self.given.all()
+        others: Ids = found[found != self.client]
+        return others
 
     def has(self, clients: Ids) -> NDArray[np.bool_]:
         """[m] true for each of `clients` [m] but the one."""
         there = np.ones(len(clients), bool) if self.given is None else self.given.has(clients)
-        return there & (clients != self.client)
+        found: NDArray[np.bool_] = there & (clients != self.client)
+        return found
 
     def oversample_size(self, wanted: int) -> int | None:  # noqa: ARG002 - the protocol's signature
         """All are at hand."""

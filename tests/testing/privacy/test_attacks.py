@@ -36,7 +36,7 @@ QUICK, NIGHTLY = (250, 500), (1_000, 2_000)
 
 def mechanism(z: float, kind: str, scheme: str, clients: int, rounds: int, /, **fields: Any) -> Mechanism:
     """One whose moves are together about as large as their noise."""
-    adaptive = {"adaptive_clipping": {}} if fields.pop("adaptive", False) else {}
+    adaptive: Document = {"adaptive_clipping": {}} if fields.pop("adaptive", False) else {}
     participation = {"kind": scheme, "weighting": "uniform", **fields}
     run = PrivateRun(PARTICIPATIONS.validate(participation), clients, rounds)
     return Mechanism(PRIVACY.validate({"kind": kind, "noise_multiplier": z, **adaptive}), run)

@@ -25,7 +25,7 @@ from tests.testing.test_combinations import FAMILIES, document, with_needs
 
 def of_catalogue(kind: str, **fields: Any) -> Privacy:
     block = document(with_needs({"privacy": kind}))["privacy"]
-    return PRIVACY.validate({**block, **fields})  # type: ignore[no-any-return]
+    return PRIVACY.validate({**block, **fields})
 
 
 AGGREGATING = [kind for kind in FAMILIES["privacy"] if not of_catalogue(kind).clips_samples]
