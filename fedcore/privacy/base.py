@@ -114,7 +114,7 @@ class Privacy(Block):
         return "client added" if self.replaces_aggregator else "data replaced"
 
     def released(self, run: PrivateRun, state: Vectors) -> dict[str, Release]:
-        """What a round releases, for audits: DIRECTION, MESSAGE, GRADIENT, or names of the aggregator's
+        """Releases of a round, for audits: DIRECTION, MESSAGE, GRADIENT, or names of the aggregator's
         state, which is `state` before the round.
 
         Whatever else the adversary sees must be the same on neighbouring data. It sees models, the

@@ -1,4 +1,4 @@
-"""What two coupled runs released and showed, side by side."""
+"""Comparison of what two coupled runs released and showed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Violation(NamedTuple):
 
 @dataclass
 class Tape:
-    """What a run released, and what else its adversary saw. Filled in place while the run is played."""
+    """Values that a run released, and all else that its adversary saw. Filled in place while the run is played."""
 
     history: Tape | None = None
     """That of the first world, with whose released values the second goes on."""
@@ -48,13 +48,13 @@ class Tape:
     values: dict[Key, Tensor] = field(default_factory=dict)
     """Released values by (name, round, ...), with the noise that both worlds share."""
     passed: dict[Key, Any] = field(default_factory=dict)
-    """What went on from there."""
+    """Values that the run went on with."""
     releases: dict[Key, Release] = field(default_factory=dict)
     """Declaration of the name in the round."""
     noise: dict[Key, Tensor] = field(default_factory=dict)
     """Noise over its declared deviation."""
     views: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """What else is seen, by round; entries `kept ...` are clients' own, equal to rounding."""
+    """All else that is seen, by round; entries `kept ...` are clients' own, equal to rounding."""
     arrived: dict[int, Ids] = field(default_factory=dict)
     orders: dict[Key, NDArray[Any]] = field(default_factory=dict)
     """Permutations of the cohort, by purpose and round."""
@@ -85,7 +85,7 @@ class Tape:
         self.views.setdefault(self.round, {})[name] = value
 
     def go_on(self, key: Key, value: Any) -> Any:
-        """What goes on: `value`, or what the first world released."""
+        """Return the value to go on with: `value`, or that of the first world."""
         self.passed[key] = value
         return value if self.history is None else self.history.passed.get(key, value)
 
@@ -115,7 +115,7 @@ class Comparison:
         return Violation(self.canary.name, round, what, ratio)
 
     def _same(self, rounds: int) -> Iterator[Violation]:
-        """What is not released may not differ."""
+        """Find differences in values that are not released."""
         for round in range(1, rounds + 1):
             cohorts = [tape.arrived.get(round) for tape in (self.first, self.second)]
             if any(cohort is None for cohort in cohorts):
@@ -189,10 +189,8 @@ class Comparison:
             found = float(noise.double().square().mean().sqrt()) / expected
             enough = len(noise) >= ENOUGH
             if not (LEAST_NOISE < found < MOST_NOISE if enough else found > 0):
-                yield (
-                    key[1],
-                    f"the noise of the released {key[0]} has {found:.3g} times its declared deviation",
-                )
+                what = f"the noise of the released {key[0]} has {found:.3g} times its declared deviation"
+                yield self._violation(key[1], what)
                 return
             drawn = (noise.double() / expected).numpy(force=True).round(9).tobytes()
             if drawn in seen:

@@ -39,7 +39,7 @@ from fedcore.testing.privacy.worlds import Canary, WithoutClient, World, canarie
 
 ROUNDS = 3
 SENT = "sent"
-"""What names of messages begin with."""
+"""Prefix of the names of messages."""
 Ids = NDArray[np.int64]
 
 
@@ -66,7 +66,7 @@ class CoupledAudit(Simulation):
         self._tape = Tape()
 
     def violations(self, chosen: Sequence[Canary] | None = None) -> list[Violation]:
-        """What the canaries show; empty if nothing but what is declared."""
+        """Violations that the canaries show; none if nothing but what is declared leaves the runs."""
         if not self._privacy.noise(self._run):
             return [Violation("none", 1, "no noise is added: `noise_multiplier` is 0")]
         found: list[Violation] = list(self._declared())
@@ -119,7 +119,7 @@ class CoupledAudit(Simulation):
         return int(np.lexsort((sizes, often))[-1])
 
     def _declared(self) -> Iterator[Violation]:
-        """What a round is declared to release costs what the accountant counts."""
+        """Compare the releases that are declared of a round with those that the accountant counts."""
         privacy, run = self._privacy, self._run
         if privacy.noise_of_rounds(2) != Privacy.noise_of_rounds(privacy, 2):
             return  # rounds share noise: all are compared together
