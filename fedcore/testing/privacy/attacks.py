@@ -123,7 +123,7 @@ def cohort_of(clients: NDArray[np.int64], population: int) -> Cohort:
     )
 
 
-class Attack(NamedTuple):
+class PresenceTest(NamedTuple):
     """A test for the presence of a client, which says that it is there where `statistic` exceeds
     `threshold`.
     """
@@ -132,7 +132,7 @@ class Attack(NamedTuple):
     threshold: float
 
 
-class Verdict(NamedTuple):
+class AttackErrors(NamedTuple):
     """Upper confidence limits of the errors of an attack, and the least of the second that the
     accountant allows.
     """
@@ -149,7 +149,7 @@ class Verdict(NamedTuple):
 
 def attack(
     histories: Callable[[int, int, bool], Floats], release: GaussianRelease, count: int, runs: tuple[int, int]
-) -> Verdict:
+) -> AttackErrors:
     """Judge a mechanism whose `histories(first_seed, count, present)` [count, F] are known, of which
     `count` times `release` are accounted for.
 
@@ -163,12 +163,12 @@ def attack(
     positives = (found.statistic(absent) > found.threshold).sum()
     missed = (found.statistic(present) <= found.threshold).sum()
     errors = upper_limit(int(positives), judging), upper_limit(int(missed), judging)
-    return Verdict(*errors, curve(errors[0]))
+    return AttackErrors(*errors, curve(errors[0]))
 
 
 def best_attack(
     absent: Floats, present: Floats, release: GaussianRelease, curve: TradeOff, judging: int
-) -> Attack:
+) -> PresenceTest:
     """The statistic and threshold that refute most, by as many runs as are `judging`, given the histories
     [n, F] of both worlds.
 
@@ -197,7 +197,7 @@ def best_attack(
         total: Floats = likely.sum(1)
         return total
 
-    best, found = -np.inf, Attack(linear, 0.0)
+    best, found = -np.inf, PresenceTest(linear, 0.0)
     for statistic in (linear, mixture):
         below, above = statistic(absent), statistic(present)
         for threshold in np.quantile(np.concatenate([below, above]), np.linspace(0.01, 0.99, 99)):
@@ -205,7 +205,7 @@ def best_attack(
             missed = upper_limit(round(float((above <= threshold).mean()) * judging), judging)
             margin = curve(positives) - missed
             if margin > best:
-                best, found = margin, Attack(statistic, float(threshold))
+                best, found = margin, PresenceTest(statistic, float(threshold))
     return found
 
 
@@ -231,9 +231,9 @@ class TradeOff:
 
 
 def binomial_bound(guesses: int, right: int, canaries: int, delta: float, confidence: float = 0.999) -> float:
-    """The largest epsilon that so many `right` guesses refute, of `guesses` about `canaries` that were each
-    included by a fair coin: Steinke, Nasr and Jagielski, Privacy Auditing with One (1) Training Run,
-    NeurIPS 2023, Theorem 5.2.
+    """The largest epsilon that this number of `right` guesses refutes, of `guesses` about `canaries` that
+    were each included by a fair coin: Steinke, Nasr and Jagielski, Privacy Auditing with One (1)
+    Training Run, NeurIPS 2023, Theorem 5.2.
 
         P[v or more right] <= P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i
         B ~ Bin(r, e^eps / (1 + e^eps))

@@ -40,7 +40,7 @@ class Violation(NamedTuple):
 
 @dataclass
 class Tape:
-    """Values that a run released, and all else that its adversary saw. Filled in place while the run is played."""
+    """Values that a run released, and all else that its adversary saw; filled in place as it is played."""
 
     history: Tape | None = None
     """That of the first world, with whose released values the second goes on."""
@@ -91,7 +91,7 @@ class Tape:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class WorldComparison:
     """Two worlds of a canary, side by side."""
 
     privacy: Privacy

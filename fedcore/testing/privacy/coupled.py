@@ -34,7 +34,7 @@ from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import Evaluation
 from fedcore.spec.privacy import private_run
-from fedcore.testing.privacy.comparison import TOLERANCE, Comparison, Key, Tape, Violation, equal
+from fedcore.testing.privacy.comparison import TOLERANCE, Key, Tape, Violation, WorldComparison, equal
 from fedcore.testing.privacy.worlds import Canary, WithoutClient, World, canaries, problem_of
 
 ROUNDS = 3
@@ -81,7 +81,7 @@ class CoupledAudit(Simulation):
         if self._privacy.clips_samples:
             self._keep_sent(canary.first, client, first)
         second = self._play(canary.second, client, Tape(first))
-        compared = Comparison(self._privacy, self._run, canary, client, first, second)
+        compared = WorldComparison(self._privacy, self._run, canary, client, first, second)
         return compared.violations(self._last)
 
     def _keep_sent(self, world: World, client: int, tape: Tape) -> None:

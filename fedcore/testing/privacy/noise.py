@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 def noise_findings(privacy: Privacy, run: PrivateRun) -> list[str]:
-    """What is wrong with the noise of an aggregator, of changes of zero [N, LONG] in every round: each
+    """Findings about the noise of an aggregator, of changes of zero [N, LONG] in every round: each
     coordinate is standard normal and independent of all others, once the noise that rounds share is
     taken out.
     """

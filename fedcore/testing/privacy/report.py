@@ -59,7 +59,7 @@ class GuessedCanaries(BaseModel):
     epsilon_at_least: float
     """With a confidence of 99.9 %."""
     epsilon_shown_at_most: float
-    """What right guesses alone would have shown: a larger epsilon cannot be told from it."""
+    """The bound if all guesses were right: the test cannot show more."""
 
 
 class ArmAudit(BaseModel):
@@ -80,7 +80,7 @@ class ArmAudit(BaseModel):
     rounds: int
     """Rounds of each coupled run."""
     violations: list[str]
-    """What the coupled runs show that is not accounted for."""
+    """Findings of the coupled runs: what leaves that is not accounted for."""
     guessed: GuessedCanaries | None
     """Null where canaries cannot be guessed: `note` says why."""
     note: str
@@ -171,7 +171,7 @@ class CanaryGame(Simulation):
     """A run with canaries: m clients beside the others, each included by a fair coin, which send C along a
     direction of their own whenever they take part.
 
-    Whoever sees the directions that are released, and knows all other clients, guesses which were
+    An attacker who sees the directions that are released, and knows all other clients, guesses which were
     included: those along which the model moved most, and not those along which it moved least.
     """
 
@@ -236,7 +236,7 @@ class CanaryGame(Simulation):
         norm = float(state["clip_norm"]) if "clip_norm" in state else self._mechanism.clip_norm
         added = norm * self._directions[torch.from_numpy(taking_part).to(seen.device)]
         combined = own(torch.cat([seen, added.to(seen)]), _with_clients(cohort, len(taking_part)), state)
-        # Whoever guesses may know all other clients: their part is taken out.
+        # The attacker may know all other clients: their part is taken out.
         others = own(seen, cohort, state).direction - own(torch.zeros_like(seen), cohort, state).direction
         self._scores += self._directions @ (combined.direction - others).to(self._directions)
         return combined

@@ -34,7 +34,7 @@ class World:
     samples: int | Literal["many"] | None = None
     """Samples of the client; `many` are three times as many as anyone has (default: its own)."""
     change: Change | None = None
-    """What the client sends (default: what it has trained)."""
+    """Makes the change that the client sends (default: as it trained)."""
     features: float | None = None
     """Factor of the features of the sample, or of all samples of the client."""
     label: int = 0

@@ -19,9 +19,9 @@ from fedcore.privacy.tree import TreeMean
 from fedcore.simulation.simulation import Simulation
 from fedcore.systems.participation import PARTICIPATIONS
 from fedcore.testing.privacy.attacks import (
+    AttackErrors,
     Mechanism,
     TradeOff,
-    Verdict,
     attack,
     binomial_bound,
     upper_limit,
@@ -74,13 +74,13 @@ CELLS: dict[str, Mechanism] = {
 QUICK_CELLS = ("full, a round", "bernoulli, a round", "tree, cyclic", "local, a round")
 
 
-def verdict(audited: Mechanism, runs: tuple[int, int]) -> Verdict:
+def verdict(audited: Mechanism, runs: tuple[int, int]) -> AttackErrors:
     """The attack on a mechanism against what it accounts for."""
     privacy, run = audited.privacy, audited.run
     return judged(audited, *privacy.releases(privacy.noise(run), run, run.rounds), runs)
 
 
-def judged(audited: Mechanism, release: GaussianRelease, count: int, runs: tuple[int, int]) -> Verdict:
+def judged(audited: Mechanism, release: GaussianRelease, count: int, runs: tuple[int, int]) -> AttackErrors:
     return attack(
         lambda seed, number, there: audited.histories(seed, number, present=there), release, count, runs
     )

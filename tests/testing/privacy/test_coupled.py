@@ -77,7 +77,7 @@ def rows(strength: int) -> list[Row]:
 
 
 def audit(spec: ExperimentSpec, chosen: slice = slice(None), seed: int = SEED) -> list[Violation]:
-    """What `chosen` canaries show."""
+    """Violations that the `chosen` canaries show."""
     audited = CoupledAudit(spec, seed)
     return audited.violations(canaries(audited.neighbours)[chosen])
 
