@@ -23,6 +23,7 @@ from fedcore.random import generator
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.privacy import private_run
+from fedcore.spec.problem import dimension
 from fedcore.systems.participation import Bernoulli
 from fedcore.testing.privacy.attacks import binomial_bound
 from fedcore.testing.privacy.coupled import CoupledAudit, audited, with_combine
@@ -164,7 +165,17 @@ def _why_not_guessed(spec: ExperimentSpec) -> str:
         return f"needs clients that are added or count as zero; neighbours here: {neighbours}"
     if not spec.privacy.noise(private_run(spec)):
         return "no noise is added"
+    dim = dimension(spec.problem)
+    if _room(FEWEST, dim) < FEWEST:
+        return f"a model of {dim} parameters has no room for {FEWEST} canaries, the fewest that say anything"
     return ""
+
+
+def _room(wanted: int, dim: int) -> int:
+    """How many of the `wanted` canaries a model of `dim` parameters has room for: more than parameters
+    would stand in each other's way, and their changes are held in memory, in double precision at most.
+    """
+    return min(wanted, dim, CANARY_BYTES // (8 * dim))
 
 
 class CanaryGame(Simulation):
@@ -185,22 +196,15 @@ class CanaryGame(Simulation):
         shelf: DatasetStorage | None = None,
         weights_dir: Path | None = None,
     ) -> None:
-        """Add `count` canaries, or as many as memory allows, to the run of a seed.
+        """Add `count` canaries, or as many as there is room for, to the run of a seed.
 
-        Raises SpecificationError if the model is too large for FEWEST of them.
+        For a specification that `_why_not_guessed` accepts.
         """
         assert spec.privacy is not None
         super().__init__(audited(spec), seed, data_dir=data_dir, shelf=shelf, weights_dir=weights_dir)
         self._mechanism, self._facts = spec.privacy, private_run(spec)
         x = self._first_model
-        # More than parameters would stand in each other's way.
-        self._count = min(count, len(x), CANARY_BYTES // (len(x) * x.element_size()))
-        if self._count < FEWEST:
-            raise SpecificationError(
-                "/problem/model",
-                f"{len(x)} parameters leave room for less than {FEWEST} canaries: audit a model of more"
-                " or, if these are millions, fewer parameters",
-            )
+        self._count = _room(count, len(x))
         drawn = torch.from_numpy(generator(seed, DIRECTIONS).standard_normal((self._count, len(x)))).to(x)
         if len(x) < MANY_DIMENSIONS * self._count:
             drawn = torch.linalg.qr(drawn.T).Q.T

@@ -81,7 +81,17 @@ def test_a_specification_without_privacy_is_refused() -> None:
         audit_privacy(ExperimentSpec.model_validate(BASE))
 
 
-def test_a_small_model_is_refused() -> None:
-    few = merged(FULL, {"problem": {"model": {"kind": "logistic"}}})
-    with pytest.raises(SpecificationError, match="leave room for less than 50 canaries"):
-        audit_privacy(ExperimentSpec.model_validate(few), canaries_guessed=10)
+@pytest.mark.parametrize(("hidden", "parameters"), [([1], 85), ([3], 235)])
+def test_a_model_without_room_for_canaries_is_audited_by_coupled_runs_alone(
+    hidden: list[int], parameters: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcore.testing.privacy.report.CANARY_BYTES", 8 * 90 * 50)
+    model = {"problem": {"model": {"kind": "mlp", "hidden": hidden}}}
+    (arm,) = audit_privacy(ExperimentSpec.model_validate(merged(FULL | taking_part("full"), model))).arms
+    assert arm.violations == []
+    assert (arm.guessed is None) is (parameters > 90)
+    assert arm.note == (
+        f"a model of {parameters} parameters has no room for 50 canaries, the fewest that say anything"
+        if parameters > 90
+        else ""
+    )
