@@ -48,7 +48,7 @@ from fedcore.spec.components import requirements
 from fedcore.spec.digest import specification_sha256
 from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
 from fedcore.spec.sweep import JOINT
-from fedq.planning.data import data_warnings, datasets_of, measure_warnings
+from fedq.planning.data import data_warnings, datasets_of, measure_warnings, start_warnings
 from fedq.planning.estimates import memory_needed, plan
 from fedq.planning.evaluation import default_interval
 from fedq.planning.probe import Play, estimated, probe
@@ -264,6 +264,7 @@ def add_service_estimates(
                 *obstacles,
                 *_data_warnings(spec, serving),
                 *measure_warnings(spec),
+                *start_warnings(spec),
                 *excess,
             ],
             "workers": len(serving),

@@ -161,7 +161,7 @@ def with_passes(
 def training_algorithm(algorithm: Algorithm, problem: TrainingProblem) -> Algorithm:
     """The algorithm as clients run it: on x and their private parameters."""
     network = network_of(problem)
-    if network is None or not len(network.private):
+    if network is None or not network.keeps_own:
         return algorithm
     part = SharedPartOfGradients if evaluates_elsewhere(algorithm.rule) else SharedPartRule
     return replace(algorithm, rule=part(algorithm.rule, network.dim))

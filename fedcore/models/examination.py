@@ -48,11 +48,12 @@ class ExpectedScores:
         shape = (*labels.shape, self.outputs)
         whole = isinstance(scores, Tensor) and scores.is_floating_point()
         own = mode == "training" and type(self.loss) not in LOSSES.builtin
+        count = f"{len(labels)} sample{'s' * (len(labels) > 1)}"
         if not whole or (scores.shape != shape and not own):
             raise SpecificationError(
                 POINTER,
-                f"gives {_described(scores)} in {mode} for {len(labels)} samples with labels"
-                f" {list(labels.shape)}, instead of scores {list(shape)}{_remedy(scores, shape)}",
+                f"gives {_described(scores)} in {mode} for {count} with labels {list(labels.shape)},"
+                f" instead of scores {list(shape)}{_remedy(scores, shape)}",
             )
         self._check_losses(scores, labels, mode)
 
@@ -89,16 +90,17 @@ def scores_of(module: nn.Module, features: Tensor) -> Any:
 
 def examine(
     module: nn.Module, samples: Tensor, norms: BatchStatistics, statistics: Tensor
-) -> tuple[tuple[Site, ...], Any]:
-    """The uses of dropout of `module`, which is in training, found with batches of two and of three
-    of the `samples` [3, ...] and the running `statistics` [S] of `norms`; and what it returns for three.
+) -> tuple[tuple[Site, ...], tuple[Any, Any]]:
+    """The uses of dropout of `module`, which is in training, found with batches of one, two and three
+    of the `samples` [3, ...] and the running `statistics` [S] of `norms`; and what it returns for three
+    and for one.
 
     Raises SpecificationError if it fails, draws random numbers in any other way, writes buffers other
     than those of `norms`, or drops something whose samples cannot be told apart.
     """
-    shapes, scores = [], None
+    shapes, scores = [], []
     with _unchanged(module, norms), torch.no_grad(), _RefuseRandom():  # type: ignore[no-untyped-call]
-        for count in (2, 3):
+        for count in (1, 2, 3):
             found: list[torch.Size] = []
 
             def keep(shape: torch.Size, found: list[torch.Size] = found) -> Tensor:
@@ -106,16 +108,16 @@ def examine(
                 return torch.ones(shape, device=samples.device)
 
             with TrainingForward(keep, norms, statistics):
-                scores = _called(module, samples[:count])
+                scores.append(_called(module, samples[:count]))
             shapes.append(found)
-    if len(shapes[0]) != len(shapes[1]):
+    if len({len(found) for found in shapes}) > 1:
         raise SpecificationError(
             POINTER, "uses dropout more or less often depending on the batch; masks could not be repeated"
         )
     sites: list[Site] = []
-    for two, three in zip(*shapes, strict=True):
+    for two, three in zip(*shapes[1:], strict=True):
         sites.append(_site(two, three, sum(site.numbers for site in sites)))
-    return tuple(sites), scores
+    return tuple(sites), (scores[2], scores[0])
 
 
 def _called(module: nn.Module, features: Tensor) -> Any:

@@ -109,10 +109,28 @@ def build_module(
     return module
 
 
+def check_supported(module: nn.Module) -> None:
+    """Raise SpecificationError for layers that cannot be trained here, whatever the policies."""
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.modules.lazy.LazyModuleMixin) and layer.has_uninitialized_params():
+            raise SpecificationError(
+                "/problem/model",
+                f"{name or 'the module'} is a {type(layer).__name__}, whose parameters have no shape yet:"
+                " call the module once on a sample, or give the shape (`nn.Linear(64, 10)`)",
+            )
+        if isinstance(layer, nn.SyncBatchNorm):
+            raise SpecificationError(
+                "/problem/model",
+                f"{name or 'the module'} is a SyncBatchNorm, which needs the processes of torch.distributed:"
+                " use nn.BatchNorm1d, 2d or 3d",
+            )
+
+
 def prepared(module: nn.Module, spec: ModelSpec) -> nn.Module:
     """`module` under the policy for batch norm and the choice of trained parameters of `spec`;
     changes it in place.
     """
+    check_supported(module)
     module = apply_policy(module, getattr(spec, "batch_norm", None), spec.batch_norm_advice())
     select_trained(module, getattr(spec, "train", "all"))
     return module

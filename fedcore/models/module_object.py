@@ -7,9 +7,10 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import cached_property, partial
 from inspect import isclass, isroutine
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeGuard
+from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
@@ -32,8 +33,37 @@ else:
     layers = LazyModule("fedcore.models.layers")
 
 POINTER = "/problem/model"
-_KNOWN: WeakValueDictionary[str, Any] = WeakValueDictionary()
-"""The modules and functions alive in this process, by digest, for arms, which are read from documents."""
+
+
+class Source:
+    """One module given as a model, or one object that makes modules: equal to no other."""
+
+    def __init__(self, given: nn.Module | Callable[[], nn.Module]) -> None:
+        """Take a copy of a module, which the user may change afterwards.
+
+        Raises SpecificationError for what makes no module, or another one each time.
+        """
+        self.made = layers.copied(given) if _is_module(given) else given
+        self.digest, self.token = _digest(self.made), uuid4().hex
+        _BY_TOKEN[self.token] = self
+        if not _is_module(given):
+            _MAKERS[id(given)] = self
+
+    def __deepcopy__(self, memo: Any) -> Source:
+        return self
+
+    @cached_property
+    def varies(self) -> bool:
+        """True if other seeds give other parameters."""
+        return not _is_module(self.made) and _digest_of(_made(self.made, 0)) != _digest_of(
+            _made(self.made, 1)
+        )
+
+
+_BY_TOKEN: WeakValueDictionary[str, Source] = WeakValueDictionary()
+"""The sources that specifications of this process hold, for arms, which are read from documents."""
+_MAKERS: WeakValueDictionary[int, Source] = WeakValueDictionary()
+"""Those that make modules, by the `id` of the class or function, which the source keeps alive."""
 
 
 class ModuleObject(NetworkSpec):
@@ -41,8 +71,9 @@ class ModuleObject(NetworkSpec):
     without arguments that makes one, with PyTorch's generator seeded by the run.
 
     Given as `problem.model`, it becomes this block; with other fields it is given as `module` beside
-    them. The block's document holds a digest instead, so only the process that has the module can
-    run it: it cannot be submitted.
+    them. The block's document holds a token instead, so only the process that has the module can
+    run it: it cannot be submitted. A class or function is one model however often it is given, and
+    a module another one each time, since its code and attributes may have changed.
     """
 
     may_be_dense = True
@@ -50,15 +81,18 @@ class ModuleObject(NetworkSpec):
     kind: Literal["object"] = "object"
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """SHA-256 over the module's description, parameters and buffers; of those that a function makes
-    with seed 0.
+    with seed 0. A record: modules of one digest may compute different things.
     """
+    token: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """Stands for the object in this process."""
     initial: Annotated[Literal["shared"] | None, Field(exclude_if=is_none)] = None
     """`shared`: all seeds start from the same parameters, those of the module. Required for several
-    seeds and a module that is made already, or a function that always makes the same.
+    seeds and a module that is made already, or a function that always makes the same; refused for
+    one that draws them.
     """
     loss: Literal["cross_entropy", "squared_error"] = "cross_entropy"
     """Cross-entropy of the scores, or 1/2 |scores - t|^2."""
-    _source: Any = PrivateAttr(None)
+    _source: Source | None = PrivateAttr(None)
 
     @classmethod
     def of(cls, module: nn.Module | Callable[[], nn.Module], **fields: Any) -> Self:
@@ -70,22 +104,27 @@ class ModuleObject(NetworkSpec):
     def _take_module(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         source = None
         if isinstance(value, dict) and "module" in value:
-            given = value["module"]
-            digest = _digest(given)
-            # A copy: the user may train the module afterwards.
-            source = _KNOWN.setdefault(digest, layers.copied(given) if _is_module(given) else given)
-            value = {name: field for name, field in value.items() if name != "module"} | {"digest": digest}
+            source = _source_of(value["module"])
+            others = {name: field for name, field in value.items() if name != "module"}
+            value = others | {"digest": source.digest, "token": source.token}
         block = handler(value)
-        block._source = _KNOWN.get(block.digest) if source is None else source  # noqa: SLF001 - its own
+        if block._source is None:  # noqa: SLF001 - its own
+            block._source = source or _BY_TOKEN.get(block.token)  # noqa: SLF001
         return block
 
     @property
     def source(self) -> nn.Module | Callable[[], nn.Module]:
         """The module, or what makes it; raises ValueError in a process that does not have it."""
+        return self._known.made
+
+    @property
+    def _known(self) -> Source:
         if self._source is None:
-            raise ValueError("the module of this model is in another process; pass the nn.Module itself")
-        found: nn.Module | Callable[[], nn.Module] = self._source
-        return found
+            raise ValueError(
+                "the module of this model is in another process, or of a specification that is gone; pass the"
+                " nn.Module itself"
+            )
+        return self._source
 
     @property
     def squared_error(self) -> bool:
@@ -98,8 +137,17 @@ class ModuleObject(NetworkSpec):
         return type(source) if _is_module(source) else getattr(source, "func", source)
 
     def check_seeds(self, count: int) -> None:
-        """Raise SpecificationError if `count` runs would have one start without saying so."""
-        if self.initial == "shared" or count == 1 or _varies(self.source):
+        """Raise SpecificationError if `count` runs would have one start without saying so, or not have
+        the one that they are said to share.
+        """
+        varies = self._known.varies
+        if self.initial == "shared" and varies:
+            raise SpecificationError(
+                f"{POINTER}/initial",
+                f"{_name(self.source)} draws other parameters for each seed, so that none are shared: omit"
+                " `initial`, or pass a module that is made, `net = Net()`",
+            )
+        if self.initial == "shared" or count == 1 or varies:
             return
         raise SpecificationError(
             f"{POINTER}/initial",
@@ -120,9 +168,10 @@ class ModuleObject(NetworkSpec):
 
 def model_of(value: Any) -> Any:
     """The block of an `nn.Module`, of a class of such or function that makes one, or of a document with
-    one as its `module`; other values as they are.
+    one as its `module` or with the token of one; other values as they are.
     """
-    if isinstance(value, dict) and value.get("kind") == "object" and "module" in value:
+    told = isinstance(value, dict) and value.get("kind") == "object"
+    if told and ("module" in value or _BY_TOKEN.get(value.get("token")) is not None):
         return ModuleObject.model_validate(value)
     loaded = sys.modules.get("torch")
     is_class = loaded is not None and isclass(value) and issubclass(value, loaded.nn.Module)
@@ -159,10 +208,9 @@ def _called(source: nn.Module | Callable[[], nn.Module]) -> nn.Module:
     return layers.copied(module)
 
 
-@lru_cache(maxsize=32)
-def _varies(source: nn.Module | Callable[[], nn.Module]) -> bool:
-    """True if other seeds give other parameters."""
-    return not _is_module(source) and _digest_of(_made(source, 0)) != _digest_of(_made(source, 1))
+def _source_of(given: nn.Module | Callable[[], nn.Module]) -> Source:
+    known = _MAKERS.get(id(given))
+    return Source(given) if known is None else known
 
 
 def _digest(source: nn.Module | Callable[[], nn.Module]) -> str:
@@ -183,6 +231,7 @@ def _digest(source: nn.Module | Callable[[], nn.Module]) -> str:
 
 
 def _digest_of(module: nn.Module) -> str:
+    layers.check_supported(module)
     digest = hashlib.sha256(f"{_name(type(module))} {module}".encode())
     for name, tensor in module.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())

@@ -25,6 +25,10 @@ Argument = bool | int | float | str | None
 Arguments = Annotated[dict[str, Argument], Field(max_length=50)]
 
 
+_AUXILIARY = ("googlenet", "inception_v3")
+_WITHOUT_AUXILIARY = ", and `arguments: {aux_logits: false}`, as it trains with auxiliary scores"
+
+
 class _PublishedNetwork(NetworkSpec):
     library: ClassVar[str]
 
@@ -86,8 +90,8 @@ class TorchvisionNetwork(_PublishedNetwork):
             return self
         if self.name not in TORCHVISION_SIZES:
             raise ValueError(
-                f"the size of {self.name!r} is not known: correct the name, or give `parameters`, the number"
-                " of its trained parameters"
+                f"the size of {self.name!r} is not known: give `parameters`, the number of its trained"
+                f" parameters{_WITHOUT_AUXILIARY * (self.name in _AUXILIARY)}, or correct the name"
             )
         if self.arguments or isinstance(self.train, tuple):
             field = "arguments" if self.arguments else "patterns in `train`"

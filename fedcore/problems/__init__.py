@@ -14,7 +14,6 @@ from fedcore.data.user_datasets import local_dataset_storage as local_shelf
 from fedcore.errors import SpecificationError
 from fedcore.models.examination import ExpectedScores, scores_of
 from fedcore.models.layers import build_module, constants_digest, in_evaluation, share_constants
-from fedcore.models.pretrained import listed
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.gradients import SampleClipping
 from fedcore.problems.least_squares import load_least_squares
@@ -66,7 +65,8 @@ def load_problem(
     module, loss, samples = build().to(device, dtype), spec.objective(), data.dataset.train.first(3)
     expected = ExpectedScores(shape.outputs, loss)
     with in_evaluation(module):
-        expected.check(scores_of(module, samples.features), samples.labels, "evaluation")
+        for few in (samples, data.dataset.train.first(1)):
+            expected.check(scores_of(module, few.features), few.labels, "evaluation")
     model: Hashable = spec.model.model_dump_json(), shape.features, shape.outputs
     if spec.model.is_examined:
         share_constants(module)
@@ -75,13 +75,7 @@ def load_problem(
         problem = supervised_problem(
             data, module, loss, spec.model.l2, model, policy, autocast=autocast, expected=expected
         )
-        if names := problem.untrained(samples):
-            raise SpecificationError(
-                "/problem/model",
-                f"the loss does not depend on {listed(names)}, which would be sent and never trained: remove"
-                " what is not used, freeze it with `requires_grad_(False)`, or name in `train` what is to be"
-                " trained",
-            )
+        problem.check_trained(samples)
     else:
         problem = SupervisedProblem(data, module, loss, spec.model.l2, model, autocast=autocast)
     problem.drawn = build

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -16,9 +16,11 @@ from torch import Tensor, nn
 
 from fedcore.data.federated import FederatedData, Samples
 from fedcore.data.plan import PADDING
+from fedcore.errors import SpecificationError
 from fedcore.models.flat import Layout
 from fedcore.models.layers import put_into_evaluation, reads_channels_last, training_copy
 from fedcore.models.losses import Loss
+from fedcore.models.pretrained import listed
 from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
 from fedcore.problems.batches import data_kind, stack_problems
@@ -246,14 +248,28 @@ class SupervisedProblem:
         module = self._module if number == 0 or self.drawn is None else self.drawn(number)
         return self._layout.flat(module).to(self.data.order.device, self._dtype)
 
-    def untrained(self, samples: Samples) -> list[str]:
-        """Names of the trained parameters on which the loss of `samples` does not depend."""
+    def check_trained(self, samples: Samples) -> None:
+        """Raise SpecificationError for trained parameters on which the loss of `samples` does not depend."""
         leaves, loss = self._loss_of(samples)
-        if not loss.requires_grad:
-            return list(leaves.named)
-        named = list(leaves.named.values())
-        parts: Sequence[Tensor | None] = torch.autograd.grad(loss, named, allow_unused=True)
-        return [name for name, part in zip(leaves.named, parts, strict=True) if part is None]
+        named = leaves.named
+        parts: Sequence[Tensor | None] = ()
+        if loss.requires_grad:
+            parts = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        names = [name for name, part in zip_longest(named, parts) if part is None]
+        if len(names) == len(named):
+            raise SpecificationError(
+                "/problem/model",
+                "the loss depends on none of the parameters that are trained: no gradient comes through"
+                " `torch.no_grad()`, `.detach()` or numbers taken from tensors; and a `forward` set on an"
+                " object calls that object, not its copies, which are trained: define it in the class",
+            )
+        if names:
+            raise SpecificationError(
+                "/problem/model",
+                f"the loss does not depend on {listed(names)}, which would be sent and never trained: remove"
+                " what is not used, freeze it with `requires_grad_(False)`, or name in `train` what is to be"
+                " trained",
+            )
 
     def _loss_of(self, samples: Samples) -> tuple[Leaves, Tensor]:
         """The initial parameters, and the mean loss of `samples` in training at them."""

@@ -12,6 +12,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedcore.errors import CheckpointError
+from fedcore.models.module_object import ModuleObject
 from fedcore.spec import ExperimentSpec
 
 FORMAT = 2
@@ -30,6 +31,9 @@ def fingerprint(spec: ExperimentSpec, seed: int, *without: str) -> str:
     absent = {"early_stopping"} if spec.early_stopping is None else set()
     others = {"name", "description", "tags", "seeds", "sweep", "search", "execution", *without} | absent
     computed = spec.model_dump(mode="json", exclude=others)
+    if isinstance(spec.problem.model, ModuleObject):
+        # It holds in one process, and the same script may resume in another.
+        del computed["problem"]["model"]["token"]
     document = json.dumps({"spec": computed, "seed": seed, "precision": spec.precision}, sort_keys=True)
     return hashlib.sha256(document.encode()).hexdigest()
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import (
     Field,
     ModelWrapValidatorHandler,
+    PrivateAttr,
     ValidationError,
     ValidationInfo,
-    field_validator,
     model_validator,
 )
 
@@ -23,7 +23,7 @@ from fedcore.core import Algorithm
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.families import StandIn, bundle_kinds
-from fedcore.models.module_object import model_of
+from fedcore.models.module_object import ModuleObject, model_of
 from fedcore.privacy import AnyPrivacy
 from fedcore.spec import checks, space, sweep
 from fedcore.spec.code import CodeBundle, kinds_of
@@ -111,6 +111,8 @@ class ExperimentSpec(Block):
     """Bundle of your own components, which the other blocks then use by their `kind` (default:
     none).
     """
+    _swept: list[ModuleObject] = PrivateAttr(default_factory=list)
+    """Models of this process in the sweep, whose modules live as long as a specification has them."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -120,13 +122,16 @@ class ExperimentSpec(Block):
         with kinds_of(value["code"]):
             return handler(value)
 
-    @field_validator("sweep", mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _write_out_objects(cls, sweep: Any) -> Any:
+    def _write_out_objects(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Swept components may be objects, which arms read from documents."""
-        if not isinstance(sweep, dict):
-            return sweep
-        return {key: _documents(values) for key, values in sweep.items()}
+        if not isinstance(value, dict) or not isinstance(value.get("sweep"), dict):
+            return handler(value)
+        models: list[ModuleObject] = []
+        spec = handler(value | {"sweep": _documents(value["sweep"], models)})
+        spec._swept = models  # noqa: SLF001 - its own
+        return spec
 
     @model_validator(mode="after")
     def _holds_together(self, info: ValidationInfo) -> Self:
@@ -252,12 +257,15 @@ class ExperimentSpec(Block):
         return self.execution.precision or ("float64" if exact else "float32")
 
 
-def _documents(value: Any) -> Any:
+def _documents(value: Any, models: list[ModuleObject]) -> Any:
+    """Swept values as documents; adds to `models` those of this process that they have."""
     value = model_of(value)
+    if isinstance(value, ModuleObject):
+        models.append(value)
     if isinstance(value, list | tuple):
-        return [_documents(item) for item in value]
+        return [_documents(item, models) for item in value]
     if isinstance(value, dict):
-        return {key: document_of(item) for key, item in value.items()}
+        return {key: _documents(item, models) for key, item in value.items()}
     return document_of(value)
 
 

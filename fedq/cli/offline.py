@@ -84,7 +84,7 @@ def plan(
     found = checked_specification(spec, preset, overrides(assignments or []))
     present = [data.roots_in(settings.settings().data_dir.expanduser())]
     warnings = data.data_warnings(data.datasets_of(found), present, "this machine lacks")
-    warnings += data.measure_warnings(found)
+    warnings += data.measure_warnings(found) + data.start_warnings(found)
     planned = estimates.plan(found).model_copy(update={"warnings": warnings})
     show(planned if no_probe else probe.estimated(planned, found), views.plan, as_json=as_json)
 

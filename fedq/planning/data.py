@@ -54,6 +54,24 @@ def measure_warnings(spec: ExperimentSpec) -> list[str]:
     return [f"{text}; {remedy}" for text in found]
 
 
+def start_warnings(spec: ExperimentSpec) -> list[str]:
+    """Warnings about runs of several seeds that start from the same parameters."""
+    if len(spec.seeds) == 1:
+        return []
+    found: dict[str, None] = {}
+    for arm in spec.arms():
+        model = arm.spec.problem.model
+        if getattr(model, "initial", None) == "shared":
+            found["`initial: shared`"] = None
+        elif getattr(model, "weights", None) is not None and getattr(model, "lora", None) is None:
+            found["`weights`, but for a last layer of other classes"] = None
+    return [
+        f"one start for all {len(spec.seeds)} seeds, that of {start}: their spread is that of cohorts,"
+        " mini-batches and other draws alone"
+        for start in found
+    ]
+
+
 def roots_in(folder: Path) -> list[str]:
     """Files and folders of built-in data sets that lie in `folder`, an FEDQ_DATA_DIR."""
     known = {root for member in DATASETS.builtin for root in (*member.roots, *member.copies)}

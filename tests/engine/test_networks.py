@@ -434,3 +434,24 @@ def test_training_before_evaluation_leaves_no_trace() -> None:
 def test_local_batch_norm_is_refused_beside_personal_models(kind: str) -> None:
     with pytest.raises(SpecificationError, match="use another policy"):
         specification(network(own("batch_normalised", batch_norm="local"), algorithm={"kind": kind}))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
+def test_local_batch_norm_without_trained_parameters_keeps_statistics_alone(
+    engine: str, affine: bool
+) -> None:
+    """All is as under `average`, whose statistics do not matter in training."""
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(8, affine=affine)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), norm, nn.Linear(8, 10))
+    made = {}
+    for policy in ("local", "average"):
+        model = ModuleObject.of(module, batch_norm=policy, train="head")
+        run = Simulation(specification(network(model, execution={"engine": engine})), 0)
+        for _ in range(2):
+            assert run.advance().local_steps > 0
+        made[policy] = [value for name, value in run.model().items() if name in ("3.weight", "3.bias")]
+        Simulation(run.spec, 0).restore(run.checkpoint())
+    for one, other in zip(*made.values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-13)

@@ -83,6 +83,19 @@ class AuxiliaryPair(Own):
         return (scores, scores) if self.training else scores
 
 
+class Squeezed(Own):
+    """Without the axis of the samples, if there is one."""
+
+    def forward(self, images: Tensor) -> Any:
+        return super().forward(images).squeeze()
+
+
+class SqueezedInTraining(Own):
+    def forward(self, images: Tensor) -> Any:
+        scores = super().forward(images)
+        return scores.squeeze() if self.training else scores
+
+
 class Sampling(Own):
     """Dropout in evaluation, too."""
 
@@ -101,6 +114,8 @@ CASES: dict[type[Own], str] = {
     Wide: r"fails in evaluation .* RuntimeError: .*shapes cannot be multiplied",
     Auxiliary: r"gives \[3, 20\] of float32 in training for 3 samples",
     AuxiliaryPair: r"gives tuple of 2 in training",
+    Squeezed: r"gives \[10\] of float32 in evaluation for 1 sample with labels \[1\], instead of .*\[1, 10\]",
+    SqueezedInTraining: r"gives \[10\] of float32 in training for 1 sample with labels",
     Sampling: r"draws random numbers from a global generator in its forward pass",
 }
 

@@ -14,9 +14,9 @@ from torch.nn.functional import linear
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.errors import SpecificationError
-from fedcore.models.module_object import ModuleObject
 from fedcore.spec.components import code_of_objects
 from fedcore.spec.extension import extended
+from fedq.planning.data import start_warnings
 from tests.documents import DIGITS, Document
 
 
@@ -217,12 +217,131 @@ def test_the_source_of_a_class_or_function_is_named() -> None:
     assert named[2].endswith("maker")
 
 
-def test_equal_modules_are_one_model_while_any_of_them_is_alive() -> None:
-    torch.manual_seed(0)
+class Activated(nn.Module):
+    """The same parameters and description with any `act`."""
+
+    def __init__(self, act: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.act, self.dense = act, nn.Linear(64, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.dense(self.act(images.flatten(1)))
+        return scores
+
+
+def losses(spec: ExperimentSpec) -> float | None:
+    return Simulation(spec, 0).advance().train_loss
+
+
+ACTS = (torch.relu, torch.tanh, torch.neg)
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "lambdas": lambda act: lambda: Activated(act),
+    "partials": lambda act: partial(Activated, act),
+    "classes": lambda act: type(
+        "Net", (Activated,), {"__init__": lambda self: Activated.__init__(self, act)}
+    ),
+    "modules": Activated,
+    "blocks": lambda act: {"kind": "object", "module": Activated(act)},
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_differs_in_code_alone_is_another_model(way: Callable[[Any], Any]) -> None:
+    def given(act: Any) -> Any:
+        torch.manual_seed(0)
+        return way(act)
+
+    alone = [losses(experiment(given(act))) for act in ACTS]
+    assert len(set(alone)) == 3
+    spec = experiment({"kind": "logistic"}, sweep={"problem.model": [given(act) for act in ACTS]})
+    for swept in (spec, spec.model_copy(), ExperimentSpec.model_validate(spec.model_dump(mode="json"))):
+        assert [losses(arm.spec) for arm in swept.arms()] == alone
+    again = [{"problem": {**DIGITS["problem"], "model": given(act)}} for act in ACTS]
+    joint = experiment({"kind": "logistic"}, sweep={"arms": again}).arms()
+    assert [losses(arm.spec) for arm in joint] == alone
+
+
+def test_a_class_or_function_is_one_model_and_a_module_another_each_time() -> None:
+    made: Any = partial(Scaled, 10)
+    for maker in (Scaled, made):
+        first, second = experiment(maker), experiment({"kind": "object", "module": maker})
+        assert first == second
+        assert ExperimentSpec.model_validate(first.model_dump(mode="json")) == first
+        assert deepcopy(first) == first
+    module = Activated(torch.relu)
+    first = experiment(module)
+    before = losses(first)
+    module.act = torch.tanh
+    second = experiment(module)
+    assert first != second
+    assert losses(second) != before
+    assert losses(first) == before
+
+
+def test_a_run_resumes_with_the_class_that_another_process_defines() -> None:
+    def again() -> ExperimentSpec:
+        return experiment(type("Net", (Scaled,), {"__module__": __name__}))
+
+    run, other = Simulation(again(), 0), Simulation(again(), 0)
+    run.advance()
+    other.restore(run.checkpoint())
+    assert other.advance().train_loss == run.advance().train_loss
+
+
+def test_a_class_that_draws_its_parameters_shares_no_start() -> None:
+    for seeds in ([0], [0, 1]):
+        with pytest.raises(SpecificationError, match=r"draws other parameters .* omit `initial`") as refused:
+            experiment({"kind": "object", "module": Scaled, "initial": "shared"}, seeds=seeds)
+        assert refused.value.pointer == "/problem/model/initial"
+
+
+def test_plans_say_that_seeds_have_one_start() -> None:
+    shared = {"kind": "object", "module": Scaled(), "initial": "shared"}
+    assert "one start for all 2 seeds" in start_warnings(experiment(shared, seeds=[0, 1]))[0]
+    pretrained = {"kind": "object", "module": Scaled, "weights": "sha256:" + "0" * 64}
+    assert "that of `weights`" in start_warnings(experiment(pretrained, seeds=[0, 1]))[0]
+    for spec in (experiment(pretrained, seeds=[0]), experiment(Scaled, seeds=[0, 1])):
+        assert not start_warnings(spec)
+
+
+def patched() -> nn.Module:
     module = Scaled()
-    first, second = experiment(module), experiment(deepcopy(module))
-    assert first.problem.model == second.problem.model
-    assert isinstance(first.problem.model, ModuleObject)
-    document = second.model_dump(mode="json")
-    del first, module
-    assert ExperimentSpec.model_validate(document) == second
+    original = module.forward
+    module.forward = lambda images: 2 * original(images)  # type: ignore[method-assign]
+    return module
+
+
+class Detached(Scaled):
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images).detach()
+
+
+class WithoutGradient(Scaled):
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images)
+
+
+@pytest.mark.parametrize("make", [patched, Detached, WithoutGradient])
+def test_scores_without_a_gradient_are_refused_before_the_first_round(make: Any) -> None:
+    with pytest.raises(
+        SpecificationError, match="depends on none of the parameters that are trained"
+    ) as told:
+        Simulation(experiment(make()), 0)
+    assert told.value.pointer == "/problem/model"
+
+
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        (lambda: nn.LazyLinear(10), "1 is a LazyLinear, whose parameters have no shape yet: call"),
+        (lambda: nn.SyncBatchNorm(64), "1 is a SyncBatchNorm, .* use nn.BatchNorm1d"),
+    ],
+)
+def test_layers_that_cannot_be_trained_are_named(layer: Callable[[], nn.Module], told: str) -> None:
+    def maker() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), layer())
+
+    for model in (maker, maker()):
+        with pytest.raises(SpecificationError, match=told):
+            experiment(model)

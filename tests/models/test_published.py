@@ -102,7 +102,11 @@ def test_resnet18_has_the_parameters_that_are_known_of_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"name": "resnet19"}, "correct the name, or give `parameters`"),
+        (
+            {"name": "resnet19"},
+            "give `parameters`, the number of its trained parameters, or correct the name",
+        ),
+        ({"name": "googlenet"}, "size of 'googlenet' is not known: give `parameters`.*aux_logits: false"),
         ({"arguments": {"width_per_group": 32}}, "with arguments, give `parameters`"),
         ({"train": ["layer4.*"]}, "with patterns in `train`, give `parameters`"),
         ({"weights": "0" * 64}, "pattern"),
