@@ -112,7 +112,7 @@ def build_module(
 def check_supported(module: nn.Module) -> None:
     """Raise SpecificationError for layers that cannot be trained here, whatever the policies."""
     for name, layer in module.named_modules():
-        if isinstance(layer, nn.modules.lazy.LazyModuleMixin) and layer.has_uninitialized_params():
+        if any(nn.parameter.is_lazy(parameter) for parameter in layer.parameters(recurse=False)):
             raise SpecificationError(
                 "/problem/model",
                 f"{name or 'the module'} is a {type(layer).__name__}, whose parameters have no shape yet:"

@@ -35,7 +35,7 @@ else:
 POINTER = "/problem/model"
 
 
-class Source:
+class ModuleSource:
     """One module given as a model, or one object that makes modules: equal to no other."""
 
     def __init__(self, given: nn.Module | Callable[[], nn.Module]) -> None:
@@ -49,7 +49,7 @@ class Source:
         if not _is_module(given):
             _MAKERS[id(given)] = self
 
-    def __deepcopy__(self, memo: Any) -> Source:
+    def __deepcopy__(self, memo: Any) -> ModuleSource:
         return self
 
     @cached_property
@@ -60,9 +60,9 @@ class Source:
         )
 
 
-_BY_TOKEN: WeakValueDictionary[str, Source] = WeakValueDictionary()
+_BY_TOKEN: WeakValueDictionary[str, ModuleSource] = WeakValueDictionary()
 """The sources that specifications of this process hold, for arms, which are read from documents."""
-_MAKERS: WeakValueDictionary[int, Source] = WeakValueDictionary()
+_MAKERS: WeakValueDictionary[int, ModuleSource] = WeakValueDictionary()
 """Those that make modules, by the `id` of the class or function, which the source keeps alive."""
 
 
@@ -92,7 +92,7 @@ class ModuleObject(NetworkSpec):
     """
     loss: Literal["cross_entropy", "squared_error"] = "cross_entropy"
     """Cross-entropy of the scores, or 1/2 |scores - t|^2."""
-    _source: Source | None = PrivateAttr(None)
+    _source: ModuleSource | None = PrivateAttr(None)
 
     @classmethod
     def of(cls, module: nn.Module | Callable[[], nn.Module], **fields: Any) -> Self:
@@ -118,7 +118,7 @@ class ModuleObject(NetworkSpec):
         return self._known.made
 
     @property
-    def _known(self) -> Source:
+    def _known(self) -> ModuleSource:
         if self._source is None:
             raise ValueError(
                 "the module of this model is in another process, or of a specification that is gone; pass the"
@@ -208,9 +208,9 @@ def _called(source: nn.Module | Callable[[], nn.Module]) -> nn.Module:
     return layers.copied(module)
 
 
-def _source_of(given: nn.Module | Callable[[], nn.Module]) -> Source:
+def _source_of(given: nn.Module | Callable[[], nn.Module]) -> ModuleSource:
     known = _MAKERS.get(id(given))
-    return Source(given) if known is None else known
+    return ModuleSource(given) if known is None else known
 
 
 def _digest(source: nn.Module | Callable[[], nn.Module]) -> str:

@@ -447,7 +447,7 @@ def test_local_batch_norm_without_trained_parameters_keeps_statistics_alone(
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), norm, nn.Linear(8, 10))
     made = {}
     for policy in ("local", "average"):
-        model = ModuleObject.of(module, batch_norm=policy, train="head")
+        model = {"kind": "object", "module": module, "batch_norm": policy, "train": "head"}
         run = Simulation(specification(network(model, execution={"engine": engine})), 0)
         for _ in range(2):
             assert run.advance().local_steps > 0
