@@ -4,6 +4,7 @@ it is trained on, and not needed to train.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Protocol
 
@@ -40,6 +41,10 @@ class Description(Block):
     """Column of the labels."""
     classes: Annotated[tuple[SampleGroup, ...], Field(fail_fast=True, max_length=SHOWN)] = ()
     """Classes, by number."""
+    untrained_classes: Annotated[
+        tuple[Text, ...], Field(fail_fast=True, max_length=SHOWN, exclude_if=operator.not_)
+    ] = ()
+    """Classes that only test samples have."""
     label_range: Annotated[tuple[float, float] | None, Field(examples=[[-1.0, 2.5]])] = None
     """Smallest and largest label; null for classes."""
     client: Text = "client"
@@ -111,7 +116,10 @@ def _label(content: Described, read: Description) -> str:
     if not content.classes:
         spread = "" if read.label_range is None else ", {:.6g} to {:.6g}".format(*read.label_range)
         return f"{read.label}, real numbers{spread}"
-    return f"{read.label}, {content.classes:,} classes{_groups(read.classes, content.classes)}"
+    untrained = ", ".join(read.untrained_classes)
+    return f"{read.label}, {content.classes:,} classes{_groups(read.classes, content.classes)}" + (
+        f"; without training samples: {untrained}" if untrained else ""
+    )
 
 
 def _clients(content: Described, read: Description) -> str:

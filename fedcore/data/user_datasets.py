@@ -137,6 +137,8 @@ class UserSamples:
             count = int(self.label.max()) + 1
             named = origin.class_names if len(origin.class_names) >= count else range(count)
             described["classes"] = self._groups(self.label, count, named[: min(count, SHOWN)])
+            untrained = np.setdiff1d(self.label[self.test], self.label[~self.test])
+            described["untrained_classes"] = _first([shortened(named[number]) for number in untrained])
         if self.clients is not None:
             names = self.clients.names
             described["clients"] = self._groups(self.clients.codes, len(names), names[:SHOWN].tolist())

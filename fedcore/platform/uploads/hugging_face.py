@@ -39,8 +39,8 @@ def hugging_face_as_parquet(source: str, columns: Mapping[str, str], shape: Imag
     if not len(splits.get("train", ())):
         raise UploadError("", f"there is no split `train` with samples; splits: {', '.join(splits)}")
     train, label = splits["train"], columns.get(LABEL, LABEL)
-    classes = _class_names(train)
-    refuse_unlabelled([LABEL if name == label else name for name in train.column_names], list(classes))
+    classes, known = _class_names(train), {given: name for name, given in columns.items()}
+    refuse_unlabelled([known.get(name, name) for name in train.column_names], list(classes))
     reader = ImageReader(shape)
     tables = [
         _Split(name, splits[name], train, columns).table(reader)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
+from PIL.ExifTags import Base
 
 from fedcore.data.image_folders import SUFFIXES, is_hidden
 from fedcore.data.images import as_bytes, channels_of
@@ -82,7 +83,7 @@ class ImageReader:
         self._given, self._shape = shape is not None, shape
         self._first = ""
         self._modes: Counter[str] = Counter()
-        self._resized = self._recoloured = 0
+        self._turned = self._resized = self._recoloured = 0
         self._low, self._high = 255, 0
 
     @property
@@ -99,7 +100,12 @@ class ImageReader:
             raise UploadError("", f"an image cannot be read: {file}: {error}") from error
 
     def convert(self, name: str, image: Image.Image) -> NDArray[np.uint8]:
-        """An image as bytes [channels, height, width]; raises UploadError, which calls it `name`."""
+        """An image as bytes [channels, height, width], turned as its EXIF data say and viewers show it;
+        raises UploadError, which calls it `name`.
+        """
+        turned = image.getexif().get(Base.Orientation, 1) != 1
+        # In place, since a copy does not know its format.
+        ImageOps.exif_transpose(image, in_place=True)
         channels = channels_of(image)
         if self._shape is None:
             self._shape, self._first = (channels, image.height, image.width), name
@@ -116,6 +122,7 @@ class ImageReader:
         except ValueError as error:
             raise UploadError("", f"an image cannot be converted: {name}: {error}") from error
         self._modes[image.mode] += 1
+        self._turned += turned
         self._resized += image.size != (width, height)
         self._recoloured += channels != wanted
         self._low, self._high = min(self._low, int(pixels.min())), max(self._high, int(pixels.max()))
@@ -129,6 +136,7 @@ class ImageReader:
         changes = [
             f"{count:,} {change}"
             for count, change in (
+                (self._turned, "turned as EXIF says"),
                 (self._resized, "resized"),
                 (self._recoloured, "made grey" if self._shape[0] == 1 else "made colour"),
                 (deep, "reduced from 16 to 8 bits"),

@@ -33,6 +33,8 @@ def keep(
 
     Raises UploadError when it cannot be trained on.
     """
+    if image is not None:
+        _check_shape(image)
     samples = read_local(str(source), columns or {}, image)
     content, kept = samples.content, local_dataset_storage(data_dir)
     path = kept.path(content.digest)
@@ -42,6 +44,20 @@ def keep(
         samples.save(target)
     Path(partial).replace(path)
     return {"kind": "local", "content": content.model_dump(mode="json")}
+
+
+def _check_shape(image: object) -> None:
+    if (
+        not isinstance(image, (tuple, list))
+        or len(image) != 3
+        or not all(isinstance(size, int) and size > 0 for size in image)
+        or image[0] not in (1, 3)
+    ):
+        raise UploadError(
+            "",
+            "`image` must be (channels, height, width), with 1 or 3 channels, e.g. (3, 64, 64), not"
+            f" {image!r}",
+        )
 
 
 def read_local(source: str, columns: dict[str, str], image: tuple[int, int, int] | None) -> UserSamples:

@@ -51,20 +51,24 @@ def read_parquet(file: BinaryIO, limits: UploadLimits) -> Arrays:
     _check_footer(file)
     with _readable():
         parquet = pq.ParquetFile(file, **_BUFFERED)
-        if CLIENT in parquet.schema_arrow.names:
-            # As a dictionary, so that a long id that recurs is held once.
-            parquet = pq.ParquetFile(file, metadata=parquet.metadata, read_dictionary=[CLIENT], **_BUFFERED)
+        # As a dictionary, so that a long text that recurs is held once.
+        texts = [name for name in (LABEL, CLIENT) if name in parquet.schema_arrow.names]
+        parquet = pq.ParquetFile(file, metadata=parquet.metadata, read_dictionary=texts, **_BUFFERED)
         refuse_unlabelled(parquet.schema_arrow.names)
         columns = _feature_columns(parquet.schema_arrow)
         check_declared(_declared(parquet, columns), limits)
         _check_unpacked(parquet.metadata, limits)
         names = parquet.schema_arrow.names
+        features = _features(parquet, columns)
+        label, classes = _label(_column(parquet, LABEL))
         return Arrays(
-            features=_features(parquet, columns),
-            label=_numbers(LABEL, _column(parquet, LABEL)),
+            features=features,
+            label=label,
             clients=_clients(_column(parquet, CLIENT)) if CLIENT in names else None,
             test=_numbers(TEST, _column(parquet, TEST)) if TEST in names else None,
-            origin=Origin(feature_names=() if columns == [FEATURES] else first_names(columns)),
+            origin=Origin(
+                feature_names=() if columns == [FEATURES] else first_names(columns), class_names=classes
+            ),
         )
 
 
@@ -92,7 +96,17 @@ def _check_footer(file: BinaryIO) -> None:
 
 
 def refuse_unlabelled(columns: Sequence[str], candidates: Sequence[str] = ()) -> None:
-    """Refuse a table without labels, with the columns that may hold them; raises UploadError."""
+    """Refuse a table without labels, with the columns that may hold them, and one with a column that is
+    called almost as labels, clients, test samples or features are; raises UploadError.
+    """
+    for name in columns:
+        known = name.strip().casefold()
+        if known in NAMES and name != known:
+            raise UploadError(
+                name,
+                f"the column {name!r} is not {known!r} for its capitals or spaces, and would be a feature: call"
+                f" it {known!r}, by --column {known}={name} of `fedq data keep`, too, or leave it out",
+            )
     if LABEL not in columns:
         named = first_names([name for name in candidates or columns if name not in NAMES])
         more = "" if candidates or len(columns) <= SHOWN else ", ..."
@@ -126,10 +140,20 @@ index without a name in a Parquet file.
 
 
 def _refuse_row_numbers(metadata: dict[bytes, bytes], columns: Sequence[str]) -> None:
-    """Refuse columns that are the index of a table of pandas (or the row names of R), not features."""
+    """Refuse columns that are the index of a table of pandas (or the row names of R), not features, and an
+    index with a name that is no column, because pandas keeps a range as its ends.
+    """
     described = json.loads(metadata.get(b"pandas", b"{}"))
     indices = described.get("index_columns", []) if isinstance(described, dict) else []
-    indices = [name for name in indices if isinstance(name, str)] if isinstance(indices, list) else []
+    indices = indices if isinstance(indices, list) else []
+    ranges = [index["name"] for index in indices if isinstance(index, dict) and index.get("name") is not None]
+    if ranges:
+        raise UploadError(
+            str(ranges[0]),
+            "is the name of the index of a table, of which the file has no column: write it with index=False,"
+            " or make it a column by reset_index()",
+        )
+    indices = [name for name in indices if isinstance(name, str)]
     found = next((name for name in columns if name in indices or _ROW_NUMBERS.fullmatch(name)), None)
     if found is not None:
         called = f"the column {found!r}" if found else "a column without a name"
@@ -172,14 +196,38 @@ def _list_shape(kind: Any) -> tuple[tuple[int, ...], Any]:
 
 def _dtype(name: str, kind: Any) -> np.dtype[Any]:
     """The type in NumPy of what a column holds."""
-    if name == CLIENT:
-        inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if pa.types.is_string(inner) or pa.types.is_large_string(inner):
-            return np.dtype(np.int64)  # what is held for each sample: the number of its client
+    if name in (LABEL, CLIENT):
+        if _is_text(kind):
+            return np.dtype(np.int64)  # what is held for each sample: the number of its class or client
+        kind = _entries(kind)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        right = "integers or text" if name == CLIENT else "booleans" if name == TEST else "numbers"
-        raise UploadError(name, f"contains {kind}; it must contain {right}")
+        raise UploadError(name, f"contains {kind}; it must contain {_right(name, kind)}")
     return np.dtype(_WIDTHS.get(str(kind), str(kind)))
+
+
+_BY_SPLIT = "true for the samples to test with, e.g. frame['test'] = frame['split'] == 'test'"
+
+
+def _right(name: str, kind: Any) -> str:
+    """What a column must contain, and how it comes to."""
+    if name in (LABEL, CLIENT):
+        return "numbers or text" if name == LABEL else "integers or text"
+    if name == TEST:
+        return f"booleans: {_BY_SPLIT}"
+    if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+        return f"numbers; name the only column of lists by --column {FEATURES}={name}"
+    if name.casefold() == "split":
+        return f"numbers; replace it by a column {TEST!r} of booleans, {_BY_SPLIT}"
+    return "numbers: encode it, e.g. by pandas.get_dummies, or leave it out"
+
+
+def _entries(kind: Any) -> Any:
+    """The type of what a dictionary, such as a category of pandas, stands for."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(_entries(kind)) or pa.types.is_large_string(_entries(kind)))
 
 
 def _check_unpacked(metadata: Any, limits: UploadLimits) -> None:
@@ -282,20 +330,37 @@ def _values(column: Any) -> NDArray[Any]:
     return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
 
 
+def _label(column: Any) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Labels [n], and the names of the classes [C]: those of text in alphabetical order, or none."""
+    if not _is_text(column.type):
+        return _numbers(LABEL, column.cast(_entries(column.type))), ()
+    texts, codes = _coded(LABEL, column)
+    names = sorted(set(texts))
+    places = {name: place for place, name in enumerate(names)}
+    numbers = np.array([places[text] for text in texts])
+    if not names[0].strip():
+        row = int(np.argmax(numbers[codes] == 0)) + 1
+        raise UploadError(
+            LABEL, f"is empty in row {row:,} of the data: remove such samples or fill in the label"
+        )
+    return numbers[codes], tuple(names)
+
+
 def _clients(column: Any) -> Clients:
-    if (
-        not pa.types.is_dictionary(column.type)
-        and not pa.types.is_string(column.type)
-        and not pa.types.is_large_string(column.type)
-    ):
-        return Clients.of(_numbers(CLIENT, column))
-    refuse_nulls(CLIENT, column)
-    coded = pc.dictionary_encode(column).unify_dictionaries().combine_chunks()
-    longest = pc.max(pc.utf8_length(coded.dictionary)).as_py() or 0
+    if not _is_text(column.type):
+        return Clients.of(_numbers(CLIENT, column.cast(_entries(column.type))))
+    ids, codes = _coded(CLIENT, column)
+    longest = max(map(len, ids), default=0)
     if longest > MAX_ID_LENGTH:
         raise UploadError(CLIENT, f"has an id of {longest} characters; the limit is {MAX_ID_LENGTH}")
-    # Numbered again: the dictionary may hold an id twice, or one that no sample uses.
-    used, inverse = np.unique(_values(coded.indices), return_inverse=True)
-    ids = coded.dictionary.to_pylist()
-    names, codes = np.unique(np.asarray([ids[index] for index in used], dtype=str), return_inverse=True)
-    return Clients(names, codes[inverse])
+    names, numbers = np.unique(np.asarray(ids, dtype=str), return_inverse=True)
+    return Clients(names, numbers[codes])
+
+
+def _coded(name: str, column: Any) -> tuple[list[str], NDArray[Any]]:
+    """The texts in a column, of which some may be equal, and the place [n] of each sample's text."""
+    refuse_nulls(name, column)
+    coded = pc.dictionary_encode(column).unify_dictionaries().combine_chunks()
+    # Only those that a sample uses.
+    used, codes = np.unique(_values(coded.indices), return_inverse=True)
+    return coded.dictionary.take(pa.array(used)).to_pylist(), codes

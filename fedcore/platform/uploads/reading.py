@@ -38,6 +38,7 @@ def checked(arrays: Arrays) -> UserSamples:
         test=np.ascontiguousarray(test),
         origin=arrays.origin,
     )
+    _check_several_classes_train(samples)
     _check_every_client_trains(samples)
     return samples
 
@@ -104,6 +105,18 @@ def _clients(clients: Clients) -> Clients:
     return Clients(np.ascontiguousarray(names, dtype="<i8"), clients.codes.astype("<i8"))
 
 
+def _check_several_classes_train(samples: UserSamples) -> None:
+    trained = samples.label[~samples.test]
+    if trained.dtype.kind != "f" and (trained == trained[0]).all():
+        names = samples.origin.class_names
+        only = repr(names[trained[0]]) if names else trained[0]
+        raise UploadError(
+            LABEL,
+            f"is {only} in every training sample, all other classes are in test samples only: mark samples of"
+            " two or more classes for training",
+        )
+
+
 def _check_every_client_trains(samples: UserSamples) -> None:
     sizes = samples.sizes
     if sizes is not None and sizes.min() == 0:
@@ -138,6 +151,7 @@ def read(file: BinaryIO, limits: UploadLimits, origin: Origin | None = None) -> 
         arrays = read_parquet(file, limits)
         # The columns of features are called alike in both files.
         known = replace(origin or arrays.origin, feature_names=arrays.origin.feature_names)
+        known = replace(known, class_names=known.class_names or arrays.origin.class_names)
         return checked(replace(arrays, origin=known))
     if start == _HDF5:
         raise UploadError(

@@ -3,7 +3,7 @@ uploaded.
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -19,12 +19,61 @@ from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST
 from fedcore.platform.uploads.parquet import refuse_nulls, refuse_unlabelled
 
 
-def _read_csv(path: Path) -> Any:
-    # Otherwise an empty cell of text is a text of no letters.
-    return pa_csv.read_csv(path, convert_options=pa_csv.ConvertOptions(strings_can_be_null=True))
+def _read_csv(path: Path, columns: Mapping[str, str]) -> Any:
+    _check_encoding(path)
+    named = {columns.get(name, name) for name in (LABEL, CLIENT)}
+    # With nulls, since otherwise an empty cell of text is a text of no letters.
+    table = pa_csv.read_csv(
+        path,
+        convert_options=pa_csv.ConvertOptions(
+            strings_can_be_null=True, column_types=dict.fromkeys(named, pa.string())
+        ),
+    )
+    for place, name in enumerate(table.column_names):
+        if name in named:
+            table = table.set_column(place, name, _as_written(table.column(place)))
+    return table
 
 
-_READERS = {"csv": _read_csv, "json": pa_json.read_json, "parquet": pq.read_table}
+def _as_written(column: Any) -> Any:
+    """A column of texts as numbers, unless two texts may be one number: `00501` and `501`."""
+    bare = pc.utf8_trim_whitespace(column)
+    if pc.any(pc.match_substring_regex(bare, r"^[+-]?0[0-9xX]|^-0$")).as_py():
+        return column
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            return bare.cast(kind)
+        except pa.ArrowInvalid:
+            # float64 would round whole numbers that are too long for int64.
+            if pc.any(pc.match_substring_regex(bare, r"^[+-]?\d{19,}$")).as_py():
+                return column
+    return column
+
+
+def _read_json(path: Path, _: Mapping[str, str]) -> Any:
+    _check_encoding(path)
+    return pa_json.read_json(path)
+
+
+def _check_encoding(path: Path) -> None:
+    """Refuse text that is not UTF-8; raises UploadError."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            while file.read(1 << 20):
+                pass
+    except UnicodeDecodeError as error:
+        raise UploadError(
+            "",
+            f"{path} is not encoded in UTF-8 ({error.reason}), but perhaps in Latin-1, Windows-1252 or UTF-16:"
+            " save it as UTF-8, e.g. by `iconv -f LATIN1 -t UTF-8`",
+        ) from error
+
+
+_READERS: dict[str, Callable[[Path, Mapping[str, str]], Any]] = {
+    "csv": _read_csv,
+    "json": _read_json,
+    "parquet": lambda path, _: pq.read_table(path),
+}
 
 
 class Rewritten(NamedTuple):
@@ -37,11 +86,11 @@ class Rewritten(NamedTuple):
 def as_parquet(path: Path, form: str, columns: Mapping[str, str]) -> Rewritten:
     """The table in `path` as a Parquet file in memory; raises UploadError.
 
-    Labels that are text become classes in alphabetical order, a `test` of 0 and 1 becomes booleans,
-    and lists of equal length become arrays.
+    Labels and clients of CSV are text unless all are numbers without leading zeros. A `test` of 0 and 1
+    becomes booleans, and lists of equal length become arrays.
     """
     try:
-        table = _READERS[form](path)
+        table = _READERS[form](path, columns)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UploadError("", f"{path} is not a readable {form.upper()} file: {error}") from error
     return parquet_of(table, columns)
@@ -59,9 +108,6 @@ def parquet_of(
         column = table.column(place).combine_chunks()
         if name != FEATURES:
             refuse_nulls(name, column)
-        if name == LABEL and _is_text(column):
-            class_names = _classes_of(column)
-            column = pc.index_in(column, pa.array(class_names, column.type))
         table = table.set_column(place, name, _converted(name, column))
     file = io.BytesIO()
     pq.write_table(table, file)
@@ -91,24 +137,10 @@ def _converted(name: str, column: Any) -> Any:
     return _fixed(name, column) if name == FEATURES else column
 
 
-def _is_text(column: Any) -> bool:
-    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
-
-
-def _classes_of(column: Any) -> list[str]:
-    """The texts in a column of labels, in alphabetical order."""
-    classes: list[str] = pc.unique(column).sort().to_pylist()
-    blank = next((name for name in classes if not name.strip()), None)
-    if blank is not None:
-        row = pc.index(column, value=blank).as_py() + 1
-        raise UploadError(
-            LABEL, f"is empty in row {row:,} of the data: remove such samples or fill in the label"
-        )
-    return classes
-
-
 def _fixed(name: str, column: Any) -> Any:
-    """Lists as lists of fixed size."""
+    """Lists, `Array3D` of Hugging Face and its like as lists of fixed size."""
+    if isinstance(column.type, pa.ExtensionType):
+        column = column.storage
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         return column
     lengths = pc.unique(pc.list_value_length(column)).to_pylist()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from fedcore.data.description import description_rows
 from fedcore.errors import UploadError
@@ -187,3 +187,17 @@ def test_an_image_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
     Image.new("RGBA", (5, 4), (1, 2, 3, 128)).save(tmp_path / "b" / "1.png")
     with pytest.raises(UploadError, match=r"b/1\.png: it has transparent pixels; draw it on a background"):
         table(tmp_path)
+
+
+def test_images_are_turned_as_their_exif_data_say(tmp_path: Path) -> None:
+    """Of a camera that is held upright: the first image gives the shape as it is seen."""
+    draw = np.random.default_rng(0).integers(0, 256, (4, 5), np.uint8)
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # the top of the image is at its left: turn it clockwise
+    for name, pixels, options in (("a", draw, {"exif": exif}), ("b", np.rot90(draw, -1), {})):
+        (tmp_path / name).mkdir()
+        Image.fromarray(np.ascontiguousarray(pixels)).save(tmp_path / name / "1.png", **options)
+    samples = read_local(str(tmp_path), {}, None)
+    assert samples.features.shape == (2, 1, 5, 4)
+    np.testing.assert_array_equal(samples.features[0], samples.features[1])
+    assert "1x5x4, 1 turned as EXIF says, pixels" in description_rows(samples.content)["images"]

@@ -80,7 +80,19 @@ def test_images_with_missing_rows_are_refused() -> None:
             "1 empty cell (nothing, NA or null), in row 2 of the data: remove such samples or fill in",
         ),
         ({"a": ["x", "y"], "label": [0, 1]}, "a", "contains string; it must contain numbers"),
-        ({"a": [1.0, 2.0], "label": ["x", "y"]}, "label", "contains string; it must contain numbers"),
+        ({"a": ["x", "y"], "label": [0, 1]}, "a", "encode it, e.g. by pandas.get_dummies, or leave it out"),
+        (
+            {"a": [1.0, 2.0], "label": [0, 1], "split": ["train", "test"]},
+            "split",
+            "a column 'test' of booleans, true for the samples to test with, e.g. frame['test'] = frame['split']",
+        ),
+        (
+            {"a": [1.0, 2.0], "label": [0, 1], "test": ["train", "test"]},
+            "test",
+            "must contain booleans: true for the samples to test with, e.g. frame['test'] = frame['split']",
+        ),
+        ({"pixels": [[1.0], [2.0]], "label": [0, 1]}, "pixels", "by --column features=pixels"),
+        ({"a": [1.0, 2.0], "label": ["x", " "]}, "label", "is empty in row 2 of the data"),
         ({"a": [1.0, 2.0], "label": [0, 1], "client": [1.5, 2.5]}, "client", "integers or text"),
         (
             {"a": [1.0, 2.0], "label": [0, 1], "client": ["a", None]},

@@ -3,12 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import datasets
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from fedcore.data.description import description_rows
 from fedcore.errors import UploadError
-from fedcore.platform.uploads.local import read_local
+from fedcore.platform.uploads.local import keep, read_local
+from tests.platform.uploads.files import take
+from tests.platform.uploads.files import table as parquet_of
 
 FRAME = pd.DataFrame({"x": [0.5, 1.5, 2.5], "label": [0, 1, 0]}, index=[7, 3, 5])
 
@@ -70,7 +75,8 @@ def test_a_table_is_read_as_its_description_says(tmp_path: Path) -> None:
     assert table(path, label="income", client="site", test="fold") == {
         "samples": "2 training + 1 test",
         "features": "2: age, hours",
-        "label": "income, 3 classes: <=50K (1 + 0), >50K (1 + 0), >50K. (0 + 1)",
+        "label": "income, 3 classes: <=50K (1 + 0), >50K (1 + 0), >50K. (0 + 1); "
+        "without training samples: >50K.",
         "clients": "site, 2 clients: north (1 + 1), south (1 + 0)",
         "test samples": "each belongs to its client; 1 of 2 clients have some",
     }
@@ -98,3 +104,110 @@ def test_a_table_without_labels_is_refused_with_its_columns(tmp_path: Path) -> N
         UploadError, match=r"there is no column 'label'; .* --column label=COLUMN: age, income"
     ):
         table(path)
+
+
+SITES = ["00501", "501", "7"]
+
+
+@pytest.mark.parametrize("role", ["client", "label"])
+def test_texts_of_csv_that_are_one_number_stay_apart(role: str, tmp_path: Path) -> None:
+    """ZIP codes, and numbers of patients that are too long for an integer."""
+    other = "label" if role == "client" else "client"
+    for texts in (SITES, ["12345678901234567890", "12345678901234567891", "7"], ["0x1F", "31", "-0"]):
+        lines = [f"{row}.5,{text},{row % 2}" for row, text in enumerate(texts)]
+        path = write(tmp_path, "\n".join([f"x,{role},{other}", *lines]))
+        samples = read_local(str(path), {}, None)
+        read = samples.clients.names if role == "client" and samples.clients else samples.origin.class_names
+        assert list(read) == sorted(texts)
+
+
+def test_whole_numbers_of_csv_stay_integers_with_spaces_around_them(tmp_path: Path) -> None:
+    samples = read_local(str(write(tmp_path, "x,label,client\n1, 0, 10\n2, 1, 9\n")), {}, None)
+    assert samples.clients is not None
+    assert samples.clients.names.tolist() == [9, 10]
+    assert samples.label.tolist() == [0, 1]
+    real = read_local(str(write(tmp_path, "x,label\n1,0.50\n2,-1e3\n")), {}, None)
+    assert real.label.tolist() == [0.5, -1000]
+
+
+@pytest.mark.parametrize("column", ["Client", "Test", " label", "FEATURES"])
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "hugging face"])
+def test_a_column_called_almost_as_one_with_a_meaning_is_no_feature(
+    column: str, form: str, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame({"x": [0.5, 1.5, 2.5], "label": [0, 1, 0], column: [0, 1, 0]})
+    path = tmp_path / f"own.{form}"
+    if form == "csv":
+        frame.to_csv(path, index=False)
+    elif form == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    elif form == "parquet":
+        frame.to_parquet(path)
+    else:
+        datasets.Dataset.from_pandas(frame).save_to_disk(path)
+    known = column.strip().lower()
+    with pytest.raises(UploadError, match=f"the column {column!r} is not {known!r} .* --column {known}="):
+        table(path)
+    if column == "Client":
+        assert table(path, client=column)["clients"].startswith("Client, 2 clients: 0 (2 + 0)")
+
+
+def test_an_index_with_a_name_of_which_parquet_keeps_the_ends_only_is_refused(tmp_path: Path) -> None:
+    frame = FRAME.reset_index(drop=True).rename_axis("pid")
+    frame.to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(UploadError, match="pid: is the name of the index of a table, .*reset_index"):
+        table(tmp_path / "a.parquet")
+    frame.to_parquet(tmp_path / "a.parquet", index=False)
+    assert table(tmp_path / "a.parquet")["features"] == "1: x"
+
+
+def test_training_samples_of_one_class_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,label,test\n1,ill,0\n2,ill,0\n3,well,1\n")
+    with pytest.raises(UploadError, match="label: is 'ill' in every training sample, all other classes"):
+        table(path)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_labels_of_parquet_may_be_text_as_those_of_csv_are(kind: pa.DataType) -> None:
+    samples = take(parquet_of({"x": [1.0, 2.0, 3.0], "label": pa.array(["ill", "well", "ill"], kind)}))
+    assert samples.label.tolist() == [0, 1, 0]
+    assert description_rows(samples.content)["label"] == "label, 2 classes: ill (2 + 0), well (1 + 0)"
+
+
+def test_categories_of_pandas_are_read_as_what_they_stand_for(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "label": ["well", "ill", "ill"], "client": [9, 10, 9]})
+    frame.astype({"label": "category", "client": "category"}).to_parquet(tmp_path / "a.parquet")
+    rows = table(tmp_path / "a.parquet")
+    assert rows["label"] == "label, 2 classes: ill (2 + 0), well (1 + 0)"
+    assert rows["clients"] == "client, 2 clients: 9 (2 + 0), 10 (1 + 0)"
+
+
+@pytest.mark.parametrize("text", ["x,label\n1,krank\n2,läuft\n", "größe,label\n1,0\n2,1\n"])
+def test_text_in_another_encoding_than_utf_8_is_told(text: str, tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UploadError, match=r"own.csv is not encoded in UTF-8 .*iconv -f LATIN1"):
+        table(tmp_path / "own.csv")
+    (tmp_path / "own.csv").write_bytes(text.encode("utf-8-sig"))
+    assert table(tmp_path / "own.csv")["samples"] == "2 training + 0 test"
+
+
+def test_arrays_of_hugging_face_are_features(tmp_path: Path) -> None:
+    pixels = np.arange(12.0).reshape(2, 3, 2, 1)
+    held = datasets.Dataset.from_dict(
+        {"img": pixels.tolist(), "label": [0, 1]},
+        features=datasets.Features(
+            {"img": datasets.Array3D((3, 2, 1), "float32"), "label": datasets.Value("int64")}
+        ),
+    )
+    held.save_to_disk(tmp_path / "hf")
+    with pytest.raises(UploadError, match="img: .* --column features=img"):
+        read_local(str(tmp_path / "hf"), {}, None)
+    np.testing.assert_array_equal(
+        read_local(str(tmp_path / "hf"), {"features": "img"}, None).features, pixels
+    )
+
+
+@pytest.mark.parametrize("image", ["3x8x8", (2, 8, 8), (3, 8), (3, 0, 8), (3.0, 8, 8)])
+def test_a_shape_of_images_that_is_none_is_refused(image: tuple[int, int, int], tmp_path: Path) -> None:
+    with pytest.raises(UploadError, match=r"`image` must be \(channels, height, width\), .* not "):
+        keep(tmp_path, tmp_path, image=image)
