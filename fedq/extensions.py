@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from fedcore.data.federated import UndividedDataset
 else:
@@ -135,13 +136,13 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
 
 
 def dataset_of(
-    train: tuple[NDArray[Any], NDArray[Any]],
-    test: tuple[NDArray[Any], NDArray[Any]],
+    train: tuple[NDArray[Any] | Tensor, NDArray[Any] | Tensor],
+    test: tuple[NDArray[Any] | Tensor, NDArray[Any] | Tensor],
     name: str,
-    owners: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    owners: tuple[NDArray[Any] | Tensor, NDArray[Any] | Tensor] | None = None,
 ) -> UndividedDataset:
     """A data set, as `DatasetSpec.load` returns it, from features [n, ...] and labels [n] of training
-    and test samples.
+    and test samples, as NumPy arrays or tensors.
 
     Features are real numbers, or integers for symbols; labels are classes from 0, or real numbers.
     `owners` are the owners or domains of training and test samples, in any form that NumPy can

@@ -57,7 +57,7 @@ class DataShape(NamedTuple):
     embedding: int = 0
     """Length of the fixed vector that stands for each symbol; 0 where there is none."""
     counted: bool = True
-    """False if `train_samples` is only what to expect, since the files alone tell the number."""
+    """False if `train_samples` is only what to expect, since files or draws alone tell the number."""
     sequence: bool = False
     """True if each symbol has a label, the symbol that follows it: labels are [n, *features]."""
     test_samples: int = 0

@@ -305,33 +305,50 @@ def _rows_at_a_time(samples: Samples) -> int:
 
 
 def dataset_of(
-    train: tuple[NDArray[Any], NDArray[Any]],
-    test: tuple[NDArray[Any], NDArray[Any]],
+    train: tuple[NDArray[Any] | Tensor, NDArray[Any] | Tensor],
+    test: tuple[NDArray[Any] | Tensor, NDArray[Any] | Tensor],
     name: str,
-    owners: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    owners: tuple[NDArray[Any] | Tensor, NDArray[Any] | Tensor] | None = None,
 ) -> UndividedDataset:
     """A data set from features [n, ...] and labels [n] of training and test samples, as NumPy
-    arrays.
+    arrays or tensors.
 
     Features are real numbers, or integers for symbols; labels are classes from 0, or real numbers.
-    `owners` are the owners of training and test samples, in any form that NumPy can compare.
+    `owners` are the owners of training and test samples, in any form that NumPy can compare. Raises
+    SpecificationError for features and labels that are not numbers.
     """
     first_part, second_part = (
-        Samples(torch.from_numpy(features), torch.from_numpy(_whole(labels)))
+        Samples(_numeric(f"{name}: features", features), _whole(_numeric(f"{name}: labels", labels)))
         for features, labels in (train, test)
     )
     if owners is None:
         return UndividedDataset(first_part, second_part, name)
-    _, first, codes = np.unique(owners[0], return_index=True, return_inverse=True)
+    of_train, of_test = map(np.asarray, owners)
+    _, first, codes = np.unique(of_train, return_index=True, return_inverse=True)
     # Numbered in the order of their training samples.
     numbers = np.argsort(np.argsort(first))
-    known = dict(zip(owners[0].tolist(), numbers[codes].tolist(), strict=True))
-    tests = np.array([known.get(owner, -1) for owner in owners[1].tolist()], np.int64)
+    known = dict(zip(of_train.tolist(), numbers[codes].tolist(), strict=True))
+    tests = np.array([known.get(owner, -1) for owner in of_test.tolist()], np.int64)
     return UndividedDataset(first_part, second_part, name, Keys(numbers[codes], tests))
 
 
-def _whole(labels: NDArray[Any]) -> NDArray[Any]:
-    return labels if labels.dtype.kind == "f" else labels.astype(np.int64)
+def _numeric(name: str, values: NDArray[Any] | Tensor) -> Tensor:
+    """The values as a tensor on the CPU; raises SpecificationError, which calls them `name`."""
+    if isinstance(values, Tensor):
+        return values.detach().cpu()
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise SpecificationError(
+            POINTER,
+            f"{name} are {'Python objects' if array.dtype.hasobject else array.dtype}: give numbers, for text"
+            " those of np.unique(texts, return_inverse=True)[1]",
+        )
+    # PyTorch takes neither the other byte order nor arrays that run backwards.
+    return torch.from_numpy(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
+
+
+def _whole(labels: Tensor) -> Tensor:
+    return labels if labels.is_floating_point() else labels.long()
 
 
 POINTER = "/problem/dataset"
@@ -357,17 +374,34 @@ def as_features(dataset: UndividedDataset, shape: DataShape) -> UndividedDataset
 
 
 def validate_samples(
-    dataset: UndividedDataset, shape: DataShape, chunk_elements: int = CHUNK_ELEMENTS
+    dataset: UndividedDataset,
+    shape: DataShape,
+    chunk_elements: int = CHUNK_ELEMENTS,
+    *,
+    published: bool = True,
 ) -> UndividedDataset:
-    """Return `dataset`; raise DataUnavailableError if it holds NaN or infinity, or differs from
-    `shape`, and SpecificationError if its labels or symbols are of another kind than `shape` says.
+    """Return `dataset`; raise SpecificationError if its labels or symbols are of another kind than
+    `shape` says, and if it holds NaN or infinity, or samples that differ from `shape`,
+    DataUnavailableError where it was read from `published` files, which are damaged then, and else
+    SpecificationError.
     """
+    count = len(dataset.train)
+    if not published and shape.counted and count != shape.train_samples:
+        raise SpecificationError(
+            POINTER,
+            f"{dataset.source}: there are {count:,} training samples, but its shape says"
+            f" {shape.train_samples:,}: correct `train_samples`",
+        )
     for name, part in (("training", dataset.train), ("test", dataset.test)):
         reason = _misread(part, shape)
         if reason:
             raise SpecificationError(POINTER, f"{dataset.source}: {name} {reason}")
     for name, part in (("training", dataset.train), ("test", dataset.test)):
         wrong = _wrong(part, shape, chunk_elements)
+        if wrong and not published:
+            raise SpecificationError(
+                POINTER, f"{dataset.source}: {name} sample {wrong}; correct what is loaded, or its shape"
+            )
         if wrong:
             raise DataUnavailableError(
                 f"{dataset.source}: {name} sample {wrong}; put the files in place as they were published"
@@ -411,7 +445,9 @@ def _type(tensor: Tensor) -> str:
 def _wrong(samples: Samples, shape: DataShape, chunk_elements: int) -> str | None:
     features = tuple(samples.features.shape[1:])
     if features != shape.features:
-        return f"0 has shape {list(features)} instead of {list(shape.features)}"
+        turned = len(features) == 3 and (features[2], *features[:2]) == shape.features
+        remedy = ": move its channels to the front, by features.transpose(0, 3, 1, 2)" if turned else ""
+        return f"0 has shape {list(features)} instead of {list(shape.features)}{remedy}"
     wrong = (samples.labels < 0) | (samples.labels >= shape.classes)
     if shape.sequence:
         wrong &= samples.labels != IGNORED

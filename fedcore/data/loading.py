@@ -79,7 +79,9 @@ def _loaded(
 ) -> UndividedDataset | FederatedData:
     data = spec.value.open(data_dir, shelf, weights_dir)
     whole = data.dataset if isinstance(data, FederatedData) else data
-    whole = varied(validate_samples(as_features(whole, spec.value.shape()), spec.value.shape()), spec.value)
+    shape, published = spec.value.shape(), bool(spec.value.files)
+    whole = validate_samples(as_features(whole, shape), shape, published=published)
+    whole = varied(whole, spec.value)
     data = replace(data, dataset=whole) if isinstance(data, FederatedData) else whole
     if numbers:
         data = data.numbers()

@@ -58,7 +58,11 @@ class Synthetic(DatasetSpec):
 
     def shape(self) -> DataShape:
         return DataShape(
-            (FEATURES,), CLASSES, _MEAN_SAMPLES * self.clients, test_samples=_MEAN_TESTS * self.clients
+            (FEATURES,),
+            CLASSES,
+            _MEAN_SAMPLES * self.clients,
+            counted=False,
+            test_samples=_MEAN_TESTS * self.clients,
         )
 
     def client_count(self) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcore.data.federated import FederatedData, UndividedDataset, validate_samples
-from fedcore.errors import DataUnavailableError
+from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec
 from fedcore.testing import runs
@@ -29,8 +29,8 @@ def its_samples_have_the_shape_it_says(subject: Subject) -> None:
         return
     shape = subject.spec().shape()
     try:
-        validate_samples(data, shape)
-    except DataUnavailableError as error:
+        validate_samples(data, shape, published=bool(subject.spec().files))
+    except (DataUnavailableError, SpecificationError) as error:
         raise CheckFailedError(
             f"samples {list(shape.features)} of {shape.outputs} classes, as `shape` says",
             str(error),

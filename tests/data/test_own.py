@@ -1,7 +1,7 @@
 """A data set of a user's own class: one class with its shape and its loader."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -11,10 +11,10 @@ from fedcore import ExperimentSpec, Simulation
 from fedcore.block import kind_of
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.datasets import DATASETS
-from fedcore.data.federated import FederatedData, UndividedDataset, dataset_of, validate_samples
+from fedcore.data.federated import FederatedData, UndividedDataset, checksum, dataset_of, validate_samples
 from fedcore.data.loading import federate
 from fedcore.data.user_datasets import local_dataset_storage
-from fedcore.errors import DataUnavailableError, SpecificationError
+from fedcore.errors import SpecificationError
 from fedcore.spec.problem import Problem
 from tests.documents import Document
 
@@ -126,8 +126,63 @@ class Wrong(Moons):
 
 
 def test_a_loader_that_does_not_keep_its_word_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataUnavailableError, match=r"shape \[2\] instead of \[3\]"):
+    with pytest.raises(SpecificationError, match=r"shape \[2\] instead of \[3\]; correct what is loaded"):
         simulation(Wrong(), {"kind": "iid", "clients": 4}, tmp_path)
+
+
+class Given(DatasetSpec):
+    """Arrays of a test."""
+
+    kind: Literal["given"] = "given"
+    says: DataShape
+    features: Any
+    labels: Any
+
+    def shape(self) -> DataShape:
+        return self.says
+
+    def load(self, folder: Path) -> UndividedDataset:
+        return dataset_of((self.features, self.labels), (self.features[:4], self.labels[:4]), "given")
+
+
+PAIRS, CLASSES = np.ones((20, 2)), np.arange(20) % 2
+
+
+@pytest.mark.parametrize(
+    ("says", "features", "labels", "told"),
+    [
+        (DataShape((2,), 2, 19), PAIRS, CLASSES, "there are 20 training samples, but its shape says 19"),
+        (DataShape((2,), 2, 20), PAIRS, CLASSES.astype(str), r"labels are <U21: give numbers, .*np\.unique"),
+        (DataShape((2,), 2, 20), PAIRS, CLASSES.astype(object), "labels are Python objects: give numbers"),
+        (DataShape((2,), 2, 20), PAIRS + np.nan, CLASSES, "sample 0 holds a number that is not finite; corr"),
+        (DataShape((2,), 2, 20), PAIRS, CLASSES + 1, "sample 1 is of class 2, .* from 0 to 1; correct what"),
+        (
+            DataShape((3, 8, 6), 2, 20), np.ones((20, 8, 6, 3)), CLASSES,
+            r"\[8, 6, 3\] instead of \[3, 8, 6\]: .* features.transpose\(0, 3, 1, 2\)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_own_arrays_is_told(
+    says: DataShape, features: Any, labels: Any, told: str, tmp_path: Path
+) -> None:
+    data = Given.model_construct(says=says, features=features, labels=labels)
+    with pytest.raises(SpecificationError, match=told) as refused:
+        validate_samples(data.load(tmp_path), says, published=False)
+    assert refused.value.pointer == "/problem/dataset"
+
+
+def test_tensors_and_arrays_of_any_layout_make_the_same_data_set() -> None:
+    draw = np.random.default_rng(0)
+    x, y, owners = draw.normal(size=(6, 2)), np.arange(6) % 3, np.array([7, 7, 5, 5, 7, 5])
+
+    def made(change: Any) -> str:
+        part = change(x), change(y)
+        return checksum(dataset_of(part, part, "own", (change(owners), change(owners))))
+
+    backwards = made(lambda array: array[::-1].copy()[::-1])
+    swapped = made(lambda array: array.astype(array.dtype.newbyteorder(">")))
+    trained = made(lambda array: torch.from_numpy(array).requires_grad_(array.dtype.kind == "f"))
+    assert {backwards, swapped, trained} == {made(np.asarray)}
 
 
 @pytest.mark.parametrize("member", [*DATASETS], ids=lambda member: member.__name__)

@@ -104,8 +104,8 @@ def refuse_unlabelled(columns: Sequence[str], candidates: Sequence[str] = ()) ->
         if known in NAMES and name != known:
             raise UploadError(
                 name,
-                f"the column {name!r} is not {known!r} for its capitals or spaces, and would be a feature: call"
-                f" it {known!r}, by --column {known}={name} of `fedq data keep`, too, or leave it out",
+                f"the column {name!r} is not {known!r} for its capitals or spaces, and would be a feature:"
+                f" call it {known!r}, by --column {known}={name} of `fedq data keep`, too, or leave it out",
             )
     if LABEL not in columns:
         named = first_names([name for name in candidates or columns if name not in NAMES])

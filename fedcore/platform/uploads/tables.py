@@ -64,8 +64,8 @@ def _check_encoding(path: Path) -> None:
     except UnicodeDecodeError as error:
         raise UploadError(
             "",
-            f"{path} is not encoded in UTF-8 ({error.reason}), but perhaps in Latin-1, Windows-1252 or UTF-16:"
-            " save it as UTF-8, e.g. by `iconv -f LATIN1 -t UTF-8`",
+            f"{path} is not encoded in UTF-8 ({error.reason}), but perhaps in Latin-1, Windows-1252 or"
+            " UTF-16: save it as UTF-8, e.g. by `iconv -f LATIN1 -t UTF-8`",
         ) from error
 
 

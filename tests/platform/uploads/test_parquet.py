@@ -84,7 +84,7 @@ def test_images_with_missing_rows_are_refused() -> None:
         (
             {"a": [1.0, 2.0], "label": [0, 1], "split": ["train", "test"]},
             "split",
-            "a column 'test' of booleans, true for the samples to test with, e.g. frame['test'] = frame['split']",
+            "a column 'test' of booleans, true for the samples to test with, e.g. frame['test'] = frame['spl",
         ),
         (
             {"a": [1.0, 2.0], "label": [0, 1], "test": ["train", "test"]},

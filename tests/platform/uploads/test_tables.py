@@ -12,8 +12,8 @@ import pytest
 from fedcore.data.description import description_rows
 from fedcore.errors import UploadError
 from fedcore.platform.uploads.local import keep, read_local
-from tests.platform.uploads.files import take
 from tests.platform.uploads.files import table as parquet_of
+from tests.platform.uploads.files import take
 
 FRAME = pd.DataFrame({"x": [0.5, 1.5, 2.5], "label": [0, 1, 0]}, index=[7, 3, 5])
 
@@ -155,7 +155,7 @@ def test_a_column_called_almost_as_one_with_a_meaning_is_no_feature(
 def test_an_index_with_a_name_of_which_parquet_keeps_the_ends_only_is_refused(tmp_path: Path) -> None:
     frame = FRAME.reset_index(drop=True).rename_axis("pid")
     frame.to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(UploadError, match="pid: is the name of the index of a table, .*reset_index"):
+    with pytest.raises(UploadError, match=r"pid: is the name of the index of a table, .*reset_index"):
         table(tmp_path / "a.parquet")
     frame.to_parquet(tmp_path / "a.parquet", index=False)
     assert table(tmp_path / "a.parquet")["features"] == "1: x"
@@ -200,7 +200,7 @@ def test_arrays_of_hugging_face_are_features(tmp_path: Path) -> None:
         ),
     )
     held.save_to_disk(tmp_path / "hf")
-    with pytest.raises(UploadError, match="img: .* --column features=img"):
+    with pytest.raises(UploadError, match=r"img: .* --column features=img"):
         read_local(str(tmp_path / "hf"), {}, None)
     np.testing.assert_array_equal(
         read_local(str(tmp_path / "hf"), {"features": "img"}, None).features, pixels
