@@ -209,7 +209,7 @@ _BY_SPLIT = "true for the samples to test with, e.g. frame['test'] = frame['spli
 
 
 def _right(name: str, kind: Any) -> str:
-    """What a column must contain, and how it comes to."""
+    """The contents that a column must have, and the remedy."""
     if name in (LABEL, CLIENT):
         return "numbers or text" if name == LABEL else "integers or text"
     if name == TEST:

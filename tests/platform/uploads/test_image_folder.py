@@ -190,13 +190,13 @@ def test_an_image_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
 
 
 def test_images_are_turned_as_their_exif_data_say(tmp_path: Path) -> None:
-    """Of a camera that is held upright: the first image gives the shape as it is seen."""
+    """The first image, of a camera held upright, gives the shape as it is seen."""
     draw = np.random.default_rng(0).integers(0, 256, (4, 5), np.uint8)
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6  # the top of the image is at its left: turn it clockwise
-    for name, pixels, options in (("a", draw, {"exif": exif}), ("b", np.rot90(draw, -1), {})):
+    for name, pixels, data in (("a", draw, exif), ("b", np.rot90(draw, -1), Image.Exif())):
         (tmp_path / name).mkdir()
-        Image.fromarray(np.ascontiguousarray(pixels)).save(tmp_path / name / "1.png", **options)
+        Image.fromarray(np.ascontiguousarray(pixels)).save(tmp_path / name / "1.png", exif=data)
     samples = read_local(str(tmp_path), {}, None)
     assert samples.features.shape == (2, 1, 5, 4)
     np.testing.assert_array_equal(samples.features[0], samples.features[1])
