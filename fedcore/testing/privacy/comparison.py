@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,9 @@ LEAST_NOISE, MOST_NOISE = 0.5, 1.5
 """Deviation of the noise of a round over the declared one, for vectors long enough to tell."""
 ENOUGH = 100
 """Length of such vectors."""
+CORRELATED = 6
+"""Standard deviations by which the correlation of two rounds' noises may be off."""
+CHANGES_OF_OTHERS = "changes of other clients"
 Ids = NDArray[np.int64]
 Key = tuple[Any, ...]
 
@@ -54,12 +58,12 @@ class Tape:
     noise: dict[Key, Tensor] = field(default_factory=dict)
     """Noise over its declared deviation."""
     views: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """All else that is seen, by round; entries `kept ...` are clients' own, equal to rounding."""
+    """All else that must be the same, by round; what other clients keep and change, to rounding."""
     arrived: dict[int, Ids] = field(default_factory=dict)
     orders: dict[Key, NDArray[Any]] = field(default_factory=dict)
     """Permutations of the cohort, by purpose and round."""
-    uses: set[Key] = field(default_factory=set)
-    """Gradients in which the sample took part."""
+    uses: dict[Key, Ids] = field(default_factory=dict)
+    """Samples that are in a gradient."""
     evaluations: Counter[Key] = field(default_factory=Counter)
     """Gradients by round and client."""
     draws: Counter[Key] = field(default_factory=Counter)
@@ -68,13 +72,15 @@ class Tape:
     """True while an aggregator is tried."""
     disturbed: tuple[int, int] | None = None
     """Gradients that are moved: which of how many in a step."""
+    moved: Mapping[Key, int] | None = None
+    """If all gradients are moved against their noise: how many there are in a step, by round and client."""
 
     def drop_gradients(self, slot: int, count: int) -> None:
         """Leave out each `count`-th gradient of a client from `slot` on: it is not released."""
         for key in [key for key in self.values if key[0] == GRADIENT and key[3] % count == slot]:
             del self.values[key]
             self.evaluations[key[1:3]] -= 1
-            self.uses.discard(key)
+            self.uses.pop(key, None)
 
     def release(self, key: Key, value: Tensor, declared: Release) -> None:
         """Note a released value."""
@@ -150,9 +156,12 @@ class WorldComparison:
             if count > drawn:
                 yield self._violation(round, f"{count} gradients of a client have the noise of {drawn}")
                 break
-        used = 0
+        uses: Counter[Key] = Counter()
         for round in range(1, rounds + 1):
-            used += sum(key[1] == round for key in self.first.uses)
+            for key, samples in self.first.uses.items():
+                if key[1] == round:
+                    uses.update((key[2], sample) for sample in samples.tolist())
+            used = max(uses.values(), default=0)
             _, counted = self.privacy.releases(self.privacy.noise(self.run), self.run, round)
             if used > counted:
                 what = f"a sample is in {used} gradients, and the accountant counts {counted}"
@@ -199,6 +208,22 @@ class WorldComparison:
                 )
                 return
             seen[drawn] = key
+        yield from self._correlations(np.array(rows))
+
+    def _correlations(self, rows: NDArray[np.float64]) -> Iterator[Violation]:
+        """The noises of two rounds are as correlated as is declared, and do not cancel in their sum."""
+        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        streams: dict[Key, dict[int, Tensor]] = {}
+        for key, noise in self.first.noise.items():
+            if len(noise) >= ENOUGH:
+                streams.setdefault((key[0], *key[2:]), {})[key[1]] = noise.double() / noise.double().norm()
+        for (name, *_), noises in streams.items():
+            for (one, first), (other, second) in combinations(sorted(noises.items()), 2):
+                found, expected = float(first @ second), float(rows[one - 1] @ rows[other - 1])
+                if not abs(found - expected) * len(first) ** 0.5 <= CORRELATED:
+                    what = f"the noise of the released {name} has a correlation of {found:.2f} with that of"
+                    yield self._violation(other, f"{what} round {one}, and {expected:.2f} is declared")
+                    return
 
     def _total(self, rounds: int) -> Iterator[Violation]:
         """All rounds so far move, over their noise, by what the accountant counts.
@@ -234,13 +259,15 @@ class WorldComparison:
 
 
 def equal(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """True if both have it, to the bit; what clients keep to rounding."""
+    """True if both have it, to the bit; what other clients keep and change to rounding."""
     if name not in first or name not in second:
         return False
     one, other = first[name], second[name]
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
         return bool(one == other)
-    if name.startswith("kept "):
+    if name.startswith(("kept ", CHANGES_OF_OTHERS)):
+        if one.shape != other.shape:
+            return False
         return torch.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
     return one.shape == other.shape and one.dtype == other.dtype and _bits(one) == _bits(other)
 

@@ -28,13 +28,22 @@ from fedcore.engine.assignment import Engine, Job, Result
 from fedcore.engine.round import PendingRound
 from fedcore.engine.server import RunContext
 from fedcore.privacy.base import DIRECTION, GRADIENT, MESSAGE, Neighbours, Privacy, Release
+from fedcore.privacy.client_level import standard_normal
 from fedcore.problems import TrainingProblem
 from fedcore.simulation import checkpoint
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import Evaluation
 from fedcore.spec.privacy import private_run
-from fedcore.testing.privacy.comparison import TOLERANCE, Key, Tape, Violation, WorldComparison, equal
+from fedcore.testing.privacy.comparison import (
+    CHANGES_OF_OTHERS,
+    TOLERANCE,
+    Key,
+    Tape,
+    Violation,
+    WorldComparison,
+    equal,
+)
 from fedcore.testing.privacy.worlds import Canary, WithoutClient, World, canaries, problem_of
 
 ROUNDS = 3
@@ -69,7 +78,7 @@ class CoupledAudit(Simulation):
         """Violations that the canaries show; none if nothing but what is declared leaves the runs."""
         if not self._privacy.noise(self._run):
             return [Violation("none", 1, "no noise is added: `noise_multiplier` is 0")]
-        found: list[Violation] = list(self._declared())
+        found: list[Violation] = [*self._declared(), *self._without_noise()]
         for canary in canaries(self.neighbours) if chosen is None else chosen:
             found += self.pair(canary)
         return found
@@ -131,6 +140,24 @@ class CoupledAudit(Simulation):
             what = f"noise of {declared:.4g} times the sensitivity is declared, and {ratio:.4g} accounted for"
             yield Violation("none", 1, what, ratio / declared)
 
+    def _without_noise(self) -> Iterator[Violation]:
+        """Move the gradient of each step, and its noise by as much the other way: what is made of their sum
+        does not change.
+        """
+        if not self._privacy.clips_samples:
+            return
+        first = self._play(World(), 0, Tape())
+        if not first.evaluations:
+            return
+        each_step = {
+            key: max(1, count // max(1, first.draws[key])) for key, count in first.evaluations.items()
+        }
+        moved = self._play(World(), 0, Tape(moved=each_step))
+        round = min(number for number, _ in first.evaluations)
+        for name, sent in first.views[round].items():
+            if name.startswith(SENT) and not torch.allclose(sent, moved.views[round][name], equal_nan=True):
+                yield Violation("none", round, f"{name} is made of gradients that have other noise, or none")
+
     def _play(self, world: World, client: int, tape: Tape) -> Tape:
         self.restore(self._fresh)
         self._tape, self._setting = tape, self._setting_of(world, client, tape)
@@ -168,9 +195,9 @@ class CoupledAudit(Simulation):
         problem = problem_of(setting.problem, world, client, one_sample=clips)
         aggregator = algorithm.aggregator
         if clips:
-            problem = self._recorded(problem, tape, client)
+            problem = self._recorded(problem, tape)
         elif privacy.replaces_aggregator:
-            aggregator = with_combine(aggregator, partial(self._combine, tape))
+            aggregator = with_combine(aggregator, partial(self._combine, tape, client))
         else:
             spec = self.spec
             plain = spec.aggregator.build() if spec.aggregator else spec.algorithm.aggregator()
@@ -188,9 +215,21 @@ class CoupledAudit(Simulation):
         )
 
     def _combine(
-        self, tape: Tape, own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors
+        self,
+        tape: Tape,
+        client: int,
+        own: Callable[..., Aggregate],
+        seen: Tensor,
+        cohort: Cohort,
+        state: Vectors,
     ) -> Aggregate:
         """Combine in an aggregator that adds the noise itself."""
+        if len(seen) == len(cohort.clients):
+            # Along one direction, whichever it is, since all of them take much memory.
+            along = seen @ standard_normal(
+                seen.new_empty(seen.shape[1]), self.seed, "direction of an audit", 0
+            )
+            tape.see(CHANGES_OF_OTHERS, along[cohort.clients != client])
         released, combined = self._privacy.released(self._run, state), own(seen, cohort, state)
         if tape.history is None and DIRECTION in released:
             alone = own(torch.zeros_like(seen), cohort, state).direction
@@ -211,8 +250,9 @@ class CoupledAudit(Simulation):
                 tape.see(f"aggregator's {name}", value)
         if DIRECTION not in released:
             tape.see(DIRECTION, combined.direction)
+        # Go on with what was released, and with nothing else of the first world.
         going: Aggregate = tape.go_on(("combined", tape.round), combined)
-        return going
+        return replace(combined, direction=going.direction, aggregator_state=going.aggregator_state)
 
     def _send(
         self, tape: Tape, own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors
@@ -230,6 +270,9 @@ class CoupledAudit(Simulation):
                     (again, torch.zeros_like(seen)),
                 )
             )
+            if any(len(messages) != len(cohort.clients) for messages in (alone, *others)):
+                tape.see("number of messages", object())
+                return own(seen, cohort, state)
             self._compare_sums(tape, MESSAGE, others[0] - alone, others[1] - others[2], declared)
             for client, message in zip(cohort.clients.tolist(), alone, strict=True):
                 tape.noise[MESSAGE, tape.round, client] = message / declared.deviation
@@ -280,10 +323,17 @@ class CoupledAudit(Simulation):
         def train(jobs: Sequence[Job]) -> list[Result]:
             return [
                 self._sent(job, result, world, client, tape)
-                for job, result in zip(jobs, engine(jobs), strict=True)
+                for job, result in zip(jobs, engine([self._moved(job, tape) for job in jobs]), strict=True)
             ]
 
         return train
+
+    def _moved(self, job: Job, tape: Tape) -> Job:
+        """The job, with the noise moved against the gradients of its steps."""
+        if tape.moved is None or job.work.noise is None:
+            return job
+        noise = tuple(each - np.arange(1, len(each) + 1)[:, None] for each in job.work.noise)
+        return replace(job, work=replace(job.work, noise=noise))
 
     def _sent(self, job: Job, result: Result, world: World, client: int, tape: Tape) -> Result:
         place = np.flatnonzero(job.work.clients == client)
@@ -314,21 +364,21 @@ class CoupledAudit(Simulation):
         size = self.spec.local.batch_size
         return 1.0 if size == "full" else float(size)
 
-    def _recorded(self, problem: TrainingProblem, tape: Tape, client: int) -> TrainingProblem:
+    def _recorded(self, problem: TrainingProblem, tape: Tape) -> TrainingProblem:
         """The problem, whose gradients of mini-batches are released."""
         found: Any = copy(problem)
         declared = self._privacy.released(self._run, {})[GRADIENT]
-        size = int(problem.sizes[client])
 
         def note(member: int, gradient: Tensor, batch: Tensor) -> Tensor:
             key = (GRADIENT, tape.round, member, tape.evaluations[tape.round, member])
             tape.evaluations[tape.round, member] += 1
-            if member == client and bool(((batch >= 0) & (batch % size == 0)).any()):
-                tape.uses.add(key)
+            tape.uses[key] = batch[batch >= 0].numpy(force=True) % int(problem.sizes[member])
             tape.release(key, self._batch * gradient, declared)
             going: Tensor = tape.go_on(key, gradient.clone())
             if tape.disturbed is not None and key[3] % tape.disturbed[1] == tape.disturbed[0]:
                 going = going + declared.sensitivity
+            if tape.moved is not None:
+                going = going + (1 + key[3] // tape.moved[tape.round, member])
             return going
 
         def gradient(theta: Tensor, member: int, samples: Tensor | None, *step: Any) -> Tensor:
@@ -383,7 +433,7 @@ def with_combine(
     aggregator: Aggregator, combine: Callable[..., Aggregate], *, each: bool = False
 ) -> Aggregator:
     """The aggregator with another `combine`, which is given its own one before the arguments; with `each`
-    it sees each change, also where sums of them are enough.
+    it sees each change, also where sums of them are enough: it asks for sums of one change each.
     """
     kind: Any = type(aggregator)
 
@@ -395,9 +445,13 @@ def with_combine(
         found: Aggregate = kind.combine(self, seen if sums is None else sums @ seen, cohort, state)
         return found
 
+    def each_by_itself(self: Aggregator, cohort: Cohort) -> Tensor | None:
+        sums = kind.weighted_sums(self, cohort)
+        return None if sums is None else torch.eye(len(cohort.clients)).to(sums)
+
     methods: dict[str, Any] = {"combine": wrapped}
     if each:
-        methods["weighted_sums"] = lambda *_: None
+        methods["weighted_sums"] = each_by_itself
     made = type(kind.__name__, (kind,), methods)
     wrapper: Aggregator = made(
         **{part.name: getattr(aggregator, part.name) for part in fields(aggregator) if part.init}

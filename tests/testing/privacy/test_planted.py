@@ -1,0 +1,183 @@
+"""Faults that a change of one line may bring; each is found by the audit of a specification it breaks."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedcore.core import Aggregate, Cohort, Vectors
+from fedcore.engine import client_by_client, client_selection
+from fedcore.engine import round as rounds_of_engine
+from fedcore.engine.assignment import Job
+from fedcore.privacy import client_level
+from fedcore.privacy.client_level import NOISE, Clipped, ClippingUpdate, PrivateMean, standard_normal
+from fedcore.privacy.local import NoisyChanges
+from fedcore.privacy.tree import NODE_NOISE, TreeMean
+from fedcore.systems.participation import Uniform
+from tests.documents import Document
+from tests.testing.privacy.test_coupled import audit, private, spec_of, taking_part, what
+
+Planting = tuple[Any, str, Callable[..., Any]]
+"""An object, the name of one of its functions, and the faulty one."""
+
+
+def norms_without_biases() -> Planting:
+    """Changes are clipped by the norm of their weights."""
+    clip = client_level.clip
+
+    def faulty(deltas: Tensor, norm: Tensor | float) -> Clipped:
+        weights = clip(deltas[:, :-10], norm)
+        return clip(deltas, torch.inf)._replace(norms=weights.norms, factors=weights.factors)
+
+    return client_level, "clip", faulty
+
+
+def count_that_is_not_centred() -> Planting:
+    """Adaptive clipping counts 0 or 1 instead of -1/2 or 1/2."""
+
+    def faulty(self: ClippingUpdate, norm: Tensor, seen: Clipped, noise: Tensor) -> Tensor:
+        count = (seen.norms <= norm).to(norm).sum()
+        share = (count + self.count_noise * noise) / self.expected
+        return norm * torch.exp(-self.lr * (share - self.quantile))
+
+    return ClippingUpdate, "next", faulty
+
+
+def nodes_without_level() -> Planting:
+    """Nodes of all levels of the tree share their noise."""
+
+    def faulty(self: TreeMean, like: Tensor, _: int, number: int) -> Tensor:
+        return standard_normal(like, self.seed, NODE_NOISE, number)
+
+    return TreeMean, "_node", faulty
+
+
+def noise_that_cancels() -> Planting:
+    """A round takes off the noise of the round before, so that the sum of rounds has that of one."""
+
+    def faulty(self: PrivateMean, like: Tensor) -> Tensor:
+        now, before = (standard_normal(like, self.seed, NOISE, self.round - back) for back in (0, 1))
+        return self.noise_multiplier * (now - before if self.round > 1 else now)
+
+    return PrivateMean, "noise", faulty
+
+
+def step_over_coefficients() -> Planting:
+    """The server divides its step by the sum of the factors of clipping, which have no noise."""
+    move = rounds_of_engine._move
+
+    def faulty(server: Any, links: Any, combined: Aggregate, factor: float) -> Any:
+        total = combined.coefficients.sum().clamp(min=1e-3)
+        return move(server, links, replace(combined, direction=combined.direction / total), factor)
+
+    return rounds_of_engine, "_move", faulty
+
+
+def raw_norm_in_the_optimiser() -> Planting:
+    """Checkpoints have the norm of the clipped changes before noise."""
+    aggregate = rounds_of_engine._aggregate
+
+    def faulty(*given: Any) -> Any:
+        server, seen = aggregate(*given)
+        norm = (seen.combined.coefficients[:, None] * seen.deltas).nan_to_num().norm()
+        return replace(server, optimiser={**server.optimiser, "norm": norm[None]}), seen
+
+    return rounds_of_engine, "_aggregate", faulty
+
+
+def as_long_as_the_longest() -> Planting:
+    """All of a cohort take as many steps as the client with the most samples."""
+    plan = client_selection.plan_work
+
+    def faulty(*given: Any) -> Any:
+        work, arrives = plan(*given)
+        most = max((each.steps for each in work), default=0)
+        return [replace(each, steps=most) for each in work], arrives
+
+    return client_selection, "plan_work", faulty
+
+
+def drawn_by_size() -> Planting:
+    """Clients with more samples are drawn more often."""
+
+    def faulty(_self: Uniform, share: Any, _among: Any, size: int, rng: np.random.Generator) -> Any:
+        return rng.choice(len(share), size, replace=False, p=share)
+
+    return Uniform, "sample", faulty
+
+
+def sums_without_noise() -> Planting:
+    """Aggregators that need weighted sums only get those of the clipped changes."""
+    combine = NoisyChanges.combine
+
+    def faulty(self: NoisyChanges, seen: Tensor, cohort: Cohort, state: Vectors) -> Aggregate:
+        sums, clipped = self.within.weighted_sums(cohort), client_level.clip(seen, self.clip_norm)
+        if sums is None:
+            return combine(self, seen, cohort, state)
+        return self.within.combine(sums @ (clipped.factors[:, None] * clipped.deltas), cohort, state)
+
+    return NoisyChanges, "combine", faulty
+
+
+def noise_of_the_first_step() -> Planting:
+    """An engine adds the noise that is drawn for the first step in all of them."""
+    gradient = client_by_client._gradient_of_step
+
+    def faulty(job: Job, row: int, *rest: Any) -> Tensor:
+        noise = tuple(np.repeat(drawn[:1], len(drawn), axis=0) for drawn in job.work.noise or ())
+        return gradient(replace(job, work=replace(job.work, noise=noise)), row, *rest)
+
+    return client_by_client, "_gradient_of_step", faulty
+
+
+def batches_with_replacement() -> Planting:
+    """The mini-batches of an epoch are drawn one by one."""
+
+    def faulty(seed: int, round: int, _: Any, samples: Any, work: Any, _views: int) -> Any:
+        rng = np.random.default_rng([seed, round])
+        members = zip(samples, work, strict=True)
+        return tuple(rng.integers(count, size=(each.steps, each.batch_size)) for count, each in members)
+
+    return client_selection, "augmented_batches", faulty
+
+
+FULL, BERNOULLI = taking_part("full"), taking_part("bernoulli", probability=0.5)
+UNIFORM = taking_part("uniform", clients_per_round=2)
+DP_FEDAVG, DP_FTRL, LOCAL, DP_SGD = map(private, ("client_level", "dp_ftrl", "local", "example_level"))
+
+
+@pytest.mark.parametrize(
+    ("planting", "mechanism", "participation", "told"),
+    [
+        (norms_without_biases, DP_FTRL, FULL, "direction moves by 1.05"),
+        (
+            count_that_is_not_centred,
+            private("client_level", adaptive_clipping={}),
+            BERNOULLI,
+            "clip_norm moves by 2 times",
+        ),
+        (nodes_without_level, DP_FTRL, FULL, "direction has 0 times its declared deviation"),
+        (noise_that_cancels, DP_FEDAVG, UNIFORM, "correlation of -0.71"),
+        (step_over_coefficients, DP_FEDAVG, FULL, "differs: broadcast"),
+        (raw_norm_in_the_optimiser, DP_FTRL, FULL, "differs: optimiser.norm"),
+        (as_long_as_the_longest, DP_FEDAVG, BERNOULLI, "differs: changes of other clients"),
+        (drawn_by_size, DP_FEDAVG, UNIFORM, "other clients take part"),
+        (sums_without_noise, LOCAL, FULL, "message has 0 times its declared deviation"),
+        (noise_of_the_first_step, DP_SGD, FULL, "gradients that have other noise"),
+        (batches_with_replacement, DP_SGD, FULL, "a sample is in 3 gradients"),
+    ],
+)
+def test_a_fault_of_one_line_is_found(
+    planting: Callable[[], Planting],
+    mechanism: Document,
+    participation: Document,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = spec_of(mechanism, participation)
+    monkeypatch.setattr(*planting())
+    assert told in what(audit(spec, slice(5)))
