@@ -197,7 +197,7 @@ class CoupledAudit(Simulation):
         if clips:
             problem = self._recorded(problem, tape)
         elif privacy.replaces_aggregator:
-            aggregator = with_combine(aggregator, partial(self._combine, tape, client))
+            aggregator = with_combine(aggregator, partial(self._combine, tape))
         else:
             spec = self.spec
             plain = spec.aggregator.build() if spec.aggregator else spec.algorithm.aggregator()
@@ -215,21 +215,9 @@ class CoupledAudit(Simulation):
         )
 
     def _combine(
-        self,
-        tape: Tape,
-        client: int,
-        own: Callable[..., Aggregate],
-        seen: Tensor,
-        cohort: Cohort,
-        state: Vectors,
+        self, tape: Tape, own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors
     ) -> Aggregate:
         """Combine in an aggregator that adds the noise itself."""
-        if len(seen) == len(cohort.clients):
-            # Along one direction, whichever it is, since all of them take much memory.
-            along = seen @ standard_normal(
-                seen.new_empty(seen.shape[1]), self.seed, "direction of an audit", 0
-            )
-            tape.see(CHANGES_OF_OTHERS, along[cohort.clients != client])
         released, combined = self._privacy.released(self._run, state), own(seen, cohort, state)
         if tape.history is None and DIRECTION in released:
             alone = own(torch.zeros_like(seen), cohort, state).direction
@@ -343,12 +331,17 @@ class CoupledAudit(Simulation):
                 tape.see(f"{SENT} change", result.delta)
                 for name, sent in result.shared.items():
                     tape.see(f"{SENT} {name}", sent)
+        elif self._privacy.replaces_aggregator and isinstance(result, ClientUpdate):
+            others = np.flatnonzero(job.work.clients != client)
+            if len(others):  # else there is no job where the client is absent
+                # Along one direction, whichever it is, since all of them take much memory.
+                direction = standard_normal(result.delta[0], self.seed, "audit", 0)
+                tape.see(CHANGES_OF_OTHERS, result.delta[others.tolist()] @ direction)
         if world.change is None or not len(place):
             return result
         assert isinstance(result, ClientUpdate)
         row, delta = int(place[0]), result.delta.clone()
-        others = torch.cat([delta[:row], delta[row + 1 :]])
-        delta[row] = world.change(others, self._privacy.clip_norm)
+        delta[row] = world.change(torch.cat([delta[:row], delta[row + 1 :]]), self._privacy.clip_norm)
         return replace(result, delta=delta)
 
     def _see_noise(self, job: Job, tape: Tape) -> None:

@@ -18,6 +18,7 @@ from fedcore.privacy.client_level import NOISE, Clipped, ClippingUpdate, Private
 from fedcore.privacy.local import NoisyChanges
 from fedcore.privacy.tree import NODE_NOISE, TreeMean
 from fedcore.systems.participation import Uniform
+from fedcore.systems.work import plan_work
 from tests.documents import Document
 from tests.testing.privacy.test_coupled import audit, private, spec_of, taking_part, what
 
@@ -83,6 +84,7 @@ def raw_norm_in_the_optimiser() -> Planting:
 
     def faulty(*given: Any) -> Any:
         server, seen = aggregate(*given)
+        assert seen.deltas is not None
         norm = (seen.combined.coefficients[:, None] * seen.deltas).nan_to_num().norm()
         return replace(server, optimiser={**server.optimiser, "norm": norm[None]}), seen
 
@@ -91,10 +93,9 @@ def raw_norm_in_the_optimiser() -> Planting:
 
 def as_long_as_the_longest() -> Planting:
     """All of a cohort take as many steps as the client with the most samples."""
-    plan = client_selection.plan_work
 
     def faulty(*given: Any) -> Any:
-        work, arrives = plan(*given)
+        work, arrives = plan_work(*given)
         most = max((each.steps for each in work), default=0)
         return [replace(each, steps=most) for each in work], arrives
 
