@@ -46,6 +46,7 @@ from fedcore.compression.rand_k import RandK
 from fedcore.compression.sign import Sign
 from fedcore.compression.top_k import TopK
 from fedcore.data.augment import CropFlip, Cutout
+from fedcore.data.description import Description, SampleGroup
 from fedcore.data.dirichlet import DirichletPartition, InnerDirichletPartition
 from fedcore.data.exact import GeneratedProblem, LeastSquares, LeastSquaresClient, Quadratic, QuadraticClient
 from fedcore.data.image_folders import CelebA, Cinic10, TinyImageNet
@@ -189,6 +190,7 @@ __all__ = [
     "Cutout",
     "Cyclic",
     "Deadline",
+    "Description",
     "Devices",
     "Digits",
     "DirichletPartition",
@@ -293,6 +295,7 @@ __all__ = [
     "RandomAvailability",
     "Resnet18",
     "RotatedPartition",
+    "SampleGroup",
     "Scaffold",
     "Sent140",
     "SentLstm",

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from pickle import PickleError
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 from zipfile import BadZipFile
 
@@ -28,7 +27,6 @@ _UNREADABLE = (
     EOFError,
     RuntimeError,
     BadZipFile,
-    PickleError,
 )
 """Errors of readers for files that are missing, damaged or truncated."""
 

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedcore.data.description import description_rows
+from fedcore.lazy import LazyModule
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.terminal import (
@@ -23,6 +23,11 @@ from fedq.cli.terminal import (
     stderr,
     tell,
 )
+
+if TYPE_CHECKING:
+    from fedcore.data import description as data_description
+else:
+    data_description = LazyModule("fedcore.data.description")
 
 To = Annotated[
     Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"],
@@ -116,7 +121,7 @@ def add(file: DataFile, name: Name = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json(dataset)
         return
-    stderr().print(views.description(description_rows(dataset)))
+    stderr().print(views.description(data_description.description_rows(dataset)))
     typer.echo(dataset.id)
 
 

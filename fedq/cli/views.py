@@ -12,12 +12,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedcore.data.description import description_rows
 from fedcore.lazy import LazyModule
-from fedcore.platform.provenance import DIVERGENCE
 from fedcore.platform.status import Status
 
 if TYPE_CHECKING:
+    from fedcore.data import description as data_description
+    from fedcore.platform import provenance
     from fedq.results import presentation
     from fedq.schemas import (
         ArmResults,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
         WorkerGroup,
     )
 else:
+    data_description = LazyModule("fedcore.data.description")
+    provenance = LazyModule("fedcore.platform.provenance")
     presentation = LazyModule("fedq.results.presentation")
 
 STYLES = {
@@ -228,7 +230,7 @@ def dataset(item: Dataset) -> RenderableType:
         *([] if item.client_sizes is None else [_clients(item)]),
         f"problem.dataset: {{kind: uploaded, id: {item.id}}}",
     ]
-    return Group(Text("\n".join(lines)), description(description_rows(item)))
+    return Group(Text("\n".join(lines)), description(data_description.description_rows(item)))
 
 
 def bundles(items: Sequence[Bundle]) -> Table:
@@ -394,7 +396,7 @@ def _rounds(item: ExperimentSummary) -> str:
 
 def _note(run: Run) -> str:
     if run.diverged:
-        place = run.provenance.get(DIVERGENCE)
+        place = run.provenance.get(provenance.DIVERGENCE)
         return f"diverged in round {run.diverged_round}" + (f": {place}" if place else "")
     if run.stop_reason:
         return f"stopped early: {run.stop_reason}"

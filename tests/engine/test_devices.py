@@ -32,9 +32,9 @@ ALSO = {
     "fedaware": {"algorithms/fedaware.py", "algorithms/min_norm.py"},
     "fedmgda": {"algorithms/min_norm.py"},
     "afl": {"algorithms/fair.py"},
-    "fedper": {"algorithms/personal_layers.py"},
-    "lg_fedavg": {"algorithms/personal_layers.py"},
-    "fedrep": {"algorithms/personal_layers.py"},
+    "fedper": {"algorithms/personal_layers.py", "core.py"},
+    "lg_fedavg": {"algorithms/personal_layers.py", "core.py"},
+    "fedrep": {"algorithms/personal_layers.py", "core.py"},
 }
 """Min-norm points and projections are found on the host; personal parameters are counted once."""
 

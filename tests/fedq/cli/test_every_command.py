@@ -28,6 +28,7 @@ LOCAL = {
     "backup",
     "restore",
     "data keep",
+    "catalogue",
     "logs",
     "mcp",
 }

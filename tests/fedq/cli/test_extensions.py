@@ -128,7 +128,9 @@ def test_findings_name_the_line_and_end_with_1(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (1, "hello\n")
     document = json.loads(checked.stdout)
     assert not document["passed"]
-    finding = next(each for each in document["findings"] if each["check"] == "randomness is keyed")
+    finding = next(
+        each for each in document["findings"] if each["check"] == "the parts draw nothing globally"
+    )
     assert finding["line"] == line
     assert Path(finding["file"]).name == "wrong_rule.py"
     assert finding["expected"].startswith("random numbers")

@@ -21,6 +21,7 @@ STATE = {
     "precision": "float64",
     "data_source": "generated",
     "data_sha256": None,
+    "divergence": None,
 }
 REPORT = {
     "arm": 0,
