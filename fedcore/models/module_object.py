@@ -63,7 +63,7 @@ class ModuleSource:
 _BY_TOKEN: WeakValueDictionary[str, ModuleSource] = WeakValueDictionary()
 """The sources that specifications of this process hold, for arms, which are read from documents."""
 _MAKERS: WeakValueDictionary[int, ModuleSource] = WeakValueDictionary()
-"""Those that make modules, by the `id` of the class or function, which the source keeps alive."""
+"""Sources that make modules, by the `id` of the class or function, which the source keeps alive."""
 
 
 class ModuleObject(NetworkSpec):

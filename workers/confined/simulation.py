@@ -131,7 +131,7 @@ class ConfinedSimulation:
 
     @property
     def divergence(self) -> str | None:
-        """As of `Simulation`."""
+        """Where a number was first not finite, as `Simulation.divergence` says."""
         return self._state.divergence
 
     @property

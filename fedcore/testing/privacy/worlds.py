@@ -134,7 +134,7 @@ class WithoutClient:
 
 @dataclass(frozen=True)
 class OtherClients:
-    """Those who can be reached, without one client."""
+    """Clients within reach, without one of them."""
 
     given: Reachable | None
     population: int
