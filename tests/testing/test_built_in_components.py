@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -52,13 +53,24 @@ def _skipped_without_its_package(component: type[Block]) -> pytest.MarkDecorator
     return pytest.mark.skipif(absent, reason=f"{package} is not installed")
 
 
+def _at_night() -> Iterator[list[pytest.MarkDecorator]]:
+    """Two of three algorithms and aggregators, whose checks take seconds and are those of the tests of all
+    algorithms.
+    """
+    for place, (family, _) in enumerate(COMPONENTS):
+        yield [pytest.mark.nightly] if family in ("algorithms", "aggregators") and place % 3 else []
+
+
 @pytest.mark.parametrize(
     ("family", "component"),
     [
         pytest.param(
-            name, member, id=f"{name}: {member.__name__}", marks=_skipped_without_its_package(member)
+            name,
+            member,
+            id=f"{name}: {member.__name__}",
+            marks=[_skipped_without_its_package(member), *night],
         )
-        for name, member in COMPONENTS
+        for (name, member), night in zip(COMPONENTS, _at_night(), strict=True)
     ],
 )
 def test_a_built_in_component_passes_its_checks(family: str, component: type[Block]) -> None:
