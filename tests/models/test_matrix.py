@@ -302,7 +302,9 @@ def test_ten_steps_are_those_of_plain_pytorch(
         simulation.advance()
     for name, value in simulation.model().items():
         if not name.endswith("num_batches_tracked"):
-            torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-7)
+            # Batch norm of few values amplifies rounding.
+            atol = 1e-8 if policy is None else 1e-5
+            torch.testing.assert_close(value, expected[name], rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
