@@ -190,7 +190,7 @@ class AffineForm(NamedTuple):
 def overridden(part: object, base: type) -> set[str]:
     """Names of the methods of `base` in place of which the class of `part` has its own."""
     names = [name for name in dir(base) if callable(getattr(base, name)) and not name.startswith("_")]
-    return {name for name in names if getattr(type(part), name) is not getattr(base, name)}
+    return {name for name in names if _overrides(part, base, name)}
 
 
 def _overrides(part: object, base: type, *methods: str) -> bool:

@@ -218,7 +218,7 @@ def test_the_source_of_a_class_or_function_is_named() -> None:
 
 
 class Activated(nn.Module):
-    """The same parameters and description with any `act`."""
+    """A network whose parameters and description are the same with any `act`."""
 
     def __init__(self, act: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

@@ -203,7 +203,7 @@ def test_norms_that_the_server_keeps_are_found() -> None:
 
 
 def alike(clients: int, **local: Any) -> Document:
-    """The same quadratic |y|^2 / 2 - e'y for each of so many clients."""
+    """Clients that all have the quadratic |y|^2 / 2 - e'y."""
     each = {"H": torch.eye(3).tolist(), "e": [3.0, 3.0, 1.0]}
     problem = {"dataset": {"kind": "quadratic", "clients": [each] * clients, "x0": [0.0, 0.0, 0.0]}}
     return {**BASE, "problem": problem, "local": {"epochs": 1, "batch_size": 100, **local}}
