@@ -118,10 +118,11 @@ def finding_of(check: str, error: Exception, component: type[Any]) -> Finding:
 
 def innermost_place(error: Exception, component: type[Any]) -> Place | None:
     """The innermost line of the component's code that an error passed through."""
+    files = author_files(component)
     raised = [
         (frame.f_code.co_filename, line)
         for frame, line in walk_tb(error.__traceback__)
-        if is_author(frame, component)
+        if _is_author(frame, files)
     ]
     return raised[-1] if raised else None
 
@@ -151,16 +152,17 @@ def author_files(component: type[Any]) -> set[str]:
     }
 
 
-def is_author(frame: FrameType, component: type[Any]) -> bool:
-    """True if a frame is of the component's own code, called by a check."""
-    return frame.f_code.co_filename in author_files(component) and _called_by_check(frame)
+def _is_author(frame: FrameType, files: set[str]) -> bool:
+    """True if a frame is of the component's own code, in `files`, called by a check."""
+    return frame.f_code.co_filename in files and _called_by_check(frame)
 
 
 def author_line(component: type[Any]) -> tuple[str, int] | None:
     """The innermost line of the component's code that is being executed."""
+    files = author_files(component)
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way
     while frame is not None:
-        if is_author(frame, component):
+        if _is_author(frame, files):
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return None
