@@ -117,7 +117,14 @@ def test_onnx_scores_are_those_that_fedq_evaluates(name: str, tmp_path: Path) ->
 
 @with_onnx
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["average", "local", "frozen", "group"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "average",
+        "local",
+        *(pytest.param(policy, marks=pytest.mark.nightly) for policy in ("frozen", "group")),
+    ],
+)
 def test_onnx_scores_of_a_torchvision_network(policy: str, tmp_path: Path) -> None:
     spec = on_digits(sized({**MOBILENET, "batch_norm": policy}, (1, 8, 8), 10))
     model, report, problem = played(spec)
