@@ -224,6 +224,11 @@ def _unchanged(module: nn.Module, norms: BatchStatistics) -> Iterator[None]:
 class _RefuseRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Raises SpecificationError at an operation that draws from PyTorch's generator."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep PyTorch from importing its compiler here, which takes each process two seconds."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -105,6 +105,7 @@ from tests.documents import SYNTHETIC, specification
 simulation = Simulation(specification(SYNTHETIC), seed=0)
 assert simulation.engine == "vectorised", simulation.engine
 assert simulation.advance().round == 1
+assert "torch._dynamo" not in sys.modules  # takes two seconds to import
 try:
     Simulation(specification(SYNTHETIC, execution={"engine": "compiled"}), seed=0)
 except SpecificationError as error:
@@ -113,6 +114,6 @@ except SpecificationError as error:
 
 
 @pytest.mark.slow
-def test_the_other_engines_do_without_the_kernels() -> None:
+def test_the_other_engines_do_without_the_kernels_and_the_compiler_of_pytorch() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_KERNELS], capture_output=True, text=True, check=True)
     assert done.stdout == "/execution/engine: `compiled` is not installed; use `auto`\n"
