@@ -3,15 +3,17 @@
 from anyio import to_thread
 from fastapi import APIRouter, Response
 
+from api.access import access_answer, change_access
 from api.datasets.service import Labelled, Received, dataset_answer, keep, upload_body
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.dependencies import REPLAYED, AppStateDep, Cursor, DatabaseDep, DatasetId, created
+from api.http.documents import Document, body_of
 from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadLimit
 from fedcore.platform.store import audit, datasets
-from fedq.schemas import Dataset, DatasetPage
+from fedq.schemas import Dataset, DatasetPage, SharedAccess
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
 
@@ -70,9 +72,11 @@ async def upload_dataset(
 def read_datasets(
     principal: Reader, database: DatabaseDep, link: NextLink, limit: UploadLimit = 50, cursor: Cursor = None
 ) -> DatasetPage:
-    """Return data sets, newest first; administrators see those of all owners."""
+    """Return data sets, newest first; your own and those that others share with you. Administrators
+    see those of all owners.
+    """
     with database.reading() as session:
-        page = datasets.page(session, owner=principal.sees, limit=limit, cursor=cursor)
+        page = datasets.page(session, principal.sees, limit=limit, cursor=cursor)
     return DatasetPage(items=[dataset_answer(record) for record in page.items], next=link(page.next))
 
 
@@ -83,15 +87,41 @@ def read_dataset(principal: Reader, dataset_id: DatasetId, database: DatabaseDep
         return dataset_answer(datasets.find(session, dataset_id, principal.sees))
 
 
+@router.get("/{dataset_id}/access", responses=responses(404, 422), summary="Read who has access")
+def read_dataset_access(principal: Reader, dataset_id: DatasetId, database: DatabaseDep) -> SharedAccess:
+    """Return the owner of a data set and the users with whom it is shared."""
+    with database.reading() as session:
+        return access_answer(session, datasets.find(session, dataset_id, principal.sees))
+
+
+@router.patch(
+    "/{dataset_id}/access",
+    responses=responses(400, 404, 413, 415, 422),
+    openapi_extra=body_of("AccessEdit"),
+    summary="Share with other users",
+)
+def edit_dataset_access(
+    principal: Submitter, dataset_id: DatasetId, document: Document, database: DatabaseDep, facts: Audit
+) -> SharedAccess:
+    """Let other users of the service read a data set of yours and train on it, or take that back.
+
+    A user is the owner of valid API keys. Experiments that were submitted before access was taken
+    back go on; those submitted, reproduced or extended after it are refused.
+    """
+    with database.transaction() as session:
+        record = datasets.find(session, dataset_id, principal.sees)
+        return change_access(session, record, principal.sees, document, facts, dataset_id)
+
+
 @router.delete(
     "/{dataset_id}", status_code=204, responses=responses(404, 409, 422), summary="Delete a data set"
 )
 def delete_dataset(principal: Submitter, dataset_id: DatasetId, database: DatabaseDep, facts: Audit) -> None:
-    """Remove a data set, and its file soon after; 409 while an unfinished experiment trains on it.
+    """Remove a data set of yours, and its file soon after; 409 while an unfinished experiment of yours
+    trains on it. Runs of other users, with whom it is shared, fail when they next load it.
 
     Finished ones keep their results, but cannot be retried.
     """
     with database.transaction() as session:
-        datasets.find(session, dataset_id, principal.sees)
-        datasets.delete(session, dataset_id)
+        datasets.delete(session, dataset_id, principal.sees)
         audit.record(session, facts, dataset_id)

@@ -1,10 +1,11 @@
 """`/v1/experiments` and `/v1/imports`: submit, import, list, read, change, delete."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from api.access import access_answer, change_access
 from api.experiments.imports import new_import
 from api.experiments.service import (
     create_experiment,
@@ -36,24 +37,22 @@ from api.http.parameters import NextLink
 from api.http.problems import responses
 from fedcore.platform.access import Principal
 from fedcore.platform.provenance import code
-from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress, sharing
+from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import Filter
 from fedcore.platform.store.lifecycle import lock_runs
-from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.platform.tracing import span
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.limits import refuse_excess
 from fedq.planning.estimates import memory_needed
 from fedq.schemas import (
-    AccessEdit,
     Experiment,
-    ExperimentAccess,
     ExperimentEdit,
     ExperimentExtension,
     ExperimentPage,
     Plan,
+    SharedAccess,
 )
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
@@ -313,6 +312,7 @@ def extend_experiment(
             seeds=wanted.seeds or (),
             measure=measure,
             key_id=principal.key_id,
+            may_use_all=principal.sees is None,
             made_with=code(),
         )
 
@@ -322,11 +322,10 @@ def extend_experiment(
 
 
 @router.get("/{experiment_id}/access", responses=responses(404, 422), summary="Read who has access")
-def read_access(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> ExperimentAccess:
+def read_access(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> SharedAccess:
     """Return the owner of an experiment and the users with whom it is shared."""
     with database.reading() as session:
-        record = experiments.find(session, experiment_id, principal.sees)
-        return _access(record, sharing.shares(session, experiment_id))
+        return access_answer(session, experiments.find(session, experiment_id, principal.sees))
 
 
 @router.patch(
@@ -337,23 +336,15 @@ def read_access(principal: Reader, experiment_id: ExperimentId, database: Databa
 )
 def edit_access(
     principal: Submitter, experiment_id: ExperimentId, document: Document, database: DatabaseDep, facts: Audit
-) -> ExperimentAccess:
+) -> SharedAccess:
     """Give other users of the service read or write access to an experiment of yours, or take it
     back.
 
-    A user is the owner of API keys. A name in both lists may change the experiment.
+    A user is the owner of valid API keys. A name in both lists may change the experiment.
     """
-    changes = validate(AccessEdit, document.value)
     with database.transaction() as session:
-        record = experiments.find_own(session, experiment_id, principal.sees)
-        rights = sharing.share(session, experiment_id, read=changes.read, write=changes.write)
-        audit.record(session, facts, experiment_id)
-        return _access(record, rights)
-
-
-def _access(record: ExperimentRecord, rights: Mapping[str, Access]) -> ExperimentAccess:
-    named = {access: [owner for owner, one in rights.items() if one is access] for access in Access}
-    return ExperimentAccess(owner=record.owner, read=named[Access.READ], write=named[Access.WRITE])
+        record = experiments.find(session, experiment_id, principal.sees)
+        return change_access(session, record, principal.sees, document, facts, experiment_id)
 
 
 @router.delete("/{experiment_id}", status_code=204, responses=responses(404, 412, 422), summary="Delete")

@@ -143,6 +143,7 @@ def new_submission(
         submission.spec,
         owner=principal.owner,
         key_id=principal.key_id,
+        may_use_all=principal.sees is None,
         idempotency_key=idempotency_key,
         request_hash=request_hash,
         provenance=submission.provenance,
@@ -209,6 +210,8 @@ def _validated(document: Any, state: AppState, principal: Principal, at: str = "
     described = describe(document, state.database, principal.sees, at)
     if isinstance(described, dict) and described.get("code") is not None:
         spec, prepared = prepare(described, state, principal)
+        with state.database.reading() as session:
+            experiments.check_uploads(session, spec, prepared.specification, principal.sees)
     else:
         spec = validate(ExperimentSpec, described, at)
     try:
@@ -349,11 +352,11 @@ _Change = Callable[[Any, str], Any]
 _PART = re.compile(r"problem\.dataset\.(id|content)(\.|$)")
 
 
-def describe(document: Any, database: Database, owner: str | None = None, at: str = "") -> Any:
+def describe(document: Any, database: Database, owner: str | None, at: str = "") -> Any:
     """Return `document` with the `content` of each uploaded data set that it names.
 
-    `at` is its pointer in the body. Raises SpecificationError for an id that does not exist, or not
-    among the data sets of `owner` if given. All other errors are left to validation.
+    `at` is its pointer in the body. Raises SpecificationError for an id that does not exist, or that
+    `owner`, None: an administrator, may not read. All other errors are left to validation.
     """
 
     def dataset(block: Any, pointer: str) -> Any:

@@ -8,10 +8,12 @@ from typing import BinaryIO
 from anyio import to_thread
 from fastapi import APIRouter, Response
 
+from api.access import access_answer, change_access
 from api.datasets.service import Received, upload_body, upload_folder
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep, created
+from api.http.documents import Document, body_of
 from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadDigest, UploadLimit, create_row
@@ -21,7 +23,7 @@ from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import WeightsRecord
 from fedcore.platform.store.weights import WEIGHTS
 from fedcore.platform.uploads.weights import inspect, storage_key
-from fedq.schemas import Weights, WeightsPage
+from fedq.schemas import SharedAccess, Weights, WeightsPage
 
 router = APIRouter(prefix="/v1/weights", tags=["weights"])
 
@@ -58,9 +60,11 @@ async def upload_weights(
 def read_weights_page(
     principal: Reader, database: DatabaseDep, link: NextLink, limit: UploadLimit = 50, cursor: Cursor = None
 ) -> WeightsPage:
-    """Return uploaded weights, newest first; administrators see those of all owners."""
+    """Return uploaded weights, newest first; your own and those that others share with you.
+    Administrators see those of all owners.
+    """
     with database.reading() as session:
-        page = WEIGHTS.page(session, owner=principal.sees, limit=limit, cursor=cursor)
+        page = WEIGHTS.page(session, principal.sees, limit=limit, cursor=cursor)
     return WeightsPage(items=[Weights.model_validate(record) for record in page.items], next=link(page.next))
 
 
@@ -68,7 +72,42 @@ def read_weights_page(
 def read_weights(principal: Reader, weights_digest: UploadDigest, database: DatabaseDep) -> Weights:
     """Return the facts of uploaded weights."""
     with database.reading() as session:
-        return Weights.model_validate(WEIGHTS.find(session, weights_digest, principal.sees))
+        record = WEIGHTS.find(session, weights_digest, principal.sees, principal.owner)
+        return Weights.model_validate(record)
+
+
+@router.get("/{weights_digest}/access", responses=responses(404, 422), summary="Read who has access")
+def read_weights_access(
+    principal: Reader, weights_digest: UploadDigest, database: DatabaseDep
+) -> SharedAccess:
+    """Return the owner of pretrained weights and the users with whom they are shared."""
+    with database.reading() as session:
+        record = WEIGHTS.find(session, weights_digest, principal.sees, principal.owner)
+        return access_answer(session, record)
+
+
+@router.patch(
+    "/{weights_digest}/access",
+    responses=responses(400, 404, 413, 415, 422),
+    openapi_extra=body_of("AccessEdit"),
+    summary="Share with other users",
+)
+def edit_weights_access(
+    principal: Submitter,
+    weights_digest: UploadDigest,
+    document: Document,
+    database: DatabaseDep,
+    facts: Audit,
+) -> SharedAccess:
+    """Let other users of the service use pretrained weights of yours in experiments, or take that back.
+
+    A user is the owner of valid API keys. Experiments that were submitted before access was taken
+    back go on; those submitted, reproduced or extended after it are refused. While weights are
+    shared, they are not deleted with the last experiment that uses them.
+    """
+    with database.transaction() as session:
+        record = WEIGHTS.find(session, weights_digest, principal.sees, principal.owner)
+        return change_access(session, record, principal.sees, document, facts, weights_digest)
 
 
 @router.delete(
@@ -80,9 +119,13 @@ def read_weights(principal: Reader, weights_digest: UploadDigest, database: Data
 def delete_weights(
     principal: Submitter, weights_digest: UploadDigest, database: DatabaseDep, facts: Audit
 ) -> None:
-    """Remove uploaded weights, and their file soon after; 409 while an experiment uses them."""
+    """Remove uploaded weights of yours, and their file soon after; 409 while an experiment of yours uses
+    them.
+
+    Runs of other users, with whom they are shared, fail when they next load them.
+    """
     with database.transaction() as session:
-        WEIGHTS.delete(session, weights_digest, principal.sees)
+        WEIGHTS.delete(session, weights_digest, principal.sees, principal.owner)
         audit.record(session, facts, weights_digest)
 
 

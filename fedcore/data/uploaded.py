@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from fedcore.block import Block, ClientCount, is_none
 from fedcore.data.augment import ImageDataset
@@ -155,6 +157,21 @@ class Uploaded(StoredDataset):
 
     def data_source(self) -> str:
         return f"uploaded {self.id or 'file'} (sha256 {self.known.digest})"
+
+
+def uploads_in(document: Any) -> Iterator[Uploaded]:
+    """Yield the uploaded data sets anywhere in a specification."""
+    inner = [document]
+    while inner:
+        value = inner.pop()
+        if isinstance(value, dict):
+            if value.get("kind") == "uploaded" and value.get("content") is not None:
+                # A component of a user may call anything so.
+                with suppress(ValidationError):
+                    yield Uploaded.model_validate(value)
+            inner.extend(value.values())
+        elif isinstance(value, list):
+            inner.extend(value)
 
 
 class Local(StoredDataset):

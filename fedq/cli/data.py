@@ -138,7 +138,7 @@ def display(dataset: DatasetId, as_json: AsJson = False) -> None:
 
 
 def delete(dataset: DatasetId, as_json: AsJson = False) -> None:
-    """Delete a data set. Refused while an unfinished experiment uses it."""
+    """Delete a data set. Refused while an unfinished experiment of yours uses it."""
     with connect() as client:
         dataset = client.dataset(dataset).id
         client.delete_dataset(dataset)
@@ -174,7 +174,7 @@ def show_weights(digest: Digest, as_json: AsJson = False) -> None:
 
 
 def delete_weights(digest: Digest, as_json: AsJson = False) -> None:
-    """Delete uploaded weights. Refused while an experiment uses them."""
+    """Delete uploaded weights. Refused while an experiment of yours uses them."""
     with connect() as client:
         client.delete_weights(digest)
     tell(None, as_json=as_json, deleted=digest)
@@ -209,7 +209,7 @@ def get_bundle(digest: Digest, output: BundleFile = None, as_json: AsJson = Fals
 
 
 def delete_bundle(digest: Digest, as_json: AsJson = False) -> None:
-    """Delete a code bundle. Refused while an experiment uses it."""
+    """Delete a code bundle. Refused while an experiment of yours uses it."""
     with connect() as client:
         client.delete_bundle(digest)
     tell(None, as_json=as_json, deleted=digest)

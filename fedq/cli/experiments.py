@@ -505,7 +505,9 @@ def edit(
 Readers = Annotated[
     list[str] | None,
     typer.Option(
-        "--read", metavar="USER", help="User who may read it; may be repeated, replaces all readers."
+        "--read",
+        metavar="USER",
+        help="User who may read it, and use an upload; may be repeated, replaces all readers.",
     ),
 ]
 Writers = Annotated[
@@ -513,29 +515,46 @@ Writers = Annotated[
     typer.Option(
         "--write",
         metavar="USER",
-        help="User who may also edit, control and extend it; may be repeated, replaces all writers.",
+        help=(
+            "User who may also edit, control and extend an experiment; may be repeated, replaces all writers."
+        ),
     ),
 ]
 Private = Annotated[bool, typer.Option("--private", help="Take all access of other users back.")]
 
 
+Shared = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXPERIMENT|DATASET|DIGEST",
+        help=(
+            "Experiment: its id, a unique beginning of it, its name, or @last. Data set: its id. Code bundle"
+            " or weights: their digest, sha256:..."
+        ),
+        autocompletion=connection.complete_experiments,
+    ),
+]
+
+
 def share(
-    experiment: ExperimentId,
+    shared: Shared,
     read: Readers = None,
     write: Writers = None,
     private: Private = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give other users of the service access to an experiment, and print who has access."""
+    """Give other users of the service access to an experiment, a data set, a code bundle or weights, and
+    print who has access.
+    """
     if private and (read or write):
         raise typer.BadParameter("cannot be combined with --read and --write", param_hint="--private")
     with connect() as client:
         if private:
-            access = client.share(experiment, read=[], write=[])
+            access = client.share(shared, read=[], write=[])
         elif read or write:
-            access = client.share(experiment, read=read or None, write=write or None)
+            access = client.share(shared, read=read or None, write=write or None)
         else:
-            access = client.access(experiment)
+            access = client.access(shared)
     show(access, views.access, as_json=as_json)
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         Dataset,
         Delivery,
         Experiment,
-        ExperimentAccess,
         ExperimentSummary,
         GroupWorker,
         Key,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
         QueueDepth,
         Run,
         SearchPlan,
+        SharedAccess,
         Webhook,
         Weights,
         Worker,
@@ -107,8 +107,8 @@ def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
     return Group(head, *data, *error, *notes, table(("run", "arm", "seed", "status", "rounds", ""), rows))
 
 
-def access(item: ExperimentAccess) -> Table:
-    """Users with access to an experiment."""
+def access(item: SharedAccess) -> Table:
+    """Users with access to an experiment or an upload."""
     users = [(item.owner, "owner"), *((name, "write") for name in item.write)]
     return table(("user", "access"), [*users, *((name, "read") for name in item.read)])
 
@@ -206,11 +206,13 @@ def kinds(block: CatalogBlock) -> Table:
 
 def datasets(items: Sequence[Dataset]) -> Table:
     """Table of data sets."""
-    columns = ("data set", "name", "sample", "classes", "clients", "training", "test", "uploaded (UTC)")
+    described = "sample", "classes", "clients", "training", "test"
+    columns = ("data set", "name", "owner", *described, "uploaded (UTC)")
     rows = (
         (
             item.id,
             item.name,
+            item.owner,
             _shape(item),
             item.classes or ABSENT,
             item.clients,
@@ -236,10 +238,17 @@ def dataset(item: Dataset) -> RenderableType:
 def bundles(items: Sequence[Bundle]) -> Table:
     """Table of code bundles."""
     rows = (
-        (item.digest, _kinds(item), len(item.files), f"{item.size_bytes:,}", f"{item.created_at:{TIME}}")
+        (
+            item.digest,
+            item.owner,
+            _kinds(item),
+            len(item.files),
+            f"{item.size_bytes:,}",
+            f"{item.created_at:{TIME}}",
+        )
         for item in items
     )
-    return table(("code bundle", "components", "files", "bytes", "sent (UTC)"), rows)
+    return table(("code bundle", "owner", "components", "files", "bytes", "sent (UTC)"), rows)
 
 
 def bundle(item: Bundle) -> RenderableType:
@@ -253,6 +262,7 @@ def weights(items: Sequence[Weights]) -> Table:
     rows = (
         (
             item.digest,
+            item.owner,
             item.content,
             f"{item.tensors:,}" if item.tensors else ABSENT,
             f"{item.size_bytes:,}",
@@ -260,7 +270,7 @@ def weights(items: Sequence[Weights]) -> Table:
         )
         for item in items
     )
-    return table(("weights", "content", "tensors", "bytes", "uploaded (UTC)"), rows)
+    return table(("weights", "owner", "content", "tensors", "bytes", "uploaded (UTC)"), rows)
 
 
 def _kinds(item: Bundle) -> str:

@@ -8,7 +8,6 @@ from fedq.schemas.experiments import (
     ArmPlan,
     ArmSummary,
     Experiment,
-    ExperimentAccess,
     ExperimentEdit,
     ExperimentExtension,
     ExperimentPage,
@@ -20,6 +19,7 @@ from fedq.schemas.experiments import (
     Progress,
     SearchPage,
     SearchPlan,
+    SharedAccess,
     Stretch,
 )
 from fedq.schemas.keys import (
@@ -159,7 +159,6 @@ __all__ = [
     "Difference",
     "Estimate",
     "Experiment",
-    "ExperimentAccess",
     "ExperimentEdit",
     "ExperimentExtension",
     "ExperimentMessage",
@@ -223,6 +222,7 @@ __all__ = [
     "Schema",
     "SearchPage",
     "SearchPlan",
+    "SharedAccess",
     "StatusEvent",
     "Stretch",
     "Target",

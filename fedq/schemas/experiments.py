@@ -256,24 +256,26 @@ class ExperimentEdit(RequestBody):
 Users = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=100)]
 
 
-class ExperimentAccess(Schema):
-    """Users other than the owner who have access to an experiment."""
+class SharedAccess(Schema):
+    """Users other than the owner who have access to an experiment, a data set, a code bundle or
+    pretrained weights.
+    """
 
     owner: str
     """The owner, who also shares and deletes it."""
     read: list[str]
-    """Users who may read the experiment with all its results."""
+    """Users who may read an experiment with all its results, or read and use an upload."""
     write: list[str]
-    """Users who may edit, control and extend it, too."""
+    """Users who may edit, control and extend an experiment, too; nobody may change an upload."""
 
 
 class AccessEdit(RequestBody):
     """Changes to the access of other users. Omitted fields keep their values."""
 
     read: Users | None = None
-    """Users who may read the experiment, by the owner of their keys; replaces the present ones."""
+    """Users who may read it, by the owner of their keys; replaces the present ones."""
     write: Users | None = None
-    """Users who may edit, control and extend it, too; replaces the present ones."""
+    """Users who may edit, control and extend an experiment, too; replaces the present ones."""
 
 
 class ArmArrival(Schema):

@@ -43,8 +43,8 @@ class Service:
         with self.database.transaction() as session:
             for id in session.scalars(select(ExperimentRecord.id)).all():
                 experiments.delete(session, id)
-            for kept in datasets.page(session, limit=1_000).items:
-                datasets.delete(session, kept.id)
+            for kept in datasets.page(session, None, limit=1_000).items:
+                datasets.delete(session, kept.id, None)
 
 
 @contextmanager

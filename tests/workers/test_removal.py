@@ -122,7 +122,7 @@ def test_the_file_of_a_data_set_is_removed_and_none_of_a_data_set_that_there_is(
     first, bobs = keep(database), keep(database, owner="bob")
     for kept in (first, bobs):
         storage.put(dataset_storage.storage_key(kept.id, kept.digest), b"arrays")
-    write(database, datasets.delete, first.id)
+    write(database, datasets.delete, first.id, None)
     again = keep(database)
     storage.put(dataset_storage.storage_key(again.id, again.digest), b"arrays")
     remove(database, storage)

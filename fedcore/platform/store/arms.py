@@ -567,8 +567,7 @@ def _rows_of(wanted: ArmFilter) -> Select[Any]:
         # The keys of the other tables, on which their other columns depend.
         .group_by(ExperimentRecord.id, RunRecord.arm, ArmRecord.experiment_id, ArmRecord.arm)
     )
-    if wanted.seen_by is not None:
-        query = query.where(sharing.visible_to(wanted.seen_by))
+    query = query.where(sharing.visible_to(ExperimentRecord, wanted.seen_by))
     if wanted.experiments is None:
         query = query.where(not_(ExperimentRecord.archived))
     else:

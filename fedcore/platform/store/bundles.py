@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.bundles import storage_key
 from fedcore.errors import SpecificationError
+from fedcore.platform.store import sharing
 from fedcore.platform.store.kept_files import KeptFiles
 from fedcore.platform.store.tables import BundleRecord, BundleUseRecord
 from fedcore.spec.code import CodeBundle
@@ -16,20 +17,25 @@ BUNDLES = KeptFiles(
 )
 
 
-def use(session: Session, experiment_id: str, code: CodeBundle) -> None:
-    """Record that an experiment uses its bundle, which keeps the bundle as long as the experiment.
+def check_use(session: Session, code: CodeBundle, owner: str | None, *, lock: bool = False) -> str:
+    """Check that `owner`, None: an administrator, may read the bundle of a specification; with `lock`,
+    lock it.
 
-    Raises SpecificationError if the bundle does not exist.
+    Returns its id. Raises SpecificationError if there is none.
     """
-    locked = select(BundleRecord.id).where(BundleRecord.id == code.id, BundleRecord.digest == code.digest)
-    found = session.scalars(locked.with_for_update(read=True, key_share=True)).first()
+    named = BundleRecord.id == code.id, BundleRecord.digest == code.digest
+    query = select(BundleRecord.id).where(*named, sharing.visible_to(BundleRecord, owner))
+    query = query.with_for_update(read=True, key_share=True) if lock else query
+    found = session.scalars(query).first()
     if found is None:
-        raise unknown(code.digest)
-    BUNDLES.note_use(session, experiment_id, [found])
+        raise SpecificationError(
+            "/code",
+            f"there is no code bundle {code.digest!r} of yours or shared with you; send it by POST"
+            " /v1/bundles or `fedq submit --code`",
+        )
+    return found
 
 
-def unknown(digest: str) -> SpecificationError:
-    """The error of a specification that names a bundle that does not exist."""
-    return SpecificationError(
-        "/code", f"there is no code bundle {digest!r}; send it by POST /v1/bundles or `fedq submit --code`"
-    )
+def use(session: Session, experiment_id: str, code: CodeBundle, owner: str | None) -> None:
+    """Record that an experiment uses its bundle, after `check_use`."""
+    BUNDLES.note_use(session, experiment_id, [check_use(session, code, owner, lock=True)])

@@ -1,4 +1,7 @@
-"""Users' own data sets: kept once for each owner, found, listed, used and deleted."""
+"""Users' own data sets: kept once for each owner, found, listed, used and deleted.
+
+Whatever finds one for use takes the owner for whom it is used.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,21 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from fedcore.data.uploaded import Uploaded, UploadedContent
+from fedcore.data.uploaded import Uploaded, UploadedContent, uploads_in
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import ENDED
-from fedcore.platform.store import removals
+from fedcore.platform.store import removals, sharing
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import claim_key, dialect_of
 from fedcore.platform.store.records import RecordPage, get_by_id, identifiers, newest
-from fedcore.platform.store.tables import DatasetKeyRecord, DatasetRecord, DatasetUseRecord, ExperimentRecord
+from fedcore.platform.store.tables import (
+    DatasetKeyRecord,
+    DatasetRecord,
+    DatasetUseRecord,
+    Document,
+    ExperimentRecord,
+)
 from fedcore.platform.uploads import dataset_storage
 
 if TYPE_CHECKING:
@@ -72,33 +81,38 @@ def create(
         claim_key(
             session, DatasetKeyRecord.dataset_id, owner, idempotency_key, request_hash, kept, request="upload"
         )
-    return find(session, kept)
+    return find(session, kept, owner)
 
 
-def find(session: Session, dataset_id: str, owner: str | None = None) -> DatasetRecord:
-    """The data set with this id, if it is `owner`'s where one is given; raises ResourceNotFoundError."""
+def find(session: Session, dataset_id: str, owner: str | None) -> DatasetRecord:
+    """The data set with this id, if `owner`, None: an administrator, may read it; raises
+    ResourceNotFoundError.
+    """
     record = get_by_id(session, DatasetRecord, dataset_id)
-    if record is None or owner not in (None, record.owner):
+    if record is None or not sharing.may_read(session, dataset_id, record.owner, owner):
         raise ResourceNotFoundError(f"there is no data set {dataset_id!r}")
     return record
 
 
 def page(
-    session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None
+    session: Session, owner: str | None, *, limit: int = 50, cursor: str | None = None
 ) -> RecordPage[DatasetRecord]:
-    """Data sets, of `owner` where one is given, newest first."""
-    query = select(DatasetRecord)
-    query = query if owner is None else query.where(DatasetRecord.owner == owner)
+    """Data sets that `owner`, None: an administrator, may read, newest first."""
+    query = select(DatasetRecord).where(sharing.visible_to(DatasetRecord, owner))
     return newest(session, query, DatasetRecord.id, limit, cursor)
 
 
-def delete(session: Session, dataset_id: str) -> None:
-    """Remove a data set.
+def delete(session: Session, dataset_id: str, owner: str | None) -> None:
+    """Remove a data set of `owner`, None: of anyone, for an administrator.
 
-    Raises ResourceNotFoundError, and StateConflictError while an unfinished experiment trains on it.
+    Raises ResourceNotFoundError, ForbiddenError for one that is only shared with `owner`, and
+    StateConflictError while an unfinished experiment of its owner trains on it. Those of others do
+    not keep it: their runs fail.
 
     Its file is removed later.
     """
+    record = find(session, dataset_id, owner)
+    sharing.require_owner(record, owner, dataset_id)
     # A concurrent submission that uses it holds the row until its experiment is visible below.
     found = select(DatasetRecord.digest).where(DatasetRecord.id == dataset_id)
     digest = session.scalars(found.with_for_update()).first()
@@ -107,7 +121,11 @@ def delete(session: Session, dataset_id: str) -> None:
     unfinished = (
         select(ExperimentRecord.id)
         .join(DatasetUseRecord, DatasetUseRecord.experiment_id == ExperimentRecord.id)
-        .where(DatasetUseRecord.dataset_id == dataset_id, ExperimentRecord.status.not_in(ENDED))
+        .where(
+            DatasetUseRecord.dataset_id == dataset_id,
+            ExperimentRecord.owner == record.owner,
+            ExperimentRecord.status.not_in(ENDED),
+        )
         .order_by(ExperimentRecord.id)
     )
     user = session.scalars(unfinished.limit(1)).first()
@@ -116,28 +134,30 @@ def delete(session: Session, dataset_id: str) -> None:
             f"data set {dataset_id} is in use by {user}, which is unfinished; cancel it or wait for it"
         )
     session.execute(delete_from(DatasetRecord).where(DatasetRecord.id == dataset_id))
+    sharing.end(session, dataset_id)
     removals.note(session, dataset_storage.storage_key(dataset_id, digest))
 
 
-def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:
-    """Note, once, the data sets of an experiment, which keeps them from being deleted before it
-    ends.
+def check_use(
+    session: Session, document: Document, arms: Iterable[Arm], owner: str | None, *, lock: bool = False
+) -> list[str]:
+    """Check that `owner`, None: an administrator, may read all data sets that a specification names, in
+    its arms or anywhere else in its `document`; with `lock`, lock them.
 
-    Data sets are locked before what is noted of them, as in `delete`. Raises SpecificationError for
-    one that is not there, or is not what its arm says.
+    Returns their ids. Raises SpecificationError for one that is not there, or is not what the
+    specification says.
     """
-    wanted = [arm.spec.problem.dataset for arm in arms]
-    uploaded = {dataset for dataset in wanted if isinstance(dataset, Uploaded)}
+    # Workers give a code bundle what stands anywhere in the document. An arm may be composed of its
+    # parts.
+    trained = (arm.spec.problem.dataset for arm in arms)
+    uploaded = {*uploads_in(document), *(dataset for dataset in trained if isinstance(dataset, Uploaded))}
     if not uploaded:
-        return
+        return []
     ids = sorted({dataset.id for dataset in uploaded if dataset.id is not None})
-    locked = (
-        select(DatasetRecord)
-        .where(DatasetRecord.id.in_(ids))
-        .order_by(DatasetRecord.id)
-        .with_for_update(read=True, key_share=True)
-    )
-    known = {record.id: UploadedContent.model_validate(record.content) for record in session.scalars(locked)}
+    query = select(DatasetRecord).where(DatasetRecord.id.in_(ids), sharing.visible_to(DatasetRecord, owner))
+    if lock:
+        query = query.order_by(DatasetRecord.id).with_for_update(read=True, key_share=True)
+    known = {record.id: UploadedContent.model_validate(record.content) for record in session.scalars(query)}
     for dataset in uploaded:
         if dataset.id is None:
             raise SpecificationError(
@@ -150,13 +170,29 @@ def use(session: Session, experiment_id: str, arms: Iterable[Arm]) -> None:
                 "/problem/dataset/content",
                 f"does not match {dataset.id}; omit it, or sweep `problem.dataset`",
             )
-    noted = dialect_of(session).insert(DatasetUseRecord).on_conflict_do_nothing()
-    session.execute(noted, [{"dataset_id": id, "experiment_id": experiment_id} for id in ids])
+    return ids
+
+
+def use(
+    session: Session, experiment_id: str, document: Document, arms: Iterable[Arm], owner: str | None
+) -> None:
+    """Note, once, the data sets of an experiment, after `check_use`: if they are of the same owner, it
+    keeps them from being deleted before it ends.
+
+    Data sets are locked before what is noted of them, as in `delete`.
+    """
+    ids = check_use(session, document, arms, owner, lock=True)
+    if ids:
+        noted = dialect_of(session).insert(DatasetUseRecord).on_conflict_do_nothing()
+        session.execute(noted, [{"dataset_id": id, "experiment_id": experiment_id} for id in ids])
 
 
 def unknown(pointer: str, dataset_id: str) -> SpecificationError:
-    """The error of a specification that names a data set that is not there."""
+    """The error of a specification that names a data set that is not there, or that its owner may not
+    read.
+    """
     return SpecificationError(
         pointer,
-        f"there is no data set {dataset_id!r}; GET /v1/datasets lists them, POST /v1/datasets uploads one",
+        f"there is no data set {dataset_id!r} of yours or shared with you; GET /v1/datasets lists them,"
+        " POST /v1/datasets uploads one",
     )

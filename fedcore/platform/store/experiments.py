@@ -79,6 +79,7 @@ __all__ = [
     "resume",
     "retry",
     "runs_of",
+    "use_uploads",
 ]
 
 
@@ -108,6 +109,8 @@ class NewExperiment:
     owner: str = LOCAL
     key_id: str = ""
     """The API key of the request, whose quotas apply to the runs; empty: none apply."""
+    may_use_all: bool = False
+    """True if an administrator asks, who may use the data sets and bundles of all owners."""
     idempotency_key: str | None = None
     """If `owner` has used it before, the experiment created then is the result."""
     request_hash: str | None = None
@@ -144,7 +147,8 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     """Store an experiment and queue its runs, or store how they ended.
 
     Raises IdempotencyError for another request under a used key, QuotaError, and SpecificationError
-    for uploaded data that do not exist. Roll back then: the idempotency key is free again.
+    for uploads that do not exist or that the owner may not read. Roll back then: the idempotency key
+    is free again.
     """
     at = database_time(session)
     (id,) = identifiers("exp", at, 1)
@@ -179,11 +183,7 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
             search.begin(session, id, new.spec.search, new.spec)
             # Trials whose settings are not valid together have failed already.
             lifecycle.refresh_status(session, [id])
-        datasets.use(session, id, arms)
-        if new.spec.code is not None:
-            bundles.use(session, id, new.spec.code)
-        if named := set().union(*(arm.spec.weights_files for arm in arms)):
-            weights.use(session, id, named, new.owner)
+        use_uploads(session, id, new.spec, arms, new.owner, may_use_all=new.may_use_all)
         webhook_outbox.of_runs(session, [run["id"] for run in runs])
         webhook_outbox.of_experiments(session, [id])
     else:
@@ -191,6 +191,37 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     record = get_by_id(session, ExperimentRecord, id)
     assert record is not None
     return CreatedExperiment(record, is_new=True)
+
+
+def check_uploads(session: Session, spec: ExperimentSpec, document: Document, owner: str | None) -> None:
+    """Raise SpecificationError unless `owner`, None: an administrator, may use the data sets and the
+    code bundle of a specification, of which `document` is the text.
+    """
+    datasets.check_use(session, document, spec.arms(), owner)
+    if spec.code is not None:
+        bundles.check_use(session, spec.code, owner)
+
+
+def use_uploads(
+    session: Session,
+    experiment_id: str,
+    spec: ExperimentSpec,
+    arms: Sequence[Arm],
+    owner: str,
+    *,
+    may_use_all: bool,
+) -> None:
+    """Record what an experiment of `owner` uses: data sets, code bundle, files of pretrained networks.
+
+    Raises SpecificationError for what does not exist, or what `owner` may not read; see
+    `NewExperiment.may_use_all`.
+    """
+    reader = None if may_use_all else owner
+    datasets.use(session, experiment_id, spec.model_dump(mode="json"), arms, reader)
+    if spec.code is not None:
+        bundles.use(session, experiment_id, spec.code, reader)
+    if named := set().union(*(arm.spec.weights_files for arm in arms)):
+        weights.use(session, experiment_id, named, owner)
 
 
 def runs_of(
@@ -278,8 +309,7 @@ def find_to_change(session: Session, experiment_id: str, owner: str | None) -> E
 def find_own(session: Session, experiment_id: str, owner: str | None) -> ExperimentRecord:
     """As `find`; raises ForbiddenError unless it is `owner`'s."""
     record = find(session, experiment_id, owner)
-    if owner not in (None, record.owner):
-        raise ForbiddenError(f"only its owner, {record.owner}, deletes and shares {experiment_id}")
+    sharing.require_owner(record, owner, experiment_id)
     return record
 
 
@@ -408,6 +438,7 @@ def delete(session: Session, experiment_id: str) -> None:
     removals.note_runs(session, experiment_id)
     bundles.BUNDLES.release(session, experiment_id)
     weights.WEIGHTS.release(session, experiment_id)
+    sharing.end(session, experiment_id)
     gone = session.execute(
         delete_from(ExperimentRecord)
         .where(ExperimentRecord.id == experiment_id)

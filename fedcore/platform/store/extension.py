@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import StateConflictError
 from fedcore.platform.status import RunRequest, Status
-from fedcore.platform.store import arms, datasets, quotas, webhook_outbox
+from fedcore.platform.store import arms, quotas, webhook_outbox
 from fedcore.platform.store.clock import database_time, sql_now
-from fedcore.platform.store.experiments import runs_of
+from fedcore.platform.store.experiments import runs_of, use_uploads
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, lock_runs, refresh_status, refuse_imported
 from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
@@ -28,6 +28,7 @@ def extend(
     seeds: Sequence[int],
     measure: Callable[[ExperimentSpec], Sequence[int] | None],
     key_id: str = "",
+    may_use_all: bool = False,
     made_with: Mapping[str, Any] | None = None,
 ) -> ExperimentRecord:
     """Extend an experiment to `rounds` rounds and by those of `seeds` that it lacks.
@@ -36,7 +37,8 @@ def extend(
 
     Finished runs continue from their last round, and so do runs that a worker holds: its next
     commit is refused. New runs belong to the key `key_id`. `measure` returns the memory in bytes
-    that a run of each arm of the new specification needs; `made_with` is added to the provenance.
+    that a run of each arm of the new specification needs; `may_use_all` as of a `NewExperiment`;
+    `made_with` is added to the provenance.
 
     Raises ResourceNotFoundError; StateConflictError where nothing can go on, or what was done would have been
     otherwise; SpecificationError where the new specification is not valid, and what `measure`
@@ -61,8 +63,8 @@ def extend(
     _sow(session, record, before, after, {"status": waiting, "key_id": key_id}, memory_bytes)
     points = after.arms()
     arms.replace(session, experiment_id, after, points)
-    # Once it had ended, its data sets could be deleted.
-    datasets.use(session, experiment_id, points)
+    # Since it was submitted, its uploads may have been deleted, or be no longer shared with its owner.
+    use_uploads(session, experiment_id, after, points, record.owner, may_use_all=may_use_all)
     _note(session, record, before, after, made_with or {})
     quotas.check_retry(session, experiment_id)
     return refresh_status(session, [experiment_id])[0]

@@ -1,6 +1,6 @@
 """API keys: made, verified, listed, changed, revoked."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, exists, or_, select, update
@@ -110,6 +110,12 @@ def revoke(session: Session, key_id: str) -> KeyRecord:
         .values(revoked_at=sql_now())
     )
     return find(session, key_id)
+
+
+def owners(session: Session, names: Collection[str]) -> set[str]:
+    """Those of the names that own a valid key."""
+    valid = KeyRecord.owner.in_(names), KeyRecord.revoked_at.is_(None), ~_expired()
+    return set(session.scalars(select(KeyRecord.owner).where(*valid)))
 
 
 def opens(session: Session, *, besides: str) -> bool:

@@ -108,19 +108,23 @@ class TagRecord(Base):
     __table_args__ = (Index("experiment_tag_by_experiment", "experiment_id"),)
 
 
-class SharedExperimentRecord(Base):
-    """A user other than the owner who may see an experiment; see `sharing`."""
+class GrantRecord(Base):
+    """A user other than the owner who may read an experiment, or read and use an uploaded data set,
+    code bundle or file of a pretrained network; see `sharing`.
+    """
 
-    __tablename__ = "experiment_share"
+    __tablename__ = "access_grant"
 
-    experiment_id: Mapped[str] = mapped_column(
-        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
-    )
-    owner: Mapped[str] = mapped_column(primary_key=True)
-    """The owner of keys that see the experiment."""
+    resource_id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """No foreign key, since it is an id of several tables: deleted with the resource by
+    `sharing.end`.
+    """
+    grantee: Mapped[str] = mapped_column(primary_key=True)
+    """The owner of keys that may read it."""
     may_change: Mapped[bool]
+    """Of an experiment only."""
 
-    __table_args__ = (Index("experiment_share_by_owner", "owner"),)
+    __table_args__ = (Index("access_grant_by_grantee", "grantee"),)
 
 
 class ArmRecord(Base):

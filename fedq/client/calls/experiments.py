@@ -25,7 +25,6 @@ from fedq.schemas import (
     BundlePage,
     Claims,
     Experiment,
-    ExperimentAccess,
     ExperimentPage,
     ExperimentSummary,
     LogLine,
@@ -110,7 +109,7 @@ class BundleCalls(Calls):
         return self._transport.walk(BundlePage, BUNDLES)
 
     async def delete_bundle(self, digest: str) -> None:
-        """Delete a code bundle; ConflictError while an experiment uses it."""
+        """Delete a code bundle; ConflictError while an experiment of yours uses it."""
         await self._transport.remove(f"{BUNDLES}/{digest}")
 
 
@@ -347,21 +346,6 @@ class ExperimentCalls(BundleCalls):
     async def edit_run(self, run_id: str, *, notes: str) -> Run:
         """Change the notes of a run, which are Markdown."""
         return await self._transport.send(Run, "PATCH", f"/v1/runs/{run_id}", json={"notes": notes})
-
-    async def access(self, id: str) -> ExperimentAccess:
-        """Return the users who have access to an experiment."""
-        return await self._transport.read(ExperimentAccess, f"{EXPERIMENTS}/{id}/access")
-
-    async def share(
-        self, id: str, *, read: Sequence[str] | None = None, write: Sequence[str] | None = None
-    ) -> ExperimentAccess:
-        """Replace the users who may read an experiment of yours, and those who may also edit, control
-        and extend it. Users are the owners of API keys; an empty list takes the access back.
-        """
-        changes = given(read=read, write=write)
-        return await self._transport.send(
-            ExperimentAccess, "PATCH", f"{EXPERIMENTS}/{id}/access", json=changes, repeatable=True
-        )
 
     async def delete(self, id: str) -> None:
         """Delete an experiment with its results and files."""

@@ -8,12 +8,14 @@ from typing import Any
 
 from fedcore.platform.status import DeliveryStatus
 from fedq.client.bodies import UPLOAD_TIMEOUT_S, Pieces, Upload, dataset_name, file_of
-from fedq.client.calls.experiments import JSON, Calls
+from fedq.client.calls.experiments import BUNDLES, EXPERIMENTS, JSON, Calls
 from fedq.client.calls.results import ExportCalls
+from fedq.client.errors import NotFoundError
 from fedq.client.transport import given
 from fedq.schemas import (
     AuditEntry,
     AuditPage,
+    Bundle,
     Catalog,
     Dataset,
     DatasetPage,
@@ -31,6 +33,7 @@ from fedq.schemas import (
     PresetList,
     PresetSummary,
     Queues,
+    SharedAccess,
     Webhook,
     WebhookPage,
     Weights,
@@ -76,11 +79,11 @@ class DatasetCalls(Calls):
         return await self._transport.read(Dataset, f"{DATASETS}/{id}")
 
     def datasets(self) -> AsyncGenerator[Dataset, None]:
-        """Iterate over the data sets, newest first."""
+        """Iterate over the data sets, newest first; your own and those that others share with you."""
         return self._transport.walk(DatasetPage, DATASETS)
 
     async def delete_dataset(self, id: str) -> None:
-        """Delete a data set; ConflictError while an unfinished experiment uses it."""
+        """Delete a data set; ConflictError while an unfinished experiment of yours uses it."""
         await self._transport.remove(f"{DATASETS}/{await self._id(DATASETS, id)}")
 
 
@@ -115,8 +118,43 @@ class WeightsCalls(Calls):
         return self._transport.walk(WeightsPage, WEIGHTS)
 
     async def delete_weights(self, digest: str) -> None:
-        """Delete uploaded weights; ConflictError while an experiment uses them."""
+        """Delete uploaded weights; ConflictError while an experiment of yours uses them."""
         await self._transport.remove(f"{WEIGHTS}/{digest}")
+
+
+class SharingCalls(Calls):
+    """Share experiments, data sets, code bundles and weights with other users."""
+
+    async def access(self, id: str) -> SharedAccess:
+        """Return the users who have access to an experiment, a data set (by its id), a code bundle or
+        weights (by their digest).
+        """
+        return await self._transport.read(SharedAccess, await self._access_path(id))
+
+    async def share(
+        self, id: str, *, read: Sequence[str] | None = None, write: Sequence[str] | None = None
+    ) -> SharedAccess:
+        """Replace the users who may read an experiment of yours, and those who may also edit, control
+        and extend it; or the users who may `read` and use a data set (by its id), a code bundle or
+        weights (by their digest).
+
+        Users are the owners of valid API keys; InvalidRequestError for a name that is none. An empty
+        list takes the access back: experiments that others have submitted go on.
+        """
+        changes = given(read=read, write=write)
+        path = await self._access_path(id)
+        return await self._transport.send(SharedAccess, "PATCH", path, json=changes, repeatable=True)
+
+    async def _access_path(self, id: str) -> str:
+        collection = DATASETS if id.startswith("set_") else EXPERIMENTS
+        if id.startswith("sha256:"):
+            # A digest does not say what it is of.
+            collection = BUNDLES
+            try:
+                await self._transport.read(Bundle, f"{BUNDLES}/{id}")
+            except NotFoundError:
+                collection = WEIGHTS
+        return f"{collection}/{id}/access"
 
 
 class OfferCalls(Calls):
@@ -247,5 +285,5 @@ class WebhookCalls(Calls):
         )
 
 
-class AllCalls(ExportCalls, DatasetCalls, WeightsCalls, OfferCalls, KeyCalls):
+class AllCalls(ExportCalls, DatasetCalls, WeightsCalls, SharingCalls, OfferCalls, KeyCalls):
     """Everything but webhooks, which have names of their own."""

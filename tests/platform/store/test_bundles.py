@@ -37,11 +37,11 @@ def weights(database: Database, owner: str = "ann", digest: str = DIGEST) -> Wei
         return WEIGHTS.create(session, made, digest, tensors=2, size_bytes=80, owner=owner, key_id="")
 
 
-def used_by(database: Database, record: BundleRecord, **fields: Any) -> str:
+def used_by(database: Database, record: BundleRecord, owner: str = "ann", **fields: Any) -> str:
     """The id of an experiment that uses the bundle."""
-    made = submit(database, **fields).id
+    made = submit(database, owner=owner, **fields).id
     code = CodeBundle(digest=record.digest, id=record.id)
-    write(database, bundles.use, made, code)
+    write(database, bundles.use, made, code, owner)
     return made
 
 
@@ -58,14 +58,14 @@ def test_a_bundle_is_deleted_with_the_last_experiment_that_uses_it(database: Dat
     record = bundle(database)
     first, last = used_by(database, record), used_by(database, record)
     with pytest.raises(StateConflictError, match=first):
-        write(database, bundles.BUNDLES.delete, DIGEST)
+        write(database, bundles.BUNDLES.delete, DIGEST, "ann")
     write(database, experiments.delete, first)
     with database.reading() as session:
-        assert bundles.BUNDLES.find(session, DIGEST).id == record.id
+        assert bundles.BUNDLES.find(session, DIGEST, "ann").id == record.id
     write(database, experiments.delete, last)
     with database.transaction() as session:
         with pytest.raises(ResourceNotFoundError):
-            bundles.BUNDLES.find(session, DIGEST)
+            bundles.BUNDLES.find(session, DIGEST, "ann")
         assert [path for path, _ in removals.take(session, 10, 1.0)] == [storage_key(record.id, DIGEST)]
 
 
@@ -75,13 +75,13 @@ def test_bundles_in_use_are_never_pruned(database: Database) -> None:
     unused = bundle(database, digest="sha256:" + "2" * 64)
     assert write(database, bundles.BUNDLES.prune, -60.0) == 1
     with database.reading() as session:
-        assert bundles.BUNDLES.find(session, record.digest).id == record.id
+        assert bundles.BUNDLES.find(session, record.digest, "ann").id == record.id
         with pytest.raises(ResourceNotFoundError):
-            bundles.BUNDLES.find(session, unused.digest)
+            bundles.BUNDLES.find(session, unused.digest, "ann")
 
 
 def test_an_experiment_cannot_use_a_bundle_that_is_gone(database: Database) -> None:
     record = bundle(database)
-    write(database, bundles.BUNDLES.delete, DIGEST)
+    write(database, bundles.BUNDLES.delete, DIGEST, "ann")
     with pytest.raises(SpecificationError, match="no code bundle"):
         used_by(database, record)

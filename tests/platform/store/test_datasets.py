@@ -49,20 +49,19 @@ def document(*records: DatasetRecord, **changes: Any) -> Document:
     return ONE_RUN | {"problem": problem, "sweep": sweep}
 
 
-def submit(database: Database, *records: DatasetRecord, **changes: Any) -> str:
+def submit(database: Database, *records: DatasetRecord, owner: str = "ann", **changes: Any) -> str:
     """Submit an experiment on data sets; its id."""
-    return write(
-        database, experiments.create, NewExperiment(specification(document(*records, **changes)))
-    ).record.id
+    new = NewExperiment(specification(document(*records, **changes)), owner=owner)
+    return write(database, experiments.create, new).record.id
 
 
 def test_a_data_set_is_found_as_it_was_stored(database: Database) -> None:
     kept = keep(database)
-    found = read(database, datasets.find, kept.id)
+    found = read(database, datasets.find, kept.id, "ann")
     assert (found.name, found.owner, found.size_bytes, found.client_sizes) == ("mine", "ann", 3_000, SIZES)
     assert UploadedContent.model_validate(found.content) == CONTENT
     with pytest.raises(ResourceNotFoundError, match="'set_none'"):
-        read(database, datasets.find, "set_none")
+        read(database, datasets.find, "set_none", None)
 
 
 def test_the_same_content_is_kept_once_for_each_owner(database: Database) -> None:
@@ -88,7 +87,7 @@ def test_a_key_stands_for_one_content_and_name(database: Database) -> None:
     for changes in ({"digest": "1"}, {"name": "other"}):
         with pytest.raises(IdempotencyError, match=f"created {first.id}"):
             keep(database, key="once", **changes)
-    write(database, datasets.delete, first.id)
+    write(database, datasets.delete, first.id, "ann")
     assert keep(database, digest="1", key="once").digest == "1" * 64
 
 
@@ -97,7 +96,7 @@ def test_they_are_listed_newest_first_a_page_at_a_time(database: Database) -> No
     pages: list[list[str]] = []
     cursor = None
     while not pages or cursor is not None:
-        page = read(database, datasets.page, limit=3, cursor=cursor)
+        page = read(database, datasets.page, "ann", limit=3, cursor=cursor)
         pages.append([item.id for item in page.items])
         cursor = page.next
     assert [len(page) for page in pages] == [3, 3, 1]
@@ -111,21 +110,21 @@ def test_one_that_an_unfinished_experiment_uses_in_any_arm_cannot_be_deleted(dat
         with pytest.raises(
             StateConflictError, match=f"{kept.id} is in use by {experiment}, which is unfinished"
         ):
-            write(database, datasets.delete, kept.id)
+            write(database, datasets.delete, kept.id, "ann")
     for _ in range(2):
         finish(database, claim(database))
-    write(database, datasets.delete, first.id)
+    write(database, datasets.delete, first.id, "ann")
     with pytest.raises(ResourceNotFoundError):
-        write(database, datasets.delete, first.id)
+        write(database, datasets.delete, first.id, "ann")
     assert read(database, experiments.find, experiment).id == experiment
     write(database, experiments.delete, experiment)
-    assert read(database, datasets.find, second.id).id == second.id
+    assert read(database, datasets.find, second.id, "ann").id == second.id
 
 
 def test_an_experiment_on_data_that_are_not_there_or_are_others_is_refused(database: Database) -> None:
     kept = keep(database)
     gone = keep(database, digest="1")
-    write(database, datasets.delete, gone.id)
+    write(database, datasets.delete, gone.id, "ann")
     for refused, pointer, told in (
         (document(gone), "/problem/dataset/id", f"there is no data set '{gone.id}'"),
         (document(kept, gone), "/problem/dataset/id", f"there is no data set '{gone.id}'"),
@@ -138,7 +137,7 @@ def test_an_experiment_on_data_that_are_not_there_or_are_others_is_refused(datab
         (document(kept) | {"sweep": {"problem.dataset.id": [None]}}, "/problem/dataset/id", "required"),
     ):
         with pytest.raises(SpecificationError) as error:
-            write(database, experiments.create, NewExperiment(specification(refused)))
+            write(database, experiments.create, NewExperiment(specification(refused), owner="ann"))
         assert (error.value.pointer, told in error.value.detail) == (pointer, True)
     assert not read(database, experiments.page).items
 
@@ -149,11 +148,11 @@ def test_a_deletion_waits_for_whoever_is_just_submitting(database: Database) -> 
 
     def delete() -> None:
         started.set()
-        write(database, datasets.delete, kept.id)
+        write(database, datasets.delete, kept.id, "ann")
 
     with ThreadPoolExecutor(1) as deleting:
         with database.transaction() as session:
-            experiments.create(session, NewExperiment(specification(document(kept))))
+            experiments.create(session, NewExperiment(specification(document(kept)), owner="ann"))
             attempt = deleting.submit(delete)
             started.wait()
         with pytest.raises(StateConflictError):
@@ -178,7 +177,7 @@ def test_a_deletion_and_an_extension_wait_for_each_other_in_one_order(database: 
         def delete_meanwhile(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
             # At the first statement on its uses of data sets a deletion begins, and comes to wait.
             if "dataset_use" in statement and not attempts:
-                attempts.append(deleting.submit(write, database, datasets.delete, kept.id))
+                attempts.append(deleting.submit(write, database, datasets.delete, kept.id, "ann"))
                 eventually(lambda: _others_wait(database))
 
         event.listen(session.connection(), "after_cursor_execute", delete_meanwhile)
@@ -187,4 +186,4 @@ def test_a_deletion_and_an_extension_wait_for_each_other_in_one_order(database: 
         with pytest.raises(StateConflictError, match="is unfinished"):
             attempts[0].result()
     with pytest.raises(StateConflictError):
-        write(database, datasets.delete, kept.id)
+        write(database, datasets.delete, kept.id, "ann")

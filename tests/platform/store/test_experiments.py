@@ -293,7 +293,7 @@ def test_pages_of_what_an_owner_sees_are_his_and_what_others_share_with_him(data
         owner = names[rng.integers(3)]
         record = submit(database, owner=owner, name=f"n{rng.integers(3)}", tags=tags[number % 4])
         readers = [name for name in names if name != owner and rng.random() < 0.4]
-        write(database, sharing.share, record.id, read=readers)
+        write(database, sharing.share, record, read=readers)
         made.append((record, {owner, *readers}))
     filters: list[dict[str, Any]] = [{}, {"tag": "a"}, {"name": "n1"}, {"tag": "b", "search": "N2"}]
     for wanted, limit in product(filters, (1, 4, 30)):

@@ -220,7 +220,7 @@ def test_data_sets_larger_than_they_may_be_are_refused_until_one_is_deleted(data
     upload(database, key_id, "1")
     with pytest.raises(QuotaError, match="9,000 bytes of data sets, code and weights, limit 6,000"):
         upload(database, key_id, "2")
-    write(database, datasets.delete, first)
+    write(database, datasets.delete, first, None)
     upload(database, key_id, "2")
     assert used(database, key_id) == Usage(0, 0, 2 * BYTES, 0.0)
 
