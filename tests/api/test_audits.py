@@ -44,6 +44,9 @@ BODIES: dict[str, Document] = {
     "POST /v1/experiments": TINY,
     "PATCH /v1/experiments/{experiment_id}": {"name": "renamed"},
     "PATCH /v1/experiments/{experiment_id}/access": {"read": ["cleo"]},
+    "PATCH /v1/datasets/{dataset_id}/access": {"read": ["cleo"]},
+    "PATCH /v1/bundles/{bundle_digest}/access": {"read": ["cleo"]},
+    "PATCH /v1/weights/{weights_digest}/access": {"read": ["cleo"]},
     "PATCH /v1/runs/{run_id}": {"notes": "odd"},
     "POST /v1/experiments/{experiment_id}/extend": {"seeds": [7]},
     "POST /v1/keys": {"owner": "cleo"},
@@ -94,6 +97,9 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
         action = f"{method} /v1/experiments/{{experiment_id}}" + (f"/{act}" if act else "")
         expected.append((action, id, 204 if method == "DELETE" else 200))
     expected += [
+        ("PATCH /v1/datasets/{dataset_id}/access", dataset, 200),
+        ("PATCH /v1/bundles/{bundle_digest}/access", unused, 200),
+        ("PATCH /v1/weights/{weights_digest}/access", digest, 200),
         ("DELETE /v1/datasets/{dataset_id}", dataset, 204),
         ("DELETE /v1/bundles/{bundle_digest}", unused, 204),
         ("DELETE /v1/weights/{weights_digest}", digest, 204),

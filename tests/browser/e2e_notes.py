@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from fedq.schemas import KeyRequest
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
 from tests.documents import SYNTHETIC, merged
 
@@ -46,10 +47,17 @@ def test_notes_are_written_and_stars_and_the_archive_sort_the_list(
     page.goto(f"/experiments/{done}")
     ready(page)
     page.get_by_role("tab", name="Access").click()
+    for name in ("ben", "eve"):
+        stack.client.create_key(KeyRequest(owner=name))
     page.get_by_label("May read").fill("ben, eve")
     page.get_by_label("May also edit").fill("eve")
     hold_accessible(page)
     shoot(page, "access")
+    page.get_by_label("May read").fill("ben, evee")
+    page.get_by_role("button", name="Save access").click()
+    expect(page.locator("#sharing .flaw")).to_contain_text("there is no user 'evee'")
+    hold_accessible(page)
+    page.get_by_label("May read").fill("ben, eve")
     page.get_by_role("button", name="Save access").click()
     expect(page.get_by_label("May read")).to_have_value("ben")
     assert stack.client.access(done).write == ["eve"]

@@ -16,13 +16,15 @@ from pytest_alembic.tests import (
     test_upgrade,
 )
 from pytest_alembic.tests.experimental import test_downgrade_leaves_no_trace
-from sqlalchemy import Column, Connection, Integer, inspect, text
+from sqlalchemy import Column, Connection, Integer, insert, inspect, text
 from sqlalchemy.exc import OperationalError
 
 from fedcore.platform.access import LOCAL, Scope
-from fedcore.platform.store import Database, datasets, keys, open_database, upgrade
+from fedcore.platform.store import Database, datasets, keys, open_database, sharing, upgrade
 from fedcore.platform.store.database import canonical, engine
 from fedcore.platform.store.migration import migrating
+from fedcore.platform.store.sharing import Access
+from fedcore.platform.store.tables import GrantRecord
 from tests.platform.store.acts import claim, commit, finish, submit, the_run
 from tests.platform.store.test_blocks import ROUNDS, everything, history, packed, played, stored_rows
 from tests.support.polling import eventually
@@ -177,10 +179,24 @@ def test_what_was_made_before_there_were_keys_belongs_to_local_and_can_be_reache
         _, token = keys.create(session, owner=LOCAL, scope=Scope.READ)
     with database_at.reading() as session:
         owner = keys.verify(session, token)[0].owner
-        assert [found.id for found in datasets.page(session, owner=owner).items] == ["set_0"]
+        assert [found.id for found in datasets.page(session, owner).items] == ["set_0"]
     alembic_runner.migrate_down_to("0003")
     with database_at.reading() as session:
         assert session.scalars(text("SELECT owner FROM dataset")).all() == [LOCAL]
+
+
+def test_shared_experiments_stay_shared(alembic_runner: MigrationContext, database_at: Database) -> None:
+    alembic_runner.migrate_up_to("heads")
+    experiment = submit(database_at)
+    with database_at.transaction() as session:
+        grants = [(experiment.id, "ben", False), (experiment.id, "eve", True), ("set_0", "ben", False)]
+        for id, name, may_change in grants:
+            session.execute(insert(GrantRecord).values(resource_id=id, grantee=name, may_change=may_change))
+    alembic_runner.migrate_down_to("0031")
+    alembic_runner.migrate_up_to("heads")
+    with database_at.reading() as session:
+        assert sharing.shares(session, experiment.id) == {"ben": Access.READ, "eve": Access.WRITE}
+        assert sharing.shares(session, "set_0") == {}
 
 
 def test_a_downgrade_writes_packed_rows_back(alembic_runner: MigrationContext, database_at: Database) -> None:

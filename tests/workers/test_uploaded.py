@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedcore import ExperimentSpec
+from fedcore.platform.access import Scope
 from fedcore.platform.store import Status
 from fedcore.platform.store.tables import RunRecord
 from fedcore.platform.uploads.local import keep
@@ -22,10 +24,11 @@ from fedcore.simulation.simulation import Simulation
 from fedq.client import Client
 from tests.documents import SYNTHETIC, Document
 from tests.platform.uploads.files import Arrays, arrays, npz, parquet
-from tests.support.access import key_for
+from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
 from tests.support.service import Service
 from tests.workers.site import Site
+from workers.reconciler import remove_due
 from workers.runner import build_runner
 
 OWN: Document = {
@@ -190,3 +193,35 @@ def test_a_data_set_whose_file_is_damaged_or_gone_fails_the_run_and_is_named(
         assert (run.status, run.attempts) == (Status.FAILED, 3)
         assert run.error is not None
         assert told in run.error
+
+
+def test_runs_on_shared_data_go_on_when_access_is_taken_back_and_fail_when_the_data_are_deleted(
+    embedded: Site,
+) -> None:
+    site = embedded.with_settings(attempts=1)
+    url = site.environment["FEDQ_DATABASE_URL"]
+    ann, ben = (bearer(key_for(url, name, Scope.SUBMIT)) for name in ("ann", "ben"))
+    queued = []
+    with calling_site(site) as http:
+        for value in (7.0, 8.0):
+            held = npz(arrays(features=np.full((60, 4), value)))
+            id = http.post("/v1/datasets", params={"name": "ours"}, content=held, headers=ann).json()["id"]
+            path = f"/v1/datasets/{id}"
+            http.patch(f"{path}/access", json={"read": ["ben"]}, headers=ann)
+            document = OWN | {"problem": {"dataset": {"kind": "uploaded", "id": id}, **OWN["problem"]}}
+            made = http.post("/v1/experiments", json=document, headers=ben)
+            assert made.status_code == 201, made.text
+            queued.append((made.json()["id"], id, path))
+        (kept, _, first), (failing, gone, second) = queued
+        assert http.patch(f"{first}/access", json={"read": []}, headers=ann).status_code == 200
+        assert http.delete(second, headers=ann).status_code == 204
+    remove_due(site.database, site.storage, Event())
+    with site.runner() as runner:
+        runner.work()
+    run = site.run(kept)
+    assert (run.status, run.error) == (Status.SUCCEEDED, None)
+    run = site.run(failing)
+    assert run.status is Status.FAILED
+    assert f"the uploaded data set {gone} is not in the storage; it may have been deleted" in (
+        run.error or ""
+    )

@@ -117,7 +117,7 @@ sharing?.addEventListener("submit", async (event) => {
     for (const field of ["read", "write"]) sharing.elements[field].value = now[field].join(", ");
     tell("Saved.");
   } catch (error) {
-    flaw.textContent = error.message;
+    flaw.textContent = error.errors?.[0]?.detail ?? error.message;
     flaw.hidden = false;
   }
 });

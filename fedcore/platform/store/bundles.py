@@ -30,8 +30,8 @@ def check_use(session: Session, code: CodeBundle, owner: str | None, *, lock: bo
     if found is None:
         raise SpecificationError(
             "/code",
-            f"there is no code bundle {code.digest!r} of yours or shared with you; send it by POST"
-            " /v1/bundles or `fedq submit --code`",
+            f"there is no code bundle {code.digest!r}; GET /v1/bundles lists yours and those that are shared"
+            " with you, POST /v1/bundles or `fedq submit --code` sends one",
         )
     return found
 

@@ -193,6 +193,6 @@ def unknown(pointer: str, dataset_id: str) -> SpecificationError:
     """
     return SpecificationError(
         pointer,
-        f"there is no data set {dataset_id!r} of yours or shared with you; GET /v1/datasets lists them,"
-        " POST /v1/datasets uploads one",
+        f"there is no data set {dataset_id!r}; GET /v1/datasets lists yours and those that are shared with"
+        " you, POST /v1/datasets uploads one",
     )

@@ -27,7 +27,7 @@ def test_a_data_set_is_added_listed_shown_and_deleted(fedq: Fedq, client: Client
     assert (added.code, client.dataset(id).name) == (0, "hospitals.parquet")
     assert fedq("dataset", "add", str(file), "--name", "again").out == added.out
     (line,) = [line for line in fedq("dataset", "list").out.splitlines() if id in line]
-    assert line.split()[:7] == [id, "hospitals.parquet", "4", "3", "7", "48", "12"]
+    assert line.split()[:8] == [id, "hospitals.parquet", "local", "4", "3", "7", "48", "12"]
     shown = fedq("dataset", "show", id).out
     assert "48 training + 12 test" in shown
     assert "4: x0, x1, x2, x3" in shown

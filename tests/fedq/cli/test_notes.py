@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from fedq.client import Client
+from fedq.schemas import KeyRequest
 from tests.api.histories import TINY
 from tests.fedq.cli.conftest import Fedq, fedq
 
@@ -26,6 +27,8 @@ def test_what_is_edited_and_shared_is_listed_and_shown(fedq: Fedq, client: Clien
     assert list(client.experiments(archived=True, starred=True)) == []
     for given in ((id,), (run, "--star")):
         assert fedq("edit", *given).code == 2
+    for name in ("ben", "eve"):
+        client.create_key(KeyRequest(owner=name))
     told = fedq("share", id, "--read", "ben", "--write", "eve")
     lines = [line.split() for line in told.out.splitlines() if line.strip()]
     assert (told.code, lines[-2:]) == (0, [["eve", "write"], ["ben", "read"]])

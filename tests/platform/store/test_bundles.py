@@ -6,11 +6,13 @@ import pytest
 
 from fedcore.bundles import storage_key
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
-from fedcore.platform.store import Database, bundles, experiments, removals
+from fedcore.platform.store import Database, bundles, experiments, removals, sharing
+from fedcore.platform.store import weights as networks
+from fedcore.platform.store.kept_files import KeptFiles
 from fedcore.platform.store.tables import BundleRecord, WeightsRecord
 from fedcore.platform.store.weights import WEIGHTS
 from fedcore.spec.code import CodeBundle
-from tests.platform.store.acts import submit, write
+from tests.platform.store.acts import read, submit, write
 
 DIGEST = "sha256:" + "1" * 64
 
@@ -80,8 +82,38 @@ def test_bundles_in_use_are_never_pruned(database: Database) -> None:
             bundles.BUNDLES.find(session, unused.digest, "ann")
 
 
-def test_an_experiment_cannot_use_a_bundle_that_is_gone(database: Database) -> None:
+def test_an_experiment_cannot_use_a_bundle_that_is_gone_or_of_others(database: Database) -> None:
     record = bundle(database)
+    with pytest.raises(SpecificationError, match="no code bundle"):
+        used_by(database, record, owner="eve")
     write(database, bundles.BUNDLES.delete, DIGEST, "ann")
     with pytest.raises(SpecificationError, match="no code bundle"):
         used_by(database, record)
+
+
+@pytest.mark.parametrize("kind", ["bundle", "weights"])
+def test_what_is_shared_is_kept_until_it_no_longer_is(database: Database, kind: str) -> None:
+    """Its owner keeps it for others, and may have no experiment that uses it."""
+    record = bundle(database) if kind == "bundle" else weights(database)
+    kept: KeptFiles[Any] = bundles.BUNDLES if kind == "bundle" else WEIGHTS
+    used = submit(database, owner="ann").id
+    write(database, kept.note_use, used, [record.id])
+    write(database, sharing.share, record, read=["bob"])
+    write(database, experiments.delete, used)
+    assert write(database, kept.prune, -60.0) == 0
+    assert write(database, kept.find, DIGEST, "bob").id == record.id
+    write(database, sharing.share, record, read=[])
+    assert write(database, kept.prune, -60.0) == 1
+
+
+def test_of_several_with_one_content_the_own_one_is_found_and_used(database: Database) -> None:
+    anns, bobs, eves = (weights(database, owner) for owner in ("ann", "bob", "eve"))
+    for record in (anns, eves):
+        write(database, sharing.share, record, read=["bob", "joe"])
+    found = [read(database, WEIGHTS.find, DIGEST, name).id for name in ("ann", "bob", "joe", "eve")]
+    assert found == [anns.id, bobs.id, anns.id, eves.id]
+    assert read(database, WEIGHTS.find, DIGEST, None, "eve").id == eves.id
+    for owner, expected in (("bob", bobs), ("joe", anns)):
+        made = submit(database, owner=owner).id
+        write(database, networks.use, made, [DIGEST], owner)
+        assert [used.id for used in read(database, networks.used_by, made)] == [expected.id]

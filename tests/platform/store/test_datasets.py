@@ -9,7 +9,7 @@ from sqlalchemy import event, text
 
 from fedcore.data.uploaded import UploadedContent
 from fedcore.errors import IdempotencyError, ResourceNotFoundError, SpecificationError, StateConflictError
-from fedcore.platform.store import Database, datasets, experiments, extension
+from fedcore.platform.store import Database, datasets, experiments, extension, sharing
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import DatasetRecord
 from tests.documents import Document, specification
@@ -140,6 +140,43 @@ def test_an_experiment_on_data_that_are_not_there_or_are_others_is_refused(datab
             write(database, experiments.create, NewExperiment(specification(refused), owner="ann"))
         assert (error.value.pointer, told in error.value.detail) == (pointer, True)
     assert not read(database, experiments.page).items
+
+
+def test_only_experiments_of_its_owner_keep_it_and_only_those_with_access_use_it(database: Database) -> None:
+    kept, other = keep(database), keep(database, digest="1")
+    hidden = {**document(kept), "sweep": {"problem": [ONE_RUN["problem"]]}}
+    write(database, sharing.share, other, read=["ben"])
+    for refused in (document(kept), document(other, kept), hidden):
+        with pytest.raises(SpecificationError, match=f"there is no data set '{kept.id}'"):
+            write(database, experiments.create, NewExperiment(specification(refused), owner="ben"))
+    administrators = NewExperiment(specification(document(kept)), owner="root", may_use_all=True)
+    write(database, experiments.create, administrators)
+    write(database, sharing.share, kept, read=["ben"])
+    submit(database, kept, owner="ben")
+    write(database, datasets.delete, kept.id, "ann")
+    with pytest.raises(ResourceNotFoundError):
+        read(database, datasets.find, kept.id, None)
+
+
+@on_postgresql
+def test_a_deletion_waits_for_another_owner_who_is_just_submitting_and_goes_on(database: Database) -> None:
+    kept, started = keep(database), Event()
+    write(database, sharing.share, kept, read=["ben"])
+
+    def delete() -> None:
+        started.set()
+        write(database, datasets.delete, kept.id, "ann")
+
+    with ThreadPoolExecutor(1) as deleting:
+        with database.transaction() as session:
+            new = NewExperiment(specification(document(kept)), owner="ben")
+            made = experiments.create(session, new).record.id
+            attempt = deleting.submit(delete)
+            started.wait()
+        attempt.result()
+    assert read(database, experiments.find, made).owner == "ben"
+    with pytest.raises(ResourceNotFoundError):
+        read(database, datasets.find, kept.id, None)
 
 
 @on_postgresql
