@@ -266,7 +266,7 @@ class SharedAccess(Schema):
     read: list[str]
     """Users who may read an experiment with all its results, or read and use an upload."""
     write: list[str]
-    """Users who may edit, control and extend an experiment, too; nobody may change an upload."""
+    """Users who may edit, control and extend an experiment, too; always empty for an upload."""
 
 
 class AccessEdit(RequestBody):

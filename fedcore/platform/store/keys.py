@@ -113,7 +113,7 @@ def revoke(session: Session, key_id: str) -> KeyRecord:
 
 
 def owners(session: Session, names: Collection[str]) -> set[str]:
-    """Those of the names that own a valid key."""
+    """Names in `names` that own a valid key."""
     valid = KeyRecord.owner.in_(names), KeyRecord.revoked_at.is_(None), ~_expired()
     return set(session.scalars(select(KeyRecord.owner).where(*valid)))
 

@@ -129,7 +129,7 @@ def share(
 
 
 def unknown_users(session: Session, resource_id: str, names: Collection[str]) -> set[str]:
-    """Those of the names that own no valid key. Who has access already is known without one."""
+    """Names in `names` that own no valid key and have no access to the resource yet."""
     new = set(names) - shares(session, resource_id).keys()
     return new - keys.owners(session, new)
 

@@ -122,7 +122,7 @@ class GrantRecord(Base):
     grantee: Mapped[str] = mapped_column(primary_key=True)
     """The owner of keys that may read it."""
     may_change: Mapped[bool]
-    """Of an experiment only."""
+    """True only for experiments."""
 
     __table_args__ = (Index("access_grant_by_grantee", "grantee"),)
 
