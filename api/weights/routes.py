@@ -102,8 +102,8 @@ def edit_weights_access(
     """Let other users of the service use pretrained weights of yours in experiments, or take that back.
 
     A user is the owner of valid API keys. Experiments that were submitted before access was taken
-    back go on; those submitted, reproduced or extended after it are refused. While weights are
-    shared, they are not deleted with the last experiment that uses them.
+    back go on, but cannot be extended; for later ones the digest is that of a file of the workers.
+    While weights are shared, they are not deleted with the last experiment that uses them.
     """
     with database.transaction() as session:
         record = WEIGHTS.find(session, weights_digest, principal.sees, principal.owner)

@@ -2,7 +2,8 @@
 owner shares them, and never kept from being deleted.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import httpx
@@ -28,9 +29,10 @@ from fedcore.platform.store.tables import (
     WeightsUseRecord,
 )
 from fedcore.settings import Settings
-from fedcore.spec import ExperimentSpec
+from fedcore.spec import ExperimentSpec, yaml_documents
 from fedcore.spec.digest import results_sha256
 from fedq.planning.estimates import plan
+from tests.api.experiments.test_submit_pages import text_of
 from tests.api.histories import TINY
 from tests.api.test_bundles import EXPERIMENT, archive
 from tests.api.test_weights import CONTENT as WEIGHTS
@@ -41,6 +43,7 @@ from tests.platform.store.test_bundles import bundle
 from tests.platform.store.test_datasets import keep
 from tests.support.access import key_for
 from tests.support.asgi import calling
+from tests.support.described import operations
 from workers.weights import UploadedWeights
 
 MODEL: Document = {"kind": "logistic"}
@@ -191,14 +194,31 @@ def submissions(dataset: Document) -> dict[str, Document]:
     }
 
 
-@pytest.mark.parametrize("dry_run", [True, False], ids=["dry run", "submission"])
-@pytest.mark.parametrize("way", submissions({"kind": "uploaded", "id": "set_0"}))
-def test_no_submission_reaches_the_data_of_others(lab: Lab, way: str, dry_run: bool) -> None:
-    answer = lab.ann.post("/v1/experiments", params={"dry_run": dry_run}, json=submissions(lab.dataset)[way])
-    assert answer.status_code == 422, answer.text
-    (flaw,) = answer.json()["errors"]
-    assert flaw["pointer"].endswith("dataset/id")
-    assert f"there is no data set '{lab.dataset['id']}'" in flaw["detail"]
+WALKED = {
+    "/v1/experiments": "submissions",
+    "/v1/experiments/{experiment_id}/reproduce": "what others did",
+    "/v1/experiments/{experiment_id}/extend": "used until",
+    "/v1/experiments/{experiment_id}/retry": "used until",
+    "/v1/experiments/{experiment_id}/resume": "used until",
+    "/v1/experiments/{experiment_id}/pause": "used until",
+    "/v1/experiments/{experiment_id}/cancel": "used until",
+    "/v1/imports": "import",
+}
+"""Operations that make or continue runs, and the tests that try them."""
+
+
+def test_all_operations_on_experiments_are_tried_here() -> None:
+    made = {path for method, path in operations() if method == "post"}
+    assert {path for path in made if path.startswith(("/v1/experiments", "/v1/imports"))} == WALKED.keys()
+
+
+def test_no_submission_reaches_the_data_of_others(lab: Lab) -> None:
+    for (way, document), dry_run in product(submissions(lab.dataset).items(), (True, False)):
+        answer = lab.ann.post("/v1/experiments", params={"dry_run": dry_run}, json=document)
+        assert answer.status_code == 422, (way, answer.text)
+        (flaw,) = answer.json()["errors"]
+        assert flaw["pointer"].endswith("dataset/id"), way
+        assert f"there is no data set '{lab.dataset['id']}'" in flaw["detail"], way
     assert lab.ann.get("/v1/experiments").json()["items"] == []
     assert lab.used_by_others() == set()
 
@@ -212,8 +232,10 @@ def test_what_others_did_is_not_repeated_with_their_uploads(lab: Lab) -> None:
     for document, status in ((on(lab.dataset), 422), (with_code(lab), 404)):
         original = finished(lab, document)
         specification = lab.ann.get(f"/v1/experiments/{original}").json()["specification"]
-        answers = [reproduce(lab, original), lab.ann.post("/v1/experiments", json=specification)]
-        assert [answer.status_code for answer in answers] == [status] * 2
+        form = yaml_documents.load(text_of(lab.ann.get("/submit", params={"from": original})))
+        answers = [lab.ann.post("/v1/experiments", json=sent) for sent in (specification, form)]
+        answers.append(reproduce(lab, original))
+        assert [answer.status_code for answer in answers] == [status] * 3
     assert lab.used_by_others() == set()
 
 
@@ -234,27 +256,22 @@ def hidden(value: Document) -> Attack:
     return lambda sent: sent | {"sweep": {"problem": [sent["problem"]]}, "problem": value}
 
 
-@pytest.mark.parametrize("dry_run", [True, False], ids=["dry run", "submission"])
-@pytest.mark.parametrize("target", ["data set", "data set that no arm has", "bundle"])
 def test_what_a_bundle_makes_of_a_specification_names_no_uploads_of_others(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, target: str, dry_run: bool
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The specification that is stored, or played for an estimate, comes from a process of the bundle."""
     attacks: dict[str, Attack] = {
-        "data set": lambda sent: on(lab.dataset) | {"code": sent["code"]},
-        "data set that no arm has": hidden({"dataset": lab.dataset, "model": MODEL}),
-        "bundle": lambda sent: sent | {"code": with_code(lab)["code"]},
+        "a data set": lambda sent: on(lab.dataset) | {"code": sent["code"]},
+        "a data set that no arm has": hidden({"dataset": lab.dataset, "model": MODEL}),
+        "a bundle": lambda sent: sent | {"code": with_code(lab)["code"]},
     }
-
-    def prepare(document: Mapping[str, Any], *_: object) -> Prepared:
-        found = ExperimentSpec.model_validate(attacks[target](dict(document)))
-        return Prepared(found, plan(found))
-
-    monkeypatch.setattr(service, "prepare", prepare)
     own = bundle(lab.rows, "ann")
     sent = {**TINY, "code": {"digest": own.digest, "id": own.id}}
-    answer = lab.ann.post("/v1/experiments", params={"dry_run": dry_run}, json=sent)
-    assert answer.status_code == 422, answer.text
+    for (target, attack), dry_run in product(attacks.items(), (True, False)):
+        found = ExperimentSpec.model_validate(attack(sent))
+        monkeypatch.setattr(service, "prepare", lambda *_, found=found: Prepared(found, plan(found)))
+        answer = lab.ann.post("/v1/experiments", params={"dry_run": dry_run}, json=sent)
+        assert answer.status_code == 422, (target, answer.text)
     assert lab.ann.get("/v1/experiments").json()["items"] == []
     assert lab.used_by_others() == set()
 

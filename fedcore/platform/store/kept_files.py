@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy import exists, select
 from sqlalchemy import delete as delete_from
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
@@ -21,7 +21,6 @@ from fedcore.platform.store.tables import (
     BundleRecord,
     BundleUseRecord,
     ExperimentRecord,
-    GrantRecord,
     WeightsRecord,
     WeightsUseRecord,
 )
@@ -123,7 +122,7 @@ class KeptFiles(Generic[R]):
             .where(
                 ExperimentRecord.id == experiment_id,
                 ExperimentRecord.owner == self.record.owner,
-                ~self._shared,
+                ~sharing.is_shared(self.record),
             )
             .with_for_update(of=self.record)
         )
@@ -136,16 +135,12 @@ class KeptFiles(Generic[R]):
         """Remove old files that no experiment uses and that are not shared; returns how many."""
         unused = ~exists().where(self.used_id == self.record.id)
         query = select(self.record).where(
-            self.record.created_at < sql_now(-older_than_s), unused, ~self._shared
+            self.record.created_at < sql_now(-older_than_s), unused, ~sharing.is_shared(self.record)
         )
         records = session.scalars(query.with_for_update(skip_locked=True)).all()
         for found in records:
             self._remove(session, found)
         return len(records)
-
-    @property
-    def _shared(self) -> ColumnElement[bool]:
-        return exists().where(GrantRecord.resource_id == self.record.id)
 
     def _remove(self, session: Session, found: R) -> None:
         session.execute(delete_from(self.record).where(self.record.id == found.id))

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, delete, select, true, union_all
+from sqlalchemy import ColumnElement, Select, delete, exists, select, true, union_all
 from sqlalchemy.orm import Session, aliased
 
 from fedcore.errors import ForbiddenError, ResourceNotFoundError
@@ -50,6 +50,11 @@ def visible_to(kind: type[Owned], owner: str | None) -> ColumnElement[bool]:
     # Two lists, each found in an index: with OR, databases read the records of all owners.
     own = aliased(kind, name="own")
     return kind.id.in_(select(own.id).where(own.owner == owner).union_all(shared_with(owner)))
+
+
+def is_shared(kind: type[Owned]) -> ColumnElement[bool]:
+    """Condition on records of `kind`: others may read them."""
+    return exists().where(GrantRecord.resource_id == kind.id)
 
 
 def newest_visible(query: Select[Any], owner: str, limit: int, cursor: str | None = None) -> Select[Any]:

@@ -19,7 +19,7 @@ from tests.support.access import key_for
 from tests.web.conftest import browsing
 
 
-def _text(page: httpx.Response) -> str:
+def text_of(page: httpx.Response) -> str:
     """Content of the editor."""
     assert page.status_code == 200, page.text
     (text,) = re.findall(r"<textarea id=\"document\"[^>]*>(.*?)</textarea>", page.text, re.DOTALL)
@@ -27,7 +27,7 @@ def _text(page: httpx.Response) -> str:
 
 
 def test_it_begins_with_an_example_that_can_be_submitted(ann: httpx.Client) -> None:
-    text = _text(ann.get("/submit"))
+    text = text_of(ann.get("/submit"))
     assert text == EXAMPLE
     answer = ann.post(
         "/v1/experiments?dry_run=true", content=text, headers={"Content-Type": "application/yaml"}
@@ -38,7 +38,7 @@ def test_it_begins_with_an_example_that_can_be_submitted(ann: httpx.Client) -> N
 @pytest.mark.parametrize("name", presets.names()[::7])
 def test_a_preset_is_written_out(ann: httpx.Client, name: str) -> None:
     page = ann.get("/submit", params={"preset": name})
-    assert yaml_documents.load(_text(page)) == presets.load(name).spec
+    assert yaml_documents.load(text_of(page)) == presets.load(name).spec
     (known,) = re.findall(r'data-preset="([^"]*)"', page.text)
     assert json.loads(html.unescape(known)) == {"name": name, "specification": presets.load(name).spec}
 
@@ -61,7 +61,7 @@ def test_an_experiment_is_begun_from_as_it_was_written_without_defaults(ann: htt
         },
     )
     made = submit(ann, document)
-    text = _text(ann.get("/submit", params={"from": made["id"]}))
+    text = text_of(ann.get("/submit", params={"from": made["id"]}))
     assert yaml_documents.load(text) == document
     assert (
         ExperimentSpec.model_validate(yaml_documents.load(text)).model_dump(mode="json")
@@ -89,7 +89,7 @@ def test_who_may_only_read_is_told_so(app: FastAPI, settings: Settings) -> None:
 def test_whatever_was_submitted_is_written_so_that_it_says_the_same(ann: httpx.Client, name: str) -> None:
     made = ann.post("/v1/experiments", json={"preset": name})
     assert made.status_code == 201, made.text
-    written = yaml_documents.load(_text(ann.get("/submit", params={"from": made.json()["id"]})))
+    written = yaml_documents.load(text_of(ann.get("/submit", params={"from": made.json()["id"]})))
     stored = made.json()["specification"]
     # The trials of a study are proposed anew.
     (stored["search"] or {}).pop("proposed", None)
