@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import exists, select
 from sqlalchemy import delete as delete_from
+from sqlalchemy import exists, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from fedcore.errors import ResourceNotFoundError, StateConflictError
