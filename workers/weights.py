@@ -15,7 +15,7 @@ from fedcore.platform.uploads.weights import SUFFIXES, storage_key
 class UploadedWeights:
     """Copies of the weights, configurations and tokenizers that the latest experiment uses.
 
-    An experiment gets what was recorded as its use, so an upload of another owner is not read.
+    An experiment gets what was recorded as its use, so an upload that its owner may not read is not copied.
     """
 
     def __init__(self, database: Database, storage: Storage) -> None:
