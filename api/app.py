@@ -60,14 +60,15 @@ from api.weights import routes as weights_routes
 from fedcore.lazy import LazyModule
 from fedcore.platform import tracing, watchdog
 from fedcore.platform.logging import configure
-from fedcore.platform.storage import open_storage
+from fedcore.platform.starting import starting
+from fedcore.platform.storage import open_storage, require_storage
 from fedcore.platform.store import Database, open_database
 from fedcore.platform.store.database import POOLED
 from fedcore.platform.version import release
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
-from fedcore.spec.components import require_usable_packages
+from fedcore.spec.components import check_packages
 
 if TYPE_CHECKING:
     from workers import celery_app
@@ -124,13 +125,15 @@ def create_app(
 ) -> FastAPI:
     """Build the application, with the settings of this process unless others are given.
 
-    It connects to nothing before the first request. Tests pass a validator that looks up no names,
-    and a gate whose drawings take long.
+    It connects to nothing but an object store before the first request. Tests pass a validator that
+    looks up no names, and a gate whose drawings take long.
     """
-    require_usable_packages()
-    settings = settings or process_settings()
-    configure(settings, "api")
-    tracing.configure("api")
+    with starting():
+        check_packages()
+        settings = settings or process_settings()
+        configure(settings, "api")
+        tracing.configure("api")
+        require_storage(settings.storage)
     # Its pages of documentation load nothing from other hosts.
     app = FastAPIOffline(
         title="FedQ",

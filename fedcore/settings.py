@@ -49,8 +49,8 @@ class Settings(BaseSettings):
     broker_url: str | None = None
     """Celery broker URL (default: the Valkey of the embedded stack in `home`)."""
     storage_url: str | None = None
-    """Storage of checkpoints, models and uploaded data sets: a folder or an fsspec URL (default: a
-    folder in `home`).
+    """Storage of checkpoints, models and uploaded data sets: a folder or the URL of an object
+    store, `s3://bucket/path` (default: a folder in `home`).
     """
     slice_seconds: Seconds = 2.0
     """Approximate interval at which a worker commits its completed rounds."""
@@ -136,8 +136,8 @@ class Settings(BaseSettings):
     unless they are starred (default: never).
     """
     archive_url: str | None = None
-    """Storage to which their results files and models are written first: a folder or an fsspec URL
-    (default: none, they are deleted without a copy).
+    """Storage to which their results and all their files are copied first: a folder or the URL of an
+    object store (default: none, they are deleted without a copy).
     """
     audit_retention_days: RetentionDays | None = None
     """Days after which entries of the audit log are deleted, at most 10,000 (default: never)."""
@@ -204,6 +204,11 @@ class Settings(BaseSettings):
     def storage(self) -> str:
         """The storage URL, resolved."""
         return self.storage_url or str(self.home.absolute() / "storage")
+
+    @property
+    def archive(self) -> str | None:
+        """The URL of the archive; None if no experiment is archived."""
+        return None if self.retention_days is None else self.archive_url
 
     @property
     def broker(self) -> str:

@@ -20,7 +20,8 @@ import structlog
 from fedcore.errors import StorageError
 from fedcore.platform import watchdog
 from fedcore.platform.logging import configure
-from fedcore.platform.storage import Storage, open_storage
+from fedcore.platform.starting import starting
+from fedcore.platform.storage import Storage, open_storage, require_storage
 from fedcore.platform.store import (
     UNAVAILABLE,
     Database,
@@ -36,7 +37,7 @@ from fedcore.platform.store import (
 )
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings, settings
-from fedcore.spec.components import require_usable_packages
+from fedcore.spec.components import check_packages
 from workers.celery_app import send_wakeup
 from workers.webhook_dispatcher import dispatching
 
@@ -62,9 +63,13 @@ def main() -> None:
     ended = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: ended.set())
-    require_usable_packages()
-    configured = settings()
-    configure(configured, "reconciler")
+    with starting():
+        check_packages()
+        configured = settings()
+        configure(configured, "reconciler")
+        require_storage(configured.storage)
+        if configured.archive is not None:
+            require_storage(configured.archive, "FEDQ_ARCHIVE_URL")
     run_forever(open_database(configured.database, idle_s=configured.lease_seconds), configured, ended)
 
 
@@ -151,7 +156,7 @@ def _expiring(database: Database, storage: Storage, configured: Settings) -> Abs
     # Here, because most services keep all, and it takes memory.
     from workers.retention import remove_expired
 
-    archive = None if configured.archive_url is None else open_storage(configured.archive_url)
+    archive = None if configured.archive is None else open_storage(configured.archive, "FEDQ_ARCHIVE_URL")
     return _in_thread(
         "retention", partial(remove_expired, database, storage, archive, configured.retention_days)
     )

@@ -1,4 +1,4 @@
-"""Removal of old experiments (`FEDQ_RETENTION_DAYS`): results and models go to the archive, then the
+"""Removal of old experiments (`FEDQ_RETENTION_DAYS`): results and files go to the archive, then the
 experiment is deleted.
 
 A process that is killed in between leaves both; the next attempt writes the same files again.
@@ -16,15 +16,16 @@ from typing import Any
 import structlog
 
 from fedcore.errors import ResourceNotFoundError, StorageError
+from fedcore.platform.provenance import best_model_key
 from fedcore.platform.storage import Storage
-from fedcore.platform.store import Database, Session, audit, curves, experiments, runs
+from fedcore.platform.store import UNAVAILABLE, Database, Session, audit, counters, curves, experiments, runs
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedq.results.documents import EXPERIMENT, RUN, write_results
 from fedq.schemas import RoundRow
 
 ROUNDS_AT_ONCE = 10_000
 PAUSE_S = 60.0
-"""After an archive has failed."""
+"""Until those that could not be archived are tried again."""
 RESULTS = "results.json.gz"
 
 log = structlog.stdlib.get_logger(__name__)
@@ -33,63 +34,88 @@ log = structlog.stdlib.get_logger(__name__)
 def remove_expired(
     database: Database, storage: Storage, archive: Storage | None, days: float, ended: Event
 ) -> None:
-    """Archive and delete experiments that ended more than `days` ago until there are none, or `ended`."""
+    """Archive and delete the experiments that ended more than `days` ago, one after another, until
+    `ended`.
+
+    One that cannot be archived or deleted is kept, and the others go on; then waits PAUSE_S.
+    """
+    last, kept = "", False
     while not ended.is_set():
         with database.reading() as session:
-            experiment = experiments.expired(session, days * 86_400)
+            experiment = experiments.expired(session, days * 86_400, after=last)
         if experiment is None:
-            return
+            break
+        last = experiment.id
         try:
-            if archive is not None:
-                write_archive(database, storage, archive, experiment)
-        except StorageError as error:
-            # It is kept until there is a copy.
-            log.warning("not archived", experiment_id=experiment.id, error=str(error))
-            ended.wait(PAUSE_S)
-            return
-        with database.transaction() as session:
-            deleted = experiments.delete_expired(session, experiment)
-            if deleted:
-                facts = audit.AuditFacts("retention", 204, experiment.owner, "", socket.gethostname())
-                audit.record(session, facts, experiment.id)
+            _remove(database, storage, archive, experiment)
+        except UNAVAILABLE:
+            raise
+        except Exception as error:
+            kept = True
+            # The message of a StorageError says all.
+            traced = not isinstance(error, StorageError)
+            log.error("kept after its retention", experiment_id=last, error=str(error), exc_info=traced)  # noqa: TRY400
+            with database.transaction() as session:
+                counters.add(session, "retention", {counters.RETENTION_FAILURES: 1})
+    if kept:
+        ended.wait(PAUSE_S)
+
+
+def _remove(
+    database: Database, storage: Storage, archive: Storage | None, experiment: ExperimentRecord
+) -> None:
+    if archive is not None:
+        write_archive(database, storage, archive, experiment)
+    with database.transaction() as session:
+        deleted = experiments.delete_expired(session, experiment)
         if deleted:
-            log.info("deleted after its retention", experiment_id=experiment.id, archived=archive is not None)
+            facts = audit.AuditFacts("retention", 204, experiment.owner, "", socket.gethostname())
+            audit.record(session, facts, experiment.id)
+    if deleted:
+        log.info("deleted after its retention", experiment_id=experiment.id, archived=archive is not None)
 
 
 def write_archive(
     database: Database, storage: Storage, archive: Storage, experiment: ExperimentRecord
 ) -> None:
-    """Write the results file of an experiment, as `fedq export` makes it, and its models to `archive`,
-    in a folder with its id.
+    """Copy all files of an experiment's runs to `archive`, into a folder with its id, and then its results
+    as `fedq export` writes them.
 
     Raises StorageError.
     """
     with TemporaryDirectory(prefix="fedq-") as folder:
-        file = Path(folder, RESULTS)
         with database.reading() as session:
             found = runs.of_experiment(session, experiment.id)
-            assert experiment.finished_at is not None
-            with gzip.open(file, "wb") as results:
-                fields = {name: getattr(experiment, name) for name in EXPERIMENT if name != "specification"}
-                fields["specification"] = experiment.spec
-                contents = ((_fields(run), _rows(session, run)) for run in found)
-                write_results(results, fields, contents, experiment.finished_at)
+        # Before its rows are read, which takes longer: a store that is away fails here.
         for run in found:
-            if run.model is not None:
-                _copy_model(storage, archive, run.model, f"{experiment.id}/{run.id}.safetensors", folder)
+            if run.fence:  # else no worker ever held it
+                _copy_files(storage, archive, run, experiment.id, Path(folder, "copy"))
+        file = Path(folder, RESULTS)
+        assert experiment.finished_at is not None
+        with database.reading() as session, gzip.open(file, "wb") as results:
+            fields = {name: getattr(experiment, name) for name in EXPERIMENT if name != "specification"}
+            fields["specification"] = experiment.spec
+            contents = ((_fields(run), _rows(session, run)) for run in found)
+            write_results(results, fields, contents, experiment.finished_at)
         # Last: where it is, the archive is complete.
         archive.put_file(f"{experiment.id}/{RESULTS}", file)
 
 
-def _copy_model(storage: Storage, archive: Storage, model: str, key: str, folder: str) -> None:
-    copy = Path(folder, "model")
-    try:
-        with storage.open(model) as source, copy.open("wb") as target:
-            shutil.copyfileobj(source, target)
-    except ResourceNotFoundError:
-        log.warning("a model is missing in the storage", key=model)
-        return
-    archive.put_file(key, copy)
+def _copy_files(storage: Storage, archive: Storage, run: RunRecord, folder: str, copy: Path) -> None:
+    """Copy what is listed, so that no kind of file is left out; `copy` is a file on the way."""
+    stored = storage.keys(run.id)
+    best = None if run.model is None else best_model_key(run.model, run.provenance)
+    missing = {key for key in (run.model, best, run.checkpoint) if key is not None}.difference(stored)
+    for key in stored:
+        try:
+            with storage.open(key) as source, copy.open("wb") as target:
+                shutil.copyfileobj(source, target)
+        except ResourceNotFoundError:
+            missing.add(key)
+        else:
+            archive.put_file(f"{folder}/{key}", copy)
+    if missing:
+        log.warning("files are missing in the storage", experiment_id=folder, keys=sorted(missing))
 
 
 def _fields(run: RunRecord) -> Mapping[str, Any]:

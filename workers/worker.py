@@ -21,11 +21,13 @@ from uuid import uuid4
 
 from celery import Celery, signals
 
+from fedcore.errors import SettingsError
 from fedcore.platform import tracing, watchdog
 from fedcore.platform.logging import configure
-from fedcore.platform.storage import open_storage
+from fedcore.platform.starting import starting
+from fedcore.platform.storage import require_storage
 from fedcore.settings import Settings, settings
-from fedcore.spec.components import require_usable_packages
+from fedcore.spec.components import check_packages
 from workers.celery_app import WAKEUP_TASK, celery_app, own_queue, queue_name, send_wakeup
 from workers.liveness import ChildWatchdog, WakeupMonitor
 from workers.memory import requeue_oom_killed
@@ -52,12 +54,13 @@ def main(build: Callable[[Settings, str, Callable[[], bool]], Runner] = _build_r
 
     Then finish and commit the current round, and exit 0; or 1 when that takes too long.
     """
-    require_usable_packages()
-    configured = settings()
-    configure(configured, "worker")
-    watchdog.reset_from_thread()
-    # Here too, so that an unusable URL ends the worker before it is ready.
-    open_storage(configured.storage)
+    with starting():
+        check_packages()
+        configured = settings()
+        configure(configured, "worker")
+        watchdog.reset_from_thread()
+        # Here too, so that an unusable URL ends the worker before it is ready.
+        require_storage(configured.storage)
     worker = WorkerProcess(configured, build)
     worker.watch()
     app = celery_app(configured.broker)
@@ -131,9 +134,10 @@ class WorkerProcess:
         try:
             # Here, after the fork: the tensor library, a GPU and connections are the child's own.
             self._runner = self._build(self._settings, identity, lambda: self._stop_flag[0] == 1)
-        except Exception:
+        except Exception as error:
             # Celery would log it and give this child work all the same.
-            log.exception("this worker cannot execute rounds")
+            traced = not isinstance(error, SettingsError)
+            log.error("this worker cannot execute rounds: %s", error, exc_info=traced)  # noqa: TRY400 - a setting's needs no traceback
             os.kill(os.getppid(), signal.SIGTERM)
             os._exit(1)
         self._watchdog.attach()

@@ -158,6 +158,11 @@ def _totals(totals: dict[str, float]) -> Iterable[Metric]:
         "Runs taken up by a worker: first attempts, further ones and turns.",
         totals.get(counters.CLAIMS, 0),
     )
+    yield CounterMetricFamily(
+        "fedq_retention_failures",
+        "Attempts to archive or delete an old experiment that failed.",
+        totals.get(counters.RETENTION_FAILURES, 0),
+    )
     losses = CounterMetricFamily(
         "fedq_claims_lost",
         "Claims that ended badly, so that their run was tried again or failed.",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -94,14 +93,6 @@ def document_of(value: Any) -> Any:
         return value
     family = family_of(value)
     return (family.note(value) if family else value).model_dump(mode="json")
-
-
-def require_usable_packages() -> None:
-    """`check_packages` for a process that starts: it ends with the message where one cannot be used."""
-    try:
-        check_packages()
-    except ExtensionError as error:
-        sys.exit(f"fedq: {error}")
 
 
 def components_of(spec: BaseModel) -> Iterator[Block]:

@@ -30,6 +30,7 @@ from fedcore.errors import AuthenticationError
 from fedcore.platform import local_credentials
 from fedcore.platform.access import LOCAL, Scope, Token
 from fedcore.platform.private_files import make_private_folder
+from fedcore.platform.storage import require_storage
 from fedcore.platform.watchdog import PERIOD_S, Watchdog, end_with_parent
 from fedcore.settings import Settings
 from workers.embedded.process import ManagedFork, ManagedProcess
@@ -76,7 +77,7 @@ class Stack:
             for folder in (self._settings.home, self._run, self._logs):
                 _make_folder(folder)
             opening.enter_context(_exclusive_lock(local_credentials.lock_path(self._settings.home)))
-            key_id = _prepare_database(self._settings)
+            key_id = _prepare(self._settings)
             listener = opening.enter_context(open_listener(self._settings, self._host, self._port, key_id))
             self.url = f"http://{_url_host(self._host)}:{listener.getsockname()[1]}"
             opening.enter_context(local_credentials.advertised(self.url, self._settings.home))
@@ -218,16 +219,23 @@ class Stack:
             child.close()
 
 
-def _prepare_database(configured: Settings) -> str:
-    """Bring the database up to date; returns the id of the administrator's key.
+def _prepare(configured: Settings) -> str:
+    """Check the storage and bring the database up to date; returns the id of the administrator's key.
 
     In a process of its own: the supervisor would keep the 40 MB of SQLAlchemy and Alembic as long
-    as the stack lives, and needs them only now.
+    as the stack lives, and needs them only now. Raises SettingsError.
     """
     # As yet there is one thread; elsewhere system libraries may have started some.
     context = get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(1, context, _end_with_supervisor, (os.getpid(),)) as pool:
+        pool.submit(_check_storage, configured).result()
         return pool.submit(ensure_admin_key, configured).result()
+
+
+def _check_storage(configured: Settings) -> None:
+    require_storage(configured.storage)
+    if configured.archive is not None:
+        require_storage(configured.archive, "FEDQ_ARCHIVE_URL")
 
 
 def _end_with_supervisor(pid: int) -> None:

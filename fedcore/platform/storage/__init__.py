@@ -1,20 +1,25 @@
-"""Storage: checkpoints, models and users' data, in a folder or wherever an fsspec URL leads."""
+"""Storage: checkpoints, models and users' data, in a folder or an object store that fsspec knows."""
 
 import errno
 import io
+import logging
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, cast
 from urllib.parse import unquote, urlparse
 
-from fedcore.errors import FedcoreError, ResourceNotFoundError, StorageError
-from fedcore.platform.storage.remote import RemoteStorage, nothing
+from fedcore.errors import FedcoreError, ResourceNotFoundError, SettingsError, StorageError
+from fedcore.platform.storage.remote import TIMEOUT_S, RemoteStorage, nothing, package_of
 
+CHECK_S = 10.0
+"""So long a process that starts waits for its object store."""
 _PIECE_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+log = logging.getLogger(__name__)
 
 
 class Storage(Protocol):
@@ -50,12 +55,53 @@ class Storage(Protocol):
         ...
 
 
-def open_storage(url: str) -> Storage:
-    """The storage at `url`: a folder, or a URL that fsspec knows (`s3://bucket/path`)."""
+def open_storage(url: str, setting: str = "FEDQ_STORAGE_URL") -> Storage:
+    """The storage at `url`: a folder, or an object store that fsspec knows (`s3://bucket/path`).
+
+    Connects to nothing. Raises SettingsError, which names `setting`, for another URL, and where a
+    package is missing.
+    """
+    folder = _folder_of(url)
+    return ErrorTranslatingStorage(
+        _open_remote(url, setting, TIMEOUT_S) if folder is None else FolderStorage(folder)
+    )
+
+
+def require_storage(url: str, setting: str = "FEDQ_STORAGE_URL") -> None:
+    """Check the storage that a process is about to use; raises SettingsError as `open_storage`, and if
+    the bucket does not exist or may not be used.
+
+    A store that does not answer may do so later: that is only logged.
+    """
+    if _folder_of(url) is not None:
+        return
+    try:
+        _open_remote(url, setting, CHECK_S).check()
+    except FileNotFoundError as error:
+        raise SettingsError(f"{setting}: {error}; create it, or correct the URL") from error
+    except PermissionError as error:
+        raise SettingsError(f"{setting}: {error}; check the credentials and what they allow") from error
+    except SettingsError:
+        raise
+    except Exception as error:  # Whatever a library for a store raises.
+        log.warning("%s: the storage does not answer: %s: %s", setting, type(error).__name__, error)
+
+
+def _folder_of(url: str) -> Path | None:
+    """The folder at `url`; None if it is the URL of an object store."""
     parsed = urlparse(url)
     if parsed.scheme in ("", "file"):
-        return ErrorTranslatingStorage(FolderStorage(Path(unquote(parsed.path) if parsed.scheme else url)))
-    return ErrorTranslatingStorage(RemoteStorage(url))
+        return Path(unquote(parsed.path) if parsed.scheme else url)
+    return None
+
+
+def _open_remote(url: str, setting: str, timeout_s: float) -> RemoteStorage:
+    try:
+        return RemoteStorage(url, timeout_s)
+    except ImportError as error:
+        raise SettingsError(f"{setting} needs {package_of(urlparse(url).scheme)}") from error
+    except ValueError as error:
+        raise SettingsError(f"{setting}: {error}; give a folder, or a URL as s3://bucket/path") from error
 
 
 class ErrorTranslatingStorage:
@@ -76,7 +122,7 @@ class ErrorTranslatingStorage:
 
     def open(self, key: str) -> BinaryIO:
         with _translated_errors(f"{key} could not be read"):
-            return self._inner.open(key)
+            return cast("BinaryIO", _ErrorTranslatingReader(self._inner.open(key), key))
 
     def keys(self, prefix: str) -> list[str]:
         with _translated_errors(f"{prefix} could not be listed"):
@@ -89,6 +135,39 @@ class ErrorTranslatingStorage:
     def delete_prefix(self, prefix: str) -> None:
         with _translated_errors(f"{prefix} could not be removed"):
             self._inner.delete_prefix(prefix)
+
+
+class _ErrorTranslatingReader(io.BufferedIOBase):
+    """A file of an `ErrorTranslatingStorage`: an object store may fail in the middle of one."""
+
+    def __init__(self, inner: BinaryIO, key: str) -> None:
+        self._inner, self._what = inner, f"{key} could not be read"
+
+    @property
+    def name(self) -> str | None:
+        """Path of the file, which may be mapped; None for an object."""
+        return getattr(self._inner, "name", None)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        with _translated_errors(self._what):
+            return self._inner.read(-1 if size is None else size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        with _translated_errors(self._what):
+            return self._inner.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._inner.seekable()
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()
 
 
 def read(storage: Storage, key: str) -> bytes:

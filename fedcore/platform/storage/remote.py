@@ -1,5 +1,7 @@
 """Objects of a store that fsspec knows: S3, Google Cloud Storage, Azure and others."""
 
+import errno
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +11,8 @@ from fedcore.errors import ResourceNotFoundError
 
 TIMEOUT_S = 300.0
 """A store that takes longer for one file is taken to hang."""
+_REFUSALS = re.compile("Auth|Credential|Validation")
+"""In names of errors that packages of stores have for requests that would be refused again."""
 
 Result = TypeVar("Result")
 
@@ -16,15 +20,37 @@ Result = TypeVar("Result")
 class RemoteStorage:
     """Objects of a store that writes an object whole or not at all.
 
-    Where one does not, that is an error.
+    Where one does not, that is an error. Buckets are never created: that is for the operator, who
+    decides on encryption and lifetimes.
     """
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+        """Raises ImportError where the package of the store is missing, and ValueError for other URLs."""
         # Here, because a folder needs none of it.
         from fsspec.core import url_to_fs
 
         self._files, self._root = cast("tuple[Any, str]", url_to_fs(url))
+        self._bucket = self._root.strip("/").partition("/")[0]
+        if not self._bucket:
+            raise ValueError("the URL names no bucket")
         self._timeout_s = timeout_s
+
+    def check(self) -> None:
+        """Ask the store for the bucket.
+
+        Raises FileNotFoundError if there is none, PermissionError if it refuses these credentials, and
+        other errors of the store's package if it does not answer.
+        """
+        try:
+            self._within(lambda: self._files.info(self._bucket))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"there is no bucket {self._bucket!r}") from error
+        except Exception as error:
+            if not _is_refusal(error):
+                raise
+            raise PermissionError(
+                f"access to the bucket {self._bucket!r} is refused: {type(error).__name__}: {error}"
+            ) from error
 
     def put(self, key: str, data: bytes) -> None:
         self._put(key, len(data), lambda path: self._files.pipe_file(path, data))
@@ -36,14 +62,14 @@ class RemoteStorage:
         try:
             return cast("BinaryIO", self._within(lambda: self._files.open(self._path(key), "rb")))
         except FileNotFoundError as error:
+            self.check()
             raise ResourceNotFoundError(nothing(key)) from error
 
     def keys(self, prefix: str) -> list[str]:
-        # Other processes write here too, so what fsspec remembers of the folder is void.
-        self._files.invalidate_cache()
         try:
             entries = self._within(lambda: self._files.ls(self._path(prefix), detail=False))
         except FileNotFoundError:
+            self.check()
             return []
         return sorted(f"{prefix}/{entry.rpartition('/')[2]}" for entry in entries)
 
@@ -51,19 +77,18 @@ class RemoteStorage:
         try:
             self._within(lambda: self._files.rm_file(self._path(key)))
         except FileNotFoundError:
-            return
+            self.check()
 
     def delete_prefix(self, prefix: str) -> None:
         try:
             self._within(lambda: self._files.rm(self._path(prefix), recursive=True))
         except FileNotFoundError:
-            return
+            self.check()
 
     def _put(self, key: str, size: int, write: Callable[[str], None]) -> None:
         path = self._path(key)
 
         def whole() -> int:
-            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
             write(path)
             return int(self._files.size(path))
 
@@ -76,6 +101,8 @@ class RemoteStorage:
 
         Raises TimeoutError when it takes too long, and abandons the thread.
         """
+        # Other processes write here too, so what fsspec remembers of folders is void.
+        self._files.invalidate_cache()
         outcome: list[Result | BaseException] = []
 
         def run() -> None:
@@ -96,6 +123,20 @@ class RemoteStorage:
 
     def _path(self, key: str) -> str:
         return f"{self._root.rstrip('/')}/{key}"
+
+
+def package_of(scheme: str) -> str:
+    """Package that fsspec needs for URLs of a `scheme` that it knows, and the command to install it."""
+    from fsspec.registry import known_implementations
+
+    package = str(known_implementations[scheme]["class"]).partition(".")[0]
+    return f"{package}: pip install " + ("'fedq[s3]'" if package == "s3fs" else package)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """True if a repetition of the request would fail, too."""
+    refused = isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EINVAL
+    return refused or _REFUSALS.search(type(error).__name__) is not None
 
 
 def nothing(key: str) -> str:

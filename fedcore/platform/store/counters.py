@@ -18,6 +18,7 @@ from fedcore.platform.store.tables import TallyRecord
 
 ROUNDS, CLAIMS, ERRORS, EXPIRIES, SLICE_SECONDS = "rounds", "claims", "errors", "expiries", "slice_seconds"
 DELIVERED, UNDELIVERED, GIVEN_UP = "webhook_delivered", "webhook_undelivered", "webhook_given_up"
+RETENTION_FAILURES = "retention_failures"
 SLICE_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, inf)
 """Upper bounds of the histogram of slices."""
 _GONE = "gone"

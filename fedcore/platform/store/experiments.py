@@ -398,13 +398,14 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
     return record
 
 
-def expired(session: Session, older_than_s: float) -> ExperimentRecord | None:
-    """The oldest experiment that ended more than `older_than_s` seconds ago and is not starred, with its
-    specification.
+def expired(session: Session, older_than_s: float, after: str = "") -> ExperimentRecord | None:
+    """The first experiment, in the order of ids, that follows the id `after`, ended more than
+    `older_than_s` seconds ago and is not starred, with its specification.
     """
     before = database_time(session) - timedelta(seconds=older_than_s)
     # An id begins with the time of its creation, so no younger ones are read.
     query = select(ExperimentRecord).where(
+        ExperimentRecord.id > after,
         ExperimentRecord.id < floor("exp", before),
         ExperimentRecord.status.in_(ENDED),
         ExperimentRecord.finished_at < before,
