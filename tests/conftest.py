@@ -5,6 +5,8 @@
 A server that cannot be had fails the tests that need it.
 """
 
+from __future__ import annotations
+
 import atexit
 import gc
 import os
@@ -15,6 +17,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from zlib import crc32
 
@@ -29,6 +32,9 @@ from tests.support.databases import cloned_database, copied_file, kept_database
 from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database, postgresql, quickest_folder
 from tests.support.service import Service, running_service
+
+if TYPE_CHECKING:
+    from tests.support.s3 import S3
 
 # The same examples every time, however slow the machine.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -239,6 +245,30 @@ def service(running: Service) -> Iterator[Service]:
     """A running HTTP service without experiments."""
     yield running
     running.clear()
+
+
+@pytest.fixture(scope="session")
+def s3_of_all() -> Iterator[S3]:
+    """An S3 server for one test after another."""
+    # Here, because few tests need it and it takes a second to load.
+    from tests.support.s3 import s3_server
+
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_of_all: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    """An S3 server that this process uses, without faults at first. Requests are repeated once, soon."""
+    from s3fs import S3FileSystem
+
+    for name, value in {**s3_of_all.environment, "AWS_MAX_ATTEMPTS": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(S3FileSystem, "retries", 2)
+    S3FileSystem.clear_instance_cache()
+    yield s3_of_all
+    s3_of_all.fail()
+    S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture

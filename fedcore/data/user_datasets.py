@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedcore.data.description import SHOWN, Description, SampleGroup, first_names, shortened
 from fedcore.data.uploaded import StoredDataset, UploadedContent
-from fedcore.errors import DataUnavailableError
+from fedcore.errors import DataUnavailableError, StorageError
 from fedcore.settings import settings
 
 Ids = NDArray[np.int64]
@@ -237,7 +237,8 @@ can drop when memory is short.
 def load(file: IO[bytes], content: UploadedContent) -> UserSamples:
     """Read a file written by `UserSamples.save`; large features of a file on a disk are mapped.
 
-    Raises DataUnavailableError if it is damaged or does not match `content`.
+    Raises DataUnavailableError if it is damaged or does not match `content`, and StorageError if its
+    storage fails.
     """
     try:
         with np.load(file, allow_pickle=False) as stored:
@@ -250,6 +251,8 @@ def load(file: IO[bytes], content: UploadedContent) -> UserSamples:
                 stored["test"],
             )
         found = samples.facts
+    except StorageError:
+        raise
     except Exception as error:
         # Whatever a damaged archive makes zipfile, zlib and NumPy raise.
         raise DataUnavailableError(

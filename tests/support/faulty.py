@@ -21,11 +21,16 @@ class FaultyFileSystem(MemoryFileSystem):  # type: ignore[misc]
 
     protocol = "faulty"
     store: ClassVar[dict[str, Any]] = {}
-    pseudo_dirs: ClassVar[list[str]] = [""]
+    pseudo_dirs: ClassVar[list[str]] = ["", "/bucket"]
     on_write: ClassVar[Callable[[str], Fault | None]] = lambda _path: None
     """Asked before every write what is to go wrong with it."""
     away: ClassVar[bool] = False
     """Nothing can be read, listed or removed."""
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        stripped: str = super()._strip_protocol(path.removeprefix(f"{cls.protocol}:/"))
+        return stripped
 
     def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
         """As the class it is made from, or the fault."""

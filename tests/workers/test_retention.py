@@ -1,21 +1,53 @@
 """Old experiments are archived, then deleted, and none is deleted that somebody still needs."""
 
+import gzip
+import json
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
+from structlog.testing import capture_logs
 
 from fedcore.errors import StorageError
-from fedcore.platform.storage import FolderStorage, read
-from fedcore.platform.store import Database, audit, experiments
+from fedcore.platform.storage import FolderStorage, Storage, open_storage, read
+from fedcore.platform.store import Database, Status, audit, counters, experiments
 from fedcore.platform.store.tables import ExperimentRecord
+from tests.documents import SYNTHETIC, Document, merged
 from tests.platform.store.acts import claim, finish, submit, write
 from tests.platform.store.acts import read as see
-from workers.retention import RESULTS, remove_expired
+from tests.simulation.test_local_run import HALVING, SEARCH
+from tests.support.s3 import S3, Fault
+from tests.workers.site import Site
+from workers.reconciler import remove_due
+from workers.retention import PAUSE_S, RESULTS, remove_expired
 
 AT_ONCE, TOMORROW = -1.0, 1.0
 """Days after which an experiment is old: any that has ended, or none of today."""
+KINDS: Document = {
+    "the best model is another than the final one": {"local": {"lr": 1.0}},
+    "the best model is the final one": {"evaluation": {"every": 6}},
+    "no best model": {"evaluation": {"best_model": "none"}},
+    "one round": {"rounds": 1},
+    "diverged": {"rounds": 20, "local": {"lr": 1e6}, "problem": {"model": {"l2": 1.0}}},
+    "several models": {"algorithm": {"kind": "ifca", "clusters": 2, "spread": 0.1}},
+    "personal models": {"algorithm": {"kind": "ditto"}},
+    "personal layers": {"algorithm": {"kind": "fedper", "head": 1}},
+    "two arms and seeds": {"seeds": [0, 1], "sweep": {"algorithm.kind": ["fedavg", "scaffold"]}},
+}
+"""Changes to a specification whose runs leave files of all kinds."""
+
+
+class Patient(Event):
+    """Notes how long somebody would wait, and goes on at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waited.append(timeout)
+        return False
 
 
 @pytest.fixture
@@ -28,7 +60,7 @@ def archive(tmp_path: Path) -> FolderStorage:
     return FolderStorage(tmp_path / "archive")
 
 
-def ended(database: Database, storage: FolderStorage) -> tuple[str, str]:
+def ended(database: Database, storage: Storage) -> tuple[str, str]:
     """An experiment whose only run has ended with a model; its id and the run's."""
     experiment = submit(database)
     held = claim(database)
@@ -51,8 +83,7 @@ def test_only_what_ended_long_ago_and_is_not_starred_is_deleted(
     assert ids(database) == {old, starred, waiting}
     remove_expired(database, storage, archive, AT_ONCE, Event())
     assert ids(database) == {starred, waiting}
-    assert archive.keys(old) == [f"{old}/{RESULTS}", f"{old}/{run}.safetensors"]
-    assert read(archive, f"{old}/{run}.safetensors") == run.encode()
+    assert read(archive, f"{old}/{run}/model.safetensors") == run.encode()
     (entry,) = see(database, audit.page, target=old).items
     assert (entry.action, entry.owner) == ("retention", "local")
 
@@ -63,20 +94,127 @@ def test_without_an_archive_it_is_deleted_all_the_same(database: Database, stora
     assert ids(database) == set()
 
 
-def test_what_cannot_be_archived_is_kept(
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.nightly)])
+def site(request: pytest.FixtureRequest, embedded: Site) -> Site:
+    """A site whose storage is of each kind."""
+    if request.param == "folder":
+        return embedded
+    return embedded.with_settings(storage_url=f"s3://{request.getfixturevalue('s3').bucket()}/fedq")
+
+
+def carry_out(site: Site) -> list[str]:
+    """Ids of experiments of all kinds that have ended."""
+    ids = [site.submit(merged(SYNTHETIC, {"rounds": 6} | change), nudge=False) for change in KINDS.values()]
+    ids.append(site.submit(merged(SEARCH, {"seeds": [0], "search": HALVING}), nudge=False))
+    with site.with_settings(slice_seconds=0.001).runner() as runner:
+        runner.work()
+    cancelled, never_begun = (site.submit(merged(SYNTHETIC, {"rounds": 1_000}), nudge=False) for _ in "ab")
+    with site.runner(stopping=lambda: site.run(cancelled).done >= 3) as runner:
+        runner.work()
+    for id in (cancelled, never_begun):
+        write(site.database, experiments.cancel, id)
+    return [*ids, cancelled, never_begun]
+
+
+@pytest.mark.slow
+def test_the_archive_has_every_file_of_every_kind_of_run(site: Site, tmp_path: Path) -> None:
+    old, folder = carry_out(site), tmp_path / "archive"
+    runs = {id: site.runs(id) for id in old}
+    (first, *_), *_ = runs.values()
+    site.storage.put(f"{first.id}/clients.parquet", b"of a kind that nobody has thought of yet")
+    stored = {
+        id: {key: read(site.storage, key) for run in found for key in site.storage.keys(run.id)}
+        for id, found in runs.items()
+    }
+    names = {key.rpartition("/")[2].partition("-")[0] for found in stored.values() for key in found}
+    assert {"best", "model", "6"} <= names, "no best model, final model or checkpoint to be archived"
+    assert {run.status for found in runs.values() for run in found} == {Status.SUCCEEDED, Status.CANCELLED}
+    assert any(run.diverged_round for found in runs.values() for run in found)
+    remove_expired(site.database, site.storage, FolderStorage(folder), AT_ONCE, Event())
+    assert ids(site.database) == set()
+    for id, found in runs.items():
+        files = [path for path in (folder / id).rglob("*") if path.is_file()]
+        archived = {path.relative_to(folder / id).as_posix(): path.read_bytes() for path in files}
+        results = json.loads(gzip.decompress(archived.pop(RESULTS)))
+        assert [run["id"] for run in results["runs"]] == [run.id for run in found]
+        assert archived == stored[id]
+    remove_due(site.database, site.storage, Event())
+    assert not any(site.storage.keys(run.id) for found in runs.values() for run in found)
+
+
+class Unreadable(FolderStorage):
+    """One run's files cannot be read."""
+
+    def __init__(self, folder: Path, run: str, error: Exception) -> None:
+        super().__init__(folder)
+        self._run, self._error = run, error
+
+    def open(self, key: str) -> BinaryIO:
+        if key.startswith(self._run):
+            raise self._error
+        return super().open(key)
+
+
+@pytest.mark.parametrize("error", [StorageError("in Glacier"), OSError("no space for a copy"), ValueError()])
+def test_one_that_cannot_be_archived_keeps_no_other_and_is_tried_again(
+    database: Database, storage: FolderStorage, archive: FolderStorage, tmp_path: Path, error: Exception
+) -> None:
+    (stuck, run), *_ = (ended(database, storage) for _ in range(3))
+    waiting = Patient()
+    with capture_logs() as lines:
+        remove_expired(database, Unreadable(tmp_path / "storage", run, error), archive, AT_ONCE, waiting)
+    assert ids(database) == {stuck}
+    assert archive.keys(stuck) == []
+    assert waiting.waited == [PAUSE_S]
+    (line,) = (line for line in lines if line["log_level"] == "error")
+    assert (line["experiment_id"], line["error"]) == (stuck, str(error))
+    assert line["exc_info"] is not isinstance(error, StorageError), "its message says all"
+    assert see(database, counters.totals)[counters.RETENTION_FAILURES] == 1
+    remove_expired(database, storage, archive, AT_ONCE, waiting)
+    assert ids(database) == set()
+    assert read(archive, f"{stuck}/{run}/model.safetensors") == run.encode()
+    assert waiting.waited == [PAUSE_S]
+
+
+def test_what_the_archive_does_not_take_is_kept(
     database: Database, storage: FolderStorage, archive: FolderStorage
 ) -> None:
     class Full(FolderStorage):
         def put_file(self, key: str, file: Path) -> None:
-            stop.set()  # nobody waits for the next attempt
             raise StorageError(f"the storage is full: {key} could not be stored")
 
-    stop = Event()
-    id, _ = ended(database, storage)
-    remove_expired(database, storage, Full(Path("unused")), AT_ONCE, stop)
-    assert ids(database) == {id}
+    old = {ended(database, storage)[0] for _ in range(2)}
+    remove_expired(database, storage, Full(Path("unused")), AT_ONCE, Patient())
+    assert ids(database) == old
     remove_expired(database, storage, archive, AT_ONCE, Event())
     assert ids(database) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_an_object_store_that_fails_now_and_then_loses_nothing_on_the_way_to_the_archive(
+    database: Database, s3: S3
+) -> None:
+    kept, copies = s3.bucket(), s3.bucket()
+    storage, archive = open_storage(f"s3://{kept}"), open_storage(f"s3://{copies}/archive")
+    old = [ended(database, storage) for _ in range(6)]
+    stored = s3.objects(kept)
+    s3.fail(*Fault, share=0.3)
+    with capture_logs() as lines:
+        for _ in range(100):
+            remove_expired(database, storage, archive, AT_ONCE, Patient())
+            if not ids(database):
+                break
+    s3.fail()
+    assert {line.get("exc_info", False) for line in lines} == {False}
+    assert any(line["log_level"] == "error" for line in lines), "nothing has failed"
+    archived = s3.objects(copies)
+    assert {f"archive/{id}/{RESULTS}" for id, _ in old} <= archived.keys()
+    for id, run in old:
+        key = f"{run}/model.safetensors"
+        assert archived[f"archive/{id}/{key}"] == stored[key]
+    remove_due(database, storage, Event())
+    assert s3.objects(kept) == {}
 
 
 def test_a_model_that_is_missing_keeps_no_experiment(

@@ -32,7 +32,7 @@ def store(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A site whose storage is an object store that goes wrong when told to."""
     for name, value in (
         ("store", {}),
-        ("pseudo_dirs", [""]),
+        ("pseudo_dirs", ["", "/bucket"]),
         ("on_write", FaultyFileSystem.on_write),
         ("away", False),
     ):

@@ -122,7 +122,7 @@ class ErrorTranslatingStorage:
 
     def open(self, key: str) -> BinaryIO:
         with _translated_errors(f"{key} could not be read"):
-            return cast("BinaryIO", _ErrorTranslatingReader(self._inner.open(key), key))
+            return cast("BinaryIO", _ErrorTranslatingReader(self._inner, key))
 
     def keys(self, prefix: str) -> list[str]:
         with _translated_errors(f"{prefix} could not be listed"):
@@ -138,10 +138,14 @@ class ErrorTranslatingStorage:
 
 
 class _ErrorTranslatingReader(io.BufferedIOBase):
-    """A file of an `ErrorTranslatingStorage`: an object store may fail in the middle of one."""
+    """A stored file whose reads raise StorageError: an object store may fail in the middle of one.
 
-    def __init__(self, inner: BinaryIO, key: str) -> None:
-        self._inner, self._what = inner, f"{key} could not be read"
+    Raises ResourceNotFoundError for an object that is deleted meanwhile.
+    """
+
+    def __init__(self, storage: Storage, key: str) -> None:
+        self._inner, self._storage, self._key = storage.open(key), storage, key
+        self._what = f"{key} could not be read"
 
     @property
     def name(self) -> str | None:
@@ -150,7 +154,12 @@ class _ErrorTranslatingReader(io.BufferedIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         with _translated_errors(self._what):
-            return self._inner.read(-1 if size is None else size)
+            try:
+                return self._inner.read(-1 if size is None else size)
+            except FileNotFoundError:
+                # Says that it is gone, if it is, and not its bucket.
+                self._storage.open(self._key).close()
+                raise
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         with _translated_errors(self._what):
