@@ -1,5 +1,6 @@
 """`/v1/experiments/{id}/runs` and `/v1/runs/{id}`: runs, their rows, logs, resource use and files."""
 
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -260,7 +261,8 @@ def _checkpoint(principal: Principal, run_id: str, state: AppState) -> Streaming
 def _file(storage: Storage, key: str | None, name: str, absent: str) -> StreamingResponse:
     if key is None:
         raise ResourceNotFoundError(absent)
-    # Opened here, so that a missing file is answered as such.
-    file = storage.open(key)
+    # Begun here, so that a missing file, or a storage that fails, is answered as such.
+    pieces = pieces_of(storage.open(key))
+    first = next(pieces, b"")
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(pieces_of(file), media_type=SAFETENSORS, headers=headers)
+    return StreamingResponse(chain([first], pieces), media_type=SAFETENSORS, headers=headers)

@@ -54,7 +54,10 @@ def redact_secrets(text: str) -> str:
     return text
 
 
-QUIET = ("alembic", "celery.app.trace", "celery.worker.strategy", "httpx", "uvicorn.access")
+QUIET = (
+    *("aiobotocore", "alembic", "botocore", "celery.app.trace", "celery.worker.strategy", "httpx"),
+    "uvicorn.access",
+)
 """Loggers of routine events: wake-ups, our own requests, and requests that `api.http.middleware`
 logs.
 """

@@ -150,9 +150,10 @@ def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> Non
 
     The service may keep running.
     """
-    from fedcore.platform import backup
+    from fedcore.platform import backup, storage
 
     configured = configuration.settings()
+    storage.require_storage(configured.storage)
     folder.mkdir(parents=True, exist_ok=True)
     with using_database():
         (backup.back_up_files if files else backup.back_up)(configured.database, configured.storage, folder)
@@ -163,9 +164,10 @@ def restore(folder: Folder, files: Files = False, as_json: AsJson = False) -> No
     """Restore a backup to an empty database at FEDQ_DATABASE_URL and to the storage at
     FEDQ_STORAGE_URL.
     """
-    from fedcore.platform import backup
+    from fedcore.platform import backup, storage
 
     configured = configuration.settings()
+    storage.require_storage(configured.storage)
     if configured.database_url is None and not files:
         make_private_folder(configured.home)
     with using_database():

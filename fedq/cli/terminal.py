@@ -23,6 +23,7 @@ from fedcore.errors import (
     ExtensionError,
     FedcoreError,
     SettingsError,
+    StorageError,
     UploadError,
     UserCodeError,
 )
@@ -166,6 +167,8 @@ REFUSED_ERRORS = (BackupError, ExtensionError, SettingsError, UploadError, UserC
 
 def code_of(error: ClientError | FedcoreError) -> ExitCode | None:
     """The exit code for `error`; None for one that is not the user's to mend."""
+    if isinstance(error, StorageError):
+        return ExitCode.UNREACHABLE
     if isinstance(error, FedcoreError):
         return ExitCode.REFUSED if isinstance(error, REFUSED_ERRORS) else None
     match error:

@@ -11,7 +11,9 @@ from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from tests.api.histories import TINY, TWO_ARMS, carry_out, commit, submit, write
 from tests.documents import Document
-from tests.platform.store.acts import claim, report
+from tests.platform.store.acts import claim, finish, report
+from tests.support.asgi import application, calling
+from tests.support.s3 import S3, Fault
 
 RISING: Document = {**TINY, "name": "rising", "local": {"lr": 10.0, "steps": 1}}
 """Its suboptimality rises from round to round."""
@@ -121,6 +123,25 @@ def test_the_best_model_is_that_of_the_best_round(
     final = http.get(f"/v1/runs/{run['id']}/model", params={"which": "final"})
     assert final.content == http.get(f"/v1/runs/{run['id']}/model").content != answer.content
     assert f"/v1/runs/{run['id']}/model?which=best" in browser.get(f"/runs/{run['id']}").text
+
+
+def test_a_file_that_a_store_does_not_give_out_whole_is_asked_for_later(
+    settings: Settings, rows: Database, admin_key: str, s3: S3
+) -> None:
+    bucket = s3.bucket()
+    with calling(
+        application(settings.model_copy(update={"storage_url": f"s3://{bucket}"})), admin_key
+    ) as http:
+        submit(http)
+        held = claim(rows)
+        s3.client.put_object(Bucket=bucket, Key=f"{held.run_id}/model.safetensors", Body=b"the parameters")
+        finish(rows, held)
+        url = f"/v1/runs/{held.run_id}/model"
+        assert http.get(url).content == b"the parameters"
+        for fault in (Fault.CUT, Fault.BUSY):
+            s3.fail(fault)
+            answer = http.get(url)
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "10")
 
 
 def test_a_final_model_that_is_the_best_is_stored_once(

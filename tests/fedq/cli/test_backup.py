@@ -11,6 +11,7 @@ from fedcore.platform.store import keys, open_database
 from fedcore.settings import settings
 from fedq.cli import main
 from tests.platform.store.acts import read
+from tests.support.s3 import S3, Fault
 
 KEY = "create", "ann", "--direct"
 
@@ -55,6 +56,23 @@ def test_what_is_wrong_with_a_backup_is_said_in_a_line(
     Path("copy", "fedq.db").write_bytes(b"no database" * 1_000)
     assert _fedq(monkeypatch, "home", "restore", "copy") == 2
     assert capsys.readouterr().err.split("\n")[0].startswith("fedq: copy/fedq.db cannot be copied to ")
+
+
+def test_a_storage_that_fails_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], s3: S3
+) -> None:
+    assert _fedq(monkeypatch, "home", "key", *KEY) == 0
+    bucket = s3.bucket()
+    monkeypatch.setenv("FEDQ_STORAGE_URL", f"s3://{bucket}/fedq")
+    s3.client.put_object(Bucket=bucket, Key="fedq/datasets/one.npz", Body=b"arrays")
+    capsys.readouterr()
+    s3.fail(Fault.CUT)
+    assert _fedq(monkeypatch, "home", "backup", "copy") == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith("fedq: the storage failed: datasets could not be listed: ")
+    s3.fail()
+    assert _fedq(monkeypatch, "home", "backup", "copy") == 0
+    assert Path("copy/storage/datasets/one.npz").read_bytes() == b"arrays"
 
 
 def _fedq(monkeypatch: pytest.MonkeyPatch, home: str, *arguments: str) -> object:
