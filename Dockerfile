@@ -19,12 +19,12 @@ WORKDIR /build
 RUN python -m venv /opt/fedq
 COPY pyproject.toml constraints.txt deploy/requirements.py ./
 COPY deploy/service deploy/service
-RUN python requirements.py --extra service > service.txt \
+RUN python requirements.py --extra service --extra s3 > service.txt \
     && pip install --requirement service.txt --constraint constraints.txt
 
 FROM service-dependencies AS worker-dependencies
 ARG PIP_EXTRA_INDEX_URL=""
-RUN python requirements.py --extra worker > worker.txt \
+RUN python requirements.py --extra worker --extra s3 > worker.txt \
     && pip install --requirement worker.txt --constraint constraints.txt
 
 FROM python AS package

@@ -108,7 +108,7 @@ $(DEVELOPMENT): $(PROJECTS) constraints.txt
 # First what FedQ names, at its oldest; then what tests run with, which must not change that.
 $(LOWEST): $(PROJECTS)
 	$(environment)
-	@$(UV_INSTALL) --resolution lowest-direct --editable ./deploy/service --editable '.[all,data,export,mcp,otel,slurm,timm]'
+	@$(UV_INSTALL) --resolution lowest-direct --editable ./deploy/service --editable '.[all,data,export,mcp,otel,s3,slurm,timm]'
 	@$(@D)/bin/uv pip freeze --quiet --python $(@D)/bin/python --exclude-editable > .lowest/versions.txt
 	@$(UV_INSTALL) --editable ./deploy/service --editable '.[test]' --constraint .lowest/versions.txt
 	@touch $@

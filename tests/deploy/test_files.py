@@ -147,6 +147,10 @@ def test_the_image_of_the_service_lacks_only_what_it_does_not_load() -> None:
     )
 
 
+def test_both_images_reach_object_stores() -> None:
+    assert re.findall(r"requirements\.py --extra (\w+) --extra s3 ", DOCKERFILE) == ["service", "worker"]
+
+
 def test_an_extra_that_there_is_not_is_an_error() -> None:
     command = [sys.executable, "deploy/requirements.py", "--extra", "tensorflow"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -3,6 +3,7 @@
 import re
 import resource
 import shutil
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +15,10 @@ from uuid import uuid4
 
 import fsspec
 import pytest
+from packaging.requirements import Requirement
 from s3fs import S3FileSystem
 
+from deploy.requirements import requirements
 from fedcore.data.user_datasets import load
 from fedcore.errors import ResourceNotFoundError, SettingsError, StorageError
 from fedcore.platform.storage import Storage, open_storage, read, require_storage
@@ -299,6 +302,15 @@ def test_a_process_that_starts_does_not_insist_on_a_store_that_may_come_back(
         require_storage(url)
         (line,) = caplog.messages
         assert line.startswith("FEDQ_STORAGE_URL: the storage does not answer: ")
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
+    for act in (open_storage, require_storage):
+        with pytest.raises(SettingsError, match=r"^FEDQ_STORAGE_URL needs s3fs: pip install 'fedq\[s3\]'$"):
+            act("s3://bucket")
+    assert "s3fs" in {Requirement(line).name for line in requirements("fedq", ["s3"])}
 
 
 @pytest.mark.parametrize(

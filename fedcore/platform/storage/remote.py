@@ -42,7 +42,7 @@ class RemoteStorage:
         other errors of the store's package if it does not answer.
         """
         try:
-            self._within(lambda: self._files.info(self._bucket))
+            self._within(self._ask_for_bucket)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"there is no bucket {self._bucket!r}") from error
         except Exception as error:
@@ -51,6 +51,13 @@ class RemoteStorage:
             raise PermissionError(
                 f"access to the bucket {self._bucket!r} is refused: {type(error).__name__}: {error}"
             ) from error
+
+    def _ask_for_bucket(self) -> None:
+        try:
+            self._files.info(self._bucket)
+        except FileNotFoundError:
+            # To some releases of s3fs and gcsfs this is an empty one, too.
+            self._files.ls(self._bucket)
 
     def put(self, key: str, data: bytes) -> None:
         self._put(key, len(data), lambda path: self._files.pipe_file(path, data))
