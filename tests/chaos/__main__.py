@@ -1,7 +1,8 @@
 """Runs that suffer, on servers of their own: what comes of them is compared to the bit, and how
 soon they recover is reported.
 
-    python -m tests.chaos [--parts kills,groups,faults,defaults,embedded,api,hangs] [--seed 0] [--kills 50]
+    python -m tests.chaos [--parts kills,groups,faults,storage,defaults,embedded,api,hangs] [--seed 0]
+    [--kills 50]
     [--write docs/operations.md]
 
 - kills: one run loses its worker so many times, under a short lease: at random moments, in a
@@ -10,6 +11,8 @@ soon they recover is reported.
   killed, stopped, and cut off from one another.
 - faults: one run suffers all else once, the broker and the database away for a minute among it, and
   brokers that are slow.
+- storage: one run whose files are in S3 goes on while the store fails in turn in all ways; then its
+  experiment is archived, file by file, while it fails every other request.
 - defaults: five kills under the settings that everybody has.
 - embedded: ten kills on SQLite and Valkey.
 - api: clients submit without a pause while the API is killed ten times, and replaced five times, of
@@ -42,10 +45,12 @@ from tests.chaos.callers import END_S, calling, calling_at
 from tests.chaos.faults import KILLS, LONG, OTHERS, at_the_server
 from tests.chaos.groups import GROUPS, SHARDS, WORKERS, in_group
 from tests.chaos.messages import assert_unmoved
+from tests.chaos.storage import assert_archived, storage_faults
 from tests.chaos.world import Fault, quantiles, world
 from tests.support.brokers import broker
 from tests.support.polling import eventually
 from tests.support.postgresql import postgresql
+from tests.support.s3 import s3_server
 from tests.workers.site import Site, assert_undisturbed
 from tests.workers.stacks import running_stack
 
@@ -110,6 +115,20 @@ def _by_kind(kinds: Sequence[Fault], took: Sequence[tuple[Fault, float]]) -> lis
 def _faults(_: int, draws: random.Random) -> tuple[list[Row], bool]:
     took = _suffered([*OTHERS, *LONG], draws, lease_seconds=LEASE_S)
     return [_row(fault.name, LEASE_S, [seconds]) for fault, seconds in took], True
+
+
+def _storage(_: int, draws: random.Random) -> tuple[list[Row], bool]:
+    with s3_server() as store:
+        os.environ.update(store.environment)
+        bucket = store.bucket()
+        took = _suffered(
+            _mixed(faults := storage_faults(store), len(faults), draws),
+            draws,
+            afterwards=lambda site: assert_archived(site, store, bucket),
+            lease_seconds=LEASE_S,
+            storage_url=f"s3://{bucket}",
+        )
+    return _by_kind(faults, took), True
 
 
 def _defaults(_: int, draws: random.Random) -> tuple[list[Row], bool]:
@@ -184,6 +203,7 @@ PARTS: dict[str, Callable[[int, random.Random], tuple[list[Row], bool]]] = {
     "kills": _kills,
     "groups": _groups,
     "faults": _faults,
+    "storage": _storage,
     "defaults": _defaults,
     "embedded": _embedded,
     "api": _api,
@@ -197,7 +217,8 @@ def _suffered(
     about: Mapping[str, Any] = MappingProxyType({}),
     *,
     embedded: bool = False,
-    **settings: float,
+    afterwards: Callable[[Site], None] = lambda _: None,
+    **settings: float | str,
 ) -> list[tuple[Fault, float]]:
     """One run suffers the faults in turn; each, and the seconds until the run went on."""
     took = []
@@ -211,6 +232,7 @@ def _suffered(
         (run,) = suffering.site.ended(suffering.experiment, LAST_ROUNDS_S)
         assert_undisturbed(suffering.site, run, suffering.shards)
         assert_unmoved(suffering)
+        afterwards(suffering.site)
     return took
 
 

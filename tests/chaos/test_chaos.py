@@ -9,8 +9,10 @@ import pytest
 
 from tests.chaos.faults import KILLS, OTHERS
 from tests.chaos.messages import assert_unmoved
+from tests.chaos.storage import assert_archived, storage_faults
 from tests.chaos.world import quantiles, world
 from tests.support.brokers import broker
+from tests.support.s3 import S3
 from tests.workers.conftest import production
 from tests.workers.site import Site, assert_undisturbed
 
@@ -43,6 +45,23 @@ def test_a_run_that_suffers_one_fault_after_another_is_the_run_of_the_library(
         assert_unmoved(suffering)
     assert_undisturbed(site, run)
     assert run.fence > len(faults)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_run_whose_object_store_fails_in_every_way_is_the_run_of_the_library_and_is_archived(
+    production: Site, s3: S3
+) -> None:
+    bucket = s3.bucket()
+    environment = production.environment | s3.environment
+    site = replace(production, environment=environment).with_settings(storage_url=f"s3://{bucket}")
+    faults = storage_faults(s3)
+    with world(site, len(faults), SEED) as suffering:
+        for fault in faults:
+            suffering.suffer(fault)
+        (run,) = site.ended(suffering.experiment)
+    assert_undisturbed(site, run)
+    assert_archived(site, s3, bucket)
 
 
 def test_quantiles_are_values_that_were_measured() -> None:

@@ -24,8 +24,8 @@ FLAWS = {
     "bucket": "FEDQ_STORAGE_URL: there is no bucket 'typo'; create it, or correct the URL",
     "archive": "FEDQ_ARCHIVE_URL: there is no bucket 'typo'; create it, or correct the URL",
     "credentials": (
-        "FEDQ_STORAGE_URL: access to the bucket {} is refused: PermissionError: Forbidden; check the credentials"
-        " and what they allow"
+        "FEDQ_STORAGE_URL: access to the bucket {} is refused: PermissionError: Forbidden; check the"
+        " credentials and what they allow"
     ),
 }
 BY_DAY = {("api", "package"), ("worker", "bucket"), ("supervisor", "credentials")}

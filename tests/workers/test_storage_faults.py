@@ -16,6 +16,7 @@ from fedcore.simulation.simulation import Simulation
 from tests.documents import merged, specification
 from tests.support import faulty
 from tests.support.faulty import FaultyFileSystem
+from tests.support.s3 import S3, Fault
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 from workers.claimed_run import Pacing
 from workers.simulations import Checkpoints
@@ -71,6 +72,22 @@ def test_a_store_that_fails_again_and_again_loses_nothing_and_costs_no_attempt(s
     assert_undisturbed(store, run)
     assert run.fence == 1
     assert len(store.storage.keys(run.id)) == 3, "two checkpoints and the model"
+
+
+@pytest.mark.slow
+def test_an_s3_server_that_fails_every_third_request_loses_nothing_and_costs_no_attempt(
+    embedded: Site, s3: S3
+) -> None:
+    site = embedded.with_settings(storage_url=f"s3://{s3.bucket()}/fedq", slice_seconds=0.001)
+    experiment = site.submit(SHORT, nudge=False)
+    s3.fail(*set(Fault) - {Fault.SLOW}, share=0.33)
+    work(site)
+    s3.fail()
+    run = site.run(experiment)
+    assert_undisturbed(site, run)
+    assert run.fence == 1
+    names = [key.rpartition("/")[2] for key in site.storage.keys(run.id)]
+    assert [name for name in names if name.startswith("model")] == ["model-1.safetensors"]
 
 
 @pytest.mark.parametrize("site", [("postgresql", "redis")], indirect=True, ids=["production"])
