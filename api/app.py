@@ -134,6 +134,7 @@ def create_app(
         configure(settings, "api")
         tracing.configure("api")
         require_storage(settings.storage)
+        state = build_state(settings, url_validator, drawing_gate)
     # Its pages of documentation load nothing from other hosts.
     app = FastAPIOffline(
         title="FedQ",
@@ -152,7 +153,7 @@ def create_app(
             "exclude": is_probe,
         },
     )
-    app.state.fedq = build_state(settings, url_validator, drawing_gate)
+    app.state.fedq = state
     for router in KEYED:
         app.include_router(router, responses=problems.responses(401, 403, 422, 429, 500, 503))
     for router in (health.router, metrics.router):

@@ -70,7 +70,8 @@ def main() -> None:
         require_storage(configured.storage)
         if configured.archive is not None:
             require_storage(configured.archive, "FEDQ_ARCHIVE_URL")
-    run_forever(open_database(configured.database, idle_s=configured.lease_seconds), configured, ended)
+        database = open_database(configured.database, idle_s=configured.lease_seconds)
+    run_forever(database, configured, ended)
 
 
 def run_forever(database: Database, configured: Settings, ended: threading.Event) -> None:

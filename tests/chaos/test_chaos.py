@@ -53,7 +53,7 @@ def test_a_run_whose_object_store_fails_in_every_way_is_the_run_of_the_library_a
     production: Site, s3: S3
 ) -> None:
     bucket = s3.bucket()
-    environment = production.environment | s3.environment
+    environment = {**production.environment, **s3.environment}
     site = replace(production, environment=environment).with_settings(storage_url=f"s3://{bucket}")
     faults = storage_faults(s3)
     with world(site, len(faults), SEED) as suffering:

@@ -10,10 +10,11 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
-from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import ArgumentError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import ORMExecuteState, Session
 
+from fedcore.errors import SettingsError
 from fedcore.platform.file_systems import refuse_network_file_system
 
 LOCK_TIMEOUT_S = 10.0
@@ -97,20 +98,25 @@ def open_database(url: str, idle_s: float = IDLE_S, lock_timeout_s: float = LOCK
 def canonical(url: str) -> URL:
     """`url` with the driver FedQ uses for its database.
 
-    Raises ValueError for a database it does not know.
+    Raises SettingsError for another one.
     """
-    parsed = make_url(url)
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise SettingsError(
+            "FEDQ_DATABASE_URL: is no URL; give sqlite:///path or postgresql://user@host/name"
+        ) from error
     match parsed.get_backend_name():
         case "sqlite":
             return parsed
         case "postgresql" | "postgres":
             if parsed.query.get(POOLER, "transaction") != "transaction":
-                raise ValueError(f"{POOLER} must be transaction, not {parsed.query[POOLER]}")
+                raise SettingsError(
+                    f"FEDQ_DATABASE_URL: {POOLER} must be transaction, not {parsed.query[POOLER]}"
+                )
             return parsed.set(drivername="postgresql+psycopg")
         case other:
-            raise ValueError(
-                f"the database must be sqlite or postgresql, not {other}: {parsed.render_as_string()}"
-            )
+            raise SettingsError(f"FEDQ_DATABASE_URL: must be sqlite or postgresql, not {other}")
 
 
 def engine(url: URL, idle_s: float = IDLE_S, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Engine:

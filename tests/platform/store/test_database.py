@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import make_url, select, text
 from sqlalchemy.exc import DBAPIError
 
+from fedcore.errors import SettingsError
 from fedcore.platform.store import UNAVAILABLE, Database, open_database, workers
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.database import canonical
@@ -168,9 +169,17 @@ def test_any_usual_name_of_postgresql_means_the_same(scheme: str) -> None:
     assert canonical(f"{scheme}://user@host/name").drivername == "postgresql+psycopg"
 
 
-def test_other_databases_are_refused_by_name_without_their_password() -> None:
-    with pytest.raises(ValueError, match=r"sqlite or postgresql, not mysql: mysql://user:\*\*\*@host/name"):
-        canonical("mysql://user:secret@host/name")
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("mysql://user:secret@host/name", "must be sqlite or postgresql, not mysql"),
+        ("host:secret", "is no URL; give sqlite:///path or postgresql://user@host/name"),
+        ("postgresql://fedq@db/fedq?pooler=session", "pooler must be transaction, not session"),
+    ],
+)
+def test_other_databases_are_refused_by_setting_without_their_password(url: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^FEDQ_DATABASE_URL: {words}$"):
+        canonical(url)
 
 
 SAFEGUARDS = "lock_timeout", "idle_in_transaction_session_timeout", "TimeZone"
@@ -195,8 +204,3 @@ def test_behind_a_pooler_a_connection_keeps_nothing_for_the_next_transaction(pos
         session.connection().exec_driver_sql("ROLLBACK")
         assert session.scalar(text("SHOW lock_timeout")) != "3s"
     database.close()
-
-
-def test_a_pooler_of_another_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="pooler must be transaction, not session"):
-        canonical("postgresql://fedq@db/fedq?pooler=session")
