@@ -8,6 +8,7 @@ import gzip
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
+from logging import ERROR
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -53,8 +54,8 @@ def remove_expired(
         except Exception as error:
             kept = True
             # The message of a StorageError says all.
-            traced = not isinstance(error, StorageError)
-            log.error("kept after its retention", experiment_id=last, error=str(error), exc_info=traced)  # noqa: TRY400
+            trace = None if isinstance(error, StorageError) else error
+            log.log(ERROR, "kept after its retention", experiment_id=last, error=str(error), exc_info=trace)
             with database.transaction() as session:
                 counters.add(session, "retention", {counters.RETENTION_FAILURES: 1})
     if kept:

@@ -136,8 +136,8 @@ class WorkerProcess:
             self._runner = self._build(self._settings, identity, lambda: self._stop_flag[0] == 1)
         except Exception as error:
             # Celery would log it and give this child work all the same.
-            traced = not isinstance(error, SettingsError)
-            log.error("this worker cannot execute rounds: %s", error, exc_info=traced)  # noqa: TRY400 - a setting's needs no traceback
+            trace = None if isinstance(error, SettingsError) else error
+            log.log(logging.ERROR, "this worker cannot execute rounds: %s", error, exc_info=trace)
             os.kill(os.getppid(), signal.SIGTERM)
             os._exit(1)
         self._watchdog.attach()

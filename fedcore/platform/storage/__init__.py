@@ -15,7 +15,7 @@ from fedcore.errors import FedcoreError, ResourceNotFoundError, SettingsError, S
 from fedcore.platform.storage.remote import TIMEOUT_S, RemoteStorage, nothing, package_of
 
 CHECK_S = 10.0
-"""So long a process that starts waits for its object store."""
+"""Longest wait of a process that starts for its object store."""
 _PIECE_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
