@@ -116,7 +116,7 @@ def complete_arms(incomplete: str) -> Choices:
 
 def _asked(ask: Callable[[Client], Choices], incomplete: str) -> Choices:
     try:
-        with connect(retries=0, timeout_s=PATIENCE_S) as client:
+        with connect(patience_s=0, timeout_s=PATIENCE_S) as client:
             return [choice for choice in ask(client) if choice[0].startswith(incomplete)]
     except (clients.ClientError, SettingsError):
         return []

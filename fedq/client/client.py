@@ -8,9 +8,16 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from fedcore.platform import local_credentials
 from fedcore.settings import settings
 from fedq.client.calls.service import AllCalls, WebhookCalls
-from fedq.client.transport import TIMEOUT_S, AsyncWire, BlockingWire, Transport, Wire, finish, finish_each
-
-RETRIES = 3
+from fedq.client.transport import (
+    PATIENCE_S,
+    TIMEOUT_S,
+    AsyncWire,
+    BlockingWire,
+    Transport,
+    Wire,
+    finish,
+    finish_each,
+)
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -51,14 +58,14 @@ def service_url() -> str:
 
 
 def _transport(
-    wire: Callable[..., Wire], url: str | None, api_key: str | None, retries: int, timeout_s: float
+    wire: Callable[..., Wire], url: str | None, api_key: str | None, patience_s: float, timeout_s: float
 ) -> Transport:
     address = url or service_url()
     return Transport(
         wire,
         address,
         api_key or settings().api_key or local_credentials.discover(address),
-        retries,
+        patience_s,
         timeout_s,
     )
 
@@ -71,11 +78,11 @@ class AsyncClient(AllCalls):
         url: str | None = None,
         api_key: str | None = None,
         *,
-        retries: int = RETRIES,
+        patience_s: float = PATIENCE_S,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """As Client's."""
-        super().__init__(_transport(AsyncWire, url, api_key, retries, timeout_s))
+        super().__init__(_transport(AsyncWire, url, api_key, patience_s, timeout_s))
         self.webhooks = WebhookCalls(self._transport)
         """Calls for webhooks."""
 
@@ -119,7 +126,8 @@ class Client:
     """Client of a FedQ service. Use it as a context manager, or `close` it.
 
     Every method raises ServiceUnreachableError if the service does not respond, and a ServiceError
-    if it returns an error: InvalidRequestError, NotFoundError, ConflictError, NotAllowedError.
+    if it returns an error: InvalidRequestError, NotFoundError, ConflictError, NotAllowedError,
+    TooManyRequestsError, ServiceUnavailableError.
     """
 
     def __init__(
@@ -127,17 +135,17 @@ class Client:
         url: str | None = None,
         api_key: str | None = None,
         *,
-        retries: int = RETRIES,
+        patience_s: float = PATIENCE_S,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """Connect to `url` with `api_key` (default: FEDQ_URL and FEDQ_API_KEY, or address and key of an
         embedded stack on this machine: the one in FEDQ_HOME, or else the only one).
 
-        A request without response is retried `retries` times, except one that may have been
-        executed and is not idempotent, e.g. the creation of a key or webhook. `timeout_s` limits
-        the time between parts of a response.
+        While the service is away or unavailable, requests are repeated for `patience_s` (at the first
+        contact, 2 seconds), except one that may have been executed and is not idempotent, e.g. the
+        creation of a key or webhook. `timeout_s` limits the time between parts of a response.
         """
-        self._transport = _transport(BlockingWire, url, api_key, retries, timeout_s)
+        self._transport = _transport(BlockingWire, url, api_key, patience_s, timeout_s)
         self._calls = AllCalls(self._transport)
         self.webhooks = Webhooks(WebhookCalls(self._transport))
         """Calls for webhooks."""

@@ -31,7 +31,7 @@ class ExportError(ClientError):
 
 
 class ServiceUnreachableError(ClientError):
-    """The service did not respond, even after retries."""
+    """The service did not respond, even to repeated requests."""
 
 
 class ServiceError(ClientError):
@@ -60,6 +60,12 @@ class TooManyRequestsError(ServiceError):
     """The rate limit of the API key was exceeded, even after waiting as requested."""
 
 
+class ServiceUnavailableError(ServiceError):
+    """The service, or a proxy before it, answered that it is unavailable (502, 503 or 504), even after
+    repeated requests.
+    """
+
+
 class NotFoundError(ServiceError):
     """Experiment, run, preset, data set or file not found."""
 
@@ -79,6 +85,9 @@ KINDS: dict[int, type[ServiceError]] = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: InvalidRequestError,
     HTTPStatus.UNPROCESSABLE_ENTITY: InvalidRequestError,
     HTTPStatus.TOO_MANY_REQUESTS: TooManyRequestsError,
+    HTTPStatus.BAD_GATEWAY: ServiceUnavailableError,
+    HTTPStatus.SERVICE_UNAVAILABLE: ServiceUnavailableError,
+    HTTPStatus.GATEWAY_TIMEOUT: ServiceUnavailableError,
 }
 
 

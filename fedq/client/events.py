@@ -2,15 +2,15 @@
 polling where event streams are blocked.
 """
 
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from math import inf
 
 from httpx_sse import ServerSentEvent, SSEError
 
 from fedcore.platform.status import ENDED, Status
-from fedq.client.errors import ServiceUnreachableError
+from fedq.client.errors import ServiceUnavailableError, ServiceUnreachableError, TooManyRequestsError
 from fedq.client.transport import Transport, given
 from fedq.event_positions import Position
 from fedq.schemas import (
@@ -37,8 +37,6 @@ STRIKES = 3
 """Consecutive streams without any event before the experiment is polled instead."""
 FIRST_PAUSE_S = 0.1
 POLL_S = 1.0
-PATIENCE_S = 60.0
-"""Time without an answer after which polling gives up."""
 
 
 @dataclass
@@ -83,20 +81,23 @@ async def follow(
     `quiet_s` without any.
 
     Starts with the first event, after the position `since`, or with the current state if `since` is
-    NOW. Raises NotFoundError, also when the experiment is deleted, and ServiceUnreachableError if
-    the service stays away.
+    NOW. Raises NotFoundError, also when the experiment is deleted, and ServiceUnreachableError or
+    ServiceUnavailableError if the service stays away.
     """
     seen, strikes = Seen(since), 0
+    once = transport.until(-inf)
     heartbeat_s = max(min(quiet_s, HEARTBEAT_S), SHORTEST_HEARTBEAT_S)
     while not seen.ended and strikes < STRIKES:
         try:
-            async with aclosing(_stream(transport, experiment_id, seen, heartbeat_s)) as events:
+            async with aclosing(_stream(once, experiment_id, seen, heartbeat_s)) as events:
                 async for event in events:
                     strikes = 0
                     if seen.take(event):
                         yield event
-        except (ServiceUnreachableError, SSEError):
+        except (ServiceUnreachableError, ServiceUnavailableError, TooManyRequestsError, SSEError):
             yield None
+            # Waits for a service that is away: only one that is there can be said to block streams.
+            await transport.read(Experiment, f"/v1/experiments/{experiment_id}")
         strikes += 1
         if not seen.ended:
             await transport.wire.sleep(FIRST_PAUSE_S * 2**strikes)
@@ -147,16 +148,10 @@ async def _begin(transport: Transport, experiment_id: str, seen: Seen, since: st
 
 
 async def _poll(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGenerator[Event | None, None]:
-    answered = time.monotonic()
     while not seen.ended:
-        try:
-            async for event in _look(transport, experiment_id, seen):
-                if seen.take(event):
-                    yield event
-            answered = time.monotonic()
-        except ServiceUnreachableError:
-            if time.monotonic() - answered > PATIENCE_S:
-                raise
+        async for event in _look(transport, experiment_id, seen):
+            if seen.take(event):
+                yield event
         yield None
         if not seen.ended:
             await transport.wire.sleep(POLL_S)

@@ -10,11 +10,14 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from copy import copy
+from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 from ipaddress import ip_address
+from math import inf
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -144,8 +147,15 @@ async def _next(listed: AsyncGenerator[Item, None]) -> Item:
 
 
 TIMEOUT_S = 30.0
+PATIENCE_S = 60.0
+"""Time for which a request is repeated while the service is away; a database takes up to a minute to
+restart.
+"""
+FIRST_PATIENCE_S = 2.0
+"""The same before there has been any response: there may be no service at this address."""
 FIRST_PAUSE_S = 0.2
-LONGEST_PAUSE_S = 30.0
+LONGEST_PAUSE_S = 8.0
+"""Between two repetitions, unless the service asks for more."""
 AWAY = frozenset({502, 503, 504})
 """Statuses of a proxy whose service is starting, stopping or gone; 503 also of a service whose
 database is unavailable. The request may have been executed all the same: its response, or the
@@ -153,8 +163,6 @@ acknowledgement of its commit, was lost.
 """
 REFUSED = frozenset({429})
 """The service sends this status before it executes anything."""
-PACED = frozenset({429, 503})
-"""Statuses that may carry a Retry-After header."""
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """No part of the request was sent."""
 UNSAFE = frozenset({"POST"})
@@ -163,20 +171,33 @@ MAYBE_DONE = "fedq.maybe_done"
 """Extension of a repeated request whose first attempt may have been executed."""
 
 
+@dataclass
+class Contact:
+    """Shared by the copies of a Transport. Changes in place."""
+
+    has_responded: bool = False
+    """True once the service, or a proxy before it, has sent any response."""
+
+
 class Transport:
-    """Sends requests to one service and retries those that are safe to repeat."""
+    """Sends requests to one service and repeats those that are safe to repeat."""
 
     def __init__(
         self,
         wire: Callable[..., Wire],
         url: str,
         api_key: str | None,
-        retries: int,
+        patience_s: float = PATIENCE_S,
         timeout_s: float = TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Connect at the first request. Raises ServiceUnreachableError if `url` is not valid."""
         self.url = url.rstrip("/")
-        self._retries = retries
+        self.clock = clock
+        """Seconds since some moment."""
+        self._patience_s, self._first_patience_s = patience_s, min(patience_s, FIRST_PATIENCE_S)
+        self._deadline = inf
+        self._contact = Contact()
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             trust_env = not _is_loopback(self.url)
@@ -189,6 +210,12 @@ class Transport:
             )
         except httpx.InvalidURL as error:
             raise ServiceUnreachableError(f"{url!r} is not a valid URL: {error}") from error
+
+    def until(self, deadline: float) -> Self:
+        """The same connection, on which no request is repeated after `deadline`, a time of `clock`."""
+        limited = copy(self)
+        limited._deadline = deadline
+        return limited
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Return the complete response. Raises ServiceError or ServiceUnreachableError."""
@@ -247,14 +274,14 @@ class Transport:
             try:
                 if response.is_error and not _was_removed(response):
                     await self.wire.read(response)
-                    raise (
-                        self._away(error_of(response)) if response.status_code in AWAY else error_of(response)
-                    )
+                    raise error_of(response)
                 yield response
             finally:
                 await self.wire.release(response)
         except httpx.TransportError as error:
-            raise self._away(error) from error
+            raise ServiceUnreachableError(
+                f"no answer from {self.url}: {error}; start a service with `fedq up`, or set FEDQ_URL"
+            ) from error
 
     def _build(self, method: str, path: str, **options: Any) -> httpx.Request:
         content = options.get("content")
@@ -266,24 +293,28 @@ class Transport:
 
     async def _send(self, request: httpx.Request, *, safe: bool, whole: bool) -> httpx.Response:
         """Return the response to the request or to its last repetition."""
-        for repetition in range(self._retries):
-            asked_s = 0.0
+        pauses = Pauses(self.clock, self._deadline)
+        while True:
             try:
                 response = await self._exchange(request, whole=whole)
             except httpx.TransportError as error:
                 begun = not isinstance(error, UNSENT)
-                if begun and not safe:
+                has_responded = self._contact.has_responded
+                pause_s = pauses.next_s(self._patience_s if has_responded else self._first_patience_s)
+                if pause_s is None or (begun and not safe):
                     raise
             else:
+                self._contact.has_responded = True
                 begun = response.status_code not in REFUSED
                 if begun and not (safe and response.status_code in AWAY):
                     return response
+                pause_s = pauses.next_s(self._patience_s, _asked_to_wait_s(response))
+                if pause_s is None:
+                    return response
                 await self.wire.release(response)
-                asked_s = _asked_to_wait_s(response)
             if begun:
                 request.extensions[MAYBE_DONE] = True
-            await self.wire.sleep(max(_pause_s(repetition), asked_s))
-        return await self._exchange(request, whole=whole)
+            await self.wire.sleep(pause_s)
 
     async def _exchange(self, request: httpx.Request, *, whole: bool) -> httpx.Response:
         response = await self.wire.send(request)
@@ -293,11 +324,6 @@ class Transport:
             finally:
                 await self.wire.release(response)
         return response
-
-    def _away(self, error: Exception) -> ServiceUnreachableError:
-        return ServiceUnreachableError(
-            f"no answer from {self.url}: {error}; start a service with `fedq up`, or set FEDQ_URL"
-        )
 
 
 def given(**params: Any) -> dict[str, Any]:
@@ -317,17 +343,34 @@ def _was_removed(response: httpx.Response) -> bool:
     )
 
 
-def _pause_s(repetition: int) -> float:
-    """Exponential backoff with jitter, so that clients disconnected together do not return
-    together.
-    """
-    return min(FIRST_PAUSE_S * 2.0**repetition, LONGEST_PAUSE_S) * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
+class Pauses:
+    """Pauses between the repetitions of a request. Changes in place."""
+
+    def __init__(self, clock: Callable[[], float], deadline: float) -> None:
+        self._clock, self._deadline = clock, deadline
+        self._began: float | None = None
+        self._longest_s = FIRST_PAUSE_S
+
+    def next_s(self, patience_s: float, asked_s: float = 0.0) -> float | None:
+        """Length of the next pause, at least `asked_s`; None once `patience_s` have passed since the first
+        one, or would pass by waiting as asked.
+
+        They double, with jitter, so that clients disconnected together do not return together.
+        """
+        now = self._clock()
+        self._began = now if self._began is None else self._began
+        left_s = min(self._began + patience_s, self._deadline) - now
+        if left_s <= 0 or asked_s > left_s:
+            return None
+        usual_s = self._longest_s * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
+        self._longest_s = min(2 * self._longest_s, LONGEST_PAUSE_S)
+        return max(min(usual_s, left_s), asked_s)
 
 
 def _asked_to_wait_s(response: httpx.Response) -> float:
-    """Seconds of the Retry-After header, within reason."""
+    """Seconds of the Retry-After header."""
     asked = response.headers.get("Retry-After", "")
-    return min(float(asked), LONGEST_PAUSE_S) if response.status_code in PACED and asked.isdecimal() else 0.0
+    return float(asked) if asked.isdecimal() else 0.0
 
 
 @cache

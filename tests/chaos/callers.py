@@ -104,7 +104,7 @@ class Callers:
 
     def _submit(self, place: int) -> None:
         number = 0
-        with Client(self._url, self._key, retries=5) as client:
+        with Client(self._url, self._key) as client:
             while not self._over.is_set():
                 number += 1
                 self._insist(client, f"{place}-{number}")

@@ -52,7 +52,7 @@ def test_the_services_of_the_compose_file_carry_an_experiment_out(
         printed = subprocess.run(
             made, env=places | here, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True
         ).stdout
-        client = running.enter_context(Client(f"http://127.0.0.1:{port}", printed.strip(), retries=0))
+        client = running.enter_context(Client(f"http://127.0.0.1:{port}", printed.strip(), patience_s=0))
         for name in PROCESSES:
             environment = places | ours[name]["environment"] | here
             running.enter_context(

@@ -39,7 +39,7 @@ def test_a_process_that_hangs_is_replaced_and_the_stack_works_again(stack: Runni
     eventually(lambda: stack.replaced(name, before), START_S)
     assert not psutil.pid_exists(before)
     assert f"{name} hangs and is killed" in stack.log()
-    with Client(stack.url, stack.key, retries=0, timeout_s=START_S) as client:
+    with Client(stack.url, stack.key, patience_s=0, timeout_s=START_S) as client:
         experiment = client.submit(TINY)
         assert client.wait(experiment.id, timeout_s=START_S).status == "succeeded"
 

@@ -1,6 +1,5 @@
 """Calls for experiments and runs."""
 
-import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from datetime import datetime
@@ -263,18 +262,20 @@ class ExperimentCalls(BundleCalls):
 
         `progress` shows progress bars in a terminal or notebook.
 
-        Raises TimeoutError if it is not finished after `timeout_s`.
+        Raises TimeoutError if it is not finished after `timeout_s`, or ServiceUnavailableError or
+        ServiceUnreachableError if the service is away then.
         """
-        deadline = time.monotonic() + timeout_s
-        id = await self._id(EXPERIMENTS, id)
-        with report(await self.runs(id)) if progress else nullcontext(_ignore) as tell:
-            async with aclosing(follow(self._transport, id, since=NOW, quiet_s=timeout_s)) as events:
+        deadline = self._transport.clock() + timeout_s
+        calls = ExperimentCalls(self._transport.until(deadline))
+        id = await calls._id(EXPERIMENTS, id)
+        with report(await calls.runs(id)) if progress else nullcontext(_ignore) as tell:
+            async with aclosing(follow(calls._transport, id, since=NOW, quiet_s=timeout_s)) as events:
                 async for event in events:
                     if event is not None:
                         tell(event)
-                    if time.monotonic() > deadline:
+                    if self._transport.clock() > deadline:
                         raise TimeoutError(f"{id} did not finish within {timeout_s:g} seconds")
-        return await self.experiment(id)
+        return await calls.experiment(id)
 
     async def cancel(self, id: str) -> Experiment:
         """Cancel an experiment at the next round boundary. Completed rounds are kept."""

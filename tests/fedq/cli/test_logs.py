@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ from fedcore.platform.status import LogLevel
 from fedcore.platform.store.leases import Claim
 from fedcore.settings import settings
 from fedq.client import Client
+from fedq.client.transport import BlockingWire
 from tests.api.histories import TINY, finish
 from tests.fedq.cli.conftest import Fedq
 from tests.platform.store.acts import claim
 from tests.platform.store.test_telemetry import line, note
+from tests.support.polling import eventually
+from tests.support.proxy import Fault, proxied
 from tests.support.service import Service
 
 FIRST = "2026-11-23T12:00:01.000Z worker-1 info event 1 number=1"
@@ -75,3 +79,31 @@ def test_a_run_is_followed_to_its_end(service: Service, held: Claim) -> None:
         finish(service.database, held)
         assert process.stdout.read() == "2026-11-23T12:00:03.000Z worker-1 info event 3 number=3\n"
         assert process.wait() == 0
+
+
+@pytest.mark.parametrize("outage", [[Fault.REFUSED] * 9, [Fault.UNAVAILABLE] * 9])
+def test_following_a_run_goes_on_through_an_outage(
+    fedq: Fedq, service: Service, held: Claim, outage: list[Fault], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BlockingWire, "sleep", _no_pause)
+    monkeypatch.setattr("fedq.cli.logs.SERVICE_POLL_S", 0.05)
+
+    def interrupt() -> None:
+        eventually(lambda: proxy.connections == 2)
+        proxy.fail(*outage)
+        note(service.database, held, [line(3)])
+        eventually(lambda: not proxy.faults)
+        finish(service.database, held)
+
+    with proxied(service.url) as proxy, ThreadPoolExecutor(1) as beside:
+        monkeypatch.setenv("FEDQ_URL", proxy.url)
+        settings.cache_clear()
+        interrupted = beside.submit(interrupt)
+        told = fedq("logs", held.run_id, "-f")
+        interrupted.result()
+    third = "2026-11-23T12:00:03.000Z worker-1 info event 3 number=3"
+    assert told == (0, f"{FIRST}\n{SECOND}\n{third}\n", "")
+
+
+async def _no_pause(_wire: BlockingWire, _seconds: float) -> None:
+    """Let the next attempt follow at once."""

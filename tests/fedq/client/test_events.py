@@ -1,18 +1,25 @@
 """Following an experiment, over connections that hold and over those that do not."""
 
+import asyncio
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 
 import pytest
 
 from fedcore.platform.status import ENDED, Status
-from fedq.client import Client, NotFoundError
-from fedq.client.events import Event
+from fedq.client import Client, NotFoundError, ServiceUnavailableError, ServiceUnreachableError
+from fedq.client.calls.service import AllCalls
+from fedq.client.events import POLL_S, Event
+from fedq.client.transport import PATIENCE_S, Transport, Wire, finish, finish_each
 from fedq.schemas import RoundEvent, StatusEvent
 from tests.api.histories import TINY, TWO_ARMS, carry_out
 from tests.support.proxy import Fault, proxied
 from tests.support.service import Service
+from tests.support.timeless import AsyncTimeless, Timeless, timeless
+
+STREAM = b"/events?"
 
 
 def test_every_round_is_told_once_and_in_order_and_the_end_last(service: Service, client: Client) -> None:
@@ -30,7 +37,7 @@ def test_a_stream_that_breaks_is_picked_up_where_it_broke(
     carry_out(service.database, service.storage, 6)
     with proxied(service.url, *faults) as proxy, Client(proxy.url, service.key) as behind:
         events = list(behind.stream(id))
-        assert proxy.connections == len(faults) + 1
+        assert proxy.faults == []
     assert_all_told(client, id, events)
 
 
@@ -43,9 +50,9 @@ def test_events_begin_where_they_are_asked_for_however_they_come(service: Servic
     places = {since: [(runs[1], 1), (runs[1], 2), (runs[1], 3)], "now": [(runs[0], 3), (runs[1], 3)]}
     for place, rounds in places.items():
         assert _rounds(client.stream(id, since=place)) == rounds
-        # Streams that bring nothing: it polls.
-        with proxied(service.url, *[Fault.CUT] * 3) as proxy, Client(proxy.url, service.key) as behind:
-            proxy.cut_after = 0
+        # Streams are blocked: it polls.
+        with proxied(service.url) as proxy, Client(proxy.url, service.key) as behind:
+            proxy.blocks = STREAM
             assert _rounds(behind.stream(id, since=place)) == rounds
 
 
@@ -61,10 +68,80 @@ def _rounds(events: Iterable[Event]) -> list[tuple[str, int]]:
 def test_an_experiment_is_polled_where_streams_bring_nothing(service: Service, client: Client) -> None:
     id = client.submit(TWO_ARMS).id
     carry_out(service.database, service.storage, 6)
-    with proxied(service.url, *[Fault.CUT] * 3) as proxy, Client(proxy.url, service.key) as behind:
-        proxy.cut_after = 0
+    with proxied(service.url) as proxy, Client(proxy.url, service.key) as behind:
+        proxy.blocks = STREAM
         events = list(behind.stream(id))
     assert_all_told(client, id, events)
+
+
+OUTAGE = [Fault.UNAVAILABLE] * 5 + [Fault.REFUSED] * 4
+"""Longer than 30 seconds, by the pauses of a client."""
+
+
+@pytest.mark.parametrize("wire", [Timeless, AsyncTimeless])
+def test_an_outage_is_waited_out_without_loss_or_repetition(
+    service: Service, client: Client, wire: Callable[..., Wire]
+) -> None:
+    id = client.submit(TWO_ARMS).id
+    carry_out(service.database, service.storage, 3)
+
+    async def follow_through_outages() -> list[Event]:
+        events, told = [], aclosing(AllCalls(transport).stream(id))
+        async with told as stream:
+            async for event in stream:
+                events.append(event)
+                if len(events) == 1:
+                    proxy.fail(*OUTAGE)
+                    carry_out(service.database, service.storage, 3)
+        assert (await AllCalls(transport).wait(id)).status is Status.SUCCEEDED
+        await transport.wire.close()
+        return events
+
+    # Just started, too, it waits.
+    with proxied(service.url, *OUTAGE) as proxy:
+        pauses: list[float] = []
+        transport = timeless(wire, proxy.url, service.key, pauses)
+        events = (
+            finish(follow_through_outages()) if wire is Timeless else asyncio.run(follow_through_outages())
+        )
+        assert proxy.faults == []
+    assert sum(pauses) > 60
+    assert_all_told(client, id, events)
+
+
+def test_an_outage_does_not_turn_a_stream_into_polling(service: Service, client: Client) -> None:
+    id = client.submit(TINY).id
+    pauses: list[float] = []
+    with (
+        proxied(service.url) as proxy,
+        finishing(timeless(Timeless, proxy.url, service.key, pauses)) as transport,
+    ):
+        events = finish_each(AllCalls(transport).stream(id))
+        next(events)
+        proxy.fail(*[Fault.REFUSED] * 9)
+        carry_out(service.database, service.storage, 1)
+        assert len(_rounds(events)) == 3
+    assert len(pauses) > 9
+    assert POLL_S not in pauses
+
+
+def test_a_service_that_stays_away_is_given_up_after_a_minute(service: Service, client: Client) -> None:
+    id = client.submit(TINY).id
+    for faults, error in (
+        ([Fault.UNAVAILABLE] * 99, ServiceUnavailableError),
+        ([Fault.REFUSED] * 99, ServiceUnreachableError),
+    ):
+        pauses: list[float] = []
+        with (
+            proxied(service.url) as proxy,
+            finishing(timeless(Timeless, proxy.url, service.key, pauses)) as transport,
+        ):
+            events = finish_each(AllCalls(transport).stream(id))
+            next(events)
+            proxy.fail(*faults)
+            with pytest.raises(error):
+                list(events)
+        assert sum(pauses) == pytest.approx(PATIENCE_S, abs=1.0)
 
 
 def test_a_deleted_experiment_is_not_waited_for(client: Client) -> None:
@@ -85,10 +162,26 @@ def test_waiting_returns_the_experiment_as_it_ended(service: Service, client: Cl
     assert client.wait(id).status is Status.SUCCEEDED
 
 
-def test_waiting_ends_in_time(client: Client) -> None:
+@pytest.mark.parametrize(
+    ("fault", "error", "words"),
+    [
+        (None, TimeoutError, r"did not finish within 0\.3 seconds"),
+        (Fault.UNAVAILABLE, ServiceUnavailableError, "^The database is unavailable"),
+        (Fault.REFUSED, ServiceUnreachableError, "no answer"),
+    ],
+)
+def test_waiting_ends_in_time(
+    service: Service, client: Client, fault: Fault | None, error: type[Exception], words: str
+) -> None:
     id = client.submit(TINY).id
-    with pytest.raises(TimeoutError, match=r"did not finish within 0\.3 seconds"):
-        client.wait(id, timeout_s=0.3)
+    with proxied(service.url) as proxy, Client(proxy.url, service.key) as behind:
+        assert behind.experiment(id).status is Status.QUEUED
+        if fault is not None:
+            proxy.fail(*[fault] * 99)
+        began = time.monotonic()
+        with pytest.raises(error, match=words):
+            behind.wait(id, timeout_s=0.3)
+        assert time.monotonic() - began < 5
 
 
 def assert_all_told(client: Client, id: str, events: list[Event]) -> None:
@@ -111,3 +204,9 @@ def _worked_on(service: Service, runs: int) -> Iterator[None]:
     worker.start()
     yield
     worker.join()
+
+
+@contextmanager
+def finishing(transport: Transport) -> Iterator[Transport]:
+    yield transport
+    finish(transport.wire.close())

@@ -1,22 +1,37 @@
 """Patience with a connection that fails."""
 
+import asyncio
 import http.server
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import httpx
 import pytest
 
-from fedq.client import Client, NotFoundError, ServiceError, ServiceUnreachableError
-from fedq.client.transport import FIRST_PAUSE_S, LONGEST_PAUSE_S, BlockingWire, Transport, finish
+from fedq.client import (
+    Client,
+    Experiment,
+    NotFoundError,
+    ServiceError,
+    ServiceUnavailableError,
+    ServiceUnreachableError,
+    TooManyRequestsError,
+)
+from fedq.client.calls.service import AllCalls
+from fedq.client.transport import FIRST_PATIENCE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S, Wire, finish
 from tests.api.histories import TINY
-from tests.support.proxy import Fault, proxied
+from tests.support.proxy import PROBLEM, Fault, proxied
 from tests.support.service import Service
+from tests.support.timeless import AsyncTimeless, Timeless, timeless
+
+WIRES = pytest.mark.parametrize("wire", [Timeless, AsyncTimeless])
+UNAVAILABLE = {"headers": {"Retry-After": "1"}, "content": PROBLEM}
+REFUSED = httpx.ConnectError("refused")
 
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
@@ -67,33 +82,119 @@ def test_what_has_not_begun_is_repeated_always() -> None:
     assert asked.request("POST").status_code == 200
 
 
+@WIRES
 @pytest.mark.parametrize("status", [502, 503, 504])
 def test_an_unsafe_request_is_not_repeated_when_its_outcome_is_unknown(
-    status: int,
+    wire: Callable[..., Wire], status: int
 ) -> None:
-    asked = _Asked([httpx.Response(status), httpx.Response(201)])
-    with pytest.raises(ServiceUnreachableError):
+    asked = _Asked([httpx.Response(status, content=PROBLEM), httpx.Response(201)], wire)
+    with pytest.raises(ServiceUnavailableError, match=r"^The database is unavailable\. Try again\.$"):
         asked.request("POST")
     assert len(asked.requests) == 1
 
 
-def test_a_service_that_asks_to_be_left_in_peace_is_for_so_long() -> None:
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxy_without_its_service_is_told_as_what_it_is(status: int) -> None:
+    asked = _Asked(httpx.Response(status, content=b"<h1>Away</h1>") for _ in range(99))
+    with pytest.raises(ServiceUnavailableError, match=rf"fedq/v1/things returned {status} \w") as told:
+        asked.request("GET")
+    assert "fedq up" not in str(told.value)
+
+
+@WIRES
+def test_a_service_is_left_in_peace_as_long_as_it_asks(wire: Callable[..., Wire]) -> None:
     asked = _Asked(
         [
             httpx.Response(503, headers={"Retry-After": "7"}),
-            httpx.Response(429, headers={"Retry-After": "9999"}),
+            httpx.Response(429, headers={"Retry-After": "40"}),
             httpx.Response(200),
-        ]
+        ],
+        wire,
     )
-    asked.request("GET")
-    assert asked.pauses == [7.0, LONGEST_PAUSE_S]
+    asked.request("POST", headers={"Idempotency-Key": "once"})
+    assert asked.pauses == [7.0, 40.0]
 
 
-def test_pauses_grow_while_nothing_answers() -> None:
-    asked = _Asked([*[httpx.ConnectError("refused")] * 3, httpx.Response(200)])
+def test_a_service_that_asks_for_more_than_a_minute_is_not_waited_for() -> None:
+    asked = _Asked([httpx.Response(429, headers={"Retry-After": "61"}, content=PROBLEM)])
+    with pytest.raises(TooManyRequestsError):
+        asked.request("GET")
+    assert asked.pauses == []
+
+
+@WIRES
+@pytest.mark.parametrize("key", [None, "once"])
+def test_pauses_grow_for_a_minute_while_the_service_is_unavailable(
+    wire: Callable[..., Wire], key: str | None
+) -> None:
+    asked = _Asked((httpx.Response(503, **UNAVAILABLE) for _ in range(99)), wire)
+    with pytest.raises(ServiceUnavailableError, match=r"^The database is unavailable"):
+        asked.request("GET") if key is None else asked.request("POST", headers={"Idempotency-Key": key})
+    # As asked by Retry-After, then longer; the last one is what remains of the minute.
+    *pauses, _ = asked.pauses
+    assert min(pauses) == 1.0
+    assert 0.75 * LONGEST_PAUSE_S <= max(pauses) <= 1.25 * LONGEST_PAUSE_S
+    assert pauses[:5] == sorted(pauses[:5])
+    assert sum(asked.pauses) == pytest.approx(PATIENCE_S, abs=1.0)
+
+
+@WIRES
+@pytest.mark.parametrize("away", [REFUSED, httpx.ReadError("lost")], ids=repr)
+def test_a_service_that_has_responded_before_is_waited_for_a_minute(
+    wire: Callable[..., Wire], away: httpx.TransportError
+) -> None:
+    asked = _Asked(chain([httpx.Response(200)], repeat(away)), wire)
     asked.request("GET")
-    first, second, third = asked.pauses
+    with pytest.raises(ServiceUnreachableError):
+        asked.request("GET")
+    assert sum(asked.pauses) == pytest.approx(PATIENCE_S)
+    back = _Asked([httpx.Response(404), *[away] * 9, httpx.Response(200)], wire)
+    with pytest.raises(NotFoundError):
+        back.request("GET")
+    assert back.request("GET").is_success
+    assert 30 < sum(back.pauses) < PATIENCE_S
+
+
+@WIRES
+def test_an_address_where_nothing_has_responded_is_given_up_soon(wire: Callable[..., Wire]) -> None:
+    asked = _Asked(repeat(REFUSED), wire)
+    with pytest.raises(ServiceUnreachableError, match="refused; start a service with `fedq up`"):
+        asked.request("GET")
+    first, second, third, _ = asked.pauses
     assert 0 < first < second < third <= FIRST_PAUSE_S * 4 * 1.25
+    assert sum(asked.pauses) == pytest.approx(FIRST_PATIENCE_S)
+
+
+def test_nothing_is_repeated_without_patience() -> None:
+    for answer in (REFUSED, httpx.Response(503, **UNAVAILABLE), httpx.Response(429, content=PROBLEM)):
+        asked = _Asked([answer])
+        with pytest.raises((ServiceUnreachableError, ServiceError)):
+            finish(asked.transport.until(0.0).request("GET", "/v1/things"))
+        assert asked.pauses == []
+    with _answering(away=1) as (url, keys), Client(url, patience_s=0) as client:
+        with pytest.raises(ServiceUnavailableError):
+            client.presets()
+        assert len(keys) == 1
+
+
+@WIRES
+def test_a_submission_during_an_outage_arrives_once(wire: Callable[..., Wire], service: Service) -> None:
+    faults = [Fault.UNAVAILABLE] * 4 + [Fault.REFUSED] * 3 + [Fault.ANSWER_LOST] + [Fault.REFUSED] * 2
+    with proxied(service.url, *faults) as proxy:
+        pauses: list[float] = []
+        transport = timeless(wire, proxy.url, service.key, pauses)
+
+        async def submit() -> Experiment:
+            try:
+                return await AllCalls(transport).submit(TINY)
+            finally:
+                await transport.wire.close()
+
+        submitted = _result(submit(), wire)
+        assert proxy.connections == len(faults) + 1
+    assert len(pauses) == len(faults)
+    with Client(service.url, service.key) as client:
+        assert [experiment.id for experiment in client.experiments()] == [submitted.id]
 
 
 def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
@@ -120,7 +221,7 @@ def test_a_service_that_stays_away_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with (
-        Client(f"http://127.0.0.1:{port}", retries=1) as client,
+        Client(f"http://127.0.0.1:{port}") as client,
         pytest.raises(ServiceUnreachableError, match="fedq up"),
     ):
         client.presets()
@@ -147,29 +248,31 @@ def test_the_key_is_sent_as_a_bearer_token() -> None:
     assert asked == ["Bearer fq_1_secret"]
 
 
-class _Timeless(BlockingWire):
-    """Notes pauses instead of making them."""
-
-    def __init__(self, pauses: list[float], **options: Any) -> None:
-        super().__init__(**options)
-        self._pauses = pauses
-
-    async def sleep(self, seconds: float) -> None:
-        self._pauses.append(seconds)
+def _result(coroutine: Any, wire: Callable[..., Wire]) -> Any:
+    return finish(coroutine) if wire is Timeless else asyncio.run(coroutine)
 
 
 class _Asked:
     """A service that answers, or fails to, as told; what it was asked, and the pauses between."""
 
-    def __init__(self, answers: Sequence[httpx.Response | httpx.TransportError]) -> None:
+    def __init__(
+        self,
+        answers: Iterable[httpx.Response | httpx.TransportError],
+        wire: Callable[..., Wire] = Timeless,
+    ) -> None:
         self.requests: list[httpx.Request] = []
         self._answers = iter(answers)
         self.pauses: list[float] = []
-        wire = partial(_Timeless, self.pauses, transport=httpx.MockTransport(self._answer))
-        self._transport = Transport(wire, "http://fedq", None, retries=3)
+        self._wire = wire
+        self.transport = timeless(
+            wire, "http://fedq", None, self.pauses, transport=httpx.MockTransport(self._answer)
+        )
 
     def request(self, method: str, **options: Any) -> httpx.Response:
-        return finish(self._transport.request(method, "/v1/things", **options))
+        response: httpx.Response = _result(
+            self.transport.request(method, "/v1/things", **options), self._wire
+        )
+        return response
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)

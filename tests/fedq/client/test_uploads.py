@@ -75,8 +75,6 @@ def test_a_request_that_is_sent_again_begins_at_the_beginning(tmp_path: Path) ->
         bodies.append(request.read())
         return httpx.Response(503 if len(bodies) == 1 else 200)
 
-    transport = Transport(
-        partial(BlockingWire, transport=httpx.MockTransport(answer)), "http://fedq", None, retries=1
-    )
+    transport = Transport(partial(BlockingWire, transport=httpx.MockTransport(answer)), "http://fedq", None)
     finish(transport.request("POST", "/v1/datasets", content=Pieces(file), repeatable=True))
     assert bodies == [file.read_bytes()] * 2

@@ -64,7 +64,7 @@ class Embedded:
 
     def client(self) -> Client:
         """One that does not try again."""
-        return Client(url_of(self.place), (self.home / "api-key").read_text().strip(), retries=0)
+        return Client(url_of(self.place), (self.home / "api-key").read_text().strip(), patience_s=0)
 
     def end(self) -> None:
         """End it."""
