@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.http.authentication import READING
 from api.http.dependencies import context_of, state_of
-from fedcore.platform.store import Database, audit
+from fedcore.platform.store import UNAVAILABLE, Database, audit
 from fedcore.platform.store.audit import AuditFacts
 
 FORBIDDEN = frozenset({401, 403, 429})
@@ -62,8 +62,10 @@ def _write(database: Database, facts: AuditFacts, target: str) -> None:
     try:
         with database.transaction() as session:
             audit.record(session, facts, target.replace("\0", "?")[:MAX_TARGET_CHARACTERS])
+    # It was refused all the same, and the request is in the log.
+    except UNAVAILABLE as error:
+        log.warning("refused attempt not recorded", action=facts.action, error=str(error))
     except Exception:
-        # It was refused all the same, and the request is in the log.
         log.exception("refused attempt not recorded", action=facts.action)
 
 

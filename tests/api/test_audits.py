@@ -188,13 +188,17 @@ def test_the_log_is_read_in_pages_and_by_owner_and_target(ann: httpx.Client, htt
     ]
 
 
-def test_a_change_that_cannot_be_noted_is_not_made(http: httpx.Client, rows: Database) -> None:
+def test_a_change_that_cannot_be_noted_is_not_made_and_is_told_in_one_line(
+    http: httpx.Client, rows: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     from sqlalchemy import text
 
     with rows.transaction() as session:
         session.execute(text("ALTER TABLE audit RENAME TO elsewhere"))
     assert http.post("/v1/experiments", json=TINY).status_code == 503
     assert http.get("/v1/experiments").json()["items"] == []
+    (told,) = [entry for entry in caplog.records if "refused attempt not recorded" in entry.getMessage()]
+    assert (told.levelname, told.exc_info) == ("WARNING", None)
 
 
 def test_entries_are_kept_for_ever_or_as_long_as_the_operator_says(
