@@ -4,17 +4,23 @@ spread over seeds.
 
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from math import nan
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from fedq.figures.style import FigureStyle, Horizontal
+from fedcore.lazy import LazyModule
+from fedq.figures.style import FigureStyle, Horizontal, Limits
 from fedq.results.presentation import is_share, metric_title
 from fedq.schemas import ArmResult, ArmResults, Curve, Theory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from fedq.figures import axes as value_axes
+    from fedq.figures.axes import ValueAxis
+else:
+    value_axes = LazyModule("fedq.figures.axes")
 
 AXES: Mapping[Horizontal, tuple[str, str]] = {
     "round": ("rounds", "round"),
@@ -77,9 +83,9 @@ def draw(
         with rc_context({**STYLE, **look.settings}):
             figure = Figure(figsize=look.inches, layout="constrained")
             axes = figure.subplots()
-            _fill(axes, results, metric, horizontal, look)
+            frame = _fill(axes, results, metric, horizontal, look)
             if theory is not None:
-                _lay_over(axes, results, metric, horizontal, theory)
+                _lay_over(axes, frame, results, metric, horizontal, theory)
             picture = BytesIO()
             figure.savefig(picture, format=form, dpi=look.dpi, metadata=_about(form, source))
             return picture.getvalue()
@@ -106,58 +112,107 @@ def strokes() -> Iterator[tuple[str, str]]:
     return cycle((colour, dashes) for dashes in DASHES for colour in COLOURS)
 
 
-def _fill(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, look: FigureStyle) -> None:
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
+class Frame(NamedTuple):
+    """The two axes of a figure."""
+
+    x: "ValueAxis"
+    y: "ValueAxis"
+
+    @classmethod
+    def around(
+        cls,
+        across: Sequence[Sequence[float]],
+        curves: Sequence[Curve],
+        limits: tuple[Limits, Limits] = ((None, None), (None, None)),
+        *,
+        log_x: bool = False,
+        log_y: bool = False,
+    ) -> Self:
+        """Axes that show `curves` over the values `across` of each, with their spread; below the mean only
+        on a linear axis, where it is above zero.
+        """
+        heights = (
+            heights
+            for curve in curves
+            for low, high in [_spread(curve)]
+            for heights in (curve.mean, high, () if log_y else low)
+        )
+        return cls(
+            value_axes.ValueAxis.of("x", chain.from_iterable(across), limits[0], is_log=log_x),
+            value_axes.ValueAxis.of("y", chain.from_iterable(heights), limits[1], is_log=log_y),
+        )
+
+
+def _fill(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, look: FigureStyle) -> Frame:
+    from matplotlib.ticker import MaxNLocator
 
     arms = _drawn(results, metric, horizontal)
+    curves = [arm.curves[metric] for arm in arms]
+    across = [getattr(curve, AXES[horizontal][0]) for curve in curves]
+    log_x, log_y = look.logarithmic("x", metric), look.logarithmic("y", metric)
+    frame = Frame.around(across, curves, (look.xlim, look.ylim), log_x=log_x, log_y=log_y)
+    frame.x.set_up(axes)
+    frame.y.set_up(axes, in_percent=is_share(metric))
+    if horizontal == "round" and not log_x:
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     # By its place among all, an arm looks the same in every picture.
     each = list(islice(strokes(), max((arm.index for arm in arms), default=0) + 1))
-    for arm in arms:
-        curve = arm.curves[metric]
-        line(axes, curve, getattr(curve, AXES[horizontal][0]), arm.name, *each[arm.index])
+    for arm, curve, values in zip(arms, curves, across, strict=True):
+        line(axes, frame, curve, values, arm.name, *each[arm.index])
         if look.markers:
             step = max(1, len(curve.mean) // MARKED)
             axes.lines[-1].set(marker=MARKERS[arm.index % len(MARKERS)], markevery=(arm.index % step, step))
     axes.set_title(plain(results.name if look.title is None else look.title))
     axes.set_xlabel(AXES[horizontal][1])
     axes.set_ylabel(metric_title(metric))
-    if look.logarithmic("x", metric):
-        axes.set_xscale("log")
-    elif horizontal == "round":
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
-    if look.logarithmic("y", metric):
-        axes.set_yscale("log")
-    axes.set_xlim(*look.xlim)
-    axes.set_ylim(*look.ylim)
-    if is_share(metric):
-        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=""))
     if 0 < len(arms) <= LEGEND_LIMIT:
         axes.legend(frameon=False)
+    return frame
 
 
 def _drawn(results: ArmResults, metric: str, horizontal: Horizontal) -> list[ArmResult]:
     return [arm for arm in results.arms if metric in arm.curves and measured(arm.curves[metric], horizontal)]
 
 
-def _lay_over(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, theory: Theory) -> None:
-    """Draw the theory of the visible arms without changing the limits of the axes."""
+def _lay_over(
+    axes: "Axes", frame: Frame, results: ArmResults, metric: str, horizontal: Horizontal, theory: Theory
+) -> None:
+    """Draw the theory of the visible arms."""
     import numpy as np
 
-    axes.set_autoscale_on(False)
     laws = {arm.index: arm.law for arm in theory.arms if arm.law is not None and metric in arm.law.curves}
     for arm in _drawn(results, metric, horizontal):
         if arm.index in laws:
             law, curve = laws[arm.index], arm.curves[metric]
-            across = np.interp(
-                law.rounds, curve.rounds, getattr(curve, AXES[horizontal][0]), left=nan, right=nan
-            )
-            values = [nan if value is None else value for value in law.curves[metric]]
+            known = frame.x.place(getattr(curve, AXES[horizontal][0]))
+            across = np.interp(law.rounds, curve.rounds, known, left=nan, right=nan)
+            values = frame.y.place(nan if value is None else value for value in law.curves[metric])
             axes.plot(across, values, color=THEORY, linewidth=1, linestyle=(0, (1, 2)), zorder=3)
 
 
-def line(axes: "Axes", curve: Curve, across: Sequence[float], name: str, colour: str, dashes: str) -> None:
-    """Draw a curve: its mean as a line, with a band of one standard deviation over the seeds."""
-    low = [mean - (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
-    high = [mean + (std or 0.0) for mean, std in zip(curve.mean, curve.std, strict=True)]
-    axes.plot(across, curve.mean, color=colour, linestyle=dashes, label=plain(name))
-    axes.fill_between(across, low, high, color=colour, alpha=0.2, linewidth=0)
+def line(
+    axes: "Axes",
+    frame: Frame,
+    curve: Curve,
+    across: Sequence[float],
+    name: str,
+    colour: str,
+    dashes: str,
+) -> None:
+    """Draw a curve: its mean as a line, or a single value as a point, with a band of one standard
+    deviation over the seeds.
+    """
+    places, means = frame.x.place(across), frame.y.place(curve.mean)
+    low, high = map(frame.y.place, _spread(curve))
+    marker = "o" if len(places) == 1 else None
+    axes.plot(places, means, color=colour, linestyle=dashes, label=plain(name), marker=marker)
+    axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+def _spread(curve: Curve) -> tuple[list[float], list[float]]:
+    """The ends of the bands of one standard deviation, below and above the means."""
+    stds = [std or 0.0 for std in curve.std]
+    return (
+        [value_axes.finite(mean - std) for mean, std in zip(curve.mean, stds, strict=True)],
+        [value_axes.finite(mean + std) for mean, std in zip(curve.mean, stds, strict=True)],
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedcore.presets.sheet import Drawing
 from fedcore.spec.sweep import label
-from fedq.figures.drawing import STYLE, Format, drawing, line, plain, strokes
+from fedq.figures.drawing import STYLE, Format, Frame, drawing, line, plain, strokes
 from fedq.reproductions.sheets import Part, SheetReproduction
 from fedq.schemas import ArmResult
 
@@ -138,12 +138,18 @@ def _styles(parts: Sequence[Part], layout: Drawing) -> dict[str, tuple[str, str]
 def _fill(
     axes: "Axes", row: FigureRow, column: FigureColumn, layout: Drawing, styles: dict[str, tuple[str, str]]
 ) -> None:
-    for arm in column.part.results.arms:
-        curve = arm.curves.get(row.metric)
-        if curve is not None and row.facet.shows(arm) and column.facet.shows(arm):
-            name = _name(arm, layout)
-            line(axes, curve, curve.rounds, name, *styles[name])
-    axes.set_yscale(layout.scale)
+    arms = [
+        arm
+        for arm in column.part.results.arms
+        if row.metric in arm.curves and row.facet.shows(arm) and column.facet.shows(arm)
+    ]
+    curves = [arm.curves[row.metric] for arm in arms]
+    frame = Frame.around([curve.rounds for curve in curves], curves, log_y=layout.scale == "log")
+    frame.x.set_up(axes)
+    frame.y.set_up(axes)
+    for arm, curve in zip(arms, curves, strict=True):
+        name = _name(arm, layout)
+        line(axes, frame, curve, curve.rounds, name, *styles[name])
     axes.set_xlabel("round")
 
 

@@ -3,6 +3,7 @@ web pages.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 from fedcore.platform.status import Status
@@ -173,7 +174,12 @@ def _remark(arm: ArmResult) -> str:
 
 
 def _percent(value: float, sign: str) -> str:
-    return format(100 * value, f"{sign}.2f")
+    # In decimals: a hundred times the largest number is no number.
+    return (
+        format(100 * value, f"{sign}.2f")
+        if abs(value) < LARGEST
+        else format(100 * Decimal(value), f"{sign}.2e")
+    )
 
 
 def _tenth(value: float, sign: str) -> str:

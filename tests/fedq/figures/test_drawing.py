@@ -4,6 +4,8 @@ their colours.
 
 from collections.abc import Sequence
 from io import BytesIO
+from math import ulp
+from sys import float_info
 from xml.etree import ElementTree as ET
 
 import httpx
@@ -13,7 +15,8 @@ from matplotlib import image
 from matplotlib.colors import to_rgb
 
 from fedcore.platform.store import Database
-from fedcore.simulation.report import COLUMNS
+from fedcore.platform.store.leases import Claim
+from fedcore.simulation.report import COLUMNS, RoundReport
 from fedq.figures.drawing import COLOURS
 from fedq.results.summaries import metric_names
 from tests.api.histories import TINY, TWO_ARMS, submit, write
@@ -55,6 +58,13 @@ def _points(path: str) -> np.ndarray:
             for x, y in (piece.split()[:2] for piece in path.replace("M", "L").split("L") if piece.strip())
         ]
     )
+
+
+def _axes(picture: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """The upper left and the lower right corner of the axes in an SVG."""
+    (patch,) = ET.fromstring(picture).iterfind(".//svg:g[@id='axes_1']/svg:g[@id='patch_2']/svg:path", SVG)
+    points = _points(patch.get("d", "").replace("z", ""))
+    return points.min(axis=0), points.max(axis=0)
 
 
 def test_an_svg_holds_one_curve_per_arm_with_the_points_of_its_mean(http: httpx.Client, place: str) -> None:
@@ -144,6 +154,81 @@ def test_measures_can_be_drawn(http: httpx.Client, rows: Database) -> None:
 @pytest.mark.nightly
 def test_any_measure_can_be_drawn(http: httpx.Client, rows: Database) -> None:
     assert_drawn(http, rows, metric_names())
+
+
+LARGEST, SMALLEST = float_info.max, ulp(0.0)
+GOOD = [0.5, 0.25, 0.125]
+EXTREME = {
+    "near the largest number": [1e295, 1e306, 1e307],
+    "to zero": [1e-3, 1e-6, 0.0],
+    "from end to end": [-LARGEST, 0.0, LARGEST],
+}
+FURTHER = {
+    "up to the largest number": [1.0, 1e308, LARGEST],
+    "down to the smallest number": [1e-300, 1e-310, SMALLEST],
+    "only zero": [0.0, 0.0, 0.0],
+    "below zero": [-1.0, -1e307, -LARGEST],
+}
+
+
+def assert_in_order(svg: bytes, values: Sequence[float]) -> None:
+    """Both arms are drawn within the axes, the larger value nowhere below the smaller."""
+    curves, (low, high) = _curves(svg), _axes(svg)
+    points = np.concatenate([curves[colour] for colour in COLOURS[:2]])
+    assert (points >= low - 1e-3).all()
+    assert (points <= high + 1e-3).all()
+    order = np.argsort([*GOOD, *values], kind="stable")
+    assert (np.diff(points[order, 1]) <= 1e-3).all()  # y counts downwards.
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *(pytest.param(values, id=name) for name, values in EXTREME.items()),
+        *(pytest.param(values, id=name, marks=pytest.mark.nightly) for name, values in FURTHER.items()),
+    ],
+)
+def test_any_finite_value_is_drawn_beside_those_of_another_arm(
+    http: httpx.Client, rows: Database, values: list[float]
+) -> None:
+    id = submit(http, TWO_ARMS)["id"]
+    write(rows, lambda held: _extreme(held, values, "suboptimality"), 6)
+    for log in ("none", "xy"):
+        answer = http.get(f"/v1/experiments/{id}/figure.svg", params={"log": log})
+        assert answer.status_code == 200, answer.text
+        assert_in_order(answer.content, values)
+
+
+def test_any_share_is_drawn_in_all_figures_and_reports(http: httpx.Client, rows: Database) -> None:
+    id, values = submit(http, TWO_ARMS)["id"], [0.5, 1e308, LARGEST]
+    write(rows, lambda held: _extreme(held, values, "test_accuracy"), 6)
+    for log in ("none", "y"):
+        assert_in_order(http.get("/v1/compare/figure.svg", params={"arm": id, "log": log}).content, values)
+    assert http.get(f"/v1/experiments/{id}/figure.png").content.startswith(b"\x89PNG")
+    assert http.get(f"/v1/experiments/{id}/figure.pdf", params={"log": "y"}).content.startswith(b"%PDF")
+    report = http.get(f"/v1/experiments/{id}/report.md").text
+    assert "1.62e+310 ± 1.80e+309" in report
+    assert "data:image/svg+xml;base64," in http.get(f"/v1/experiments/{id}/report.html").text
+
+
+def _extreme(held: Claim, values: Sequence[float], metric: str) -> list[RoundReport]:
+    """Rounds of a run: GOOD of the first arm, `values` of the second; a tenth less with each seed."""
+    curve = GOOD if held.arm == 0 else values
+    seeded = [value * (1 - 0.1 * held.seed) for value in curve]
+    measures = [{metric: value} if metric in COLUMNS else {"extra": {metric: value}} for value in seeded]
+    return [report(round, **measure) for round, measure in enumerate(measures, start=1)]
+
+
+def test_a_single_value_is_a_point(http: httpx.Client, rows: Database) -> None:
+    id = submit(http, {**TINY, "rounds": 1})["id"]
+    write(rows, lambda _: [report(1, train_loss=1e308)], 1)
+    svg = http.get(f"/v1/experiments/{id}/figure.svg", params={"metric": "train_loss"}).content
+    uses = ET.fromstring(svg).iterfind(".//svg:use", SVG)
+    markers = [use for use in uses if COLOURS[0].lower() in use.get("style", "")]
+    points = np.array([[float(marker.get("x", "")), float(marker.get("y", ""))] for marker in markers])
+    low, high = _axes(svg)
+    is_inside = ((low < points) & (points < high)).all(axis=1)
+    assert is_inside.sum() == 2  # One is in the legend.
 
 
 def test_the_arms_and_the_experiment_are_named(http: httpx.Client, place: str) -> None:
