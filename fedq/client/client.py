@@ -141,8 +141,8 @@ class Client:
         """Connect to `url` with `api_key` (default: FEDQ_URL and FEDQ_API_KEY, or address and key of an
         embedded stack on this machine: the one in FEDQ_HOME, or else the only one).
 
-        While the service is away or unavailable, requests are repeated for `patience_s` (at the first
-        contact, 2 seconds), except one that may have been executed and is not idempotent, e.g. the
+        While the service is away or unavailable, requests are repeated for `patience_s` (without any
+        connection so far, 2 seconds), except one that may have been executed and is not idempotent, e.g. the
         creation of a key or webhook. `timeout_s` limits the time between parts of a response.
         """
         self._transport = _transport(BlockingWire, url, api_key, patience_s, timeout_s)

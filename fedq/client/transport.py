@@ -152,7 +152,7 @@ PATIENCE_S = 60.0
 restart.
 """
 FIRST_PATIENCE_S = 2.0
-"""The same before there has been any response: there may be no service at this address."""
+"""The same before there has been any connection: there may be no service at this address."""
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 8.0
 """Between two repetitions, unless the service asks for more."""
@@ -175,8 +175,8 @@ MAYBE_DONE = "fedq.maybe_done"
 class Contact:
     """Shared by the copies of a Transport. Changes in place."""
 
-    has_responded: bool = False
-    """True once the service, or a proxy before it, has sent any response."""
+    was_made: bool = False
+    """True once there has been a connection: something is at the address."""
 
 
 class Transport:
@@ -279,9 +279,8 @@ class Transport:
             finally:
                 await self.wire.release(response)
         except httpx.TransportError as error:
-            raise ServiceUnreachableError(
-                f"no answer from {self.url}: {error}; start a service with `fedq up`, or set FEDQ_URL"
-            ) from error
+            advice = "" if self._contact.was_made else "; start a service with `fedq up`, or set FEDQ_URL"
+            raise ServiceUnreachableError(f"no answer from {self.url}: {error}{advice}") from error
 
     def _build(self, method: str, path: str, **options: Any) -> httpx.Request:
         content = options.get("content")
@@ -299,12 +298,14 @@ class Transport:
                 response = await self._exchange(request, whole=whole)
             except httpx.TransportError as error:
                 begun = not isinstance(error, UNSENT)
-                has_responded = self._contact.has_responded
-                pause_s = pauses.next_s(self._patience_s if has_responded else self._first_patience_s)
+                self._contact.was_made |= begun
+                pause_s = pauses.next_s(
+                    self._patience_s if self._contact.was_made else self._first_patience_s
+                )
                 if pause_s is None or (begun and not safe):
                     raise
             else:
-                self._contact.has_responded = True
+                self._contact.was_made = True
                 begun = response.status_code not in REFUSED
                 if begun and not (safe and response.status_code in AWAY):
                     return response

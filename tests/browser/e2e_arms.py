@@ -122,8 +122,10 @@ def test_arms_selected_by_their_settings_are_those_of_the_curves(
     hold_accessible(page)
     # Of two settings without interaction or noise each explains its share, and a third one nothing.
     rows = [{"a": a, "b": b, "c": c, "f": 4 * a + b} for a, b, c in product(range(2), range(3), range(2))]
-    shares = {entry["path"]: entry["share"] for entry in page.evaluate(IMPORTANCE, rows)}
-    assert shares == {"a": pytest.approx(6 / 7), "b": pytest.approx(1 / 7), "c": pytest.approx(0)}
+    for size in (1.0, 1e307):
+        sized = [row | {"f": size * row["f"]} for row in rows]
+        shares = {entry["path"]: entry["share"] for entry in page.evaluate(IMPORTANCE, sized)}
+        assert shares == {"a": pytest.approx(6 / 7), "b": pytest.approx(1 / 7), "c": pytest.approx(0)}
     page.get_by_role("searchbox", name="Select arms").fill("local.lr >")
     page.keyboard.press("Enter")
     expect(page.locator("#settings-flaw")).to_contain_text("expected a number")

@@ -3,8 +3,14 @@ side.
 """
 
 import re
+import struct
+from io import BytesIO
+from random import Random
 
-from playwright.sync_api import Page, expect
+import numpy as np
+import pytest
+from PIL import Image, ImageColor
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
 from tests.documents import QUADRATIC, SYNTHETIC, merged
@@ -20,6 +26,52 @@ EXACT = merged(
         "sweep": {"algorithm.kind": ["fedavg", "fednova", "fedlin", "scaffold"]},
     },
 )
+DIVERGING = merged(
+    {name: part for name, part in QUADRATIC.items() if name != "systems"},
+    {
+        "name": "Two step sizes that are too large",
+        "rounds": 20,
+        "seeds": [0],
+        "local": {"steps": 2},
+        "evaluation": {"record_parameters": False},
+        "sweep": {"local.lr": [0.05, 0.1, 5_000.0, 1_000_000.0]},
+    },
+)
+"""Of two good arms, one that ends at 1e307, and one that diverges."""
+AXES = """async ([numbers, pairs]) => {
+    const { src } = document.querySelector("script[src$='curves.js']");
+    const { Scale, padded, short, shortShare } = await import(src.replace("curves.js", "axes.js"));
+    const flaws = [];
+    const demand = (holds, ...told) => holds || flaws.push(told.map(String).join(" "));
+    for (const value of numbers) {
+        const near = (written) => Math.abs(written - value) <= 6e-4 * Math.abs(value) + 1e-323;
+        const hundredth = (written) => written.includes("e") ? Number(written.replace(/[^e]*$/, (power) => power - 2)) : written / 100;
+        demand(near(Number(short(value))) || short(Math.abs(value)) === "1.798e308", "short", value, short(value));
+        demand(near(hundredth(shortShare(value))) || shortShare(Math.abs(value)) === "1.798e310", "share", value, shortShare(value));
+    }
+    for (const pair of pairs) {
+        for (const log of [false, true]) {
+            const values = log ? pair.filter((value) => value > 0) : pair;
+            if (!values.length) continue;
+            const [least, most] = [Math.min(...values), Math.max(...values)];
+            const ends = padded(least, most, log);
+            demand(ends.every(Number.isFinite) && ends[0] < ends[1] && ends[0] <= least && most <= ends[1] && (!log || ends[0] > 0), "padded", pair, log, ends);
+            const scale = Scale.around(least, most, log);
+            const places = [0, ...[least, most].map((value) => scale.share(value)), 1];
+            demand(places.every((place, at) => at === 0 || place > places[at - 1] || (least === most && place === places[at - 1])), "order", pair, log, places);
+            demand(!(log ? most > 2 * least : most / 2 - least / 2 > 0.01 * Math.abs(most)) || places[2] - places[1] > 0.3, "apart", pair, log, places);
+            if (log) demand(0 < scale.share(0) && scale.share(-most) === scale.share(0) && scale.share(0) < places[1], "zero", pair, scale.share(0));
+            for (const value of [least, most]) {
+                const back = scale.share(scale.value(scale.share(value)));
+                demand(Math.abs(back - scale.share(value)) < 1e-6 || Math.abs(value) < 1e-300, "back", pair, log, value);
+            }
+            const [shares, found] = [[...scale.marks().keys()], [...scale.marks().values()]];
+            demand(found.length <= 20 && shares.every((place, at) => place > -1e-9 && place < 1 + 1e-9 && place > (shares[at - 1] ?? -1)), "marks", pair, log, found);
+            demand(found.length >= 2 || least === most || most - least < 1e-9 * Math.abs(most), "few marks", pair, log, found);
+        }
+    }
+    return flaws;
+}"""
 
 
 def filled(page: Page) -> None:
@@ -169,3 +221,111 @@ def test_theory_is_laid_over_and_arms_of_experiments_are_compared(
     hold_narrow(narrow)
     hold_accessible(narrow)
     shoot(narrow, "compare-phone-dark", whole=True)
+
+
+def numbers(count: int) -> list[float]:
+    """Finite numbers of all sizes, the ends of float64 among them."""
+    draw = Random(0)
+    drawn = (struct.unpack("<d", draw.randbytes(8))[0] for _ in range(count))
+    ends = [0.0, 5e-324, 1e-323, 1e-308, 1.0, 1.5, 100.0, 1e293, 1e298, 1e307, 1.7976931348623157e308]
+    return [value for value in (*ends, *(-end for end in ends), *drawn) if np.isfinite(value)]
+
+
+def test_axes_have_a_place_for_every_finite_number(opened: Opened, stack: Stack) -> None:
+    page = opened(f"/experiments/{diverged(stack)}")
+    filled(page)
+    some = numbers(400)
+    pairs = [[one, other] for one in numbers(0) for other in numbers(0)]
+    pairs += [list(pair) for pair in zip(some, reversed(some), strict=True)]
+    assert page.evaluate(AXES, [some, pairs]) == []
+
+
+def diverged(stack: Stack) -> str:
+    """The id of the experiment DIVERGING, once it has ended."""
+    return stack.client.wait(stack.client.submit(DIVERGING, idempotency_key="diverging").id).id
+
+
+def colours_drawn(page: Page) -> list[int]:
+    """Pixels of the first chart that have the colour of each arm in the list of arms."""
+    plot = page.locator(".plot").first
+    plot.locator("canvas").wait_for()
+    picture = np.asarray(Image.open(BytesIO(plot.screenshot(animations="disabled"))).convert("RGB"), int)
+    strokes = page.locator(".arms li line").evaluate_all("all => all.map((one) => one.getAttribute('stroke'))")
+    return [int((np.abs(picture - ImageColor.getrgb(stroke)).max(axis=2) < 12).sum()) for stroke in strokes]
+
+
+@pytest.mark.parametrize("log", ["y", "xy", "none"])
+def test_arms_that_diverge_are_drawn_beside_those_that_do_not(
+    opened: Opened, stack: Stack, log: str
+) -> None:
+    id = diverged(stack)
+    arms = stack.client.results(id).arms
+    assert [arm.diverged for arm in arms] == [0, 0, 0, 1]
+    assert 1e306 < arms[2].curves["suboptimality"].mean[-1] < 1e308
+    for place in (f"/experiments/{id}?log={log}", f"/compare?arm={id}&log={log}"):
+        page = opened(place)
+        filled(page)
+        expect(page.locator("table.results tbody tr")).to_have_count(4)
+        expect(page.locator("table.results tbody tr").nth(2)).to_contain_text("8.86e306")
+        expect(page.locator(".plot")).to_have_attribute("aria-label", re.compile("4 of 4 arms"))
+        expect(page.locator("#notices .notice")).to_have_count(0)
+        # On a linear axis the good arms lie on each other.
+        assert min(colours_drawn(page)[2 if log == "none" else 0 :]) > 50
+        page.locator(".plot").focus()
+        page.keyboard.press("+")
+        page.keyboard.press("End")
+        expect(page.locator(".plot .tip li")).to_have_count(4)
+
+
+LARGEST = 1.7976931348623157e308
+ODD = {
+    "y": [[1.0] * 10 + [0.0] * 10, [-LARGEST] * 10 + [LARGEST] * 10, [5e-324] * 20, [1e150] * 20],
+    "none": [[0.0] * 10 + [-LARGEST] * 10, [LARGEST] * 20, [1e307] * 20, [-1e308] * 20],
+}
+"""Curves of four arms over 20 rounds, of which none lies on another."""
+
+
+@pytest.mark.parametrize("log", ODD)
+@pytest.mark.parametrize("metric", ["suboptimality", "client_accuracy_std"])
+def test_zero_negative_and_the_largest_numbers_are_drawn(
+    opened: Opened, stack: Stack, log: str, metric: str
+) -> None:
+    def exaggerate(route: Route) -> None:
+        answer = route.fetch()
+        results = answer.json()
+        rounds = list(range(1, 21))
+        curve = {
+            "rounds": rounds,
+            "megabytes": rounds,
+            "simulated_seconds": [None] * 20,
+            "epsilon": [None] * 20,
+            "std": [1e308] * 20,
+            "n": [3] * 20,
+        }
+        for arm, values in zip(results["arms"], ODD[log], strict=True):
+            arm["curves"] = {metric: curve | {"mean": values}}
+        route.fulfill(response=answer, json=results)
+
+    page = opened("/")
+    page.route(re.compile(r"/results\?"), exaggerate)
+    page.route(re.compile(r"/experiments/exp_\w+\?"), lambda route: rename(route, metric))
+    page.goto(f"/experiments/{diverged(stack)}?metric={metric}&log={log}")
+    filled(page)
+    assert min(colours_drawn(page)) > 50
+
+
+def rename(route: Route, metric: str) -> None:
+    """Answer with the page of an experiment that has `metric` in place of another."""
+    answer = route.fetch()
+    route.fulfill(response=answer, body=answer.text().replace("&#34;suboptimality&#34;", f"&#34;{metric}&#34;"))
+
+
+def test_the_table_is_filled_where_no_chart_can_be_drawn(opened: Opened, stack: Stack) -> None:
+    id = diverged(stack)
+    page = opened("/")
+    page.route("**/echarts.esm.min.js", lambda route: route.abort())
+    page.goto(f"/experiments/{id}")
+    filled(page)
+    expect(page.locator("table.results tbody tr")).to_have_count(4)
+    expect(page.locator(".arms li .value").first).not_to_be_empty()
+    expect(page.locator(".plot .flaw")).to_contain_text("The chart cannot be drawn")

@@ -1,13 +1,15 @@
 // Marks of axes and the colours of a theme, for all charts.
 
 const MOST = 9;
+/** At each end of an axis, of what lies between. */
+const ROOM = 0.04;
 const COLOURS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b3a400"],
   dark: ["#4ba3e3", "#f08c46", "#2fc79a", "#d98fbb", "#e6a817", "#9bd6f7", "#e6eaef", "#f0e442"],
 };
 const DASHES = [[], [8, 4], [2, 3], [8, 3, 2, 3]];
 
-/** Places of marks between `min` and `max`: 1, 2 and 5 of each decade or whole decades on a logarithmic axis that is long enough, else even steps. */
+/** Places of marks between `min` and `max`: 1, 2 and 5 of each decade or whole decades on a logarithmic axis that is long enough, else even steps, or the ends where float64 has no such steps. */
 export function marks(min, max, { log = false, integers = false } = {}) {
   const within = (values) => values.filter((value) => value >= min && value <= max);
   if (log) {
@@ -18,28 +20,91 @@ export function marks(min, max, { log = false, integers = false } = {}) {
     const found = choices.map(within).find(({ length }) => length >= 3 && length <= MOST);
     if (found) return found;
   }
-  const rough = (max - min) / 6 || 1;
+  const rough = max / 6 - min / 6;
   const decade = 10 ** Math.floor(Math.log10(rough));
   const step = Math.max([1, 2, 5, 10].find((digit) => digit * decade >= rough) * decade, integers ? 1 : 0);
-  const start = Math.ceil(min / step);
-  return within(Array.from({ length: Math.floor(max / step) - start + 1 }, (_, at) => Number(((start + at) * step).toPrecision(12))));
+  const [start, end] = [Math.ceil(min / step), Math.floor(max / step)];
+  if (!(end - start < 2 * MOST)) return [min, max];
+  return within(Array.from({ length: Math.max(0, end - start + 1) }, (_, at) => Number(((start + at) * step).toPrecision(12))));
+}
+
+/** A number with an exponent, `shift` larger than its own, and `digits` digits behind the point. */
+export function exponential(value, digits, shift = 0) {
+  const [mantissa, power] = value.toExponential(digits).split("e");
+  return `${mantissa}e${Number(power) + shift}`;
 }
 
 /** A number of an axis in few characters. */
 export function short(value) {
   const size = Math.abs(value);
-  if (value !== 0 && (size < 1e-3 || size >= 1e6)) return Number(value.toPrecision(4)).toExponential().replace("e+", "e");
+  if (value !== 0 && (size < 1e-3 || size >= 1e6)) return exponential(value, 3).replace(/\.?0*e/, "e");
   return String(Number(value.toPrecision(6)));
 }
 
-/** What lies between `min` and `max`, with some room on each side; on a logarithmic axis as much of a decade. */
+/** A share in percent, in few characters; a hundred times the largest number is no number. */
+export function shortShare(value) {
+  return Math.abs(value) < 1e300 ? short(100 * value) : exponential(value, 3, 2).replace(/\.?0*e/, "e");
+}
+
+/** The number, or the largest one in place of an infinite one. */
+export function finite(value) {
+  return Math.max(-Number.MAX_VALUE, Math.min(Number.MAX_VALUE, value));
+}
+
+/** What lies between `min` and `max`, with some room on each side; on a logarithmic axis as much of a decade. The ends are finite, and above zero where `log`. */
 export function padded(min, max, log) {
   if (log) {
-    const room = Math.max(0.04 * Math.log10(max / min), 0.02);
-    return [min * 10 ** -room, max * 10 ** room];
+    const room = Math.max(ROOM * (Math.log10(max) - Math.log10(min)), 0.02);
+    const [low, high] = [min * 10 ** -room, max * 10 ** room].map((end) => Math.max(Number.MIN_VALUE, finite(end)));
+    // Two of the smallest numbers may be nearer to each other than any room.
+    return [low, low < high ? high : 2 * low];
   }
-  const room = max > min ? 0.04 * (max - min) : Math.abs(max) * 0.1 || 1;
-  return [min - room, max + room];
+  const room = max > min ? ROOM * max - ROOM * min : Math.abs(max) * 0.1 || 1;
+  return [finite(min - room), finite(max + room)];
+}
+
+/**
+ * Where values lie on an axis, as shares of its length, which ECharts is given in place of numbers at which its own calculation overflows: `min` and `max`
+ * at its ends, or within them by the share `room` of what lies between.
+ */
+export class Scale {
+  constructor([min, max], log = false, room = 0) {
+    Object.assign(this, { min, max, log, room });
+  }
+
+  /** An axis with room on each side of what lies between `min` and `max`. */
+  static around(min, max, log) {
+    const isNarrow = log ? Math.log10(max) - Math.log10(min) < 0.5 : min === max;
+    return new Scale(isNarrow ? padded(min, max, log) : [min, max], log, ROOM);
+  }
+
+  /** 0 at the start of the axis, 1 at its end. On a logarithmic axis zero and negative values lie at its start, or beyond it where there is no room. */
+  share(value) {
+    const { log, room } = this;
+    if (log && value <= 0) return room ? room / 4 : -Infinity;
+    return (this.#inner(value) + room) / (1 + 2 * room);
+  }
+
+  /** The finite value at a share of the length, which may be beyond the ends. */
+  value(share) {
+    const { min, max, log, room } = this;
+    const inner = share * (1 + 2 * room) - room;
+    if (inner === 0 || inner === 1) return inner ? max : min;
+    const found = finite(log ? Math.exp(Math.log(min) + inner * (Math.log(max) - Math.log(min))) : (1 - inner) * min + inner * max);
+    return log ? Math.max(Number.MIN_VALUE, found) : found;
+  }
+
+  /** Marks by their share of the length. */
+  marks(integers) {
+    return new Map(marks(this.value(0), this.value(1), { log: this.log, integers }).map((value) => [this.share(value), value]));
+  }
+
+  #inner(value) {
+    const { min, max, log } = this;
+    if (log) return (Math.log(value) - Math.log(min)) / (Math.log(max) - Math.log(min));
+    if (Number.isFinite(max - min)) return (value - min) / (max - min);
+    return (value / 2 - min / 2) / (max / 2 - min / 2);
+  }
 }
 
 /** The colours of the theme that there is now. */
@@ -55,8 +120,8 @@ export function strokeOf(key, dark) {
   return { colour: colours[key % colours.length], dash: DASHES[Math.floor(key / colours.length) % DASHES.length] };
 }
 
-/** An axis of numbers of ECharts, with marks at `places` or at even steps. */
-export function axis({ min, max, log, integers, name, gap, colours, places = null }) {
+/** An axis of numbers of ECharts, with marks at `places` or at even steps, each with its `text`. */
+export function axis({ min, max, log, integers, name, gap, colours, places = null, text = short }) {
   const customValues = places ?? marks(min, max, { log, integers });
   return {
     type: log ? "log" : "value",
@@ -64,7 +129,7 @@ export function axis({ min, max, log, integers, name, gap, colours, places = nul
     nameLocation: "middle",
     nameGap: gap,
     nameTextStyle: { color: colours.muted, fontSize: 13 },
-    axisLabel: { customValues, color: colours.muted, formatter: short, hideOverlap: true },
+    axisLabel: { customValues, color: colours.muted, formatter: text, hideOverlap: true },
     axisTick: { customValues, show: true, lineStyle: { color: colours.line } },
     axisLine: { show: true, onZero: false, lineStyle: { color: colours.line } },
     splitLine: { lineStyle: { color: colours.line } },

@@ -1,7 +1,7 @@
 // Curves: lines with bands over the axes of ECharts, with zoom, a tooltip, and keys.
 //
 // All lines are one series: a series for each of 144 arms takes ECharts four times as long.
-import { axis, padded, theme } from "./axes.js";
+import { Scale, axis, short, theme } from "./axes.js";
 import { h } from "./elements.js";
 
 const ROOM = { left: 72, right: 16, top: 10, bottom: 48 };
@@ -12,9 +12,9 @@ const FAR_PX = 1e5;
 
 let echarts = null;
 
-/** Load what draws charts, before the first is shown: a megabyte, which pages whose charts are in a closed tab do without. */
+/** Load what draws charts, before the first is shown: a megabyte, which pages whose charts are in a closed tab do without. Without it charts say so. */
 export async function prepare() {
-  echarts ??= await import("./vendor/echarts/echarts.esm.min.js");
+  echarts ??= await import("./vendor/echarts/echarts.esm.min.js").catch(() => null);
 }
 
 /** The index of the last of ascending `xs` that is not above `x`, or of the next one where that is nearer; -1 of none. */
@@ -28,6 +28,11 @@ export function nearest(xs, x) {
     else high = middle - 1;
   }
   return low + 1 < xs.length && xs[low + 1] - x < x - xs[low] ? low + 1 : low;
+}
+
+/** Pixels from the start of an axis of this length. */
+function pixel(share, length) {
+  return Math.max(-FAR_PX, Math.min(FAR_PX, share * length));
 }
 
 /** Least and greatest of `values`, of those above zero where `log`; null of none. */
@@ -56,33 +61,53 @@ export class Chart {
     this.mark = h("div", { class: "mark", hidden: true });
     this.selection = h("div", { class: "selection", hidden: true });
     this.tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
-    root.replaceChildren(this.holder, this.mark, this.selection, this.tip);
+    this.flaw = h("p", { class: "flaw", role: "alert", hidden: true });
+    root.replaceChildren(this.holder, this.mark, this.selection, this.tip, this.flaw);
     this.#listen();
     this.observer = new ResizeObserver(() => this.#resize());
     this.observer.observe(root);
   }
 
-  /** Draw these lines; `view` is what is zoomed into, `{x, y}` with null for all. With `fromZero` the vertical axis begins at zero. */
+  /** Draw these lines; `view` is what is zoomed into, `{x, y}` with null for all. With `fromZero` the vertical axis begins at zero; `text` writes its numbers. */
   show(lines, options, view) {
     Object.assign(this, { lines, options, view });
     this.draw();
   }
 
-  /** Draw again, with the colours of the theme that there is now. */
+  /** Draw again, with the colours of the theme that there is now. A chart that cannot be drawn says so in its place. */
   draw() {
     if (!this.root.clientWidth) return;
+    this.flaw.hidden = echarts !== null;
+    this.flaw.textContent = "The chart cannot be drawn: its program was not loaded. Reload the page.";
+    if (!echarts) return;
+    try {
+      this.#draw();
+    } catch (error) {
+      this.flaw.hidden = false;
+      this.flaw.textContent = `The chart cannot be drawn: ${error.message}`;
+      console.error(error);
+    }
+  }
+
+  #draw() {
     this.canvas ??= echarts.init(this.holder);
-    const { logX, logY, xLabel, yLabel, integers } = this.options;
+    const { logX, logY, xLabel, yLabel, integers, text = short } = this.options;
     const colours = theme(this.root);
-    this.x = this.view?.x ?? this.#extentX();
-    this.y = this.view?.y ?? this.#extentY(this.x);
+    this.x = this.#part(this.view?.x, logX) ?? this.#wholeX();
+    this.y = this.#part(this.view?.y, logY) ?? this.#wholeY();
+    const shares = (marks, write, name, gap) => axis({ min: 0, max: 1, name, gap, colours, places: [...marks.keys()], text: (share) => write(marks.get(share)) });
     this.canvas.setOption({
       animation: false,
       grid: { ...ROOM, outerBoundsMode: "none" },
-      xAxis: axis({ min: this.x[0], max: this.x[1], log: logX, integers, name: xLabel, gap: 26, colours }),
-      yAxis: axis({ min: this.y[0], max: this.y[1], log: logY, name: yLabel, gap: 52, colours }),
+      xAxis: shares(this.x.marks(integers), short, xLabel, 26),
+      yAxis: shares(this.y.marks(), text, yLabel, 52),
       series: [this.#series()],
     }, { replaceMerge: ["xAxis", "yAxis"] });
+  }
+
+  /** What is zoomed into; null without, or where a logarithmic axis cannot show it. */
+  #part(range, log) {
+    return range && (!log || range[0] > 0) ? new Scale(range, log) : null;
   }
 
   #series() {
@@ -90,7 +115,7 @@ export class Chart {
     const some = this.lines.some((line) => line.key === this.focused);
     return {
       id: "lines", type: "custom", clip: true, silent: true, animation: false,
-      data: this.lines.map(() => [this.x[0], this.y[0]]),
+      data: this.lines.map(() => [0, 0]),
       renderItem: ({ dataIndex }) => this.#shapes(this.lines[dataIndex], some, text),
     };
   }
@@ -115,33 +140,19 @@ export class Chart {
     return { width: this.root.clientWidth - ROOM.left - ROOM.right, height: this.root.clientHeight - ROOM.top - ROOM.bottom };
   }
 
-  /** Pixels of `value` on an axis that shows `range`, from its start. */
-  #pixel(value, [min, max], log, length) {
-    if (log && value <= 0) return -FAR_PX;
-    const at = log ? Math.log(value / min) / Math.log(max / min) : (value - min) / (max - min);
-    return Math.max(-FAR_PX, Math.min(FAR_PX, at * length));
-  }
-
-  #value(pixel, [min, max], log, length) {
-    const share = pixel / length;
-    return log ? min * (max / min) ** share : min + share * (max - min);
-  }
-
   #left(value) {
-    return ROOM.left + this.#pixel(value, this.x, this.options.logX, this.#area.width);
+    return ROOM.left + pixel(this.x.share(value), this.#area.width);
   }
 
   #top(value) {
     const { height } = this.#area;
-    return ROOM.top + height - this.#pixel(value, this.y, this.options.logY, height);
+    return ROOM.top + height - pixel(this.y.share(value), height);
   }
 
   #shapes({ key, colour, dash, x, mean, low, high, raw, theory }, some, text) {
     const forward = key === this.focused;
-    const { width, height } = this.#area;
-    const { logX, logY } = this.options;
-    const across = x.map((value) => ROOM.left + this.#pixel(value, this.x, logX, width));
-    const down = (values) => values.map((value) => ROOM.top + height - this.#pixel(value, this.y, logY, height));
+    const across = x.map((value) => this.#left(value));
+    const down = (values) => values.map((value) => this.#top(value));
     const points = (lefts, tops) => lefts.map((left, at) => [left, tops[at]]);
     const line = (shape, style) => ({ type: "polyline", shape: { points: shape }, style: { fill: null, ...style }, z2: forward ? 20 : 10 });
     const children = [];
@@ -161,24 +172,26 @@ export class Chart {
     return { type: "group", children };
   }
 
-  #extentX() {
+  /** From the first to the last place, with room only where it is needed: for a single one, and for those that a logarithmic axis has no other place for. */
+  #wholeX() {
     const { logX } = this.options;
-    const found = extent(this.lines.flatMap(({ x }) => (logX ? [x.find((value) => value > 0) ?? null, x.at(-1) ?? null] : [x[0] ?? null, x.at(-1) ?? null])), logX);
-    if (!found) return logX ? [1, 10] : [0, 1];
-    if (found[0] === found[1]) return logX ? [found[0] / 2, found[0] * 2] : [found[0] - 1, found[0] + 1];
-    return found;
+    const ends = this.lines.flatMap(({ x }) => (logX ? [x.find((value) => value > 0) ?? null, x.at(-1) ?? null] : [x[0] ?? null, x.at(-1) ?? null]));
+    const found = extent(ends, logX) ?? (logX ? [1, 10] : [0, 1]);
+    const needsRoom = found[0] === found[1] || (logX && this.lines.some(({ x }) => x[0] <= 0));
+    return needsRoom ? Scale.around(...found, logX) : new Scale(found, logX);
   }
 
-  #extentY([from, to]) {
+  #wholeY() {
     const { logY, fromZero } = this.options;
+    const { min, max } = this.x;
     const seen = this.lines.map(({ x, mean, low, high, raw }) => {
-      const inside = x.map((_, at) => at).filter((at) => x[at] >= from && x[at] <= to);
+      const inside = x.map((_, at) => at).filter((at) => !this.view || (x[at] >= min && x[at] <= max));
       const lists = [mean, ...(raw ? [raw] : []), ...(high ? [high] : []), ...(low && !logY ? [low] : [])];
       return lists.map((list) => extent(inside.map((at) => list[at]), logY));
     });
     const found = extent(seen.flat(2).filter((value) => value !== null), logY);
-    if (found && fromZero) return [0, 1.05 * found[1] || 1];
-    return found ? padded(...found, logY) : logY ? [0.1, 1] : [0, 1];
+    if (found && fromZero) return new Scale([0, 1.05 * found[1] || 1]);
+    return Scale.around(...(found ?? (logY ? [0.1, 1] : [0, 1])), logY);
   }
 
   #zoom(view) {
@@ -243,19 +256,18 @@ export class Chart {
   /** Zoom into what was selected: a stretch of the horizontal axis, and of the vertical one where it was tall. */
   #selected(from, to) {
     const { width, height } = this.#area;
-    const { logX, logY } = this.options;
     const [wide, tall] = [Math.abs(to.left - from.left) > 3, Math.abs(to.top - from.top) > 24];
     if (!wide) return;
     const ordered = (one, other) => [Math.min(one, other), Math.max(one, other)];
     this.#zoom({
-      x: ordered(from.left, to.left).map((left) => this.#value(left, this.x, logX, width)),
-      y: tall ? ordered(height - from.top, height - to.top).map((up) => this.#value(up, this.y, logY, height)) : null,
+      x: ordered(from.left, to.left).map((left) => this.x.value(left / width)),
+      y: tall ? ordered(height - from.top, height - to.top).map((up) => this.y.value(up / height)) : null,
     });
   }
 
   /** Tell the values at a place of the drawing: beside the pointer, and to who listens. */
   #read(left, top, spoken = false) {
-    const x = this.#value(left, this.x, this.options.logX, this.#area.width);
+    const x = this.x.value(left / this.#area.width);
     const found = this.lines.flatMap((line) => {
       const at = nearest(line.x, x);
       return at < 0 ? [] : [{ line, at, distance: top === null ? 0 : Math.abs(this.#top(line.mean[at]) - ROOM.top - top) }];
@@ -295,15 +307,14 @@ export class Chart {
   #key(event) {
     if (!this.canvas || event.ctrlKey || event.metaKey || event.altKey) return;
     const { width } = this.#area;
-    const { logX } = this.options;
     const at = this.at ?? width / 2;
     const steps = { ArrowRight: at + width / 40, ArrowLeft: at - width / 40, Home: 0, End: width };
     if (event.key in steps) {
       this.#read(Math.max(0, Math.min(width, steps[event.key])), null, true);
     } else if (event.key === "+" || event.key === "-") {
       const factor = event.key === "+" ? 0.5 : 2;
-      const [first, last] = this.#extentX();
-      const ends = [at - at * factor, at + (width - at) * factor].map((left) => this.#value(left, this.x, logX, width));
+      const { min: first, max: last } = this.#wholeX();
+      const ends = [at - at * factor, at + (width - at) * factor].map((left) => this.x.value(left / width));
       const x = [Math.max(first, ends[0]), Math.min(last, ends[1])];
       this.#zoom(x[0] === first && x[1] === last ? null : { x, y: null });
     } else if (event.key === "0") {

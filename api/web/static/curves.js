@@ -1,5 +1,5 @@
 // Curves and results of the arms of an experiment, or of several: the controls, what is asked for, and when it is asked for again.
-import { onTheme, strokeOf, theme } from "./axes.js";
+import { finite, onTheme, short, shortShare, strokeOf, theme } from "./axes.js";
 import { Chart, nearest, prepare } from "./chart.js";
 import { joined, leftOut } from "./closer.js";
 import { h } from "./elements.js";
@@ -77,7 +77,7 @@ class Curves {
     if (controls.target) controls.target.value = viewed("target") ?? "";
     this.baseline = /^\d{1,6}$/.test(viewed("baseline") ?? "") ? viewed("baseline") : null;
     const ends = (viewed("zoom") ?? "").split(",").map(Number);
-    if ([2, 4].includes(ends.length) && ends.every(Number.isFinite) && ends[0] < ends[1]) this.zoom = { x: ends.slice(0, 2), y: ends.length === 4 ? ends.slice(2) : null };
+    if ([2, 4].includes(ends.length) && ends.every(Number.isFinite) && ends[0] < ends[1] && !(ends[2] >= ends[3])) this.zoom = { x: ends.slice(0, 2), y: ends.length === 4 ? ends.slice(2) : null };
   }
 
   /** Put into the address what differs from a page that has just been opened. */
@@ -340,13 +340,11 @@ class Curves {
     const { x, band, best, smooth } = this.controls;
     const [list] = AXES[x.value];
     const { dark } = theme(this.root);
-    const scale = isShare(metric) ? 100 : 1;
     const better = best.checked ? this.better[metric] : undefined;
     return this.results.arms.flatMap((arm, key) => {
       const curve = this.curve(arm, key, metric);
       if (!curve || !this.visible(key) || curve[list].includes(null)) return [];
-      const mean = curve.mean.map((value) => scale * value);
-      const drawn = better ? { mean: bestSoFar(mean, better) } : smoothed(curve, mean, scale, band.value, Number(smooth.value) || 0);
+      const drawn = better ? { mean: bestSoFar(curve.mean, better) } : smoothed(curve, band.value, Number(smooth.value) || 0);
       return [{ key, curve, name: arm.name, ...strokeOf(key, dark), x: curve[list], low: null, high: null, raw: null, ...drawn, theory: this.law(arm, curve, list, metric) }];
     });
   }
@@ -401,7 +399,7 @@ class Curves {
       const words = metric.replaceAll("_", " ");
       const unit = isShare(metric) ? ", %" : "";
       const view = this.zoom && { x: this.zoom.x, y: metric === main ? this.zoom.y : null };
-      chart.show(lines, { logX: logx.checked, logY: logy.checked, xLabel: AXES[x.value][1], yLabel: words + unit + (best.checked && metric in this.better ? ", best so far" : ""), integers: x.value === "round" }, view);
+      chart.show(lines, { logX: logx.checked, logY: logy.checked, xLabel: AXES[x.value][1], yLabel: words + unit + (best.checked && metric in this.better ? ", best so far" : ""), integers: x.value === "round", text: isShare(metric) ? shortShare : short }, view);
       const count = `${lines.length} of ${this.results.arms.length} arms`;
       chart.root.setAttribute("aria-label", `${words} over ${AXES[x.value][1].toLowerCase()}, ${count}. Arrow keys read values, plus and minus zoom, 0 resets the zoom.`);
       drawn += lines.length;
@@ -533,10 +531,10 @@ function bestSoFar(values, better) {
 }
 
 /** The lines of a curve, smoothed exponentially with a half-life in rounds; 0 smooths nothing. */
-function smoothed(curve, mean, scale, band, halfLife) {
+function smoothed({ rounds, mean, std, n }, band, halfLife) {
   const reach = REACH[band];
-  const edge = (side) => mean.map((value, at) => value + (curve.std[at] === null ? 0 : side * scale * reach(curve.std[at], curve.n[at])));
-  const smooth = halfLife > 0 ? (values) => average(curve.rounds, values, halfLife) : (values) => values;
+  const edge = (side) => mean.map((value, at) => finite(value + (std[at] === null ? 0 : side * reach(std[at], n[at]))));
+  const smooth = halfLife > 0 ? (values) => average(rounds, values, halfLife) : (values) => values;
   const edges = reach ? { low: smooth(edge(-1)), high: smooth(edge(1)) } : {};
   return { mean: smooth(mean), raw: halfLife > 0 ? mean : null, ...edges };
 }
@@ -548,15 +546,14 @@ function average(rounds, values, halfLife) {
     const kept = 0.5 ** ((at ? rounds[at] - rounds[at - 1] : 1) / halfLife);
     sum = kept * sum + (1 - kept) * value;
     weight = kept * weight + (1 - kept);
-    return sum / weight;
+    return finite(sum / weight);
   });
 }
 
 /** The value that is drawn and, where that is the mean itself, its deviation. */
 function reading(curve, at, metric, drawn) {
-  const scale = isShare(metric) ? 100 : 1;
-  const value = format(drawn[at] / scale, metric);
-  return drawn[at] !== scale * curve.mean[at] || curve.std[at] === null ? value : `${value} ± ${format(curve.std[at], metric)}`;
+  const value = format(drawn[at], metric);
+  return drawn[at] !== curve.mean[at] || curve.std[at] === null ? value : `${value} ± ${format(curve.std[at], metric)}`;
 }
 
 /** Where a round lies on an axis, between those that are known. */

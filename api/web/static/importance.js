@@ -10,7 +10,9 @@ const MOST_LEVELS = 8;
  */
 export function importance(rows, paths, figure) {
   const known = rows.filter((row) => row[figure] !== null && row[figure] !== undefined);
-  const values = known.map((row) => row[figure]);
+  // Of numbers about 1: the squares of large ones would be infinite.
+  const size = Math.max(...known.map((row) => Math.abs(row[figure]))) || 1;
+  const values = known.map((row) => row[figure] / size);
   const total = squares(values);
   const effects = paths.map((path) => ({ path, ...between(levelled(known, path), values) }));
   const sum = (name) => effects.reduce((all, effect) => all + effect[name], 0);

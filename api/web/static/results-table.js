@@ -1,4 +1,5 @@
 // The results table as papers print it: mean ± deviation, the best in bold, what may be concluded of differences.
+import { exponential } from "./axes.js";
 import { h } from "./elements.js";
 
 const VERDICTS = {
@@ -19,9 +20,9 @@ export const isShare = (metric) => metric.endsWith("accuracy") || metric.endsWit
 /** A value of a metric as people read it. */
 export function format(value, metric = "") {
   if (value === null || value === undefined) return ABSENT;
-  if (isShare(metric)) return (100 * value).toFixed(2);
   const size = Math.abs(value);
-  if (value !== 0 && (size < 1e-3 || size >= 1e5)) return value.toExponential(2).replace("e+", "e");
+  if (isShare(metric)) return size < 1e5 ? (100 * value).toFixed(2) : exponential(value, 2, 2);
+  if (value !== 0 && (size < 1e-3 || size >= 1e5)) return exponential(value, 2);
   return value.toFixed(4);
 }
 

@@ -138,9 +138,19 @@ def test_pauses_grow_for_a_minute_while_the_service_is_unavailable(
     assert sum(asked.pauses) == pytest.approx(PATIENCE_S, abs=1.0)
 
 
+@pytest.mark.parametrize("lost", [httpx.ReadTimeout("slow"), httpx.RemoteProtocolError("cut")], ids=repr)
+def test_a_service_that_takes_a_connection_is_waited_for_a_minute_from_the_first(
+    lost: httpx.TransportError,
+) -> None:
+    asked = _Asked(repeat(lost))
+    with pytest.raises(ServiceUnreachableError, match=r"^no answer from http://fedq: (slow|cut)$"):
+        asked.request("GET")
+    assert sum(asked.pauses) == pytest.approx(PATIENCE_S)
+
+
 @WIRES
 @pytest.mark.parametrize("away", [REFUSED, httpx.ReadError("lost")], ids=repr)
-def test_a_service_that_has_responded_before_is_waited_for_a_minute(
+def test_a_service_that_was_there_is_waited_for_a_minute(
     wire: Callable[..., Wire], away: httpx.TransportError
 ) -> None:
     asked = _Asked(chain([httpx.Response(200)], repeat(away)), wire)
@@ -156,7 +166,7 @@ def test_a_service_that_has_responded_before_is_waited_for_a_minute(
 
 
 @WIRES
-def test_an_address_where_nothing_has_responded_is_given_up_soon(wire: Callable[..., Wire]) -> None:
+def test_an_address_without_any_connection_is_given_up_soon(wire: Callable[..., Wire]) -> None:
     asked = _Asked(repeat(REFUSED), wire)
     with pytest.raises(ServiceUnreachableError, match="refused; start a service with `fedq up`"):
         asked.request("GET")
