@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from fedcore.data.digest_files import file_name, file_of_digest
 from fedcore.data.federated import FederatedData
 from fedcore.data.user_datasets import local_dataset_storage
-from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.families import StandIn
 from fedcore.lazy import LazyModule
 from fedcore.models.hugging_face import CausalLm, SequenceClassifier
@@ -35,6 +34,7 @@ from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec, stored_arms
 from fedq.client.calls.results import ModelForm, WhichModel
 from fedq.client.errors import ExportError, MissingPackageError
+from fedq.client.exports.sinks import export_errors
 from fedq.local.folder import ExperimentFolder, FolderError, RunKey
 
 if TYPE_CHECKING:
@@ -95,19 +95,16 @@ def export_model(
     becomes a folder of peft, without its base network. `files` are uploaded files of the pretrained
     network that the run used; others are looked for in FEDQ_DATA_DIR.
 
-    Raises ExportError if the format cannot express the model, and MissingPackageError.
+    Raises ExportError, e.g. if the format cannot express the model, and MissingPackageError.
     """
     if to == "onnx" and merge:
         raise ValueError("merge is an option of huggingface, not of onnx")
-    with _uploads(files) as uploads:
-        try:
-            network = network_of(model, uploads)
-            if to == "onnx":
-                _write_onnx(network, _examples(model.spec), path)
-            else:
-                _write_folder(model.spec, network, path, uploads, merge=merge)
-        except (DataUnavailableError, SpecificationError) as error:
-            raise ExportError(str(error)) from error
+    with export_errors(to), _uploads(files) as uploads:
+        network = network_of(model, uploads)
+        if to == "onnx":
+            _write_onnx(network, _examples(model.spec), path)
+        else:
+            _write_folder(model.spec, network, path, uploads, merge=merge)
     return path
 
 

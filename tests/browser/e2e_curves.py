@@ -250,14 +250,14 @@ def colours_drawn(page: Page) -> list[int]:
     plot = page.locator(".plot").first
     plot.locator("canvas").wait_for()
     picture = np.asarray(Image.open(BytesIO(plot.screenshot(animations="disabled"))).convert("RGB"), int)
-    strokes = page.locator(".arms li line").evaluate_all("all => all.map((one) => one.getAttribute('stroke'))")
+    strokes = page.locator(".arms li line").evaluate_all(
+        "all => all.map((one) => one.getAttribute('stroke'))"
+    )
     return [int((np.abs(picture - ImageColor.getrgb(stroke)).max(axis=2) < 12).sum()) for stroke in strokes]
 
 
 @pytest.mark.parametrize("log", ["y", "xy", "none"])
-def test_arms_that_diverge_are_drawn_beside_those_that_do_not(
-    opened: Opened, stack: Stack, log: str
-) -> None:
+def test_arms_that_diverge_are_drawn_beside_those_that_do_not(opened: Opened, stack: Stack, log: str) -> None:
     id = diverged(stack)
     arms = stack.client.results(id).arms
     assert [arm.diverged for arm in arms] == [0, 0, 0, 1]
@@ -317,7 +317,9 @@ def test_zero_negative_and_the_largest_numbers_are_drawn(
 def rename(route: Route, metric: str) -> None:
     """Answer with the page of an experiment that has `metric` in place of another."""
     answer = route.fetch()
-    route.fulfill(response=answer, body=answer.text().replace("&#34;suboptimality&#34;", f"&#34;{metric}&#34;"))
+    route.fulfill(
+        response=answer, body=answer.text().replace("&#34;suboptimality&#34;", f"&#34;{metric}&#34;")
+    )
 
 
 def test_the_table_is_filled_where_no_chart_can_be_drawn(opened: Opened, stack: Stack) -> None:

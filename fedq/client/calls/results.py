@@ -11,7 +11,7 @@ from fedq.client.bodies import UPLOAD_TIMEOUT_S
 from fedq.client.calls.experiments import EXPERIMENTS, JSON, ExperimentCalls
 from fedq.client.errors import MissingPackageError
 from fedq.client.exports import files as archives
-from fedq.client.exports.sinks import ExportForm, Sink, open_sink
+from fedq.client.exports.sinks import ExportForm, Sink, export_errors, open_sink
 from fedq.client.transport import given
 from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
 from fedq.results import tables
@@ -281,23 +281,19 @@ class ExportCalls(OutcomeCalls):
 
         Exporting again updates an existing export. The last four require
         `pip install 'fedq[export]'`, parquet `fedq[frames]`; otherwise MissingPackageError. Raises
-        ExportError if a tracking store fails, or `optuna` is asked of an experiment without a
-        study. AsyncClient blocks the event loop while it writes.
+        ExportError, with the words of the tool, if it or the disk fails, or if `optuna` is asked of
+        an experiment without a study. AsyncClient blocks the event loop while it writes.
         """
         if (tracking_uri is not None or models) and to != "mlflow":
             raise ValueError(f"tracking_uri and models are options of mlflow, not of {to}")
         experiment = await self.experiment(id)
         id = experiment.id
-        sink = open_sink(
-            to,
-            experiment,
-            Path(output or (f"{id}.fedq.json.gz" if to == "fedq" else f"{id}-{to}")),
-            tracking_uri,
-        )
-        with tempfile.TemporaryDirectory() as folder:
+        path = Path(output or (f"{id}.fedq.json.gz" if to == "fedq" else f"{id}-{to}"))
+        with tempfile.TemporaryDirectory() as folder, export_errors(to):
+            sink = open_sink(to, experiment, path, tracking_uri)
             for run in await self.runs(id):
                 await self._export(sink, run, Path(folder) if models else None)
-        sink.close(await self.results(id), await self._arms([id]))
+            sink.close(await self.results(id), await self._arms([id]))
         return sink.where
 
     async def import_(self, file: str | Path) -> Experiment:

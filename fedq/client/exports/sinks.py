@@ -1,6 +1,9 @@
 """Destinations of exports, and the flat names and values that other tools use."""
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -8,7 +11,7 @@ from typing import Any, Literal, Protocol
 from fedcore.spec.parameters import Value, leaves
 from fedcore.spec.sweep import expand
 from fedq import schemas
-from fedq.client.errors import MissingPackageError
+from fedq.client.errors import ClientError, ExportError, MissingPackageError
 
 ExportForm = Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"]
 
@@ -44,18 +47,52 @@ def open_sink(
     """Open the destination of an export of `experiment`: `folder`, or the tracking store at
     `tracking_uri`.
 
-    Raises MissingPackageError if a required package is not installed.
+    As the methods of the sink, it raises what the libraries raise; see `export_errors`.
     """
     module_name, class_name = _SINKS[form]
-    try:
-        module = import_module(f"fedq.client.exports.{module_name}")
-    except ModuleNotFoundError as error:
-        extra = "frames" if form == "parquet" else "export"
-        raise MissingPackageError(
-            f"to export to {form} needs {error.name}: pip install 'fedq[{extra}]'"
-        ) from error
+    module = import_module(f"fedq.client.exports.{module_name}")
     sink: Sink = getattr(module, class_name)(experiment, folder, tracking_uri)
     return sink
+
+
+EXTRAS = {"parquet": "frames", "onnx": "onnx", "huggingface": "transformers"}
+"""Extra of FedQ that installs what an export needs, unless it is `export`."""
+
+
+@contextmanager
+def export_errors(tool: str) -> Iterator[None]:
+    """Raise whatever is raised in the block as ExportError with its words, or as MissingPackageError if a
+    required package is not installed.
+    """
+    try:
+        yield
+    except ClientError:
+        raise
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(tool, "export")
+        raise MissingPackageError(
+            f"to export to {tool} needs {error.name}: pip install 'fedq[{extra}]'"
+        ) from error
+    # Errors of all kinds: of the tool, of what it builds on, of the disk.
+    except Exception as error:
+        words = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ExportError(f"the export to {tool} failed: {words}") from error
+
+
+def fitted(name: str, forbidden: str, longest: int) -> str:
+    """`name` as a tool takes it: without the characters of the pattern `forbidden`, and not longer than
+    `longest`.
+    """
+    return re.sub(forbidden, "_", name)[:longest]
+
+
+def fitted_key(name: str, forbidden: str, longest: int) -> str:
+    """As `fitted`, but different names stay different: one that had to be changed ends with a digest."""
+    found = fitted(name, forbidden, longest)
+    if found == name:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{found[: longest - len(digest) - 1]}-{digest}"
 
 
 NO_MEASURES = frozenset({"round", "extra", "committed_at"})

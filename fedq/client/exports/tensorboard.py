@@ -3,7 +3,6 @@ parameters and its specification.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from tensorboardX import SummaryWriter
 from tensorboardX.summary import hparams
 
 from fedq import schemas
-from fedq.client.exports.sinks import arms, parameters, scalars
+from fedq.client.exports.sinks import arms, fitted, parameters, scalars
 
 SUFFIX = ".fedq"
 """File suffix that identifies earlier exports."""
@@ -50,4 +49,4 @@ class TensorBoardRuns:
 
 def _folder_name(run: schemas.Run) -> str:
     """Index of the arm and the part of its name that is valid in a path."""
-    return f"{run.arm}-{re.sub(r'[^A-Za-z0-9.=_+-]+', '_', run.arm_name)[:LONGEST_NAME]}"
+    return f"{run.arm}-{fitted(run.arm_name, r'[^A-Za-z0-9.=_+-]+', LONGEST_NAME)}"

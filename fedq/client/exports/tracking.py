@@ -17,14 +17,13 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from mlflow.entities import Metric, Param, RunTag
-    from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
+    from mlflow.utils.validation import MAX_ENTITY_KEY_LENGTH, MAX_EXPERIMENT_TAG_VAL_LENGTH
 
 from fedcore.platform.status import Status
 from fedcore.spec.parameters import leaves
 from fedq import schemas
-from fedq.client.errors import ExportError
-from fedq.client.exports.sinks import arms, parameters, scalars
+from fedq.client.exports.sinks import arms, fitted_key, parameters, scalars
 
 STATUSES = {
     Status.QUEUED: "SCHEDULED",
@@ -38,19 +37,18 @@ STATUSES = {
 EXPERIMENT, RUN, ROUNDS = "fedq.experiment_id", "fedq.run_id", "fedq.rounds"
 """Tags: ids in FedQ, and the number of exported rounds."""
 FACTS = ("arm", "arm_name", "seed", "status", "diverged_round", "stop_reason", "error", "worker")
-"""Fields of a run that become tags."""
+"""Fields of a run that become tags; a long value is cut by MLflow."""
+LONGEST_RUN_NAME = 250
+"""Characters; a column of MLflow's database, which refuses longer ones on a server."""
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """Raise errors of the tracking store as ExportError, and silence MLflow's own warnings."""
+def _quiet() -> Iterator[None]:
+    """Silence MLflow's own warnings."""
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            yield
-        except MlflowException as error:
-            raise ExportError(f"error of the tracking store: {error}") from error
+        yield
 
 
 class MlflowRuns:
@@ -60,22 +58,23 @@ class MlflowRuns:
     """
 
     def __init__(self, experiment: schemas.Experiment, folder: Path, tracking_uri: str | None) -> None:
-        """Raises ExportError if the store fails, like all methods."""
         self.where = tracking_uri or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
         self._arms = arms(experiment)
         if tracking_uri is None:
             folder.mkdir(parents=True, exist_ok=True)
-        with _refusals():
+        with _quiet():
             self._client = MlflowClient(tracking_uri=self.where)
             self._experiment_id = self._find(
                 experiment, None if tracking_uri else (folder.resolve() / "artifacts").as_uri()
             )
 
-    @_refusals()
+    @_quiet()
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
         """Add a run, or its new rounds."""
         there, done = self._run(run)
-        given = [Param(name, str(value)) for name, value in parameters(self._arms[run.arm], run.seed).items()]
+        given = [
+            Param(mlflow_key(name), str(value)) for name, value in parameters(self._arms[run.arm], run.seed).items()
+        ]
         self._client.log_batch(there, params=given, tags=_tags(run))
         fresh = [row for row in rows if row.round > done]
         self._client.log_batch(there, metrics=[metric for row in fresh for metric in _metrics(row)])
@@ -94,7 +93,10 @@ class MlflowRuns:
 
     def _find(self, experiment: schemas.Experiment, artifacts: str | None) -> str:
         found = self._client.search_experiments(filter_string=f"tags.`{EXPERIMENT}` = '{experiment.id}'")
-        said = {f"fedq.{name}": str(value) for name, value in leaves(experiment.provenance)}
+        said = {
+            mlflow_key(f"fedq.{name}"): str(value)[:MAX_EXPERIMENT_TAG_VAL_LENGTH]
+            for name, value in leaves(experiment.provenance)
+        }
         tags = {
             EXPERIMENT: experiment.id,
             "fedq.name": experiment.name,
@@ -114,22 +116,28 @@ class MlflowRuns:
         found = self._client.search_runs([self._experiment_id], f"tags.`{RUN}` = '{run.id}'")
         if found:
             return found[0].info.run_id, int(found[0].data.tags.get(ROUNDS, "0"))
-        begun = _milliseconds(run.started_at or run.created_at)
-        made = self._client.create_run(
-            self._experiment_id, begun, {RUN: run.id}, f"{run.arm_name}, seed {run.seed}"
-        )
+        begun, suffix = _milliseconds(run.started_at or run.created_at), f", seed {run.seed}"
+        name = run.arm_name[: LONGEST_RUN_NAME - len(suffix)] + suffix
+        made = self._client.create_run(self._experiment_id, begun, {RUN: run.id}, name)
         return made.info.run_id, 0
 
 
 def _tags(run: schemas.Run) -> list[RunTag]:
     facts = {name: getattr(run, name) for name in FACTS if getattr(run, name) is not None}
     said = dict(leaves({"provenance": run.provenance}))
-    return [RunTag(f"fedq.{name}", str(value)) for name, value in {**facts, **said}.items()]
+    return [RunTag(mlflow_key(f"fedq.{name}"), str(value)) for name, value in {**facts, **said}.items()]
+
+
+def mlflow_key(name: str) -> str:
+    """The name of a parameter, tag or metric, which MLflow may take for a path: slashes stand alone,
+    between words. A server on Windows refuses colons.
+    """
+    return fitted_key(name, r"[^/\w. -]|/(?!\w)|(?<!\w)/", MAX_ENTITY_KEY_LENGTH)
 
 
 def _metrics(row: schemas.RoundRow) -> list[Metric]:
     at = _milliseconds(row.committed_at)
-    return [Metric(name, value, at, row.round) for name, value in scalars(row).items()]
+    return [Metric(mlflow_key(name), value, at, row.round) for name, value in scalars(row).items()]
 
 
 def _milliseconds(moment: datetime) -> int:

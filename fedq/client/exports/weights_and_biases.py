@@ -15,10 +15,14 @@ import wandb
 
 from fedcore.platform.status import Status
 from fedq import schemas
-from fedq.client.exports.sinks import arms, parameters, scalars
+from fedq.client.exports.sinks import arms, fitted, parameters, scalars
 
 FACTS = ("arm", "arm_name", "status", "diverged_round", "stop_reason", "error", "worker")
 """Fields of a run that become entries of its summary, as `fedq.NAME`."""
+LONGEST_NAME = 128
+"""Characters of the name of a project or a run; W&B refuses longer ones."""
+FORBIDDEN = r"[/\\#?%:]"
+"""In the name of a project."""
 
 
 class WandbRuns:
@@ -31,16 +35,18 @@ class WandbRuns:
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
         """Write a run and delete the one of an earlier export."""
+        suffix = f", seed {run.seed}"
         for earlier in (self._folder / "wandb").glob(f"offline-run-*-{run.id}"):
             shutil.rmtree(earlier)
         with wandb.init(
             mode="offline",
             dir=self._folder,
-            project=self._experiment.name,
+            project=fitted(self._experiment.name, FORBIDDEN, LONGEST_NAME),
             group=self._experiment.id,
-            tags=[tag for tag in self._experiment.tags if len(tag) <= LONGEST_TAG],
+            tags=self._experiment.tags,
             id=run.id,
-            name=f"{run.arm_name}, seed {run.seed}",
+            name=run.arm_name[: LONGEST_NAME - len(suffix)] + suffix,
+            notes=f"{self._experiment.name}: {run.arm_name}{suffix}",
             config=parameters(self._arms[run.arm], run.seed),
             # Nothing of this machine belongs to runs that others have computed.
             settings=wandb.Settings(
@@ -63,10 +69,6 @@ class WandbRuns:
     def close(self, _results: schemas.Results, _arms: Sequence[schemas.ArmRow]) -> None:
         """End the process that writes the files."""
         wandb.teardown()
-
-
-LONGEST_TAG = 64
-"""Characters; wandb refuses longer ones."""
 
 
 def _plain(value: object) -> object:

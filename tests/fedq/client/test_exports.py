@@ -7,11 +7,15 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import optuna
 import pytest
+import wandb
+from hypothesis import given
+from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
+from mlflow.utils import validation
 from pyarrow import parquet
 from tensorboardX.crc32c import crc32c
 from tensorboardX.proto.event_pb2 import Event
@@ -19,7 +23,9 @@ from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 from wandb.proto.wandb_internal_pb2 import Record
 
 from fedq.client import Client, ExportError, MissingPackageError, UnreadableDataError
-from fedq.client.exports.sinks import ExportForm
+from fedq.client.exports.sinks import ExportForm, export_errors, fitted
+from fedq.client.exports.tracking import mlflow_key
+from fedq.client.exports.weights_and_biases import FORBIDDEN, LONGEST_NAME
 from tests.api.histories import TWO_ARMS, carry_out
 from tests.documents import merged
 from tests.fedq.cli.conftest import Fedq, fedq
@@ -30,6 +36,7 @@ __all__ = ["fedq"]
 CRC_MASK = 0xA282EAD8
 WITH_X = TWO_ARMS | {"evaluation": {"record_parameters": True}}
 """Its rows hold a list."""
+ODD_NAME = "cnn/cifar: 50 % of #1 \\ α?" + 170 * "x"
 
 
 def test_tables_hold_every_round_to_the_last_digit(service: Service, client: Client, tmp_path: Path) -> None:
@@ -89,7 +96,7 @@ def test_tensorboard_reads_each_round_of_each_run_once(
 def test_offline_runs_of_wandb_hold_settings_as_numbers_and_each_round_once(
     service: Service, client: Client, tmp_path: Path
 ) -> None:
-    id = client.submit(WITH_X | {"seeds": [0]}).id
+    id = client.submit(WITH_X | {"seeds": [0], "name": ODD_NAME}).id
     carry_out(service.database, service.storage, 1)
     client.export(id, "wandb", tmp_path)
     carry_out(service.database, service.storage, 1)
@@ -100,7 +107,10 @@ def test_offline_runs_of_wandb_hold_settings_as_numbers_and_each_round_once(
         (about,) = (record.run for record in records if record.WhichOneof("record_type") == "run")
         config = {entry.key: json.loads(entry.value_json) for entry in about.config.update}
         assert (config["local.lr"], config["algorithm.kind"]) == (run.settings["local.lr"], "fedavg")
-        assert (type(config["seed"]), about.run_group, about.project) == (int, id, "two arms")
+        assert (type(config["seed"]), about.run_group) == (int, id)
+        assert about.project == "cnn_cifar_ 50 _ of _1 _ α_" + 102 * "x"
+        assert about.notes == f"{ODD_NAME}: {run.arm_name}, seed 0"
+        assert about.display_name == f"{run.arm_name}, seed 0"
         logged = [
             {item.nested_key[0] if item.nested_key else item.key: json.loads(item.value_json) for item in one}
             for one in (record.history.item for record in records if record.HasField("history"))
@@ -197,7 +207,7 @@ def test_only_a_study_is_exported_to_optuna(client: Client, tmp_path: Path) -> N
 def test_mlflow_is_brought_up_to_date_and_doubles_nothing(
     service: Service, client: Client, tmp_path: Path
 ) -> None:
-    id = client.submit(TWO_ARMS | {"seeds": [0]}).id
+    id = client.submit(TWO_ARMS | {"seeds": [0], "name": ODD_NAME}).id
     carry_out(service.database, service.storage, 1)
     where = client.export(id, "mlflow", tmp_path)
     carry_out(service.database, service.storage, 1)
@@ -205,7 +215,7 @@ def test_mlflow_is_brought_up_to_date_and_doubles_nothing(
         assert client.export(id, "mlflow", tmp_path, tracking_uri=where, models=True) == where
     store = MlflowClient(tracking_uri=where)
     (experiment,) = store.search_experiments(filter_string=f"tags.`fedq.experiment_id` = '{id}'")
-    assert experiment.name == f"two arms ({id})"
+    assert (experiment.name, experiment.tags["fedq.name"]) == (f"{ODD_NAME} ({id})", ODD_NAME)
     there = {run.data.tags["fedq.run_id"]: run for run in store.search_runs([experiment.experiment_id])}
     for run in client.runs(id):
         tracked = there.pop(run.id)
@@ -228,8 +238,46 @@ def test_mlflow_is_brought_up_to_date_and_doubles_nothing(
 
 
 def test_a_store_that_cannot_be_used_is_told_as_such(client: Client, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="error of the tracking store"):
+    with pytest.raises(ExportError, match=r"^the export to mlflow failed: .*file"):
         client.export(client.submit(TWO_ARMS).id, "mlflow", tracking_uri=f"file://{tmp_path}")
+
+
+@given(st.text(min_size=1, max_size=300), st.text(min_size=1, max_size=300))
+def test_names_are_those_that_each_tool_takes(one: str, other: str) -> None:
+    wandb.Settings(project=fitted(one, FORBIDDEN, LONGEST_NAME))
+    keys = [mlflow_key(f"problem.model.arguments.{name}") for name in (one, other)]
+    for key in keys:
+        validation._validate_param(key, "1")
+        validation._validate_tag(key, "1")
+        validation._validate_metric(key, 1.0, 0, 0)
+    assert (keys[0] == keys[1]) == (one == other)
+
+
+@pytest.mark.parametrize("name", ["local.lr", "x/0", "client_accuracy_std", "fedq.provenance.engine"])
+def test_names_that_a_tool_takes_stay_as_they_are(name: str) -> None:
+    assert mlflow_key(name) == fitted(name, "[^a-z0-9_./]", 100) == name
+
+
+@pytest.mark.parametrize("form", get_args(ExportForm))
+def test_what_a_destination_refuses_is_told_as_such(
+    fedq: Fedq, service: Service, client: Client, tmp_path: Path, form: ExportForm
+) -> None:
+    id = client.submit(STUDY).id
+    carry_out(service.database, service.storage, 6)
+    (tmp_path / "file").touch()
+    target = str(tmp_path / "file" / "inside" if form == "fedq" else tmp_path / "file")
+    with pytest.raises(ExportError, match=rf"^the export to {form} failed: .*{tmp_path}/file") as refused:
+        client.export(id, form, target)
+    told = fedq("export", id, "--to", form, "--output", target)
+    assert (told.code, told.out, told.err) == (2, "", f"fedq: {refused.value}\n")
+
+
+def test_an_error_without_words_is_told_by_its_kind() -> None:
+    with (
+        pytest.raises(ExportError, match="^the export to wandb failed: AssertionError$"),
+        export_errors("wandb"),
+    ):
+        raise AssertionError
 
 
 @pytest.mark.parametrize(
