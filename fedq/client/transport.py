@@ -152,7 +152,9 @@ PATIENCE_S = 60.0
 restart.
 """
 FIRST_PATIENCE_S = 2.0
-"""The same before there has been any connection: there may be no service at this address."""
+"""Time for which it is repeated before there has been any connection: there may be no service at this
+address.
+"""
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 8.0
 """Between two repetitions, unless the service asks for more."""
@@ -196,7 +198,8 @@ class Transport:
         self.clock = clock
         """Seconds since some moment."""
         self._patience_s, self._first_patience_s = patience_s, min(patience_s, FIRST_PATIENCE_S)
-        self._deadline = inf
+        self.deadline = inf
+        """Time of `clock` after which no request is repeated."""
         self._contact = Contact()
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
@@ -212,9 +215,9 @@ class Transport:
             raise ServiceUnreachableError(f"{url!r} is not a valid URL: {error}") from error
 
     def until(self, deadline: float) -> Self:
-        """The same connection, on which no request is repeated after `deadline`, a time of `clock`."""
+        """Return a copy on the same connection, whose deadline is `deadline`."""
         limited = copy(self)
-        limited._deadline = deadline
+        limited.deadline = deadline
         return limited
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
@@ -292,7 +295,7 @@ class Transport:
 
     async def _send(self, request: httpx.Request, *, safe: bool, whole: bool) -> httpx.Response:
         """Return the response to the request or to its last repetition."""
-        pauses = Pauses(self.clock, self._deadline)
+        pauses = Pauses(self.clock, self.deadline)
         while True:
             try:
                 response = await self._exchange(request, whole=whole)

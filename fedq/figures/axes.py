@@ -31,10 +31,10 @@ class ValueAxis:
 
     name: Literal["x", "y"]
     is_log: bool
-    exponent: int
     limits: Limits
     """Ends of the axis in its units; None where there are no values."""
-    lowest: float
+    exponent: int = 0
+    lowest: float = SMALLEST
     """Where zero and negative values lie on a logarithmic axis: below all others."""
 
     @classmethod
@@ -49,25 +49,27 @@ class ValueAxis:
     def _logarithmic(cls, name: Literal["x", "y"], values: Sequence[float], limits: Limits) -> Self:
         positive = [value for value in values if value > 0]
         if not values:
-            return cls(name, True, 0, limits, SMALLEST)
+            return cls(name, is_log=True, limits=limits)
         first, last = (log10(min(positive)), log10(max(positive))) if positive else (-1.0, 0.0)
         room = max(MARGIN * (last - first), LEAST_DECADES)
         lowest, high = _power(first - room), _power(last + room)
         low = _power(first - 1.5 * room) if len(positive) < len(values) else lowest
         # Two of the smallest numbers may be nearer to each other than any margin.
-        return cls(name, True, 0, _ends(limits, low, high if high > low else 2 * low), lowest)
+        ends = _ends(limits, low, high if high > low else 2 * low)
+        return cls(name, is_log=True, limits=ends, lowest=lowest)
 
     @classmethod
     def _linear(cls, name: Literal["x", "y"], values: Sequence[float], limits: Limits) -> Self:
         size = max(map(abs, (*values, *(end for end in limits if end is not None))), default=0.0)
         exponent = 0 if size == 0 or ORDINARY[0] <= size <= ORDINARY[1] else floor(log10(size))
         scaled = [_scaled(value, exponent) for value in values]
-        given = tuple(None if end is None else _scaled(end, exponent) for end in limits)
+        start, end = (None if limit is None else _scaled(limit, exponent) for limit in limits)
         if not scaled:
-            return cls(name, False, exponent, (given[0], given[1]), 0.0)
+            return cls(name, is_log=False, limits=(start, end), exponent=exponent)
         low, high = min(scaled), max(scaled)
         room = MARGIN * (high - low) or 0.1 * abs(high) or 1.0
-        return cls(name, False, exponent, _ends((given[0], given[1]), low - room, high + room), 0.0)
+        ends = _ends((start, end), low - room, high + room)
+        return cls(name, is_log=False, limits=ends, exponent=exponent)
 
     def place(self, values: Iterable[float]) -> list[float]:
         """The values in the units of the axis."""
@@ -98,7 +100,7 @@ class FiniteLogLocator(LogLocator):
     def tick_values(self, vmin: float, vmax: float) -> Any:
         """Ticks around the two limits."""
         with np.errstate(over="ignore", under="ignore"):
-            ticks = super().tick_values(vmin, vmax)
+            ticks = np.asarray(super().tick_values(vmin, vmax))
         return ticks[np.isfinite(ticks) & (ticks > 0)]
 
 

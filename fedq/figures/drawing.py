@@ -83,9 +83,9 @@ def draw(
         with rc_context({**STYLE, **look.settings}):
             figure = Figure(figsize=look.inches, layout="constrained")
             axes = figure.subplots()
-            frame = _fill(axes, results, metric, horizontal, look)
+            figure_axes = _fill(axes, results, metric, horizontal, look)
             if theory is not None:
-                _lay_over(axes, frame, results, metric, horizontal, theory)
+                _lay_over(axes, figure_axes, results, metric, horizontal, theory)
             picture = BytesIO()
             figure.savefig(picture, format=form, dpi=look.dpi, metadata=_about(form, source))
             return picture.getvalue()
@@ -112,8 +112,8 @@ def strokes() -> Iterator[tuple[str, str]]:
     return cycle((colour, dashes) for dashes in DASHES for colour in COLOURS)
 
 
-class Frame(NamedTuple):
-    """The two axes of a figure."""
+class FigureAxes(NamedTuple):
+    """Horizontal and vertical axis of a figure."""
 
     x: "ValueAxis"
     y: "ValueAxis"
@@ -143,22 +143,24 @@ class Frame(NamedTuple):
         )
 
 
-def _fill(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, look: FigureStyle) -> Frame:
+def _fill(
+    axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, look: FigureStyle
+) -> FigureAxes:
     from matplotlib.ticker import MaxNLocator
 
     arms = _drawn(results, metric, horizontal)
     curves = [arm.curves[metric] for arm in arms]
     across = [getattr(curve, AXES[horizontal][0]) for curve in curves]
     log_x, log_y = look.logarithmic("x", metric), look.logarithmic("y", metric)
-    frame = Frame.around(across, curves, (look.xlim, look.ylim), log_x=log_x, log_y=log_y)
-    frame.x.set_up(axes)
-    frame.y.set_up(axes, in_percent=is_share(metric))
+    figure_axes = FigureAxes.around(across, curves, (look.xlim, look.ylim), log_x=log_x, log_y=log_y)
+    figure_axes.x.set_up(axes)
+    figure_axes.y.set_up(axes, in_percent=is_share(metric))
     if horizontal == "round" and not log_x:
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     # By its place among all, an arm looks the same in every picture.
     each = list(islice(strokes(), max((arm.index for arm in arms), default=0) + 1))
     for arm, curve, values in zip(arms, curves, across, strict=True):
-        line(axes, frame, curve, values, arm.name, *each[arm.index])
+        line(axes, figure_axes, curve, values, arm.name, *each[arm.index])
         if look.markers:
             step = max(1, len(curve.mean) // MARKED)
             axes.lines[-1].set(marker=MARKERS[arm.index % len(MARKERS)], markevery=(arm.index % step, step))
@@ -167,7 +169,7 @@ def _fill(axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal
     axes.set_ylabel(metric_title(metric))
     if 0 < len(arms) <= LEGEND_LIMIT:
         axes.legend(frameon=False)
-    return frame
+    return figure_axes
 
 
 def _drawn(results: ArmResults, metric: str, horizontal: Horizontal) -> list[ArmResult]:
@@ -175,7 +177,12 @@ def _drawn(results: ArmResults, metric: str, horizontal: Horizontal) -> list[Arm
 
 
 def _lay_over(
-    axes: "Axes", frame: Frame, results: ArmResults, metric: str, horizontal: Horizontal, theory: Theory
+    axes: "Axes",
+    figure_axes: FigureAxes,
+    results: ArmResults,
+    metric: str,
+    horizontal: Horizontal,
+    theory: Theory,
 ) -> None:
     """Draw the theory of the visible arms."""
     import numpy as np
@@ -184,15 +191,15 @@ def _lay_over(
     for arm in _drawn(results, metric, horizontal):
         if arm.index in laws:
             law, curve = laws[arm.index], arm.curves[metric]
-            known = frame.x.place(getattr(curve, AXES[horizontal][0]))
+            known = figure_axes.x.place(getattr(curve, AXES[horizontal][0]))
             across = np.interp(law.rounds, curve.rounds, known, left=nan, right=nan)
-            values = frame.y.place(nan if value is None else value for value in law.curves[metric])
+            values = figure_axes.y.place(nan if value is None else value for value in law.curves[metric])
             axes.plot(across, values, color=THEORY, linewidth=1, linestyle=(0, (1, 2)), zorder=3)
 
 
 def line(
     axes: "Axes",
-    frame: Frame,
+    figure_axes: FigureAxes,
     curve: Curve,
     across: Sequence[float],
     name: str,
@@ -202,8 +209,8 @@ def line(
     """Draw a curve: its mean as a line, or a single value as a point, with a band of one standard
     deviation over the seeds.
     """
-    places, means = frame.x.place(across), frame.y.place(curve.mean)
-    low, high = map(frame.y.place, _spread(curve))
+    places, means = figure_axes.x.place(across), figure_axes.y.place(curve.mean)
+    low, high = map(figure_axes.y.place, _spread(curve))
     marker = "o" if len(places) == 1 else None
     axes.plot(places, means, color=colour, linestyle=dashes, label=plain(name), marker=marker)
     axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)

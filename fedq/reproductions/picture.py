@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedcore.presets.sheet import Drawing
 from fedcore.spec.sweep import label
-from fedq.figures.drawing import STYLE, Format, Frame, drawing, line, plain, strokes
+from fedq.figures.drawing import STYLE, FigureAxes, Format, drawing, line, plain, strokes
 from fedq.reproductions.sheets import Part, SheetReproduction
 from fedq.schemas import ArmResult
 
@@ -144,12 +144,12 @@ def _fill(
         if row.metric in arm.curves and row.facet.shows(arm) and column.facet.shows(arm)
     ]
     curves = [arm.curves[row.metric] for arm in arms]
-    frame = Frame.around([curve.rounds for curve in curves], curves, log_y=layout.scale == "log")
-    frame.x.set_up(axes)
-    frame.y.set_up(axes)
+    figure_axes = FigureAxes.around([curve.rounds for curve in curves], curves, log_y=layout.scale == "log")
+    figure_axes.x.set_up(axes)
+    figure_axes.y.set_up(axes)
     for arm, curve in zip(arms, curves, strict=True):
         name = _name(arm, layout)
-        line(axes, frame, curve, curve.rounds, name, *styles[name])
+        line(axes, figure_axes, curve, curve.rounds, name, *styles[name])
     axes.set_xlabel("round")
 
 

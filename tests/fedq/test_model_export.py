@@ -220,7 +220,7 @@ def test_only_networks_of_transformers_have_the_layout_of_hugging_face(tmp_path:
     model = TrainedModel(spec, 0, Simulation(spec, 0).model())
     with pytest.raises(ExportError, match=f"^the export to huggingface failed: .*{tmp_path}/missing"):
         export_model(model, "huggingface", tmp_path / "folder", files=[tmp_path / "missing"])
-    with pytest.raises(ExportError, match="^only networks of transformers"):
+    with pytest.raises(ExportError, match=r"^only networks of transformers"):
         export_model(model, "huggingface", tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
     with pytest.raises(ValueError, match="merge is an option of huggingface"):

@@ -87,7 +87,9 @@ def fitted(name: str, forbidden: str, longest: int) -> str:
 
 
 def fitted_key(name: str, forbidden: str, longest: int) -> str:
-    """As `fitted`, but different names stay different: one that had to be changed ends with a digest."""
+    """`name` as `fitted`, but with a digest at its end if it had to be changed, so that different names
+    stay different.
+    """
     found = fitted(name, forbidden, longest)
     if found == name:
         return name

@@ -73,7 +73,8 @@ class MlflowRuns:
         """Add a run, or its new rounds."""
         there, done = self._run(run)
         given = [
-            Param(mlflow_key(name), str(value)) for name, value in parameters(self._arms[run.arm], run.seed).items()
+            Param(mlflow_key(name), str(value))
+            for name, value in parameters(self._arms[run.arm], run.seed).items()
         ]
         self._client.log_batch(there, params=given, tags=_tags(run))
         fresh = [row for row in rows if row.round > done]

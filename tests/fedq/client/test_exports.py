@@ -36,7 +36,7 @@ __all__ = ["fedq"]
 CRC_MASK = 0xA282EAD8
 WITH_X = TWO_ARMS | {"evaluation": {"record_parameters": True}}
 """Its rows hold a list."""
-ODD_NAME = "cnn/cifar: 50 % of #1 \\ α?" + 170 * "x"
+ODD_NAME = "cnn/cifar: 50 % of #1 \\ é?" + 170 * "x"
 
 
 def test_tables_hold_every_round_to_the_last_digit(service: Service, client: Client, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_offline_runs_of_wandb_hold_settings_as_numbers_and_each_round_once(
         config = {entry.key: json.loads(entry.value_json) for entry in about.config.update}
         assert (config["local.lr"], config["algorithm.kind"]) == (run.settings["local.lr"], "fedavg")
         assert (type(config["seed"]), about.run_group) == (int, id)
-        assert about.project == "cnn_cifar_ 50 _ of _1 _ α_" + 102 * "x"
+        assert about.project == "cnn_cifar_ 50 _ of _1 _ é_" + 102 * "x"
         assert about.notes == f"{ODD_NAME}: {run.arm_name}, seed 0"
         assert about.display_name == f"{run.arm_name}, seed 0"
         logged = [
@@ -274,7 +274,7 @@ def test_what_a_destination_refuses_is_told_as_such(
 
 def test_an_error_without_words_is_told_by_its_kind() -> None:
     with (
-        pytest.raises(ExportError, match="^the export to wandb failed: AssertionError$"),
+        pytest.raises(ExportError, match=r"^the export to wandb failed: AssertionError$"),
         export_errors("wandb"),
     ):
         raise AssertionError

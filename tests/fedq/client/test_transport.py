@@ -30,7 +30,6 @@ from tests.support.service import Service
 from tests.support.timeless import AsyncTimeless, Timeless, timeless
 
 WIRES = pytest.mark.parametrize("wire", [Timeless, AsyncTimeless])
-UNAVAILABLE = {"headers": {"Retry-After": "1"}, "content": PROBLEM}
 REFUSED = httpx.ConnectError("refused")
 
 
@@ -127,7 +126,7 @@ def test_a_service_that_asks_for_more_than_a_minute_is_not_waited_for() -> None:
 def test_pauses_grow_for_a_minute_while_the_service_is_unavailable(
     wire: Callable[..., Wire], key: str | None
 ) -> None:
-    asked = _Asked((httpx.Response(503, **UNAVAILABLE) for _ in range(99)), wire)
+    asked = _Asked((_unavailable() for _ in range(99)), wire)
     with pytest.raises(ServiceUnavailableError, match=r"^The database is unavailable"):
         asked.request("GET") if key is None else asked.request("POST", headers={"Idempotency-Key": key})
     # As asked by Retry-After, then longer; the last one is what remains of the minute.
@@ -176,7 +175,7 @@ def test_an_address_without_any_connection_is_given_up_soon(wire: Callable[..., 
 
 
 def test_nothing_is_repeated_without_patience() -> None:
-    for answer in (REFUSED, httpx.Response(503, **UNAVAILABLE), httpx.Response(429, content=PROBLEM)):
+    for answer in (REFUSED, _unavailable(), httpx.Response(429, content=PROBLEM)):
         asked = _Asked([answer])
         with pytest.raises((ServiceUnreachableError, ServiceError)):
             finish(asked.transport.until(0.0).request("GET", "/v1/things"))
@@ -256,6 +255,10 @@ def test_the_key_is_sent_as_a_bearer_token() -> None:
     with _answering() as (url, asked), Client(url, api_key="fq_1_secret") as client:
         client.presets()
     assert asked == ["Bearer fq_1_secret"]
+
+
+def _unavailable() -> httpx.Response:
+    return httpx.Response(503, headers={"Retry-After": "1"}, content=PROBLEM)
 
 
 def _result(coroutine: Any, wire: Callable[..., Wire]) -> Any:

@@ -76,7 +76,7 @@ def test_values_can_be_read_off_by_the_labels(
     labels = [
         (tick, _number(label.get_text()).scaleb(unit - 2 * in_percent))
         for tick, label in zip(axis.get_majorticklocs(), axis.get_ticklabels(), strict=True)
-        if label.get_text() and float(tick) >= 1e-300 or not is_log
+        if label.get_text() and (tick >= 1e-300 or not is_log)
     ]
     (first, low), *_, (last, high) = labels
     for value, place in zip(values, found.place(values), strict=True):
@@ -86,7 +86,7 @@ def test_values_can_be_read_off_by_the_labels(
             assert float(read) == pytest.approx(log10(value), abs=1e-6)
         else:
             read = low + Decimal((place - first) / (last - first)) * (high - low)
-            assert abs(read - Decimal(value)) < Decimal(1e-6) * Decimal(max(values))
+            assert abs(read - Decimal(value)) < Decimal("1e-6") * Decimal(max(values))
 
 
 def _number(label: str) -> Decimal:
