@@ -128,8 +128,8 @@ class FigureAxes(NamedTuple):
         log_x: bool = False,
         log_y: bool = False,
     ) -> Self:
-        """Axes that show `curves` over the values `across` of each, with their spread; below the mean only
-        on a linear axis, where it is above zero.
+        """Axes that show `curves` over the values `across` of each, with their bands: on a logarithmic axis
+        with their upper ends only, since the lower ones may come near to zero.
         """
         heights = (
             heights
