@@ -7,7 +7,7 @@ engine with two, what a round adds by the size of the model, and a model of scal
 - rates: the two take turns, round by round, on the same data; with `--peer`, pfl-research in two
   processes of one thread each does, too, in its environment (`python -m bench environments`).
 - overhead: a message with a model [D] to another process and an answer of the same size, in turns with
-  the same bytes between two bare process groups of gloo. Both processes have one thread and reuse freed
+  the same bytes over a bare connection. Both processes have one thread and reuse freed
   memory, as in the rates; making the vectors is not timed.
 - scaling: calculated from the two, for workers that share the network of the run's own worker; checked
   with workers that sleep where others train, so that any number of them fits on two cores.
@@ -15,20 +15,19 @@ engine with two, what a round adds by the size of the model, and a model of scal
 
 import itertools
 import multiprocessing
+import socket
 import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch.distributed import PrefixStore, ProcessGroupGloo, Store, TCPStore  # type: ignore[attr-defined]
 
 from bench import report
 from bench.contender import Contender
@@ -42,11 +41,12 @@ from fedcore.engine.process_tuning import retain_freed_memory
 from fedcore.engine.shard_messages import ShardMessage
 from fedcore.platform.store import Database, experiments, groups, open_database, runs, upgrade
 from fedcore.platform.store.experiments import NewExperiment
-from workers.peer import Peer
+from workers.peer import Peer, admit, connect, listen
 from workers.shard_group import GroupPacing, ShardGroup, serve
 
 QUEUE, LEASE_S, SHARDS = "default", 3600.0, 4
 PEER = "pfl2"
+CONNECTION = "0"
 LONG_S = 600.0
 PACING = GroupPacing(look_s=0.2)
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
@@ -151,20 +151,23 @@ def exchange(size: int, times: int = 30) -> Exchange:
     with the same bytes.
     """
     _work_as_a_member()
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with _process(_answer, store.port, size, times) as other:
-        other.recv()
-        bare = _bare(PrefixStore("bare", store), 0)
-        peer = Peer(PrefixStore("peer", store), 0, LONG_S, LONG_S)
+    with listen("127.0.0.1") as listener, _process(_answer, listener.getsockname()[1], size, times):
+        alone, connection = _admitted(listener), _admitted(listener)
+        alone.settimeout(LONG_S)
+        peer = Peer(connection, LONG_S)
         # Another model in each round, as in a run: the same one would not be sent again.
-        models, tensor = itertools.cycle([torch.zeros(size), torch.zeros(size)]), torch.zeros(size)
+        models, data = (
+            itertools.cycle([torch.zeros(size), torch.zeros(size)]),
+            memoryview(bytearray(4 * size)),
+        )
 
         def ask() -> None:
             peer.send(ShardMessage({}, {"x": next(models)}))
             assert peer.receive() is not None
 
-        turns = [(_timed(ask), _timed(lambda: _there_and_back(bare, tensor))) for _ in range(times)]
+        turns = [(_timed(ask), _timed(lambda: _there_and_back(alone, data))) for _ in range(times)]
         peer.close()
+        alone.close()
     # The first turns write to fresh memory.
     whole, bare = zip(*turns[2:], strict=True)
     overhead_s = statistics.median(one - other for one, other in zip(whole, bare, strict=True))
@@ -386,16 +389,16 @@ def _leading(
 def _answer(pipe: Connection, port: int, size: int, times: int) -> None:
     """The other side of `exchange`."""
     _work_as_a_member()
-    store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
-    pipe.send("ready")
-    bare, tensor, sums = _bare(PrefixStore("bare", store), 1), torch.zeros(size), torch.zeros(1, size)
-    peer = Peer(PrefixStore("peer", store), 1, LONG_S, LONG_S)
+    bare, connection = (connect(f"127.0.0.1:{port}", CONNECTION, LONG_S) for _ in range(2))
+    bare.settimeout(LONG_S)
+    peer = Peer(connection, LONG_S)
+    data, sums = memoryview(bytearray(4 * size)), torch.zeros(1, size)
     for _ in range(times):
         assert peer.receive() is not None
         peer.send(ShardMessage({"sums": True}, {"sums": sums}))
-        _get(bare, tensor, 0)
-        _put(bare, tensor, 0)
-    with closing(peer):
+        _receive(bare, data)
+        bare.sendall(data)
+    with closing(peer), bare:
         try:
             pipe.recv()
         except EOFError:
@@ -410,21 +413,20 @@ def _work_as_a_member() -> None:
     retain_freed_memory()
 
 
-def _bare(store: Store, rank: int) -> Any:
-    return ProcessGroupGloo(store, rank, 2, timedelta(seconds=LONG_S))
+def _admitted(listener: socket.socket) -> socket.socket:
+    connection, _ = listener.accept()
+    admit(connection, lambda _: CONNECTION, LONG_S)
+    return connection
 
 
-def _there_and_back(group: Any, tensor: torch.Tensor) -> None:
-    _put(group, tensor, 1)
-    _get(group, tensor, 1)
+def _there_and_back(connection: socket.socket, data: memoryview) -> None:
+    connection.sendall(data)
+    _receive(connection, data)
 
 
-def _put(group: Any, tensor: torch.Tensor, other: int) -> None:
-    group.send([tensor], other, 0).wait(timedelta(seconds=LONG_S))
-
-
-def _get(group: Any, tensor: torch.Tensor, other: int) -> None:
-    group.recv([tensor], other, 0).wait(timedelta(seconds=LONG_S))
+def _receive(connection: socket.socket, data: memoryview) -> None:
+    while data:
+        data = data[connection.recv_into(data) :]
 
 
 def _timed(act: Callable[[], object]) -> float:

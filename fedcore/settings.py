@@ -71,8 +71,8 @@ class Settings(BaseSettings):
     them in sequence.
     """
     group_host: str | None = None
-    """Name or address under which other workers reach this machine, when several train one run
-    (`execution.shards`). Default: its host name.
+    """Name or address at which this machine listens for other workers, and they reach it, when several
+    train one run (`execution.shards`). Default: its host name, or 127.0.0.1 with SQLite.
     """
     client_memory_bytes: Annotated[int, Field(ge=0)] = 2 << 30
     """Maximum size in bytes of the state that a run's clients keep in memory between rounds. The

@@ -23,14 +23,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from fedcore.engine.assignment import Job, Result
 from fedcore.engine.shard_messages import SCORES, ShardMessage, result_of_message
@@ -40,7 +38,7 @@ from fedcore.platform.store.groups import Membership
 from fedcore.platform.store.leases import Claim
 from fedcore.problems.supervised import Score, Scoring
 from fedcore.simulation.simulation import Simulation
-from workers.peer import Peer, PeerLostError, lost
+from workers.peer import Peer, PeerLostError, admit, connect, listen
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -51,6 +49,12 @@ SLOWEST = 10
 SCORED_EACH = 2
 """Parts of an evaluation for each participant, so that they end at about the same time."""
 ERROR = "error"
+STRANGERS = 16
+"""Connections that may be at saying who they are, besides those of members."""
+LOOKS = 3
+"""Before a connection is turned away, seats were looked at twice since: the look that it meets may have
+begun before its seat was taken.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,10 @@ class GroupPacing:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedMember:
-    """A worker that has joined, and the connection to it, of this name."""
+    """A worker that has joined."""
 
-    connection: str
+    connection: str = field(repr=False)
+    """The secret of its membership, by which it is known here."""
     worker: str
     peer: Peer
 
@@ -109,13 +114,18 @@ class ShardGroup:
         self._host, self._wake, self._pacing, self._device = host, wake, pacing, device
         self._seats = (simulation.spec.execution.shard_count or 1) - 1
         self._alone = simulation.train_shards
-        self._store: TCPStore | None = None
+        self._listener: socket.socket | None = None
         self._members: dict[str, ConnectedMember] = {}
-        """By the names of their connections."""
+        """By their connections."""
         self._keepers: dict[int, str] = {}
         """The connection of the member that keeps a client's memory: it was the last to train this client."""
-        self._admitted: set[str] = set()
-        """Connections that were accepted."""
+        self._seats_taken: dict[str, str] = {}
+        """Workers that have a seat, by the secrets of their memberships."""
+        self._looked = threading.Condition()
+        """Seats were looked at."""
+        self._admitted: dict[str, str] = {}
+        """Workers that have come for their seats, by these secrets."""
+        self._admissions = threading.BoundedSemaphore(self._seats + STRANGERS)
         self._trained: dict[str, int] = {}
         """Shards of the last round, by worker."""
         self._announced, self._recorded = False, self._trained
@@ -127,10 +137,14 @@ class ShardGroup:
     def open(self) -> None:
         """Look for members from now on. If this worker cannot be reached, it trains all shards itself."""
         try:
-            timeout = timedelta(seconds=self._pacing.connect_s)
-            self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timeout)
-        except RuntimeError as error:
-            log.warning("run %s trains its shards on one worker: %s", self._claim.run_id, lost(error))
+            self._listener = listen(self._host)
+        except OSError as error:
+            log.warning(
+                "run %s trains its shards on one worker, which cannot listen on %s (FEDQ_GROUP_HOST): %s",
+                self._claim.run_id,
+                self._host,
+                error,
+            )
             return
         self._simulation.train_shards = self._train
         self._simulation.share_scoring = self._score
@@ -138,12 +152,17 @@ class ShardGroup:
 
     def close(self) -> None:
         """Dismiss the members."""
-        if self._store is None:
+        if self._listener is None:
             return
         self._simulation.train_shards = self._alone
         self._simulation.share_scoring = None
         self._ended.set()
+        with suppress(OSError):  # Wakes the thread where it waits for members.
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
+        self._listener.close()
+        with self._looked:
+            self._looked.notify_all()
         for member in list(self._members.values()):
             member.peer.close()
         with suppress(*UNAVAILABLE), self._database.transaction() as session:
@@ -251,13 +270,12 @@ class ShardGroup:
 
     def _look(self) -> None:
         """Admit workers that have taken a seat, and wake others while there are seats."""
-        seated: set[str] = set()
         # The next commit finds out that the lease is lost.
         with suppress(StaleLeaseError):
             while not self._ended.is_set():
                 with suppress(*UNAVAILABLE):
-                    seated = self._admit_new(self._publish(), seated)
-                self._ended.wait(self._pacing.look_s)
+                    self._note_seats(self._publish())
+                self._accept(time.monotonic() + self._pacing.look_s)
 
     def _publish(self) -> dict[str, str]:
         """Tell the database of the group and of its last round; returns the workers that have a seat."""
@@ -274,40 +292,65 @@ class ShardGroup:
         with self._database.reading() as session:
             return groups.members(session, self._claim)
 
-    def _admit_new(self, found: dict[str, str], seated: set[str]) -> set[str]:
-        assert self._store is not None
-        for connection in found.keys() - self._admitted:
-            # One that loads its data for long is not waited for.
-            if self._store.check([connection]):
-                self._admitted.add(connection)
-                arguments = self._admit, connection, found[connection]
-                threading.Thread(
-                    target=copy_context().run, args=arguments, name="admission", daemon=True
-                ).start()
+    def _note_seats(self, taken: dict[str, str]) -> None:
         # One that has just left has other work.
-        if len(found) < self._seats and found.keys() >= seated:
+        if len(taken) < self._seats and taken.keys() >= self._seats_taken.keys():
             self._wake()
-        return set(found)
+        with self._looked:
+            self._seats_taken = taken
+            self._looked.notify_all()
 
     @property
     def _address(self) -> str:
-        assert self._store is not None
-        return f"{self._host}:{self._store.port}"
+        assert self._listener is not None
+        return f"{self._host}:{self._listener.getsockname()[1]}"
 
-    def _admit(self, connection: str, worker: str) -> None:
-        assert self._store is not None
-        pacing = self._pacing
+    def _accept(self, until: float) -> None:
+        """Have workers that connect before the monotonic time `until` say who they are."""
+        assert self._listener is not None
+        while (left_s := until - time.monotonic()) > 0 and not self._ended.is_set():
+            self._listener.settimeout(left_s)
+            try:
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                return
+            except OSError:
+                self._ended.wait(left_s)
+                return
+            if not self._admissions.acquire(blocking=False):
+                connection.close()
+                continue
+            arguments = self._admit, connection
+            threading.Thread(target=copy_context().run, args=arguments, name="admission", daemon=True).start()
+
+    def _admit(self, connection: socket.socket) -> None:
         try:
-            # A connection of its own, for each serves one wait at a time.
-            store = _store(f"127.0.0.1:{self._store.port}", pacing)
-            peer = Peer(PrefixStore(connection, store), 0, pacing.connect_s, pacing.silence_s)
-        except (RuntimeError, PeerLostError) as error:
-            log.warning("worker %s did not come: %s", worker, lost(error))
+            secret = admit(connection, self._seat, self._pacing.connect_s)
+        except PeerLostError as error:
+            log.debug("a connection was turned away: %s", error)
             return
-        self._members[connection] = ConnectedMember(connection, worker, peer)
+        finally:
+            self._admissions.release()
+        worker, peer = self._admitted[secret], Peer(connection, self._pacing.silence_s)
+        self._members[secret] = ConnectedMember(secret, worker, peer)
         log.info("worker %s has joined the group of run %s", worker, self._claim.run_id)
         if self._ended.is_set():
             peer.close()
+
+    def _seat(self, proves: Callable[[str], bool]) -> str:
+        """The secret that someone `proves` to know, of a seat that nobody has come for yet.
+
+        Raises PeerLostError.
+        """
+        with self._looked:
+            for _ in range(LOOKS):
+                for secret in self._seats_taken.keys() - self._admitted.keys():
+                    if proves(secret):
+                        self._admitted[secret] = self._seats_taken[secret]
+                        return secret
+                if not self._ended.is_set():
+                    self._looked.wait(self._pacing.connect_s)
+        raise PeerLostError("it has no seat")
 
 
 class _SharedWork(Generic[T]):
@@ -413,13 +456,6 @@ def serve(
         renewal.stop()
 
 
-def _store(address: str, pacing: GroupPacing) -> TCPStore:
-    """A connection to the store of a worker that holds a run, at host:port. Raises RuntimeError."""
-    host, _, port = address.rpartition(":")
-    timeout = timedelta(seconds=pacing.connect_s)
-    return TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
-
-
 def _connect(member: Membership, pacing: GroupPacing, abandoned: Callable[[], bool]) -> Peer | None:
     """Reach the worker that holds the run; None if the attempt is `abandoned` first.
 
@@ -428,20 +464,19 @@ def _connect(member: Membership, pacing: GroupPacing, abandoned: Callable[[], bo
     found: SimpleQueue[Peer | PeerLostError] = SimpleQueue()
     given_up = threading.Event()
 
-    def connect() -> None:
+    def reach() -> None:
         try:
-            store = _store(member.address, pacing)
-            store.set(member.connection, "ready")
-            peer = Peer(PrefixStore(member.connection, store), 1, pacing.connect_s, pacing.silence_s)
-        except (RuntimeError, PeerLostError) as error:
-            found.put(lost(error))
+            connection = connect(member.address, member.connection, pacing.connect_s)
+        except PeerLostError as error:
+            found.put(error)
             return
+        peer = Peer(connection, pacing.silence_s)
         found.put(peer)
         if given_up.is_set():
             peer.close()
 
     # It cannot be interrupted, and a run that is queued meanwhile should not wait for it.
-    threading.Thread(target=connect, name="connecting", daemon=True).start()
+    threading.Thread(target=reach, name="connecting", daemon=True).start()
     while not abandoned():
         with suppress(Empty):
             reached = found.get(timeout=pacing.look_s)

@@ -7,15 +7,13 @@ import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch import Tensor
-from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.engine.assignment import Job, Result
@@ -29,11 +27,21 @@ from tests.engine.test_shards import LARGE_STEPS
 from tests.platform.store.acts import LEASE_S, QUEUE, claim, read, submit, write
 from tests.support.polling import eventually
 from tests.support.simulated_device import SimulatedDevice
-from workers.peer import LARGE_BYTES, Peer, PeerLostError
-from workers.shard_group import GroupPacing, ShardGroup, serve
+from workers.peer import (
+    FRAME,
+    LARGE_BYTES,
+    MESSAGE,
+    NONCE_BYTES,
+    SIGN,
+    Peer,
+    PeerLostError,
+    admit,
+    connect,
+    listen,
+)
+from workers.shard_group import STRANGERS, GroupPacing, ShardGroup, serve
 
 PACING = GroupPacing(look_s=0.02, connect_s=2.0, silence_s=0.5)
-SIGN, MESSAGE = 0, 1
 MANY = 10_000
 NO_MORE_FILES = 3
 """A limit that only input, output and errors are below; open files stay open."""
@@ -50,10 +58,12 @@ def simulated(held: Claim) -> Simulation:
 
 
 @contextmanager
-def group(database: Database, held: Claim, pacing: GroupPacing = PACING) -> Iterator[Simulation]:
+def group(
+    database: Database, held: Claim, pacing: GroupPacing = PACING, host: str = "127.0.0.1"
+) -> Iterator[Simulation]:
     """A run whose worker looks for members."""
     simulation = simulated(held)
-    opened = ShardGroup(database, held, simulation, "127.0.0.1", lambda: None, pacing)
+    opened = ShardGroup(database, held, simulation, host, lambda: None, pacing)
     opened.open()
     try:
         yield simulation
@@ -65,54 +75,52 @@ def seated(database: Database, worker: str) -> Membership:
     return eventually(lambda: write(database, groups.join, worker, [QUEUE], LEASE_S))
 
 
-def store_of(member: Membership) -> PrefixStore:
-    host, _, port = member.address.rpartition(":")
-    store = TCPStore(host, int(port), is_master=False, wait_for_workers=False)
-    store.set(member.connection, "ready")
-    return PrefixStore(member.connection, store)
+def come(member: Membership) -> socket.socket:
+    return connect(member.address, member.connection, PACING.connect_s)
 
 
 class Silent:
     """A member without threads, which shows no sign of life: as if its process were stopped."""
 
     def __init__(self, member: Membership) -> None:
-        self._group: Any = ProcessGroupGloo(store_of(member), 1, 2, timedelta(seconds=10))
+        self._connection = come(member)
 
     def receive(self) -> None:
         """Take a message, to its last byte."""
         kind, size = SIGN, 0
         while kind != MESSAGE:
-            kind, size = self._get(torch.empty(2, dtype=torch.int64)).tolist()
-        header = json.loads(bytes(self._get(torch.empty(size, dtype=torch.uint8)).numpy()))
-        for dtype, *shape in header["tensors"].values():
-            tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-            if tensor.numel():
-                self._get(tensor.view(-1).view(torch.uint8))
+            kind, size = FRAME.unpack(self._get(FRAME.size))
+        for dtype, *shape in json.loads(self._get(size))["tensors"].values():
+            self._get(torch.empty(shape, dtype=getattr(torch, dtype)).nbytes)
 
     def send_part(self) -> None:
         """Send the beginning of an answer."""
-        self._group.send([torch.tensor([MESSAGE, 1000])], 0, 0).wait(timedelta(seconds=10))
+        self._connection.sendall(FRAME.pack(MESSAGE, 1000))
 
-    def _get(self, value: Tensor) -> Tensor:
-        self._group.recv([value], 0, 0).wait(timedelta(seconds=10))
-        return value
+    def close(self) -> None:
+        self._connection.close()
+
+    def _get(self, size: int) -> bytes:
+        data = self._connection.recv(size, socket.MSG_WAITALL)
+        assert len(data) == size
+        return data
 
 
-def before_it_connects(_: Membership) -> object:
-    return None
+def before_it_connects(_: Membership) -> None:
+    pass
 
 
-def before_it_receives(member: Membership) -> object:
+def before_it_receives(member: Membership) -> Silent:
     return Silent(member)
 
 
-def while_it_trains(member: Membership) -> object:
+def while_it_trains(member: Membership) -> Silent:
     silent = Silent(member)
     threading.Thread(target=silent.receive, daemon=True).start()
     return silent
 
 
-def while_it_sends(member: Membership) -> object:
+def while_it_sends(member: Membership) -> Silent:
     silent = Silent(member)
 
     def answer() -> None:
@@ -123,9 +131,9 @@ def while_it_sends(member: Membership) -> object:
     return silent
 
 
-def while_it_trains_with_signs_of_life(member: Membership) -> object:
+def while_it_trains_with_signs_of_life(member: Membership) -> Peer:
     """As in a kernel that does not end."""
-    return Peer(store_of(member), 1, PACING.connect_s, 60.0)
+    return Peer(come(member), 60.0)
 
 
 @pytest.mark.parametrize(
@@ -139,15 +147,16 @@ def while_it_trains_with_signs_of_life(member: Membership) -> object:
     ],
 )
 def test_a_member_that_stops_costs_no_more_than_the_round(
-    database: Database, caplog: pytest.LogCaptureFixture, freeze: Callable[[Membership], object]
+    database: Database, caplog: pytest.LogCaptureFixture, freeze: Callable[[Membership], Silent | Peer | None]
 ) -> None:
     caplog.set_level("INFO")
     submit(database, execution={"shards": 3})
     held = claim(database, "leader")
     alone = simulated(held)
-    with group(database, held) as simulation:
+    with group(database, held) as simulation, ExitStack() as ending:
         frozen = freeze(seated(database, "frozen"))
         if frozen is not None:
+            ending.callback(frozen.close)
             eventually(lambda: "frozen has joined" in caplog.text)
         for _ in range(2):
             simulation.advance()
@@ -307,18 +316,8 @@ def test_members_are_sent_the_memory_of_the_clients_that_others_trained_last(
 @contextmanager
 def connected() -> Iterator[tuple[Peer, Peer]]:
     """Both sides of a connection."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    found: list[Peer] = []
-    connecting = threading.Thread(
-        target=lambda: found.append(
-            Peer(TCPStore("127.0.0.1", store.port, wait_for_workers=False), 1, 10.0, 10.0)
-        )
-    )
-    connecting.start()
-    sender = Peer(store, 0, 10.0, 10.0)
-    connecting.join()
-    (receiver,) = found
-    with closing(sender), closing(receiver):
+    here, there = socket.socketpair()  # The peers close them.
+    with closing(Peer(here, 10.0)) as sender, closing(Peer(there, 10.0)) as receiver:
         yield sender, receiver
 
 
@@ -355,6 +354,103 @@ def test_large_tensors_are_received_into_memory_that_nothing_refers_to_any_more(
         assert torch.equal(again["rows"], 2 * rows)
         assert again["rows"].data_ptr() == freed
         assert part.item() == 5.0, "a view of the first is still used"
+
+
+def listening() -> set[tuple[str, int]]:
+    """Where this process takes connections."""
+    found = psutil.Process().net_connections("inet")
+    return {(one.laddr.ip, one.laddr.port) for one in found if one.status == psutil.CONN_LISTEN}
+
+
+def test_a_group_listens_on_its_host_alone(database: Database) -> None:
+    """On one port, its members on none."""
+    submit(database, execution={"shards": 3})
+    held, before, ended = claim(database, "leader"), listening(), threading.Event()
+    with group(database, held, host="127.0.0.3") as simulation:
+        member = seated(database, "member")
+        helping = helper(database, member, ended)
+        simulation.advance()
+        port = int(member.address.removeprefix("127.0.0.3:"))
+        assert listening() - before == {("127.0.0.3", port)}
+        ended.set()
+        helping.join()
+    assert listening() == before
+
+
+WRONG = "0" * 32
+
+
+@pytest.mark.parametrize("secret", [WRONG, "", "that of a member"])
+def test_who_does_not_know_the_secret_of_a_free_seat_learns_nothing_and_takes_none(
+    database: Database, caplog: pytest.LogCaptureFixture, secret: str
+) -> None:
+    caplog.set_level("INFO")
+    submit(database, execution={"shards": 3})
+    held, ended = claim(database, "leader"), threading.Event()
+    with group(database, held) as simulation:
+        member = seated(database, "member")
+        helping = helper(database, member, ended)
+        eventually(lambda: "member has joined" in caplog.text)
+        stranger = replace(member, connection=member.connection if secret not in {WRONG, ""} else secret)
+        with pytest.raises(PeerLostError, match="it has left"):
+            come(stranger)
+        assert "member has left" not in caplog.text
+        simulation.advance()
+        ended.set()
+        helping.join()
+    assert caplog.text.count("has joined") == 1
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", bytes(4096)])
+def test_a_stranger_is_told_a_random_number_and_sent_away(database: Database, said: bytes) -> None:
+    submit(database, execution={"shards": 3})
+    held = claim(database, "leader")
+    with group(database, held):
+        host, _, port = seated(database, "member").address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60.0) as stranger:
+            told = stranger.recv(NONCE_BYTES, socket.MSG_WAITALL)
+            assert len(set(told)) > 1
+            stranger.sendall(said)
+            with suppress(ConnectionResetError):
+                assert stranger.recv(4096) == b""
+
+
+def test_silent_strangers_keep_no_run_from_its_rounds(database: Database) -> None:
+    """Not even so many that members are not admitted."""
+    submit(database, execution={"shards": 3})
+    held = claim(database, "leader")
+    alone = simulated(held)
+    with ExitStack() as strangers, group(database, held) as simulation:
+        host, _, port = seated(database, "member").address.rpartition(":")
+        for _ in range(3 + STRANGERS):
+            strangers.enter_context(socket.create_connection((host, int(port))))
+        for _ in range(2):
+            simulation.advance()
+            alone.advance()
+        assert simulation.checkpoint() == alone.checkpoint()
+        assert threading.active_count() <= 3 + STRANGERS + 10
+
+
+def test_a_member_leaves_a_worker_that_does_not_know_its_secret(database: Database) -> None:
+    """As where the worker of the run is gone and another process has taken its port."""
+    submit(database, execution={"shards": 3})
+    held = claim(database, "leader")
+    with listen("127.0.0.1") as impostor:
+        write(database, groups.announce, held, f"127.0.0.1:{impostor.getsockname()[1]}", 2)
+        member = seated(database, "member")
+
+        def answer() -> None:
+            connection, _ = impostor.accept()
+            with suppress(PeerLostError), connection:
+                admit(connection, lambda _: WRONG, PACING.connect_s)
+                assert connection.recv(1) == b""
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with pytest.raises(PeerLostError, match="does not know the secret"):
+            serve(database, member, lambda: simulated(held), LEASE_S, lambda: False, PACING)
+        answering.join()
+    assert read(database, groups.members, held) == {}
 
 
 def test_a_member_that_cannot_connect_gives_its_seat_back(database: Database) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, ScalarSelect, and_, delete, exists, func, select, update
 from sqlalchemy.orm import Session
@@ -23,6 +23,8 @@ from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCan
 from fedcore.platform.store.leases import ANY_MEMORY, RUNS, Claim, Lease
 from fedcore.platform.store.tables import ExperimentRecord, GroupRecord, KeyRecord, MemberRecord, RunRecord
 
+SECRET_BYTES = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Membership:
@@ -31,8 +33,8 @@ class Membership:
     run: Claim
     """The claim of the run, which another worker holds."""
     worker: str
-    connection: str
-    """Name under which the two workers meet, another one for each membership."""
+    connection: str = field(repr=False)
+    """Secret that the two workers prove to each other when they meet, another one for each membership."""
     address: str
     """Where the worker that holds the run is reached, "host:port"."""
     place: OwnerQueue
@@ -144,7 +146,7 @@ def join(
     spec = session.scalars(
         select(ExperimentRecord.spec).where(ExperimentRecord.id == run.experiment_id)
     ).one()
-    connection = secrets.token_hex(8)
+    connection = secrets.token_hex(SECRET_BYTES)
     seat = {"lease_until": sql_now(lease_s), "connection": connection}
     session.execute(delete(MemberRecord).where(MemberRecord.worker == worker))
     session.add(MemberRecord(run_id=run.id, worker=worker, fence=run.fence, **seat))
@@ -189,7 +191,7 @@ def leave(session: Session, member: Membership, seconds: float = 0.0) -> None:
 
 
 def members(session: Session, claim: Claim) -> dict[str, str]:
-    """The workers that have a seat in the group of this claim, by the names of their connections."""
+    """The workers that have a seat in the group of this claim, by the secrets of their connections."""
     own = MemberRecord.run_id == claim.run_id, MemberRecord.fence == claim.fence, _seat_is_taken()
     return dict(session.execute(select(MemberRecord.connection, MemberRecord.worker).where(*own)).all())
 

@@ -472,7 +472,7 @@ class MemberRecord(Base):
     """That of the run's claim."""
     lease_until: Mapped[datetime]
     connection: Mapped[str] = mapped_column(String, server_default="")
-    """Name under which the two workers meet, another one for each membership."""
+    """Secret that the two workers prove to each other when they meet, another one for each membership."""
 
 
 class TallyRecord(Base):

@@ -9,7 +9,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -17,11 +17,15 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from sqlalchemy import select
 
+from fedcore.platform.store import Session, open_database
+from fedcore.platform.store.tables import GroupRecord
 from fedcore.settings import Settings
 from fedq.client import Client
 from tests.api.histories import TINY
 from tests.documents import SYNTHETIC, merged
+from tests.platform.store.acts import read
 from tests.support.commands import START_S, log_of, running_in, started, url_of
 from tests.support.forks import forked
 from tests.support.polling import eventually
@@ -87,6 +91,37 @@ def test_it_listens_on_loopback_unless_told_otherwise(embedded: Embedded) -> Non
     elsewhere = httpx.URL(url_of(embedded.place)).copy_with(host="127.0.0.2")
     with pytest.raises(httpx.ConnectError):
         httpx.get(elsewhere.join("/healthz"), trust_env=False)
+
+
+def test_the_only_ports_are_its_own_and_that_of_a_run_in_shards_all_on_loopback(embedded: Embedded) -> None:
+    """Which the processes of the stack have, by /proc/net."""
+    supervisor = embedded.supervisor()
+    with (
+        embedded.client() as client,
+        closing(open_database(f"sqlite:///{embedded.home / 'fedq.db'}")) as database,
+    ):
+        experiment = client.submit(merged(LONG, {"execution": {"shards": 2}}))
+        (group,) = eventually(lambda: read(database, _addresses), START_S)
+        own = url_of(embedded.place).removeprefix("http://")
+        assert _open_ports(supervisor.pid) == {own, group}
+        client.cancel(experiment.id)
+        eventually(lambda: _open_ports(supervisor.pid) == {own})
+        client.delete(experiment.id)
+
+
+def _addresses(session: Session) -> list[str]:
+    return list(session.scalars(select(GroupRecord.address)))
+
+
+def _open_ports(supervisor: int) -> set[str]:
+    """Addresses at which the processes of a stack take connections or datagrams of others."""
+    root = psutil.Process(supervisor)
+    return {
+        f"{found.laddr.ip}:{found.laddr.port}"
+        for process in (root, *root.children(recursive=True))
+        for found in process.net_connections("inet")
+        if found.status in (psutil.CONN_LISTEN, psutil.CONN_NONE)
+    }
 
 
 def test_a_folder_has_one_stack_at_a_time(embedded: Embedded) -> None:
