@@ -7,7 +7,6 @@ also from a plain text.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from fedcore import json_documents
 from fedcore.data.augment import ImageDataset
 from fedcore.data.base import DatasetSpec, DataShape, located
 from fedcore.errors import DataUnavailableError
@@ -95,7 +95,7 @@ def documents(folder: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
     for file in files:
         # One file at a time: as Python objects they take many times the memory of the arrays.
         with located(file):
-            document = json.loads(file.read_text(encoding="utf-8"))
+            document = json_documents.load(file.read_bytes())
             users, held = document["users"], document["user_data"]
             unknown = [user for user in users if user not in held]
             if unknown:

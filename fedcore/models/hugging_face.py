@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedcore import json_documents
 from fedcore.block import Block, PositiveRate, is_none
 from fedcore.data.base import DataShape
 from fedcore.data.digest_files import Digest, file_of_digest
@@ -127,7 +127,7 @@ class _Transformer(NetworkSpec):
             return self
         path = file_of_digest(self.configuration, folders, "json")
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = json_documents.load(path.read_bytes())
             architecture = values.pop("model_type")
         except (ValueError, KeyError, AttributeError) as error:
             raise DataUnavailableError(f"{path} is not a config.json of transformers: {error!r}") from error

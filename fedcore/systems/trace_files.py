@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from fedcore import json_documents
 from fedcore.block import is_none
 from fedcore.errors import DataUnavailableError
 
@@ -45,7 +45,7 @@ def read_devices(path: Path, what: str, fields: str) -> Mapping[str, Any]:
     that is `what` should be.
     """
     try:
-        devices = json.loads(path.read_bytes())
+        devices = json_documents.load(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise DataUnavailableError(
             f"{path} is not {what} in JSON ({error}); convert FedScale's pickle as"

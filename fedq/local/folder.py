@@ -30,6 +30,7 @@ from typing import IO, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from fedcore import json_documents
 from fedcore.errors import FedcoreError, ResourceNotFoundError
 from fedcore.platform.provenance import best_key_beside, best_model_key
 from fedcore.platform.status import ENDED, Status
@@ -93,7 +94,7 @@ class RunFolder:
     def read(self) -> LocalRun | None:
         """Return the run; None before it has started."""
         try:
-            return LocalRun.model_validate_json(read(self._files, RUN))
+            return LocalRun.model_validate(json_documents.load(read(self._files, RUN)))
         except ResourceNotFoundError:
             return None
         except ValueError as error:
@@ -115,13 +116,22 @@ class RunFolder:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rounds so far; of a run that is being computed, perhaps without the last ones."""
+        """Return the rounds so far; of a run that is being computed, perhaps without the last ones.
+
+        Raises FolderError for a line that is not readable.
+        """
         try:
             lines = (self._path / ROUNDS).read_bytes().splitlines(keepends=True)
         except FileNotFoundError:
             return []
         # A line without an end is being written, or its process was killed meanwhile.
-        return [json.loads(line) for line in lines if line.endswith(b"\n")]
+        return [self._row(number, line) for number, line in enumerate(lines, 1) if line.endswith(b"\n")]
+
+    def _row(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            return dict(json_documents.load(line))
+        except (ValueError, TypeError) as error:
+            raise FolderError(f"{self._path / ROUNDS}, line {number}, is not readable: {error}") from error
 
     def keep_rows(self, count: int) -> None:
         """Remove all rounds but the first `count`; raises FolderError if there are fewer."""
@@ -197,7 +207,7 @@ class ExperimentFolder:
         """Raises FolderError if there is none."""
         self.path = path
         try:
-            content = json.loads((path / EXPERIMENT).read_bytes())
+            content = json_documents.load((path / EXPERIMENT).read_bytes())
         except (OSError, ValueError) as error:
             raise FolderError(f"{path} is not a folder of `fedq run`: {error}") from error
         if content.get("format") != FORMAT or content.get("version") != VERSION:

@@ -61,6 +61,7 @@ def test_figures_are_read_in_fedscales_units(tmp_path: Path, number: Any) -> Non
         (b'{"7": {"computation": 0, "communication": 1}}', "device '7' has no positive `computation`"),
         (b'{"7": {"computation": Infinity, "communication": 1}}', "no positive `computation`"),
         (b'{"7": {"computation": 1' + 400 * b"0" + b"}}", "no positive `computation`"),
+        (b'{"7": {}, "7": {}}', "is not a device trace in JSON .*the key '7' stands twice"),
         (b'{"7": 3}', "device '7' has no positive `computation`"),
     ],
 )

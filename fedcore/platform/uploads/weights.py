@@ -3,10 +3,10 @@ tensors, and configurations and tokenizers in JSON.
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from fedcore import json_documents
 from fedcore.errors import UploadError
 
 MAX_HEADER_BYTES = 16 << 20
@@ -77,7 +77,7 @@ def _json_content(path: Path) -> Content:
     content = path.read_bytes()
     if size <= MAX_CONFIGURATION_BYTES:
         try:
-            document = json.loads(content)
+            document = json_documents.load(content)
         except (ValueError, RecursionError) as error:
             raise UploadError("", f"the file is not JSON: {error}") from error
         if isinstance(document.get("model_type"), str):

@@ -182,6 +182,16 @@ def test_yaml_of_too_many_parts_is_refused_with_the_place_and_the_way_out(
     assert "JSON" in flaw["detail"]
 
 
+def test_yaml_of_90000_keys_is_refused_before_it_is_read_to_its_end(http: httpx.Client) -> None:
+    """At the entry that is too much."""
+    body = "".join(f"k{number}:\n" for number in range(90_000)).encode()
+    answer = _dry_run(http, body, "application/yaml")
+    (flaw,) = answer.json()["errors"]
+    assert answer.status_code == 400
+    assert "send it as JSON" in flaw["detail"]
+    assert flaw["line"] <= MAX_YAML_PARTS / 2
+
+
 BROKEN = """\
 name: broken            # a comment
 problem:
@@ -223,6 +233,8 @@ def test_flaws_in_json_have_pointers_alone(http: httpx.Client) -> None:
         (b"a: 1\nb: [", "application/yaml", (2, 4)),
         (b"a: 1\na: 2", "application/yaml", (2, 1)),
         (b'{"a": 1,\n "b"}', "application/json", (2, 5)),
+        (b'{"a": 1,\n "a": 2}', "application/json", (2, 2)),
+        (b'{"a": {"b": 1}, "c": [\n{"a": {"b": 1,\t"b": 1}}]}', "application/json", (2, 16)),
     ],
 )
 def test_what_cannot_be_read_is_pointed_at(

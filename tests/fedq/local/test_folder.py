@@ -9,7 +9,7 @@ import pytest
 from fedcore import Simulation
 from fedcore.simulation.report import RoundReport
 from fedq.local.experiment import ArrayPart, results
-from fedq.local.folder import ROUNDS, ExperimentFolder, FolderError, RunKey, archive
+from fedq.local.folder import ROUNDS, RUN, ExperimentFolder, FolderError, RunKey, archive
 from tests.documents import QUADRATIC, specification
 
 SPEC = specification(QUADRATIC, rounds=3, seeds=[0, 1])
@@ -34,6 +34,38 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         ExperimentFolder.open(tmp_path, SPEC, {})
     with pytest.raises(FolderError, match="is not a folder of `fedq run`"):
         archive(tmp_path)
+
+
+TWICE = b'{"round": 1,\n "round": 2}'
+"""As it stands in the middle of a document."""
+
+
+def test_a_key_that_stands_twice_is_told_with_its_place(folder: ExperimentFolder) -> None:
+    run = folder.path / "runs" / "0-0"
+    run.mkdir(parents=True)
+    (run / RUN).write_bytes(b'{"run": ' + TWICE + b"}")
+    with pytest.raises(
+        FolderError, match=r"run.json is not readable: the key 'round' stands twice: line 2 column 2"
+    ):
+        folder.run(RunKey(0, 0)).read()
+    (run / ROUNDS).write_bytes(b'{"round": 1}\n{"round": 2, "round": 3}\n')
+    with pytest.raises(
+        FolderError,
+        match=r"rounds.jsonl, line 2, is not readable: the key 'round' stands twice: .* column 14",
+    ):
+        folder.run(RunKey(0, 0)).rows()
+    (folder.path / "experiment.json").write_bytes(TWICE)
+    with pytest.raises(FolderError, match="is not a folder of `fedq run`: the key 'round' stands twice"):
+        ExperimentFolder(folder.path)
+
+
+@pytest.mark.parametrize("line", [b"{", b"[1]", b"\xff", b"7"])
+def test_a_round_that_is_not_readable_is_told_with_its_line(folder: ExperimentFolder, line: bytes) -> None:
+    run = folder.path / "runs" / "0-0"
+    run.mkdir(parents=True)
+    (run / ROUNDS).write_bytes(b'{"round": 1}\n' + line + b"\n")
+    with pytest.raises(FolderError, match="line 2, is not readable"):
+        folder.run(RunKey(0, 0)).rows()
 
 
 def test_one_process_at_a_time_computes_a_run(folder: ExperimentFolder) -> None:
