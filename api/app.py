@@ -30,6 +30,7 @@ from api.http.audit_trail import AuditFailuresMiddleware
 from api.http.authentication import KeyAuthenticator
 from api.http.conditional import ConditionalGet
 from api.http.dependencies import AppState
+from api.http.gates import OwnerGate
 from api.http.middleware import (
     BodyTimeout,
     HeadRequests,
@@ -197,6 +198,7 @@ def build_state(
         wakeups=WakeupNotifier(lambda queue: celery_app.send_wakeup(queue, settings.broker)),
         url_validator=url_validator or UrlValidator(),
         drawing_gate=drawing_gate or DrawingGate(),
+        reading_gate=OwnerGate(2),
         upload_slots=UploadSlots(),
         upload_gate=CapacityLimiter(1),
         code_gate=CapacityLimiter(1),

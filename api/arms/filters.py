@@ -24,6 +24,7 @@ from fedcore.platform.store.arms import (
     Fixed,
     FixedName,
     IsAbsent,
+    IsOneOf,
     MeasureFigure,
     Not,
     Order,
@@ -41,6 +42,10 @@ else:
 
 LONGEST, DEEPEST = 2_000, 20
 """Characters of a filter, and its nested parentheses, at most."""
+MOST_COMPARISONS, MOST_SORTED = 50, 10
+"""Comparisons of a filter, and columns of an order, at most: the database is told of each in a kilobyte of
+SQL, and with a cursor of each pair of columns.
+"""
 EXAMPLE = "algorithm.kind = fedprox and local.lr < 0.1"
 _NAME = r"[A-Za-z_][\w]*(?:[./][\w]+)*"
 _KEYWORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
@@ -58,7 +63,22 @@ def condition_of(text: str) -> Condition:
         found: Condition = (_grammar() + pp.StringEnd().set_name("`and` or `or`")).parse_string(text)[0]
     except pp.ParseBaseException as error:
         raise _flaw(f"position {error.loc + 1}: {_explained(error, text)}") from None
+    if (count := _comparisons(found)) > MOST_COMPARISONS:
+        raise _flaw(
+            f"may have at most {MOST_COMPARISONS} comparisons, not {count}; compare a column with several"
+            " values by `in (...)`"
+        )
     return found
+
+
+def _comparisons(condition: Condition) -> int:
+    match condition:
+        case All(conditions) | AnyOf(conditions):
+            return sum(map(_comparisons, conditions))
+        case Not(inner):
+            return _comparisons(inner)
+        case _:
+            return 1
 
 
 def _explained(error: pp.ParseBaseException, text: str) -> str:
@@ -70,8 +90,13 @@ def _explained(error: pp.ParseBaseException, text: str) -> str:
 
 
 def order_of(text: str) -> list[Order]:
-    """Return the columns of `sort`: names separated by commas, `-` before one for descending."""
-    names = filter(None, (part.strip() for part in text.split(",")))
+    """Return the columns of `sort`: names separated by commas, `-` before one for descending.
+
+    Raises InvalidDocumentError.
+    """
+    names = [name for part in text.split(",") if (name := part.strip())]
+    if len(names) > MOST_SORTED:
+        raise InvalidDocumentError.at("?sort", f"may name at most {MOST_SORTED} columns, not {len(names)}")
     return [Order(_named(name.removeprefix("-"), "?sort"), name.startswith("-")) for name in names]
 
 
@@ -133,7 +158,7 @@ def _column(text: str, place: int, found: pp.ParseResults) -> Column:
 def _comparison(found: pp.ParseResults) -> list[Condition]:
     column, sign, *values = found
     if sign == "in":
-        return [AnyOf([ColumnComparison(column, "=", value) for value in values])]
+        return [IsOneOf(column, values)]
     if sign == "is":
         return [Not(IsAbsent(column)) if values else IsAbsent(column)]
     return [ColumnComparison(column, sign, values[0])]

@@ -2,6 +2,7 @@
 too.
 """
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -11,9 +12,10 @@ from api.arms import filters
 from api.arms.routes import FilterText
 from api.arms.service import fields_of
 from api.http.authentication import Reader
-from api.http.dependencies import NO_NUL, DatabaseDep
+from api.http.dependencies import NO_NUL, AppStateDep
 from api.web.rendering import HEADERS, page
-from fedcore.platform.store import arms, experiments
+from fedcore.platform.access import Principal
+from fedcore.platform.store import Database, arms, experiments
 from fedcore.platform.store.arms import ArmFilter
 from fedcore.statistics import summary
 
@@ -34,9 +36,9 @@ def read_page(request: Request, _principal: Reader) -> Response:
 
 
 @router.get("/rows")
-def read_rows(
+async def read_rows(
     principal: Reader,
-    database: DatabaseDep,
+    state: AppStateDep,
     experiment: OneExperiment = None,
     filter: FilterText = None,  # noqa: A002
 ) -> Response:
@@ -44,12 +46,23 @@ def read_rows(
 
     Means and intervals over seeds and groups are computed by the page, with the quantiles.
     """
+    wanted = _wanted(principal, experiment, filter)
+    return await state.reading_gate.run(principal.owner, partial(_rows, state.database, wanted))
+
+
+def _wanted(principal: Principal, experiment: str | None, condition: str | None) -> ArmFilter:
+    return ArmFilter(
+        principal.sees,
+        None if experiment is None else [experiment],
+        None if condition is None else filters.condition_of(condition),
+    )
+
+
+def _rows(database: Database, wanted: ArmFilter) -> Response:
     fields = fields_of(None)
-    condition = None if filter is None else filters.condition_of(filter)
     with database.reading() as session:
-        if experiment is not None:
-            experiments.find(session, experiment, principal.sees)
-        wanted = ArmFilter(principal.sees, None if experiment is None else [experiment], condition)
+        for id in wanted.experiments or ():
+            experiments.find(session, id, wanted.seen_by)
         found = arms.table(session, wanted, fields.figures, limit=MOST_ROWS)
     names = [
         f"{figure.measure}.{'final' if figure.which == 'final' else 'best'}" for figure in fields.figures
@@ -81,14 +94,17 @@ _BETTER = {"low": "min", "high": "max"}
 
 
 @router.get("/matching")
-def read_matching(
+async def read_matching(
     principal: Reader,
-    database: DatabaseDep,
+    state: AppStateDep,
     filter: FilterText,  # noqa: A002
     experiment: OneExperiment = None,
 ) -> Response:
     """Return the arms that fulfil a condition, by experiment: a page that has the rows needs no more."""
-    condition = filters.condition_of(filter or "")
-    with database.reading() as session:
-        wanted = ArmFilter(principal.sees, None if experiment is None else [experiment], condition)
-        return JSONResponse(arms.matching(session, wanted), headers=HEADERS)
+    wanted = _wanted(principal, experiment, filter or "")
+
+    def work() -> Response:
+        with state.database.reading() as session:
+            return JSONResponse(arms.matching(session, wanted), headers=HEADERS)
+
+    return await state.reading_gate.run(principal.owner, work)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from api.arms import filters
 from api.arms.service import arm_answer, fields_of
 from api.http.authentication import Reader
-from api.http.dependencies import NO_NUL, Cursor, DatabaseDep, resolve_id
+from api.http.dependencies import NO_NUL, AppStateDep, Cursor, resolve_id
 from api.http.parameters import NextLink
 from api.http.problems import InvalidDocumentError, responses
 from fedcore.platform.store import arms, experiments
@@ -83,9 +83,10 @@ Selected = Annotated[ArmFilter, Depends(_selected)]
 
 
 @router.get("", responses=responses(404, 422), summary="List arms")
-def read_arms(
+async def read_arms(
     selected: Selected,
-    database: DatabaseDep,
+    principal: Reader,
+    state: AppStateDep,
     link: NextLink,
     sort: Sort = None,
     fields: FieldNames = None,
@@ -97,19 +98,17 @@ def read_arms(
     An absent setting or metric is never equal, less or greater, nor unequal; `is null` finds it.
     """
     wanted = fields_of(None if fields is None else filters.columns_of(fields))
-    with database.reading() as session:
-        for id in selected.experiments or ():
-            experiments.find(session, id, selected.seen_by)
-        try:
-            page = arms.page(
-                session,
-                selected,
-                wanted.figures,
-                filters.order_of(sort or ""),
-                limit=limit,
-                cursor=cursor,
-            )
-        except LookupError:
-            detail = f"must be the `next` of a page of these arms, not {cursor!r}; start again without it"
-            raise InvalidDocumentError.at("?cursor", detail) from None
-    return ArmPage(items=[arm_answer(entry, wanted) for entry in page.items], next=link(page.next))
+    order = filters.order_of(sort or "")
+
+    def work() -> ArmPage:
+        with state.database.reading() as session:
+            for id in selected.experiments or ():
+                experiments.find(session, id, selected.seen_by)
+            try:
+                page = arms.page(session, selected, wanted.figures, order, limit=limit, cursor=cursor)
+            except LookupError:
+                detail = f"must be the `next` of a page of these arms, not {cursor!r}; start again without it"
+                raise InvalidDocumentError.at("?cursor", detail) from None
+        return ArmPage(items=[arm_answer(entry, wanted) for entry in page.items], next=link(page.next))
+
+    return await state.reading_gate.run(principal.owner, work)

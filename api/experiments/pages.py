@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from markupsafe import Markup
 
 from api.experiments.service import summary_answer
 from api.http.authentication import Reader
-from api.http.dependencies import Cursor, DatabaseDep, ExperimentId, SettingsDep
+from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, ExperimentId, SettingsDep
 from api.results.queries import curve_context, read_claims
 from api.runs.service import run_answer
 from api.search.service import search_answer
@@ -201,8 +202,9 @@ def read_rungs(
 
 
 @router.get("/claims")
-def read_verdicts(
-    request: Request, principal: Reader, experiment_id: ExperimentId, database: DatabaseDep
+async def read_verdicts(
+    request: Request, principal: Reader, experiment_id: ExperimentId, state: AppStateDep
 ) -> Response:
     """Return the claims of its publication with their verdicts."""
-    return page(request, "_claims.html", found=read_claims(database, principal, experiment_id))
+    work = partial(read_claims, state.database, principal, experiment_id)
+    return page(request, "_claims.html", found=await state.reading_gate.run(principal.owner, work))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from api.events.feed import Feed
     from api.events.routes import StreamLimit
     from api.http.authentication import KeyAuthenticator
+    from api.http.gates import OwnerGate
     from api.http.metrics import Metrics
     from api.http.rate_limit import RateLimiter
     from api.results.pictures import DrawingGate
@@ -59,6 +60,8 @@ class AppState:
     """Wakes a worker of a queue; to be called after the commit."""
     url_validator: UrlValidator
     drawing_gate: DrawingGate
+    reading_gate: OwnerGate
+    """Tables and results of any number of arms, two at a time: those of thousands take seconds."""
     upload_slots: UploadSlots
     upload_gate: CapacityLimiter
     """One data set is checked at a time: its arrays are in memory."""

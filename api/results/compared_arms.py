@@ -12,7 +12,7 @@ from fedcore.platform.store import Database, Session, curves, experiments, runs
 from fedcore.platform.store import arms as stored_settings
 from fedcore.platform.store.records import resolve
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
-from fedcore.spec import ExperimentSpec, stored_arms
+from fedcore.spec import Arm, ExperimentSpec, stored_arms
 from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
@@ -25,11 +25,28 @@ MOST_ARMS = 500
 
 
 @dataclass(frozen=True)
+class ComparedExperiment:
+    """An experiment of which arms are compared."""
+
+    record: ExperimentRecord
+
+    @cached_property
+    def arms(self) -> Sequence[Arm]:
+        """All of its arms, expanded once for all that are compared."""
+        return stored_arms(self.record.spec)
+
+
+@dataclass(frozen=True)
 class ComparedArm:
     """An arm that is compared."""
 
-    experiment: ExperimentRecord
+    parent: ComparedExperiment
     runs: Sequence[RunRecord]
+
+    @property
+    def experiment(self) -> ExperimentRecord:
+        """Its experiment."""
+        return self.parent.record
 
     @property
     def arm(self) -> int:
@@ -44,7 +61,7 @@ class ComparedArm:
     @cached_property
     def spec(self) -> ExperimentSpec:
         """Its specification."""
-        return stored_arms(self.experiment.spec)[self.arm].spec
+        return self.parent.arms[self.arm].spec
 
     @cached_property
     def data(self) -> object:
@@ -142,9 +159,9 @@ def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> lis
         reference, _, arm = entry.partition(":")
         id = resolve(session, ExperimentRecord, reference, principal.sees, principal.owner)
         if id not in arms:
-            record = experiments.find(session, id, principal.sees)
+            compared = ComparedExperiment(experiments.find(session, id, principal.sees))
             arms[id] = {
-                index: ComparedArm(record, members)
+                index: ComparedArm(compared, members)
                 for index, members in by_arm(runs.of_experiment(session, id)).items()
             }
         named = {one.name: index for index, one in arms[id].items()}

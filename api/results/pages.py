@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 
 from api.http.authentication import Reader
-from api.http.dependencies import NO_NUL, DatabaseDep, ExperimentId
+from api.http.dependencies import NO_NUL, AppStateDep, DatabaseDep, ExperimentId
 from api.results.compared_arms import gather
 from api.results.queries import curve_context, read_results
 from api.web.rendering import page
@@ -66,12 +66,14 @@ Name = Literal["summary.csv", "curves.csv", "summary.parquet", "curves.parquet"]
 
 
 @router.get("/experiments/{experiment_id}/download/results.json")
-def read_json(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Response:
+async def read_json(principal: Reader, experiment_id: ExperimentId, state: AppStateDep) -> Response:
     """Return all results as JSON."""
-    found = read_results(database, principal, experiment_id, metric_names(), EVERYTHING)
-    return _file(
-        Response(found.model_dump_json(), media_type="application/json"), f"{experiment_id}-results.json"
-    )
+
+    def work() -> Response:
+        found = read_results(state.database, principal, experiment_id, metric_names(), EVERYTHING)
+        return Response(found.model_dump_json(), media_type="application/json")
+
+    return _file(await state.reading_gate.run(principal.owner, work), f"{experiment_id}-results.json")
 
 
 @router.get("/experiments/{experiment_id}/download/specification.yaml")
@@ -83,13 +85,17 @@ def read_specification(principal: Reader, experiment_id: ExperimentId, database:
 
 
 @router.get("/experiments/{experiment_id}/download/{name}")
-def read_table(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep, name: Name) -> Response:
+async def read_table(
+    principal: Reader, experiment_id: ExperimentId, state: AppStateDep, name: Name
+) -> Response:
     """Return statistics over seeds, or curves, as a table."""
     table, media_type = FORMS[name]
-    found = read_results(database, principal, experiment_id, metric_names(), EVERYTHING)
-    return _file(
-        Response(written(found, table, media_type), media_type=media_type), f"{experiment_id}-{name}"
-    )
+
+    def work() -> Response:
+        found = read_results(state.database, principal, experiment_id, metric_names(), EVERYTHING)
+        return Response(written(found, table, media_type), media_type=media_type)
+
+    return _file(await state.reading_gate.run(principal.owner, work), f"{experiment_id}-{name}")
 
 
 def _file(response: Response, name: str) -> Response:

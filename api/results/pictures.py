@@ -8,13 +8,11 @@ from functools import partial
 from math import inf, isfinite
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
-from weakref import WeakValueDictionary
 
-from anyio import CapacityLimiter, Lock, to_thread
 from fastapi import Depends, Path, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from api.http.dependencies import NO_NUL, state_of
+from api.http.gates import OwnerGate
 from api.http.problems import InvalidDocumentError, responses
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
@@ -198,7 +196,7 @@ def picture(
 async def answered(
     request: Request, principal: Principal, form: Form, look: FigureStyle, work: Callable[[], Response]
 ) -> Response:
-    """Return the result of `work`, called in a thread: drawings one at a time, numbers at once.
+    """Return the result of `work`, called in a thread; drawings one at a time.
 
     Raises InvalidDocumentError for too many pixels.
     """
@@ -210,9 +208,9 @@ async def answered(
             f"{size}, and may have {MAX_PIXELS / 1e6:.0f} million: at most {dpi} dpi, or a smaller width or"
             " height",
         )
-    if form == "csv":
-        return await run_in_threadpool(work)
-    return await state_of(request).drawing_gate.run(principal.owner, work)
+    state = state_of(request)
+    gate = state.reading_gate if form == "csv" else state.drawing_gate
+    return await gate.run(principal.owner, work)
 
 
 def _check(look: FigureStyle, metric: str) -> None:
@@ -248,20 +246,15 @@ def _limits(name: str, text: str | None) -> Limits:
     return low, high
 
 
-class DrawingGate:
-    """Runs drawings one after another; those that wait occupy no thread.
-
-    Owners take turns, so that one owner's backlog does not delay another's figure.
-    """
+class DrawingGate(OwnerGate):
+    """Runs drawings one after another."""
 
     def __init__(self) -> None:
-        self._limiter = CapacityLimiter(1)
-        self._owners: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+        super().__init__(1)
 
-    async def run(self, owner: str, draw: Callable[[], Result]) -> Result:
-        """Return the result of `draw`, which reads its own data: waiting requests hold none."""
-        async with self._owners.setdefault(owner, Lock()):
-            return await to_thread.run_sync(partial(_call_and_collect, draw), limiter=self._limiter)
+    async def run(self, owner: str, work: Callable[[], Result]) -> Result:
+        """Return the result of `work`, and free its figure."""
+        return await super().run(owner, partial(_call_and_collect, work))
 
 
 def _call_and_collect(draw: Callable[[], Result]) -> Result:

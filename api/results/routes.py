@@ -120,10 +120,10 @@ TABLES = {CSV: {"schema": {"type": "string"}}, PARQUET: {"schema": {"type": "str
     },
     summary="Read results",
 )
-def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
+async def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     principal: Reader,
     experiment_id: ExperimentId,
-    database: DatabaseDep,
+    state: AppStateDep,
     window: Windowed,
     accept: Accept = None,
     metric: Chosen = None,
@@ -139,15 +139,17 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     per row.
     """
     media_type = _acceptable(accept or JSON, (JSON, CSV, PARQUET))
-    goal = None if target is None else target_of(target)
-    results = queries.read_results(
-        database, principal, experiment_id, metric or metric_names(), window, baseline, goal, since
-    )
-    return (
-        results
-        if media_type == JSON
-        else Response(written(results, table, media_type), media_type=media_type)
-    )
+    goal, metrics = None if target is None else target_of(target), metric or metric_names()
+
+    def work() -> Results | Response:
+        results = queries.read_results(
+            state.database, principal, experiment_id, metrics, window, baseline, goal, since
+        )
+        if media_type == JSON:
+            return results
+        return Response(written(results, table, media_type), media_type=media_type)
+
+    return await state.reading_gate.run(principal.owner, work)
 
 
 @router.get(
@@ -224,10 +226,10 @@ async def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
     responses=responses(404, 422),
     summary="Read closed-form predictions",
 )
-def read_theory(
+async def read_theory(
     principal: Reader,
     experiment_id: ExperimentId,
-    database: DatabaseDep,
+    state: AppStateDep,
     points: TheoryPoints = THEORY_POINTS,
 ) -> Theory:
     """Return the closed form of each arm with formula, source and curves, or the reason why there
@@ -236,13 +238,14 @@ def read_theory(
     Closed forms cover quadratic and least-squares problems with exact gradients and full
     participation under FedAvg, FedProx, FedNova and FedLin.
     """
-    return queries.read_theory(database, principal, experiment_id, points)
+    work = partial(queries.read_theory, state.database, principal, experiment_id, points)
+    return await state.reading_gate.run(principal.owner, work)
 
 
 @router.get("/compare", responses=responses(404, 422), summary="Compare arms")
-def read_comparison(
+async def read_comparison(
     principal: Reader,
-    database: DatabaseDep,
+    state: AppStateDep,
     arm: Arms,
     window: Windowed,
     metric: Chosen = None,
@@ -256,7 +259,9 @@ def read_comparison(
     share at least three seeds. Otherwise, the arms are independent samples (Welch's t-test).
     `members` says which applies.
     """
-    return compare(database, principal, arm, metric or metric_names(), window, baseline, since)
+    metrics = metric or metric_names()
+    work = partial(compare, state.database, principal, arm, metrics, window, baseline, since)
+    return await state.reading_gate.run(principal.owner, work)
 
 
 @router.get("/compare/figure.{form}", response_class=Response, responses=FIGURE, summary="Draw a comparison")
@@ -285,13 +290,14 @@ async def read_comparison_figure(  # noqa: PLR0913, PLR0917 - what can be asked 
     responses=responses(404, 422),
     summary="Compare results with the publication",
 )
-def read_claims(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Claims:
+async def read_claims(principal: Reader, experiment_id: ExperimentId, state: AppStateDep) -> Claims:
     """Return the published claims and numbers for an experiment submitted as a preset, with the
     measured results.
 
     Each claim has a verdict. Results are final once the status of the experiment is final.
     """
-    return queries.read_claims(database, principal, experiment_id)
+    work = partial(queries.read_claims, state.database, principal, experiment_id)
+    return await state.reading_gate.run(principal.owner, work)
 
 
 @router.get(
@@ -346,21 +352,27 @@ def reproduce_experiment(
     responses=responses(404, 422),
     summary="Compare a reproduction with its original",
 )
-def read_reproduction(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Reproduction:
+async def read_reproduction(
+    principal: Reader, experiment_id: ExperimentId, state: AppStateDep
+) -> Reproduction:
     """Return the first differences between an experiment created by `POST .../reproduce` and its
     original, and their likely cause.
 
     All numbers of all rounds except wall-clock times are compared bit by bit, and final models by
     their digests.
     """
-    with database.reading() as session:
-        here = experiments.find(session, experiment_id, principal.sees)
-        if REPRODUCES not in here.provenance:
-            raise ResourceNotFoundError(
-                f"{here.id} is not a reproduction; POST /v1/experiments/{here.id}/reproduce creates one"
-            )
-        original = experiments.find(session, here.provenance[REPRODUCES], principal.sees)
-        return compare_with_original(session, here, original)
+
+    def work() -> Reproduction:
+        with state.database.reading() as session:
+            here = experiments.find(session, experiment_id, principal.sees)
+            if REPRODUCES not in here.provenance:
+                raise ResourceNotFoundError(
+                    f"{here.id} is not a reproduction; POST /v1/experiments/{here.id}/reproduce creates one"
+                )
+            original = experiments.find(session, here.provenance[REPRODUCES], principal.sees)
+            return compare_with_original(session, here, original)
+
+    return await state.reading_gate.run(principal.owner, work)
 
 
 def _acceptable(accept: str, offered: Sequence[str]) -> str:

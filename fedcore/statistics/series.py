@@ -25,6 +25,12 @@ class Series:
         """1, 2, ..., T."""
         return range(1, len(next(iter(self.columns.values()))) + 1)
 
+    def has(self, metric: str) -> bool:
+        """True if a round has a value of this measure."""
+        import numpy as np
+
+        return not np.isnan(self.columns[metric]).all()
+
     def listed(self, metric: str) -> list[float | None]:
         """A measure by round; None where the round has none."""
         import numpy as np
@@ -42,7 +48,7 @@ class Series:
         import numpy as np
 
         values = self.columns[metric]
-        return [] if np.isnan(values).all() else [float(np.nanmin(values)), float(np.nanmax(values))]
+        return [float(np.nanmin(values)), float(np.nanmax(values))] if self.has(metric) else []
 
     def ending(self, metric: str) -> list[float | None]:
         """The latest known value of a measure, and that of the last round.

@@ -83,7 +83,9 @@ def arms_of(
     """
     held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
     alike = comparable or have_data_of([members[0].settings for members in arms], baseline)
-    compared = {metric: _compared(held, baseline, metric, paired, alike) for metric in metrics}
+    # Most metrics are those of other problems. Of thousands of arms each would take tenths of seconds.
+    known = [metric for metric in metrics if any(one.has(metric) for one in series.values())]
+    compared = {metric: _compared(held, baseline, metric, paired, alike) for metric in known}
     return [
         _arm(
             arm,

@@ -1,6 +1,6 @@
 """Arms of all experiments: settings and figures as stored, filters, orders and pages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO, StringIO
 from typing import Any
 
@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 from fastapi import FastAPI
 from pyarrow import parquet
-from sqlalchemy import text
+from sqlalchemy import event, text
 
-from api.arms.filters import condition_of
+from api.arms.filters import MOST_COMPARISONS, MOST_SORTED, condition_of
 from api.http.problems import InvalidDocumentError
 from fedcore.platform.access import Scope
-from fedcore.platform.store import Database, upgrade
+from fedcore.platform.store import Database, arms, upgrade
+from fedcore.platform.store.arms import ArmFilter
 from fedcore.settings import Settings
 from tests.api.histories import TWO_ARMS, submit, write
 from tests.documents import Document, merged
@@ -95,6 +96,15 @@ FILTERS: dict[str, Callable[[Document], bool]] = {
     "algorithm.kind > 0": lambda _: False,
     "local.lr = '0.1'": lambda _: False,
     "algorithm.kind in (fedavg, scaffold)": lambda arm: arm["algorithm.kind"] == "fedavg",
+    "local.lr in (0.05, '0.1', true, fedavg)": lambda arm: arm["local.lr"] == 0.05,
+    "not algorithm.mu in (0.5, 7)": lambda arm: arm.get("algorithm.mu") != 0.5,
+    "algorithm.variance_reduction in (0, true, 'false')": lambda _: False,
+    "algorithm.variance_reduction in (0, false)": lambda arm: (
+        arm.get("algorithm.variance_reduction") is False
+    ),
+    "seeds in (3, three) and status in (queued, 3)": lambda arm: arm["status"] == "queued",
+    "not train_loss.final in (1, 0.5, low)": lambda _: True,
+    "arm in (true, '1', 2, 3)": lambda arm: arm["arm"] in {2, 3},
     "train_loss.final < 0.2": lambda arm: number(arm["final"], lambda value: value < 0.2),
     "train_loss.best is not null and status = succeeded": lambda arm: arm["final"] is not None,
     "name ~ 'FEDPROX' and seeds = 3": lambda arm: "fedprox" in arm["name"],
@@ -171,7 +181,10 @@ def test_an_invalid_filter_names_the_position_and_the_fix(words: str, position: 
     ("params", "pointer"),
     [
         ({"filter": "(" * 30}, "?filter"),
+        ({"filter": f"seeds = 3{' or seeds = 3' * MOST_COMPARISONS}"}, "?filter"),
+        ({"filter": f"not (arm = 1{' and not seeds in (1, 2)' * MOST_COMPARISONS})"}, "?filter"),
         ({"sort": "nothing"}, "?sort"),
+        ({"sort": ",".join(["rounds"] * (MOST_SORTED + 1))}, "?sort"),
         ({"fields": "test_accuracy"}, "?fields"),
         ({"cursor": "exp_0:99999999999"}, "?cursor"),
         ({"cursor": "x"}, "?cursor"),
@@ -182,6 +195,40 @@ def test_what_cannot_be_answered_is_refused_by_name(
 ) -> None:
     answer = http.get("/v1/arms", params=params)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
+
+
+def test_a_filter_and_an_order_may_have_as_many_columns_as_is_said(http: httpx.Client, four: str) -> None:
+    wanted = f"arm = 9{' or seeds in (3)' * (MOST_COMPARISONS - 1)}"
+    columns = (
+        "rounds,-local.lr,local.steps,name,status,seeds,algorithm.kind,algorithm.mu,train_loss.final,-arm"
+    )
+    assert len(columns.split(",")) == MOST_SORTED
+    assert len(read(http, filter=wanted, sort=columns)) == 4
+    with pytest.raises(InvalidDocumentError, match=f"at most {MOST_COMPARISONS} comparisons.*`in"):
+        condition_of(f"{wanted} or seeds = 3")
+
+
+@pytest.mark.usefixtures("database_url")
+@pytest.mark.parametrize("column", ["local.lr", "algorithm.kind", "train_loss.final", "name"])
+def test_many_values_are_one_expression_of_each_type(rows: Database, column: str) -> None:
+    """Whose parts the database is told of once, however long the list."""
+
+    def told(values: Sequence[str]) -> str:
+        statements: list[str] = []
+
+        def note(*given: Any) -> None:
+            statements.append(given[2])
+
+        with rows.reading() as session:
+            event.listen(session.connection(), "before_cursor_execute", note)
+            wanted = condition_of(f"{column} in ({','.join(values)})")
+            assert arms.page(session, ArmFilter(None, None, wanted)).items == []
+        return statements[0]
+
+    several = told(["1", "x", "true", *(str(number) for number in range(400))])
+    once = told(["1", "x", "true"])
+    for word in ("=", " IN ", "CASE", "json"):
+        assert several.count(word) == once.count(word), word
 
 
 def test_arms_of_others_are_not_seen(app: FastAPI, settings: Settings, http: httpx.Client, four: str) -> None:

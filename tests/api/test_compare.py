@@ -6,10 +6,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from api.results import compared_arms
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.settings import Settings
+from fedcore.spec import stored_arms
 from tests.api.histories import TINY, TWO_ARMS, submit, write
 from tests.documents import Document
 from tests.platform.store.acts import report
@@ -65,6 +67,22 @@ def test_arms_of_several_are_named_with_their_experiments_and_paired_where_condi
     assert found["baseline"] == 1
     assert found["arms"][1]["metrics"]["train_loss"]["final_difference"] is None
     assert found["arms"][2]["metrics"]["train_loss"]["final_difference"]["n"] == 3
+
+
+def test_the_arms_of_an_experiment_are_expanded_once(
+    http: httpx.Client, rows: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of them are compared."""
+    two, other = _made(http, rows, TWO_ARMS, 6), _made(http, rows, OTHER, 3)
+    expanded: list[str] = []
+
+    def expand(document: Document) -> Any:
+        expanded.append(document["name"])
+        return stored_arms(document)
+
+    monkeypatch.setattr(compared_arms, "stored_arms", expand)
+    assert len(http.get(PLACE, params={"arm": [f"{two}:1", two, other]}).json()["arms"]) == 3
+    assert sorted(expanded) == ["another", "two arms"]
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,13 @@ class ColumnComparison(NamedTuple):
     value: Value
 
 
+class IsOneOf(NamedTuple):
+    """A column equal to one of some values."""
+
+    column: Column
+    values: "Sequence[Value]"
+
+
 class IsAbsent(NamedTuple):
     """A column that the arm does not have."""
 
@@ -164,7 +171,7 @@ class AnyOf(NamedTuple):
     conditions: "Sequence[Condition]"
 
 
-Condition: TypeAlias = ColumnComparison | IsAbsent | Not | All | AnyOf
+Condition: TypeAlias = ColumnComparison | IsOneOf | IsAbsent | Not | All | AnyOf
 
 
 class Order(NamedTuple):
@@ -378,7 +385,7 @@ def _is_of_group(condition: Condition) -> bool:
             return any(map(_is_of_group, conditions))
         case Not(inner):
             return _is_of_group(inner)
-        case ColumnComparison(column, _, _) | IsAbsent(column):
+        case ColumnComparison(column, _, _) | IsOneOf(column, _) | IsAbsent(column):
             return not isinstance(column, Setting) and column not in _OF_EXPERIMENT
 
 
@@ -513,6 +520,11 @@ class _Typed(NamedTuple):
     def known(self) -> list[ColumnElement[Any]]:
         return [value for value in self if value is not None]
 
+    @staticmethod
+    def place(value: Value) -> int:
+        """The place of the type of `value`."""
+        return {str: 1, bool: 2}.get(type(value), 0)
+
 
 class _Key(NamedTuple):
     """One of the expressions to sort by; what is absent comes last."""
@@ -623,21 +635,27 @@ def _holds(condition: Condition, dialect: str) -> ColumnElement[bool]:
             return not_(_holds(inner, dialect))
         case IsAbsent(column):
             return and_(*(value.is_(None) for value in _typed(column, dialect).known))
+        case IsOneOf(column, values):
+            return _is_one_of(_typed(column, dialect), values)
         case ColumnComparison(column, name, value):
             return _compared(_typed(column, dialect), name, value)
+
+
+def _is_one_of(typed: _Typed, values: Sequence[Value]) -> ColumnElement[bool]:
+    """One IN for each type: building and compiling an expression for each value takes a millisecond."""
+    by_place: dict[int, list[Value]] = {}
+    for value in values:
+        by_place.setdefault(typed.place(value), []).append(value)
+    comparable = [(typed[place], some) for place, some in by_place.items()]
+    found = [column.in_(some) for column, some in comparable if column is not None]
+    return func.coalesce(or_(false(), *found), false())
 
 
 def _compared(typed: _Typed, name: str, value: Value) -> ColumnElement[bool]:
     if name == "!=":
         present = or_(*(known.is_not(None) for known in typed.known))
         return and_(present, not_(_compared(typed, "=", value)))
-    comparable: ColumnElement[Any] | None
-    if isinstance(value, bool):
-        comparable = typed.truth
-    elif isinstance(value, str):
-        comparable = typed.text
-    else:
-        comparable = typed.number
+    comparable = typed[typed.place(value)]
     if comparable is None:
         return false()
     if name == "~":

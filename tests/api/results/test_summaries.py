@@ -1,6 +1,7 @@
 """The figures of `GET .../results` against SciPy and NumPy, from rows written by hand."""
 
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.integrate import trapezoid
 from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
+from fedcore.statistics import significance
 from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
 from tests.documents import Document
 from tests.platform.store.acts import claim, fail, report
@@ -269,6 +271,24 @@ def test_a_curve_is_thinned_and_keeps_its_ends_and_its_spikes(http: httpx.Client
     curve = results["arms"][0]["curves"]["train_loss"]
     assert curve["rounds"] == [1, 100, 123, 200, 201, 300]
     assert curve["mean"] == [9.0 if round == 123 else 1.0 / round for round in curve["rounds"]]
+
+
+def test_metrics_that_no_run_has_are_not_compared(
+    http: httpx.Client, runs: dict[tuple[int, int], Claim], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of thousands of arms each would take tenths of seconds."""
+    compare, compared = significance.compare, 0
+
+    def counting(*given: Any) -> Any:
+        nonlocal compared
+        compared += 1
+        return compare(*given)
+
+    monkeypatch.setattr(significance, "compare", counting)
+    (held, *_) = runs.values()
+    results = http.get(f"/v1/experiments/{held.experiment_id}/results").json()
+    figures = ("best", "final", "area")
+    assert compared == len(figures) * len(results["arms"][0]["metrics"])
 
 
 def test_results_may_be_of_some_metrics_only(http: httpx.Client, results: Document) -> None:

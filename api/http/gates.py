@@ -1,0 +1,26 @@
+"""Requests that take long: a few at a time, and of each owner one."""
+
+from collections.abc import Callable
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from anyio import CapacityLimiter, Lock, to_thread
+
+Result = TypeVar("Result")
+
+
+class OwnerGate:
+    """Runs work in threads, at most `places` at a time and one for each owner; those that wait occupy no
+    thread.
+
+    Owners take turns, so that one owner's backlog does not delay another's request.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._limiter = CapacityLimiter(places)
+        self._owners: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+
+    async def run(self, owner: str, work: Callable[[], Result]) -> Result:
+        """Return the result of `work`, which reads its own data: waiting requests hold none."""
+        async with self._owners.setdefault(owner, Lock()):
+            return await to_thread.run_sync(work, limiter=self._limiter)
