@@ -15,15 +15,17 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from io import StringIO
 from math import isfinite
 from typing import Any, NamedTuple, TextIO
 
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from fedcore.platform import tracing
 from fedcore.platform.status import LogLevel
 from fedcore.settings import Settings
+from fedcore.visible_text import visible
 
 _SECRETS = (
     (("://",), re.compile(r"(://[^\s:/@\"']*):[^\s\"']+@"), r"\1:***@"),  # a URL's password
@@ -128,9 +130,22 @@ def _renderers(settings: Settings) -> list[Processor]:
     terminal = sys.stderr.isatty()
     if settings.log_format == "json" or (settings.log_format == "auto" and not terminal):
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
-    # Not the renderer's own choice of traceback, which shows the values of variables.
-    plain = structlog.dev.plain_traceback
-    return [structlog.dev.ConsoleRenderer(colors=terminal, timestamp_key="time", exception_formatter=plain)]
+    render = structlog.dev.ConsoleRenderer(
+        colors=terminal, timestamp_key="time", exception_formatter=_write_traceback
+    )
+    return [_show_controls, render]
+
+
+def _show_controls(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Users write parts of events: addresses of requests, errors of bundles."""
+    return {name: visible(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+def _write_traceback(to: TextIO, error: ExcInfo) -> None:
+    """The renderer's own choice of traceback shows the values of variables."""
+    text = StringIO()
+    structlog.dev.plain_traceback(text, error)
+    to.write(visible(text.getvalue()))
 
 
 def _with_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from traceback import format_exc
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,7 +31,16 @@ from fedq.cli import (
     slurm,
     webhooks,
 )
-from fedq.cli.terminal import MEANINGS, Commands, ExitCode, advice, code_of, complain, explain
+from fedq.cli.terminal import (
+    MEANINGS,
+    Commands,
+    ExitCode,
+    advice,
+    code_of,
+    complain,
+    echo,
+    explain,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -166,6 +176,14 @@ GROUPS: dict[str, tuple[str, str, dict[str, Callable[..., None]]]] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, by default that of the process, and end the process with its exit code."""
     try:
+        _run(arguments)
+    except Exception:  # Python would print what users have written as it is.
+        echo(format_exc().rstrip(), err=True)
+        sys.exit(ExitCode.UNSUCCESSFUL)
+
+
+def _run(arguments: Sequence[str] | None) -> None:
+    try:
         _command()(args=arguments, prog_name="fedq")
     except SystemExit:  # first: to look for errors of the client, its library is imported
         raise
@@ -194,7 +212,7 @@ def _command() -> Callable[..., None]:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fedq {version.release()}")
+        echo(f"fedq {version.release()}")
         raise typer.Exit
 
 

@@ -16,7 +16,13 @@ from fedcore.platform import local_credentials
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
 from fedq.cli.experiments import Name, Search, Tag, WithStatus, status
-from fedq.cli.terminal import AsJson, Limit, stdout, tell
+from fedq.cli.terminal import (
+    AsJson,
+    Limit,
+    echo_json,
+    stdout,
+    tell,
+)
 
 if TYPE_CHECKING:
     from fedcore import spec as specs
@@ -129,7 +135,7 @@ def arms(
             limit=limit,
         )
     if as_json:
-        typer.echo(json.dumps(found.lines, indent=2, ensure_ascii=False, default=str))
+        echo_json(json.dumps(found.lines, indent=2, ensure_ascii=False, default=str))
     else:
         stdout().print(_arms_table(found, all_settings=fields is not None))
 

@@ -16,6 +16,7 @@ import typer
 
 from fedcore.errors import SettingsError
 from fedcore.lazy import LazyModule
+from fedcore.visible_text import visible
 
 if TYPE_CHECKING:
     from fedq import client as clients
@@ -117,6 +118,10 @@ def complete_arms(incomplete: str) -> Choices:
 def _asked(ask: Callable[[Client], Choices], incomplete: str) -> Choices:
     try:
         with connect(patience_s=0, timeout_s=PATIENCE_S) as client:
-            return [choice for choice in ask(client) if choice[0].startswith(incomplete)]
+            return [
+                (value, visible(about))
+                for value, about in ask(client)
+                if value.startswith(incomplete) and value == visible(value)
+            ]
     except (clients.ClientError, SettingsError):
         return []

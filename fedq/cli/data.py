@@ -17,6 +17,7 @@ from fedq.cli.terminal import (
     ExperimentId,
     Limit,
     checking,
+    echo,
     print_json,
     show,
     show_newest,
@@ -91,7 +92,7 @@ def import_(file: File, as_json: AsJson = False) -> None:
     """
     with connect() as client:
         experiment = client.import_(file)
-    print_json(experiment) if as_json else typer.echo(experiment.id)
+    print_json(experiment) if as_json else echo(experiment.id)
 
 
 DataFile = Annotated[
@@ -122,7 +123,7 @@ def add(file: DataFile, name: Name = None, as_json: AsJson = False) -> None:
         print_json(dataset)
         return
     stderr().print(views.description(data_description.description_rows(dataset)))
-    typer.echo(dataset.id)
+    echo(dataset.id)
 
 
 def listing(limit: Limit = 20, as_json: AsJson = False) -> None:
@@ -157,7 +158,7 @@ def add_weights(file: WeightsFile, as_json: AsJson = False) -> None:
     """
     with connect() as client:
         uploaded = client.upload_weights(file)
-    print_json(uploaded) if as_json else typer.echo(uploaded.digest)
+    print_json(uploaded) if as_json else echo(uploaded.digest)
 
 
 def list_weights(limit: Limit = 20, as_json: AsJson = False) -> None:

@@ -27,6 +27,8 @@ from fedq.cli.terminal import (
     Limit,
     complain,
     conclude,
+    echo,
+    echo_json,
     follow,
     print_json,
     show,
@@ -172,9 +174,9 @@ def submit(  # noqa: PLR0913, PLR0917 - an option each
             return
         experiment = client.submit(specification, changes, idempotency_key=idempotency_key, code=code)
         if not (wait or output):
-            print_json(experiment) if as_json else typer.echo(experiment.id)
+            print_json(experiment) if as_json else echo(experiment.id)
             return
-        stderr().print(f"{experiment.id} {experiment.name}", markup=False)
+        stderr().print(f"{experiment.id} {experiment.name}")
         ended = follow(client, experiment.id)
         results = client.results(experiment.id)
     show(results, comparison, as_json=as_json)
@@ -282,12 +284,12 @@ def watch(experiment: ExperimentId, since: Since = None, as_json: AsJson = False
         experiment = client.experiment(experiment).id
         if as_json:
             for event in client.stream(experiment, since=since):
-                typer.echo(event.model_dump_json())
+                echo_json(event.model_dump_json())
         else:
             follow(client, experiment)
         conclude(client.experiment(experiment))
     if not as_json:
-        typer.echo(f"{experiment} succeeded")
+        echo(f"{experiment} succeeded")
 
 
 def search(experiment: ExperimentId, as_json: AsJson = False) -> None:
@@ -499,7 +501,7 @@ def edit(
         if text is None or any(given is not None for given in others):
             raise typer.BadParameter("of a run, only --notes can be changed", param_hint="EXPERIMENT|RUN")
         run = client.edit_run(id, notes=text)
-    print_json(run) if as_json else typer.echo(f"{run.id} {run.status}")
+    print_json(run) if as_json else echo(f"{run.id} {run.status}")
 
 
 Readers = Annotated[
@@ -587,8 +589,7 @@ def _confirm(found: Experiment) -> None:
     runs = ", ".join(f"{count} {status}" for status, count in found.progress.runs.items())
     stderr().print(
         f"{found.id} {found.name!r} of {found.owner}, submitted {found.created_at:{views.TIME}} UTC: runs:"
-        f" {runs}; {found.progress.rounds_done:,} rounds with their metrics, models and checkpoints",
-        markup=False,
+        f" {runs}; {found.progress.rounds_done:,} rounds with their metrics, models and checkpoints"
     )
     if not sys.stdin.isatty():
         complain("nothing was deleted: without a terminal, confirm with --yes")

@@ -141,9 +141,7 @@ def _bar(*, as_json: bool) -> Iterator[Any]:
             note = f"{ended} of {now.runs} runs finished"
             progress.update(task, completed=now.rounds_done, total=now.rounds_total, note=note)
             for one in () if console.is_terminal else now.ended:
-                console.print(
-                    f"arm {one.arm}, seed {one.seed}: {one.status} ({note})", markup=False, soft_wrap=True
-                )
+                console.print(f"arm {one.arm}, seed {one.seed}: {one.status} ({note})", soft_wrap=True)
 
         yield tell
 

@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 
 from fedq.cli import views
-from fedq.cli.terminal import AsJson, Commands, stderr, stdout, tell
+from fedq.cli.terminal import (
+    AsJson,
+    Commands,
+    echo,
+    echo_json,
+    stderr,
+    stdout,
+    tell,
+)
 
 Source = Annotated[
     str,
@@ -43,7 +51,7 @@ def listing(context: typer.Context, as_json: AsJson = False) -> None:
         for member in DATASETS
     ]
     if as_json:
-        typer.echo(json.dumps(known, indent=2, ensure_ascii=False))
+        echo_json(json.dumps(known, indent=2, ensure_ascii=False))
     else:
         columns = ("data set", "files in FEDQ_DATA_DIR", "how to get them")
         rows = ((item["kind"], item["files"] or None, item["obtain"] or None) for item in known)
@@ -69,7 +77,7 @@ def keep(
 
     block = keep_local(source, to, columns=_columns(column or []), image=_shape(image))
     if not as_json:
-        typer.echo(f"kept as {local_dataset_storage(to).path(block['content']['digest'])}", err=True)
+        echo(f"kept as {local_dataset_storage(to).path(block['content']['digest'])}", err=True)
         content = UploadedContent.model_validate(block["content"])
         stderr().print(views.description(description_rows(content)))
     tell(None, as_json=True, **block)

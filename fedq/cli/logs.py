@@ -17,7 +17,13 @@ from fedcore.lazy import LazyModule
 from fedcore.platform.status import ENDED, LogLevel
 from fedq.cli import connection
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, ExitCode, complain
+from fedq.cli.terminal import (
+    AsJson,
+    ExitCode,
+    complain,
+    echo,
+    echo_json,
+)
 
 if TYPE_CHECKING:
     from fedcore import settings as configuration
@@ -113,7 +119,10 @@ def _print_runs(run_ids: Sequence[str], lines: int, level: LogLevel, *, follow: 
             ended = [run_id for run_id in after if follow and client.run(run_id).status in ENDED]
             found = sorted(_new_lines(client, after, level), key=lambda line: line.time)
             for line in found[max(0, len(found) - lines) if is_first else 0 :]:
-                typer.echo(line.model_dump_json() if as_json else str(line))
+                if as_json:
+                    echo_json(line.model_dump_json())
+                else:
+                    echo(line)
             is_first = False
             for run_id in ended:
                 del after[run_id]
@@ -177,10 +186,10 @@ SHOWN = ("time", "process", "level", "event", "logger", "exception")
 
 def _print(entry: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(entry, ensure_ascii=False))
+        echo_json(json.dumps(entry, ensure_ascii=False))
         return
     head = " ".join(str(entry[name]) for name in SHOWN[:4] if entry.get(name))
     facts = " ".join(f"{name}={value}" for name, value in entry.items() if name not in SHOWN)
-    typer.echo(" ".join(filter(None, (head, facts))))
+    echo(" ".join(filter(None, (head, facts))))
     if entry.get("exception"):
-        typer.echo(entry["exception"])
+        echo(entry["exception"])

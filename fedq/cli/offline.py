@@ -144,7 +144,7 @@ def _refused(file: str, flaws: list[Flaw]) -> tuple[FileCheck, None]:
 def _tell(check: FileCheck) -> None:
     """Print one line per error in the format of compilers, which editors can parse."""
     if check.valid:
-        stdout().print(f"{check.file}: valid", markup=False)
+        stdout().print(f"{check.file}: valid")
     for flaw in check.errors:
         place = check.file if flaw.line is None else f"{check.file}:{flaw.line}:{flaw.column}"
         stderr().print(Text.assemble((place, "bold"), f": {flaw.pointer or '/'}: {flaw.detail}"))

@@ -67,7 +67,7 @@ def reproduce(experiment: ExperimentId, check: Check = False, as_json: AsJson = 
         if not check:
             original = client.experiment(experiment).id
             repetition = client.reproduce(original)
-            stderr().print(f"{repetition.id} reproduces {original}", markup=False)
+            stderr().print(f"{repetition.id} reproduces {original}")
             experiment = follow(client, repetition.id).id
         found = client.reproduction(experiment)
     show(found, _comparison, as_json=as_json)
@@ -144,7 +144,7 @@ def reproduce_paper(
         reproduction = panels_of.reproduce_sheet(client, panels, follow_all)
     written = _write(reproduction, output)
     show([part.claims for part in reproduction.parts], lambda _: _verdicts(reproduction), as_json=as_json)
-    stderr().print(f"Written: {', '.join(map(str, written))}", markup=False)
+    stderr().print(f"Written: {', '.join(map(str, written))}")
     conclude_all([part.experiment for part in reproduction.parts])
 
 

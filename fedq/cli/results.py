@@ -14,7 +14,16 @@ import typer
 from fedcore.lazy import LazyModule
 from fedq.cli import connection
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, ExperimentId, checking, stdout, tell
+from fedq.cli.terminal import (
+    AsJson,
+    ExperimentId,
+    checking,
+    echo,
+    echo_file,
+    echo_json,
+    stdout,
+    tell,
+)
 from fedq.cli.views import comparison
 from fedq.figures.style import FigureOptions, Horizontal
 
@@ -218,8 +227,10 @@ def results(
     match Format.JSON if as_json else form:
         case Format.TABLE:
             stdout().print(comparison(found, _known(found, metric)))
-        case other:
-            typer.echo(encode(found, Encoding(other)), nl=other is Format.JSON)
+        case Format.CSV:
+            echo_file(encode(found, Encoding.CSV))
+        case Format.JSON:
+            echo_json(encode(found, Encoding.JSON).decode())
 
 
 @drawing
@@ -263,12 +274,12 @@ def compare(
         chosen = _known(found, metric)
         picture = figure and client.save_comparison_figure(arms, figure, metric=chosen, x=x, **look)
     if as_json:
-        typer.echo(found.model_dump_json(indent=2))
+        echo_json(found.model_dump_json(indent=2))
     else:
         stdout().print(comparison(found, chosen))
         stdout().print(found.pairing)
     if picture:
-        typer.echo(picture, err=as_json)
+        echo(picture, err=as_json)
 
 
 def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = False) -> None:

@@ -18,6 +18,8 @@ from fedq.cli.experiments import Assignments, overrides
 from fedq.cli.terminal import (
     AsJson,
     conclude,
+    echo,
+    echo_file,
     print_json,
     require_all,
     show,
@@ -104,14 +106,14 @@ def demo(
         clients.Client(url, key) as client,
     ):
         experiment = client.submit(PRESET, changes)
-        stderr().print(experiment.description, markup=False)
+        stderr().print(experiment.description)
         ended = client.wait(experiment.id, progress=True)
         results = client.results(experiment.id)
         show(results, comparison, as_json=as_json)
         output.mkdir(parents=True, exist_ok=True)
         pictures = [client.save_figure(experiment.id, output / f"{PRESET}.{form}") for form in ("svg", "png")]
         if not as_json:
-            typer.echo(f"Curves written to {' and '.join(map(str, pictures))}")
+            echo(f"Curves written to {' and '.join(map(str, pictures))}")
     conclude(ended)
 
 
@@ -219,7 +221,8 @@ def presets(name: PresetName = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json(preset)
     else:
-        typer.echo(yaml.safe_dump(preset.specification, sort_keys=False, allow_unicode=True), nl=False)
+        text = yaml.safe_dump(preset.specification, sort_keys=False, allow_unicode=True)
+        echo_file(text.encode())
 
 
 def catalogue(block: BlockPath = None, as_json: AsJson = False) -> None:

@@ -1,5 +1,5 @@
-"""Output shared by all commands: results on stdout, as text or JSON; progress, hints and errors on
-stderr; exit codes.
+"""Output of all commands: results on stdout, as text or JSON; progress, hints and errors on stderr; exit
+codes. Nothing else prints, so that text of users is shown with control characters as escapes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
@@ -29,7 +29,9 @@ from fedcore.errors import (
 )
 from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
+from fedcore.visible_text import visible, visible_json
 from fedq.cli import connection
+from fedq.console import PlainConsole
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -63,6 +65,14 @@ class Command(TyperCommand):
 class CommandGroup(TyperGroup):
     """A group whose help shows no type beside flags."""
 
+    def invoke(self, ctx: Any) -> Any:
+        """Call a command. Typer prints this error itself, which may name what users have written."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = visible(error.message)
+            raise
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Parameters of the command, with those that show its help."""
         return _without_types(super().get_params(ctx))
@@ -95,14 +105,34 @@ Answer = TypeVar("Answer", bound="BaseModel | Sequence[BaseModel]")
 Item = TypeVar("Item", bound="BaseModel")
 
 
-def stdout() -> Console:
+def stdout() -> PlainConsole:
     """Console for results."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else FILE_WIDTH)
+    return PlainConsole(width=None if on_terminal() else FILE_WIDTH)
 
 
-def stderr() -> Console:
+def stderr() -> PlainConsole:
     """Console for progress, hints and errors."""
-    return Console(highlight=False, stderr=True, soft_wrap=True)
+    return PlainConsole(stderr=True, soft_wrap=True)
+
+
+def echo(text: object, *, err: bool = False) -> None:
+    """Print a line, or lines, as they are: neither wrapped nor styled."""
+    typer.echo(visible(str(text)), err=err)
+
+
+def echo_json(document: str) -> None:
+    """Print a JSON document."""
+    typer.echo(visible_json(document))
+
+
+def echo_file(content: bytes) -> None:
+    """Print the content of a text file: byte for byte, unless a person reads it."""
+    typer.echo(visible(content.decode()) if on_terminal() else content, nl=False)
+
+
+def on_terminal() -> bool:
+    """True if a person reads standard output."""
+    return sys.stdout.isatty()
 
 
 def show(answer: Answer, view: Callable[[Answer], RenderableType], *, as_json: bool) -> None:
@@ -123,9 +153,9 @@ def show_newest(
 def tell(text: object, *, as_json: bool, **facts: object) -> None:
     """Print `facts` as JSON, or `text` unless it is None."""
     if as_json:
-        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
+        echo_json(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
     elif text is not None:
-        typer.echo(text)
+        echo(text)
 
 
 def print_json(answer: BaseModel | Sequence[BaseModel]) -> None:
@@ -135,7 +165,7 @@ def print_json(answer: BaseModel | Sequence[BaseModel]) -> None:
         if isinstance(answer, Sequence)
         else answer.model_dump(mode="json")
     )
-    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    echo_json(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 class ExitCode(IntEnum):

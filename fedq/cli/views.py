@@ -14,6 +14,7 @@ from rich.text import Text
 
 from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
+from fedcore.visible_text import visible
 
 if TYPE_CHECKING:
     from fedcore.data import description as data_description
@@ -393,9 +394,9 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def _cell(value: object) -> Text:
-    """Plain text, since text of users may look like markup."""
+    """Plain text, since text of users may look like markup; visible here, so that it fits its column."""
     return Text(
-        ABSENT if value is None else str(value),
+        ABSENT if value is None else visible(str(value)),
         style=STYLES.get(value, "") if isinstance(value, Status) else "",
     )
 

@@ -13,7 +13,17 @@ from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.webhooks.events import EventKind
 from fedq.cli import views
 from fedq.cli.connection import connect
-from fedq.cli.terminal import AsJson, ExitCode, Limit, print_json, show, show_newest, stderr, tell
+from fedq.cli.terminal import (
+    AsJson,
+    ExitCode,
+    Limit,
+    echo,
+    print_json,
+    show,
+    show_newest,
+    stderr,
+    tell,
+)
 
 if TYPE_CHECKING:
     from fedq.client import Client
@@ -62,8 +72,8 @@ def create(
     if as_json:
         print_json(made)
         return
-    stderr().print(f"Webhook {made.id}. Its secret is not shown again:", markup=False)
-    typer.echo(made.secret)
+    stderr().print(f"Webhook {made.id}. Its secret is not shown again:")
+    echo(made.secret)
 
 
 def listing(limit: Limit = 50, as_json: AsJson = False) -> None:
@@ -109,7 +119,7 @@ def rotate(webhook: Webhook, as_json: AsJson = False) -> None:
     """
     with connect() as client:
         made = client.webhooks.rotate(webhook)
-    print_json(made) if as_json else typer.echo(made.secret)
+    print_json(made) if as_json else echo(made.secret)
 
 
 def delete(webhook: Webhook, as_json: AsJson = False) -> None:

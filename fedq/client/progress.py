@@ -5,12 +5,12 @@ finished run.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedcore.platform.status import ENDED, Status
 from fedq.client.events import Event
 from fedq.client.notebook import in_notebook, round_note, run_label
+from fedq.console import PlainConsole
 from fedq.schemas import RoundEvent, Run, StatusEvent
 
 Tell = Callable[[Event], None]
@@ -20,11 +20,11 @@ MOST_BARS = 40
 
 
 @contextmanager
-def report(runs: Sequence[Run], console: Console | None = None) -> Iterator[Tell]:
+def report(runs: Sequence[Run], console: PlainConsole | None = None) -> Iterator[Tell]:
     """Yield a function that shows each event of an experiment with these runs, by default on
     stderr.
     """
-    console = console or Console(stderr=True)
+    console = console or PlainConsole(stderr=True)
     if console.is_jupyter:
         with in_notebook(runs) as tell:
             yield tell
@@ -91,7 +91,7 @@ class _Bar:
 class _Lines:
     """A line per finished run. Changes in place."""
 
-    def __init__(self, runs: Sequence[Run], console: Console) -> None:
+    def __init__(self, runs: Sequence[Run], console: PlainConsole) -> None:
         self._console = console
         self._names = {run.id: run_label(run) for run in runs}
         self._notes: dict[str, str] = {}
@@ -102,4 +102,4 @@ class _Lines:
         elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
             told = f"{self._names[event.run_id]}: {event.status} after {event.rounds_done} rounds"
             note = self._notes.get(event.run_id)
-            self._console.print(f"{told}, {note}" if note else told, highlight=False, markup=False)
+            self._console.print(f"{told}, {note}" if note else told)

@@ -23,6 +23,7 @@ from fedcore.platform.logging import (
 )
 from fedcore.platform.status import LogLevel
 from fedcore.settings import Settings
+from fedcore.visible_text import visible
 from tests.documents import Document
 
 SECRET = "hunter2"
@@ -94,6 +95,21 @@ def test_lines_of_libraries_and_of_our_own_carry_the_same_context(capsys: pytest
     assert (library["event"], library["logger"]) == ("connection 4 is stale", "sqlalchemy.pool")
     assert (own["event"], own["logger"], own["query"]) == ("slow after 2 s", "fedq.api", "claim")
     assert library["time"] <= own["time"]
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_nothing_is_written_that_a_terminal_obeys(
+    capsys: pytest.CaptureFixture[str], log_format: str
+) -> None:
+    """Users write addresses of requests and errors of bundles, which the terminal of `fedq up` shows."""
+    hostile = "\x1b]52;c;aGk=\x07\x9b2J\u202e"
+    _configure(log_format)
+    logging.getLogger("celery").error("in an error", exc_info=ValueError(hostile))
+    logging.getLogger("celery").warning("in an argument: %s", hostile)
+    structlog.stdlib.get_logger().warning("in a field", field=hostile, fields=[hostile])
+    written = capsys.readouterr().err
+    assert written.count("]52;c;") == 4
+    assert visible(written) == written
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])

@@ -26,6 +26,7 @@ from fedcore.packages import installed
 from fedcore.platform import local_credentials
 from fedcore.platform.logging import configure
 from fedcore.settings import Settings, settings
+from fedcore.visible_text import visible
 from workers.embedded import gpus
 from workers.embedded.stack import ListenError, Stack, StackError
 
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with Stack(configured, options.host, options.port, shared) as stack:
             stack.run(ended, when_ready=lambda: _announce(stack.url, configured.home, options))
     except (SettingsError, ExtensionError, StackError, ListenError) as error:
-        print(f"fedq: {error}", file=sys.stderr)
+        print(f"fedq: {visible(str(error))}", file=sys.stderr)
         return 1
     return 0
 

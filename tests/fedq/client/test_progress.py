@@ -5,10 +5,10 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from fedcore.platform.status import Status
 from fedq.client.progress import MOST_BARS, report
+from fedq.console import PlainConsole
 from fedq.schemas import RoundEvent, Run, StatusEvent
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,18 +55,18 @@ def test_a_file_gets_a_line_per_ended_run(status: Status, told: str) -> None:
     assert _text(console) == f"fedavg, seed 0: {told}, suboptimality 0.5\n"
 
 
-def _console(*, terminal: bool) -> Console:
-    return Console(
+def _console(*, terminal: bool) -> PlainConsole:
+    return PlainConsole(
         file=StringIO(), force_terminal=terminal, width=100, height=MOST_BARS + 5, color_system=None
     )
 
 
-def _text(console: Console) -> str:
+def _text(console: PlainConsole) -> str:
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
 
-def _last_frame(console: Console) -> list[str]:
+def _last_frame(console: PlainConsole) -> list[str]:
     return _text(console).rpartition("\x1b[2K")[2].splitlines() or _text(console).splitlines()
 
 
