@@ -63,7 +63,7 @@ from fedcore.platform import tracing, watchdog
 from fedcore.platform.logging import configure
 from fedcore.platform.starting import starting
 from fedcore.platform.storage import open_storage, require_storage
-from fedcore.platform.store import Database, open_database
+from fedcore.platform.store import Database, open_database, require_schema
 from fedcore.platform.store.database import POOLED
 from fedcore.platform.version import release
 from fedcore.platform.wakeups import WakeupNotifier
@@ -126,13 +126,15 @@ def create_app(
 ) -> FastAPI:
     """Build the application, with the settings of this process unless others are given.
 
-    It connects to nothing but an object store before the first request. Tests pass a validator that
-    looks up no names, and a gate whose drawings take long.
+    It connects to nothing but an object store before the first request, and without settings of its own
+    to the database. Tests pass a validator that looks up no names, and a gate whose drawings take long.
     """
     with starting():
         check_packages()
-        settings = settings or process_settings()
+        is_served, settings = settings is None, settings or process_settings()
         configure(settings, "api")
+        if is_served:
+            require_schema(settings.database)
         tracing.configure("api")
         require_storage(settings.storage)
         state = build_state(settings, url_validator, drawing_gate)

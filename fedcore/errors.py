@@ -18,6 +18,14 @@ class SettingsError(FedcoreError):
     """Invalid settings; each line of the message names one."""
 
 
+class SchemaError(FedcoreError):
+    """A database of another version of FedQ; the message says what to do."""
+
+
+class NewerSchemaError(SchemaError):
+    """A database that a newer version has migrated."""
+
+
 class DataUnavailableError(FedcoreError):
     """A data set that is not on this machine; the message says where to put its files."""
 

@@ -32,6 +32,7 @@ from fedcore.platform.store import (
     open_database,
     recovery,
     removals,
+    require_schema,
     weights,
     workers,
 )
@@ -67,6 +68,7 @@ def main() -> None:
         check_packages()
         configured = settings()
         configure(configured, "reconciler")
+        require_schema(configured.database)
         require_storage(configured.storage)
         if configured.archive is not None:
             require_storage(configured.archive, "FEDQ_ARCHIVE_URL")

@@ -1,10 +1,11 @@
-"""Start of a process of the service, of which each flaw in its settings or packages is one line."""
+"""Start of a process of the service, of which each flaw in its settings, packages or database is one line."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fedcore.errors import ExtensionError, SettingsError
+from fedcore.errors import ExtensionError, SchemaError, SettingsError
+from fedcore.visible_text import visible
 
 
 @contextmanager
@@ -12,5 +13,5 @@ def starting() -> Iterator[None]:
     """End the process with the message where the block finds that it cannot work."""
     try:
         yield
-    except (ExtensionError, SettingsError) as error:
-        sys.exit("\n".join(f"fedq: {flaw}" for flaw in str(error).splitlines()))
+    except (ExtensionError, SchemaError, SettingsError) as error:
+        sys.exit("\n".join(f"fedq: {visible(flaw)}" for flaw in str(error).splitlines()))

@@ -153,9 +153,13 @@ def backup(folder: Folder, files: Files = False, as_json: AsJson = False) -> Non
     The service may keep running.
     """
     from fedcore.platform import backup, storage
+    from fedcore.platform.store import check_schema
 
     configured = configuration.settings()
     storage.require_storage(configured.storage)
+    with using_database():
+        # What another version has stored would be missing.
+        check_schema(configured.database)
     folder.mkdir(parents=True, exist_ok=True)
     with using_database():
         (backup.back_up_files if files else backup.back_up)(configured.database, configured.storage, folder)

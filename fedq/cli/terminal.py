@@ -22,6 +22,7 @@ from fedcore.errors import (
     BackupError,
     ExtensionError,
     FedcoreError,
+    SchemaError,
     SettingsError,
     StorageError,
     UploadError,
@@ -191,7 +192,7 @@ MEANINGS = {
 }
 
 
-REFUSED_ERRORS = (BackupError, ExtensionError, SettingsError, UploadError, UserCodeError)
+REFUSED_ERRORS = (BackupError, ExtensionError, SchemaError, SettingsError, UploadError, UserCodeError)
 """Errors of the library about what a command was given."""
 
 

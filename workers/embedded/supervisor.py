@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcore.errors import ExtensionError, SettingsError
+from fedcore.errors import ExtensionError, SchemaError, SettingsError
 from fedcore.lazy import LazyModule
 from fedcore.packages import installed
 from fedcore.platform import local_credentials
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shared = gpus.assignment(names, options.workers, configured.workers_per_gpu, os.cpu_count() or 1)
         with Stack(configured, options.host, options.port, shared) as stack:
             stack.run(ended, when_ready=lambda: _announce(stack.url, configured.home, options))
-    except (SettingsError, ExtensionError, StackError, ListenError) as error:
+    except (SettingsError, ExtensionError, SchemaError, StackError, ListenError) as error:
         print(f"fedq: {visible(str(error))}", file=sys.stderr)
         return 1
     return 0

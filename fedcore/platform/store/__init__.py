@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.platform.status import ENDED, RunRequest, Status, WorkerDirective
 from fedcore.platform.store.database import UNAVAILABLE, Database, open_database
-from fedcore.platform.store.migration import upgrade
+from fedcore.platform.store.migration import check_schema, require_schema, upgrade
 
 __all__ = [
     "ENDED",
@@ -19,6 +19,8 @@ __all__ = [
     "Session",
     "Status",
     "WorkerDirective",
+    "check_schema",
     "open_database",
+    "require_schema",
     "upgrade",
 ]

@@ -1,36 +1,92 @@
-"""Bringing a database to the present schema; several processes may try at once."""
+"""Bringing a database to the present schema; several processes may try at once. And what processes say that
+find another schema.
+"""
 
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, event, inspect, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.orm import Session
 
+from fedcore.errors import NewerSchemaError, SchemaError
 from fedcore.platform.store import arms
-from fedcore.platform.store.database import LOCK_TIMEOUT_S, canonical, engine
+from fedcore.platform.store.database import LOCK_TIMEOUT_S, UNAVAILABLE, canonical, engine, open_database
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+log = logging.getLogger(__name__)
 
 _ADVISORY_LOCK = 4_632_541
 """Any number, the same in every FedQ process."""
 
 
 def upgrade(url: str, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
-    """Bring the database at `url` to the newest revision; does nothing when it is there."""
+    """Bring the database at `url` to the newest revision; does nothing when it is there.
+
+    Raises NewerSchemaError.
+    """
     from alembic import command
 
     with migrating(url, lock_timeout_s) as connection, as_file(files("migrations")) as folder:
+        with suppress(_OlderSchemaError):
+            _compare(connection)
         config = configuration(folder)
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
         with Session(connection) as session:
             arms.fill(session)
             session.flush()
+
+
+def check_schema(url: str) -> None:
+    """Raise SchemaError unless the database at `url` has the schema of this version."""
+    with closing(open_database(url)) as database, database.reading() as session:
+        _compare(session.connection())
+
+
+def require_schema(url: str) -> None:
+    """`check_schema` for a process of the service that starts; raises SchemaError where the database is older.
+
+    On a newer one it logs the message: processes of the version before go on until they are replaced.
+    A database that is away is waited for later.
+    """
+    try:
+        with suppress(*UNAVAILABLE):
+            check_schema(url)
+    except NewerSchemaError as error:
+        log.warning("%s", error)
+
+
+class _OlderSchemaError(SchemaError):
+    pass
+
+
+def _compare(connection: Connection) -> None:
+    found = None
+    if inspect(connection).has_table("alembic_version"):
+        found = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    # By their names: to load Alembic would take 15 MB.
+    names = [file.name for file in (files("migrations") / "versions").iterdir()]
+    known = sorted(name.partition("_")[0] for name in names if name[0].isdecimal())
+    where = connection.engine.url.render_as_string()
+    if found is None:
+        raise _OlderSchemaError(f"the database {where} has no tables of FedQ yet: run `fedq migrate`")
+    if found not in known:
+        raise NewerSchemaError(
+            f"the database {where} is of a newer FedQ (schema {found}; this one knows {known[-1]}): install"
+            " that version, or restore a backup of before its migration"
+        )
+    if found != known[-1]:
+        raise _OlderSchemaError(
+            f"the database {where} is of an older FedQ (schema {found}; this one needs {known[-1]}): run"
+            " `fedq migrate`"
+        )
 
 
 @contextmanager
