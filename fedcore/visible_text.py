@@ -19,5 +19,5 @@ def visible(text: str) -> str:
 
 
 def visible_json(document: str) -> str:
-    """The same JSON `document`, with such characters as JSON writes them."""
+    """JSON `document` of the same values, with such characters as JSON writes them."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", document)

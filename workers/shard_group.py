@@ -338,7 +338,7 @@ class ShardGroup:
             peer.close()
 
     def _seat(self, proves: Callable[[str], bool]) -> str:
-        """The secret that someone `proves` to know, of a seat that nobody has come for yet.
+        """Secret of a free seat that a worker `proves` to know.
 
         Raises PeerLostError.
         """

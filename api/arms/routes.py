@@ -37,7 +37,8 @@ FilterText = Annotated[
         pattern=NO_NUL,
         description=(
             "Condition on settings, metrics and other columns, with `=`, `!=`, `<`, `<=`, `>`, `>=`, `~`"
-            " (contains), `in (...)`, `is null`, `and`, `or`, `not` and parentheses."
+            " (contains), `in (...)`, `is null`, `and`, `or`, `not` and parentheses; at most"
+            f" {filters.MOST_COMPARISONS} comparisons."
         ),
         examples=[filters.EXAMPLE],
     ),
@@ -48,8 +49,9 @@ Sort = Annotated[
         max_length=500,
         pattern=NO_NUL,
         description=(
-            "Columns to sort by, separated by commas, with `-` before a descending one (default: newest"
-            " experiment first, then by index). Arms without a value come last."
+            f"At most {filters.MOST_SORTED} columns to sort by, separated by commas, with `-` before a"
+            " descending one (default: newest experiment first, then by index). Arms without a value come"
+            " last."
         ),
         examples=["-test_accuracy.best,local.lr"],
     ),

@@ -32,7 +32,7 @@ class ComparedExperiment:
 
     @cached_property
     def arms(self) -> Sequence[Arm]:
-        """All of its arms, expanded once for all that are compared."""
+        """Its arms, expanded once for all that are compared."""
         return stored_arms(self.record.spec)
 
 

@@ -1,4 +1,4 @@
-"""What is said of a database of another version of FedQ: one line, with what to do."""
+"""Messages about a database of another version of FedQ: one line, with what to do."""
 
 import os
 import subprocess
@@ -115,7 +115,7 @@ def test_commands_refuse_a_newer_database_in_one_line(
 def test_a_backup_of_an_older_database_is_refused(
     home: Path, sqlite_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What this version looks for is not in it."""
+    """This version looks for columns that it lacks."""
     set_version(sqlite_url, "0030")
     with pytest.raises(SystemExit) as ended:
         main(["backup", "copy"])

@@ -51,10 +51,10 @@ def check_schema(url: str) -> None:
 
 
 def require_schema(url: str) -> None:
-    """`check_schema` for a process of the service that starts; raises SchemaError where the database is older.
+    """`check_schema` for a process of the service that starts.
 
-    On a newer one it logs the message: processes of the version before go on until they are replaced.
-    A database that is away is waited for later.
+    Raises SchemaError for an older database. On a newer one it logs the message: processes of the
+    version before go on until they are replaced. A database that is away is waited for later.
     """
     try:
         with suppress(*UNAVAILABLE):

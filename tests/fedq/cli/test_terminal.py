@@ -64,7 +64,7 @@ def hostile_service(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def words(service: Service, client: Client, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """What the commands of the test are about, by a word for each."""
+    """Ids and files for the commands of the test, by a word for each."""
     folder = tmp_path
     database = service.database
     two, failed = client.submit(TWO_ARMS).id, client.submit(TINY).id
@@ -240,7 +240,7 @@ def test_files_are_printed_byte_for_byte_unless_a_person_reads_them(
 def test_logs_of_this_machine_are_escaped(
     fedq: Fedq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of FedQ, and what else its processes have written."""
+    """Lines of FedQ, and other output of its processes."""
     monkeypatch.setenv("FEDQ_HOME", str(tmp_path))
     settings.cache_clear()
     (tmp_path / "logs").mkdir()
