@@ -2,6 +2,7 @@
 their results. It speaks to a FedQ service as any client does.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from pydantic import Field
 
 from fedcore.platform.version import release
 from fedq.client import AsyncClient, ClientError, ServiceError
+from fedq.client.bodies import parse
 from fedq.schemas import Comparison, Experiment, ExperimentSummary, Plan
 
 INSTRUCTIONS = """FedQ runs federated-learning experiments. An experiment is one specification; an arm is
@@ -24,14 +26,16 @@ call an arm better without one.
 CURVE_POINTS = 50
 """Points of the curves in a comparison: enough to see their course."""
 LONGEST_WAIT_S = 600.0
+PRESET_NAME = re.compile(r"[\w.-]{1,100}")
+"""No text of a document is a single word."""
 READS = ToolAnnotations(read_only_hint=True)
 
 Specification = Annotated[
     dict[str, Any] | str,
     Field(
         description=(
-            "A specification with `name`, `problem`, `algorithm`, `local` and `rounds`, or the name of a"
-            " preset such as `demo`."
+            "A specification with `name`, `problem`, `algorithm`, `local` and `rounds`, as an object or as"
+            " YAML or JSON text, or the name of a preset such as `demo`. Files are not read."
         )
     ),
 ]
@@ -57,7 +61,7 @@ def build_server(client: AsyncClient) -> MCPServer[None]:
     async def plan(specification: Specification, overrides: Overrides = None) -> Plan:
         """Check a specification and estimate its arms, runs, work, memory and bytes. Submits nothing."""
         with _errors_for_agents():
-            return await client.dry_run(specification, overrides)
+            return await client.dry_run(*_document(specification, overrides))
 
     @server.tool(structured_output=False)
     async def submit(
@@ -69,7 +73,8 @@ def build_server(client: AsyncClient) -> MCPServer[None]:
     ) -> dict[str, Any]:
         """Submit an experiment: its runs are queued and start when a worker is free."""
         with _errors_for_agents():
-            return _summary(await client.submit(specification, overrides, idempotency_key=idempotency_key))
+            document, changes = _document(specification, overrides)
+            return _summary(await client.submit(document, changes, idempotency_key=idempotency_key))
 
     @server.tool(annotations=READS, structured_output=False)
     async def watch(
@@ -142,6 +147,20 @@ async def serve(api_key: str | None = None) -> None:
     """
     async with AsyncClient(api_key=api_key) as client:
         await build_server(client).run_stdio_async()
+
+
+def _document(
+    specification: dict[str, Any] | str, overrides: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a document to send, and what is merged into it here.
+
+    The client would take some texts for names of files on this machine, which agents may not read.
+    """
+    if isinstance(specification, dict):
+        return specification, overrides or {}
+    if PRESET_NAME.fullmatch(specification):
+        return {"preset": specification, "overrides": overrides or {}}, {}
+    return parse(specification, "the specification"), overrides or {}
 
 
 def _summary(experiment: Experiment) -> dict[str, Any]:

@@ -83,12 +83,21 @@ KINDS: dict[int, type[ServiceError]] = {
     HTTPStatus.NOT_FOUND: NotFoundError,
     HTTPStatus.CONFLICT: ConflictError,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: InvalidRequestError,
+    HTTPStatus.REQUEST_URI_TOO_LONG: InvalidRequestError,
     HTTPStatus.UNPROCESSABLE_ENTITY: InvalidRequestError,
     HTTPStatus.TOO_MANY_REQUESTS: TooManyRequestsError,
     HTTPStatus.BAD_GATEWAY: ServiceUnavailableError,
     HTTPStatus.SERVICE_UNAVAILABLE: ServiceUnavailableError,
     HTTPStatus.GATEWAY_TIMEOUT: ServiceUnavailableError,
 }
+
+
+def refusal(status: HTTPStatus, detail: str) -> ServiceError:
+    """Return the exception for a request that is not sent, since the answer is known."""
+    problem = ProblemDetails(
+        type="about:blank", title=status.phrase, status=status, detail=detail, instance="", errors=[]
+    )
+    return KINDS[status](problem)
 
 
 def error_of(response: httpx.Response) -> ServiceError:
@@ -106,8 +115,8 @@ def _problem(response: httpx.Response) -> ProblemDetails:
             title=response.reason_phrase,
             status=response.status_code,
             detail=(
-                f"{response.url} returned {response.status_code} {response.reason_phrase}, which is not a"
-                " response of FedQ"
+                f"{response.url.copy_with(query=None)} returned {response.status_code}"
+                f" {response.reason_phrase}, which is not a response of FedQ"
             ),
             instance=response.url.path,
             errors=[],

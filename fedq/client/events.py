@@ -11,7 +11,7 @@ from httpx_sse import ServerSentEvent, SSEError
 
 from fedcore.platform.status import ENDED, Status
 from fedq.client.errors import ServiceUnavailableError, ServiceUnreachableError, TooManyRequestsError
-from fedq.client.transport import Transport, given
+from fedq.client.transport import EXPERIMENTS, RUNS, Transport, given
 from fedq.event_positions import Position
 from fedq.schemas import (
     ArmArrival,
@@ -114,7 +114,7 @@ async def _stream(
     resumed = seen.place not in (None, NOW)
     headers = given(Accept="text/event-stream", **{"Last-Event-ID": seen.place if resumed else None})
     params = given(heartbeat=heartbeat_s, since=None if resumed else seen.place)
-    path = f"/v1/experiments/{experiment_id}/events"
+    path = (EXPERIMENTS, experiment_id, "events")
     listening = transport.stream("GET", path, headers=headers, params=params, timeout=SILENCE_S)
     async with listening as response, aclosing(transport.wire.messages(response)) as messages:
         async for message in messages:
@@ -137,7 +137,7 @@ def _event(message: ServerSentEvent) -> Event | None:
 async def _begin(transport: Transport, experiment_id: str, seen: Seen, since: str) -> None:
     """Record the events before the position `since`, because polling reads everything."""
     runs = [run async for run in _runs(transport, experiment_id)]
-    made = await _decisions(transport, await transport.read(Experiment, f"/v1/experiments/{experiment_id}"))
+    made = await _decisions(transport, await transport.read(Experiment, (EXPERIMENTS, experiment_id)))
     standing = [(run.status, run.rounds_done) for run in runs]
     place = Position.before(standing, len(made)) if since == NOW else Position.parse(since, len(runs))
     seen.decisions |= {(one.arm, one.rung) for one in made[: place.decisions]}
@@ -161,7 +161,7 @@ async def _look(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGe
     """Yield everything newer than `seen`. The experiment's own status is read first and sent last,
     so that no row can follow it.
     """
-    experiment = await transport.read(Experiment, f"/v1/experiments/{experiment_id}")
+    experiment = await transport.read(Experiment, (EXPERIMENTS, experiment_id))
     async for run in _runs(transport, experiment_id):
         async for row in _rows(transport, run, seen.rounds.get(run.id, 0)):
             yield row
@@ -175,14 +175,14 @@ async def _look(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGe
 
 def _runs(transport: Transport, experiment_id: str) -> AsyncGenerator[Run, None]:
     """Iterate over the runs in order of their ids."""
-    return transport.walk(RunPage, f"/v1/experiments/{experiment_id}/runs")
+    return transport.walk(RunPage, (EXPERIMENTS, experiment_id, "runs"))
 
 
 async def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:
     """Return all arrivals of an experiment's search on one page. Raises NotFoundError if it has no
     search.
     """
-    path = f"/v1/experiments/{experiment_id}/search"
+    path = (EXPERIMENTS, experiment_id, "search")
     page = await transport.read(SearchPage, path)
     items = list(page.items)
     while (more := await transport.read(SearchPage, path, after=page.next)).items:
@@ -207,7 +207,7 @@ def _order(decision: ArmArrival) -> tuple[int, int, int]:
 
 async def _rows(transport: Transport, run: Run, after: int) -> AsyncGenerator[RoundEvent, None]:
     while after < run.rounds_done:
-        page = await transport.read(MetricsPage, f"/v1/runs/{run.id}/metrics", after=after)
+        page = await transport.read(MetricsPage, (RUNS, run.id, "metrics"), after=after)
         for row in page.items:
             yield RoundEvent(run_id=run.id, **row.model_dump())
         if not page.items:

@@ -25,12 +25,17 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent
 from pydantic import BaseModel, ValidationError
 
-from fedq.client.errors import ServiceUnreachableError, error_of
+from fedq.client.errors import ServiceUnreachableError, error_of, refusal
 from fedq.schemas.base import Page
 
 Answer = TypeVar("Answer")
 Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item")
+
+EXPERIMENTS = "/v1/experiments"
+RUNS = "/v1/runs"
+RequestPath = str | tuple[str, ...]
+"""A fixed path, or the one of a collection and further segments, which may come from users."""
 
 
 class Wire(Protocol):
@@ -167,6 +172,8 @@ REFUSED = frozenset({429})
 """The service sends this status before it executes anything."""
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """No part of the request was sent."""
+SHOWN = 100
+"""Characters of a wrong id in a message."""
 UNSAFE = frozenset({"POST"})
 """Not idempotent, unless the request carries an Idempotency-Key or is marked as repeatable."""
 MAYBE_DONE = "fedq.maybe_done"
@@ -220,12 +227,12 @@ class Transport:
         limited.deadline = deadline
         return limited
 
-    async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+    async def request(self, method: str, path: RequestPath, **options: Any) -> httpx.Response:
         """Return the complete response. Raises ServiceError or ServiceUnreachableError."""
         async with self.stream(method, path, whole=True, **options) as response:
             return response
 
-    async def send(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
+    async def send(self, model: type[Model], method: str, path: RequestPath, **options: Any) -> Model:
         """Return the parsed response."""
         response = await self.request(method, path, **options)
         try:
@@ -233,11 +240,13 @@ class Transport:
         except ValidationError as error:
             raise error_of(response) from error
 
-    async def read(self, model: type[Model], path: str, **params: Any) -> Model:
+    async def read(self, model: type[Model], path: RequestPath, **params: Any) -> Model:
         """GET `path`; parameters that are None are omitted."""
         return await self.send(model, "GET", path, params=given(**params))
 
-    async def walk(self, model: type[Page[Item]], path: str, **params: Any) -> AsyncGenerator[Item, None]:
+    async def walk(
+        self, model: type[Page[Item]], path: RequestPath, **params: Any
+    ) -> AsyncGenerator[Item, None]:
         """Iterate over the items of all pages of a list, fetched on demand."""
         cursor = None
         while True:
@@ -247,11 +256,13 @@ class Transport:
             if (cursor := page.next) is None:
                 return
 
-    async def remove(self, path: str) -> None:
+    async def remove(self, path: RequestPath) -> None:
         """DELETE `path`."""
         await self.request("DELETE", path)
 
-    async def download(self, source: str, path: Path, *, accept: str | None = None, **params: Any) -> Path:
+    async def download(
+        self, source: RequestPath, path: Path, *, accept: str | None = None, **params: Any
+    ) -> Path:
         """Write the response for `source` to `path`, which exists only once it is complete.
         Parameters that are None are omitted. `accept` is the media type wanted (default: any).
         """
@@ -265,7 +276,7 @@ class Transport:
 
     @asynccontextmanager
     async def stream(
-        self, method: str, path: str, *, whole: bool = False, repeatable: bool = False, **options: Any
+        self, method: str, path: RequestPath, *, whole: bool = False, repeatable: bool = False, **options: Any
     ) -> AsyncIterator[httpx.Response]:
         """Yield the response, read completely if `whole`. Raises ServiceError or
         ServiceUnreachableError, also inside the block.
@@ -285,10 +296,14 @@ class Transport:
             advice = "" if self._contact.was_made else "; start a service with `fedq up`, or set FEDQ_URL"
             raise ServiceUnreachableError(f"no answer from {self.url}: {error}{advice}") from error
 
-    def _build(self, method: str, path: str, **options: Any) -> httpx.Request:
+    def _build(self, method: str, path: RequestPath, **options: Any) -> httpx.Request:
         content = options.get("content")
-        # Names stand for ids; parameters are not part of the path.
-        request = self.wire.http.build_request(method, quote(path, safe="/@:"), **options)
+        try:
+            request = self.wire.http.build_request(method, _encoded(path), **options)
+        except httpx.InvalidURL as error:
+            raise refusal(HTTPStatus.REQUEST_URI_TOO_LONG, f"the request is too long: {error}") from error
+        except UnicodeEncodeError as error:
+            raise refusal(HTTPStatus.BAD_REQUEST, f"the request cannot be sent: {error}") from error
         if isinstance(content, httpx.SyncByteStream | httpx.AsyncByteStream):
             request.stream = content
         return request
@@ -333,6 +348,26 @@ class Transport:
 def given(**params: Any) -> dict[str, Any]:
     """Return the parameters that are not None."""
     return {name: value for name, value in params.items() if value is not None}
+
+
+def _encoded(path: RequestPath) -> str:
+    """Return the path with its segments percent-encoded.
+
+    Raises NotFoundError for a segment that would lead elsewhere: services and proxies decode `%2F` and
+    resolve `..` before they look for a route.
+    """
+    if isinstance(path, str):
+        return path
+    collection, *segments = path
+    for segment in segments:
+        if segment in ("", ".", "..") or "/" in segment:
+            raise refusal(
+                HTTPStatus.NOT_FOUND,
+                f"{segment[:SHOWN]!r} is no id, and no name that can be looked up: those contain no slash,"
+                " and are not empty, '.' or '..'",
+            )
+    # Names stand for ids.
+    return "/".join([collection, *(quote(segment, safe="@:") for segment in segments)])
 
 
 def _was_removed(response: httpx.Response) -> bool:

@@ -18,7 +18,7 @@ from fedq.client.bodies import Specification, body_of
 from fedq.client.errors import UnreadableDataError
 from fedq.client.events import NOW, Event, arrivals_of, follow
 from fedq.client.progress import report
-from fedq.client.transport import Transport, given
+from fedq.client.transport import EXPERIMENTS, RUNS, Transport, given
 from fedq.schemas import (
     Bundle,
     BundlePage,
@@ -56,16 +56,13 @@ class Calls:
         """
         if is_id(given):
             return given
-        return (await self._transport.read(Identified, f"{collection}/{given}")).id
+        return (await self._transport.read(Identified, (collection, given))).id
 
 
 class Identified(BaseModel):
     """The id of a record."""
 
     id: str
-
-
-EXPERIMENTS = "/v1/experiments"
 
 
 BUNDLES = "/v1/bundles"
@@ -97,11 +94,11 @@ class BundleCalls(Calls):
 
     async def bundle(self, digest: str) -> Bundle:
         """Return a code bundle with its files and components."""
-        return await self._transport.read(Bundle, f"{BUNDLES}/{digest}")
+        return await self._transport.read(Bundle, (BUNDLES, digest))
 
     async def download_bundle(self, digest: str, path: Path) -> Path:
         """Write a code bundle, a tar file, to `path`."""
-        return await self._transport.download(f"{BUNDLES}/{digest}/content", path)
+        return await self._transport.download((BUNDLES, digest, "content"), path)
 
     def bundles(self) -> AsyncGenerator[Bundle, None]:
         """Iterate over the code bundles, newest first."""
@@ -109,7 +106,7 @@ class BundleCalls(Calls):
 
     async def delete_bundle(self, digest: str) -> None:
         """Delete a code bundle; ConflictError while an experiment of yours uses it."""
-        await self._transport.remove(f"{BUNDLES}/{digest}")
+        await self._transport.remove((BUNDLES, digest))
 
 
 class ExperimentCalls(BundleCalls):
@@ -160,7 +157,7 @@ class ExperimentCalls(BundleCalls):
 
     async def experiment(self, id: str) -> Experiment:
         """Return an experiment with its status, progress, specification and provenance."""
-        return await self._transport.read(Experiment, f"{EXPERIMENTS}/{id}")
+        return await self._transport.read(Experiment, (EXPERIMENTS, id))
 
     def experiments(
         self,
@@ -192,18 +189,16 @@ class ExperimentCalls(BundleCalls):
     async def runs(self, id: str) -> list[Run]:
         """Return the runs of an experiment in the order of arms and seeds."""
         id = await self._id(EXPERIMENTS, id)
-        return [run async for run in self._transport.walk(RunPage, f"{EXPERIMENTS}/{id}/runs")]
+        return [run async for run in self._transport.walk(RunPage, (EXPERIMENTS, id, "runs"))]
 
     async def run(self, run_id: str) -> Run:
         """Return a run."""
-        return await self._transport.read(Run, f"/v1/runs/{run_id}")
+        return await self._transport.read(Run, (RUNS, run_id))
 
     async def rounds(self, run_id: str, after: int = 0) -> AsyncGenerator[RoundRow, None]:
         """Return the rounds of a run after round `after`."""
-        run_id = await self._id("/v1/runs", run_id)
-        while (
-            page := await self._transport.read(MetricsPage, f"/v1/runs/{run_id}/metrics", after=after)
-        ).items:
+        run_id = await self._id(RUNS, run_id)
+        while (page := await self._transport.read(MetricsPage, (RUNS, run_id, "metrics"), after=after)).items:
             for row in page.items:
                 yield row
             after = page.next
@@ -214,8 +209,8 @@ class ExperimentCalls(BundleCalls):
         """Iterate over the stored log lines of a run after number `after` that are at least of `level`;
         `str(line)` is readable text. The service keeps the last 1,000 lines of a run.
         """
-        run_id = await self._id("/v1/runs", run_id)
-        place, level = f"/v1/runs/{run_id}/logs", LogLevel(level)
+        run_id = await self._id(RUNS, run_id)
+        place, level = (RUNS, run_id, "logs"), LogLevel(level)
         while (page := await self._transport.read(LogPage, place, after=after, level=level)).items:
             for line in page.items:
                 yield line
@@ -223,8 +218,8 @@ class ExperimentCalls(BundleCalls):
 
     async def resources(self, run_id: str, after: int = 0) -> AsyncGenerator[ResourceSample, None]:
         """Iterate over the processor, memory and GPU use of a run after sample number `after`."""
-        run_id = await self._id("/v1/runs", run_id)
-        place = f"/v1/runs/{run_id}/resources"
+        run_id = await self._id(RUNS, run_id)
+        place = (RUNS, run_id, "resources")
         while (page := await self._transport.read(ResourcePage, place, after=after)).items:
             for sample in page.items:
                 yield sample
@@ -234,7 +229,7 @@ class ExperimentCalls(BundleCalls):
         """Return the published claims and numbers for the preset of an experiment, with the
         measured results.
         """
-        return await self._transport.read(Claims, f"{EXPERIMENTS}/{id}/claims")
+        return await self._transport.read(Claims, (EXPERIMENTS, id, "claims"))
 
     async def search(self, id: str) -> SearchPage:
         """Return the decisions of a search: all arms that have reached a rung, in the order in
@@ -301,9 +296,7 @@ class ExperimentCalls(BundleCalls):
         As with `submit`, a retry after a broken connection submits nothing twice.
         """
         headers = {"Idempotency-Key": idempotency_key or str(uuid4())}
-        return await self._transport.send(
-            Experiment, "POST", f"{EXPERIMENTS}/{id}/reproduce", headers=headers
-        )
+        return await self._transport.send(Experiment, "POST", (EXPERIMENTS, id, "reproduce"), headers=headers)
 
     async def reproduction(self, id: str) -> Reproduction:
         """Compare an experiment created by `reproduce` with its original and return the first
@@ -311,7 +304,7 @@ class ExperimentCalls(BundleCalls):
 
         NotFoundError if it is not a reproduction, or if its original was deleted.
         """
-        return await self._transport.read(Reproduction, f"{EXPERIMENTS}/{id}/reproduction")
+        return await self._transport.read(Reproduction, (EXPERIMENTS, id, "reproduction"))
 
     async def extend(
         self, id: str, *, rounds: int | None = None, seeds: Sequence[int] | None = None
@@ -324,7 +317,7 @@ class ExperimentCalls(BundleCalls):
         """
         wanted = given(rounds=rounds, seeds=seeds)
         return await self._transport.send(
-            Experiment, "POST", f"{EXPERIMENTS}/{id}/extend", json=wanted, repeatable=True
+            Experiment, "POST", (EXPERIMENTS, id, "extend"), json=wanted, repeatable=True
         )
 
     async def edit(
@@ -342,18 +335,18 @@ class ExperimentCalls(BundleCalls):
         changes = given(
             name=name, tags=tags, priority=priority, notes=notes, starred=starred, archived=archived
         )
-        return await self._transport.send(Experiment, "PATCH", f"{EXPERIMENTS}/{id}", json=changes)
+        return await self._transport.send(Experiment, "PATCH", (EXPERIMENTS, id), json=changes)
 
     async def edit_run(self, run_id: str, *, notes: str) -> Run:
         """Change the notes of a run, which are Markdown."""
-        return await self._transport.send(Run, "PATCH", f"/v1/runs/{run_id}", json={"notes": notes})
+        return await self._transport.send(Run, "PATCH", (RUNS, run_id), json={"notes": notes})
 
     async def delete(self, id: str) -> None:
         """Delete an experiment with its results and files."""
-        await self._transport.remove(f"{EXPERIMENTS}/{await self._id(EXPERIMENTS, id)}")
+        await self._transport.remove((EXPERIMENTS, await self._id(EXPERIMENTS, id)))
 
     async def _act(self, id: str, action: str) -> Experiment:
-        return await self._transport.send(Experiment, "POST", f"{EXPERIMENTS}/{id}/{action}", repeatable=True)
+        return await self._transport.send(Experiment, "POST", (EXPERIMENTS, id, action), repeatable=True)
 
 
 def _ignore(_event: Event) -> None:

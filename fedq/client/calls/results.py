@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
 from fedcore.lazy import LazyModule
 from fedq.client.bodies import UPLOAD_TIMEOUT_S
-from fedq.client.calls.experiments import EXPERIMENTS, JSON, ExperimentCalls
+from fedq.client.calls.experiments import JSON, ExperimentCalls
 from fedq.client.errors import MissingPackageError
 from fedq.client.exports import files as archives
 from fedq.client.exports.sinks import ExportForm, Sink, export_errors, open_sink
-from fedq.client.transport import given
+from fedq.client.transport import EXPERIMENTS, RUNS, given
 from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
 from fedq.results import tables
 from fedq.results.tables import Frame, arms_of, rows_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 else:
     model_export = LazyModule("fedq.model_export")
 
+COMPARE = "/v1/compare"
 ARMS_PAGE = 1_000
 WhichModel = Literal["final", "best"]
 """The model after the last round, or after the best evaluated one."""
@@ -53,7 +54,7 @@ class OutcomeCalls(ExperimentCalls):
         the cost of reaching it.
         """
         params = given(baseline=baseline, metric=metrics, points=points, target=target, **_window(rounds))
-        return await self._transport.read(Results, f"{EXPERIMENTS}/{id}/results", **params)
+        return await self._transport.read(Results, (EXPERIMENTS, id, "results"), **params)
 
     async def compare(
         self,
@@ -71,7 +72,7 @@ class OutcomeCalls(ExperimentCalls):
         `rounds` as for `results`.
         """
         asked = given(arm=arms, baseline=baseline, metric=metrics, points=points, **_window(rounds))
-        return await self._transport.read(Comparison, "/v1/compare", **asked)
+        return await self._transport.read(Comparison, COMPARE, **asked)
 
     async def save_comparison_figure(
         self,
@@ -86,11 +87,11 @@ class OutcomeCalls(ExperimentCalls):
         path. Style as in `figure`.
         """
         params = given(arm=arms, metric=metric, x=x, **look)
-        return await self._transport.download(f"/v1/compare/figure.{_form(path)}", Path(path), **params)
+        return await self._transport.download((COMPARE, f"figure.{_form(path)}"), Path(path), **params)
 
     async def theory(self, id: str) -> Theory:
         """Return the closed-form prediction of each arm, or the reason why there is none."""
-        return await self._transport.read(Theory, f"{EXPERIMENTS}/{id}/theory")
+        return await self._transport.read(Theory, (EXPERIMENTS, id, "theory"))
 
     async def arms(
         self,
@@ -130,7 +131,7 @@ class OutcomeCalls(ExperimentCalls):
         accept = {".csv": tables.CSV, ".parquet": tables.PARQUET}.get(Path(path).suffix.lower())
         if accept is None:
             raise ValueError(f"the file name of rounds must end in .csv or .parquet, not {path}")
-        return await self._transport.download(f"{EXPERIMENTS}/{id}/metrics", Path(path), accept=accept)
+        return await self._transport.download((EXPERIMENTS, id, "metrics"), Path(path), accept=accept)
 
     async def _arms(
         self, experiments: Sequence[str] | None, limit: int | None = None, **wanted: str | None
@@ -165,7 +166,7 @@ class OutcomeCalls(ExperimentCalls):
         `figure(id, "pdf", width="single", font="serif", markers=True, arms=[0, 2], ylim="0.5:1")`.
         """
         params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
-        picture = await self._transport.request("GET", f"{EXPERIMENTS}/{id}/figure.{form}", params=params)
+        picture = await self._transport.request("GET", (EXPERIMENTS, id, f"figure.{form}"), params=params)
         return Figure(picture.content)
 
     async def save_figure(
@@ -184,7 +185,7 @@ class OutcomeCalls(ExperimentCalls):
         """
         params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
         return await self._transport.download(
-            f"{EXPERIMENTS}/{id}/figure.{_form(path)}", Path(path), **params
+            (EXPERIMENTS, id, f"figure.{_form(path)}"), Path(path), **params
         )
 
     async def save_report(self, id: str, path: str | Path) -> Path:
@@ -194,19 +195,19 @@ class OutcomeCalls(ExperimentCalls):
         form = Path(path).suffix.lower().removeprefix(".")
         if form not in ("html", "md"):
             raise ValueError(f"the file name of a report must end in .html or .md, not {path}")
-        return await self._transport.download(f"{EXPERIMENTS}/{id}/report.{form}", Path(path))
+        return await self._transport.download((EXPERIMENTS, id, f"report.{form}"), Path(path))
 
     async def model(self, run_id: str, *, which: WhichModel = "final") -> bytes:
         """Return the final model of a run as safetensors, or the model of its best evaluated round
         (`best`), which `best_model` of the run describes.
         """
         return (
-            await self._transport.request("GET", f"/v1/runs/{run_id}/model", params={"which": which})
+            await self._transport.request("GET", (RUNS, run_id, "model"), params={"which": which})
         ).content
 
     async def save_model(self, run_id: str, path: str | Path, *, which: WhichModel = "final") -> Path:
         """Write the final model, or the `best`, to `path` and return the path."""
-        return await self._transport.download(f"/v1/runs/{run_id}/model", Path(path), which=which)
+        return await self._transport.download((RUNS, run_id, "model"), Path(path), which=which)
 
     async def export_model(
         self,
@@ -243,7 +244,7 @@ class OutcomeCalls(ExperimentCalls):
 
     async def save_checkpoint(self, run_id: str, path: str | Path) -> Path:
         """Write the latest checkpoint of a run to `path` and return the path."""
-        return await self._transport.download(f"/v1/runs/{run_id}/checkpoint", Path(path))
+        return await self._transport.download((RUNS, run_id, "checkpoint"), Path(path))
 
 
 def _window(rounds: tuple[int, int] | None) -> dict[str, int]:

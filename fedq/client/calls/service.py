@@ -11,7 +11,7 @@ from fedq.client.bodies import UPLOAD_TIMEOUT_S, Pieces, Upload, dataset_name, f
 from fedq.client.calls.experiments import BUNDLES, EXPERIMENTS, JSON, Calls
 from fedq.client.calls.results import ExportCalls
 from fedq.client.errors import NotFoundError
-from fedq.client.transport import given
+from fedq.client.transport import RequestPath, given
 from fedq.schemas import (
     AuditEntry,
     AuditPage,
@@ -76,7 +76,7 @@ class DatasetCalls(Calls):
 
     async def dataset(self, id: str) -> Dataset:
         """Return a data set with its shape, classes and client sizes."""
-        return await self._transport.read(Dataset, f"{DATASETS}/{id}")
+        return await self._transport.read(Dataset, (DATASETS, id))
 
     def datasets(self) -> AsyncGenerator[Dataset, None]:
         """Iterate over the data sets, newest first; your own and those that others share with you."""
@@ -84,7 +84,7 @@ class DatasetCalls(Calls):
 
     async def delete_dataset(self, id: str) -> None:
         """Delete a data set; ConflictError while an unfinished experiment of yours uses it."""
-        await self._transport.remove(f"{DATASETS}/{await self._id(DATASETS, id)}")
+        await self._transport.remove((DATASETS, await self._id(DATASETS, id)))
 
 
 class WeightsCalls(Calls):
@@ -111,7 +111,7 @@ class WeightsCalls(Calls):
 
     async def weights(self, digest: str) -> Weights:
         """Return the facts of uploaded weights."""
-        return await self._transport.read(Weights, f"{WEIGHTS}/{digest}")
+        return await self._transport.read(Weights, (WEIGHTS, digest))
 
     def all_weights(self) -> AsyncGenerator[Weights, None]:
         """Iterate over the uploaded weights, newest first."""
@@ -119,7 +119,7 @@ class WeightsCalls(Calls):
 
     async def delete_weights(self, digest: str) -> None:
         """Delete uploaded weights; ConflictError while an experiment of yours uses them."""
-        await self._transport.remove(f"{WEIGHTS}/{digest}")
+        await self._transport.remove((WEIGHTS, digest))
 
 
 class SharingCalls(Calls):
@@ -145,16 +145,19 @@ class SharingCalls(Calls):
         path = await self._access_path(id)
         return await self._transport.send(SharedAccess, "PATCH", path, json=changes, repeatable=True)
 
-    async def _access_path(self, id: str) -> str:
+    async def _access_path(self, id: str) -> RequestPath:
         collection = DATASETS if id.startswith("set_") else EXPERIMENTS
         if id.startswith("sha256:"):
             # A digest does not say what it is of.
             collection = BUNDLES
             try:
-                await self._transport.read(Bundle, f"{BUNDLES}/{id}")
+                await self._transport.read(Bundle, (BUNDLES, id))
             except NotFoundError:
                 collection = WEIGHTS
-        return f"{collection}/{id}/access"
+        return (collection, id, "access")
+
+
+PRESETS = "/v1/presets"
 
 
 class OfferCalls(Calls):
@@ -162,11 +165,11 @@ class OfferCalls(Calls):
 
     async def presets(self) -> list[PresetSummary]:
         """Return the presets."""
-        return (await self._transport.read(PresetList, "/v1/presets")).items
+        return (await self._transport.read(PresetList, PRESETS)).items
 
     async def preset(self, name: str) -> Preset:
         """Return a preset with its specification."""
-        return await self._transport.read(Preset, f"/v1/presets/{name}")
+        return await self._transport.read(Preset, (PRESETS, name))
 
     async def catalogue(self) -> Catalog:
         """Return all components of a specification with JSON schemas."""
@@ -203,16 +206,16 @@ class KeyCalls(Calls):
 
     async def key(self, id: str) -> KeyStanding:
         """Return a key and its use of quotas. For administrators; `me` returns one's own key."""
-        return await self._transport.read(KeyStanding, f"{KEYS}/{id}")
+        return await self._transport.read(KeyStanding, (KEYS, id))
 
     async def edit_key(self, id: str, changes: KeyEdit) -> Key:
         """Change the given fields; None removes an expiry date or a limit. For administrators."""
         content = changes.model_dump_json(exclude_unset=True)
-        return await self._transport.send(Key, "PATCH", f"{KEYS}/{id}", content=content, headers=JSON)
+        return await self._transport.send(Key, "PATCH", (KEYS, id), content=content, headers=JSON)
 
     async def revoke_key(self, id: str) -> Key:
         """Revoke a key. For administrators."""
-        return await self._transport.send(Key, "POST", f"{KEYS}/{id}/revoke", repeatable=True)
+        return await self._transport.send(Key, "POST", (KEYS, id, "revoke"), repeatable=True)
 
     def audit(
         self, *, owner: str | None = None, target: str | None = None
@@ -250,38 +253,38 @@ class WebhookCalls(Calls):
 
     async def get(self, id: str) -> Webhook:
         """Return a webhook and its state."""
-        return await self._transport.read(Webhook, f"{WEBHOOKS}/{id}")
+        return await self._transport.read(Webhook, (WEBHOOKS, id))
 
     async def edit(self, id: str, /, **changes: Any) -> Webhook:
         """Change the given fields of `url`, `events`, `name`, `experiment_id`, `tag` and
         `enabled`.
         """
-        return await self._transport.send(Webhook, "PATCH", f"{WEBHOOKS}/{id}", json=changes)
+        return await self._transport.send(Webhook, "PATCH", (WEBHOOKS, id), json=changes)
 
     async def rotate(self, id: str) -> NewWebhook:
         """Return a new `secret`; the previous one remains valid for a day."""
-        return await self._transport.send(NewWebhook, "POST", f"{WEBHOOKS}/{id}/rotate")
+        return await self._transport.send(NewWebhook, "POST", (WEBHOOKS, id, "rotate"))
 
     async def delete(self, id: str) -> None:
         """Delete a webhook with its deliveries."""
-        await self._transport.remove(f"{WEBHOOKS}/{await self._id(WEBHOOKS, id)}")
+        await self._transport.remove((WEBHOOKS, await self._id(WEBHOOKS, id)))
 
     async def ping(self, id: str) -> Delivery:
         """Send a test event; `delivery` returns its result."""
-        return await self._transport.send(Delivery, "POST", f"{WEBHOOKS}/{id}/ping")
+        return await self._transport.send(Delivery, "POST", (WEBHOOKS, id, "ping"))
 
     def deliveries(self, id: str, *, status: DeliveryStatus | None = None) -> AsyncGenerator[Delivery, None]:
         """Iterate over the deliveries of a webhook, newest first."""
-        return self._transport.walk(DeliveryPage, f"{WEBHOOKS}/{id}/deliveries", status=status)
+        return self._transport.walk(DeliveryPage, (WEBHOOKS, id, "deliveries"), status=status)
 
     async def delivery(self, id: str, delivery_id: str) -> Delivery:
         """Return a delivery."""
-        return await self._transport.read(Delivery, f"{WEBHOOKS}/{id}/deliveries/{delivery_id}")
+        return await self._transport.read(Delivery, (WEBHOOKS, id, "deliveries", delivery_id))
 
     async def redeliver(self, id: str, delivery_id: str) -> Delivery:
         """Send a delivery again immediately, with the same id."""
         return await self._transport.send(
-            Delivery, "POST", f"{WEBHOOKS}/{id}/deliveries/{delivery_id}/redeliver"
+            Delivery, "POST", (WEBHOOKS, id, "deliveries", delivery_id, "redeliver")
         )
 
 

@@ -2,28 +2,42 @@
 
 import asyncio
 import http.server
+import inspect
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
 
 from fedq.client import (
     Client,
+    ClientError,
     Experiment,
+    InvalidRequestError,
     NotFoundError,
     ServiceError,
     ServiceUnavailableError,
     ServiceUnreachableError,
     TooManyRequestsError,
 )
-from fedq.client.calls.service import AllCalls
-from fedq.client.transport import FIRST_PATIENCE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S, Wire, finish
+from fedq.client.calls.service import AllCalls, WebhookCalls
+from fedq.client.transport import (
+    FIRST_PATIENCE_S,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    PATIENCE_S,
+    Wire,
+    finish,
+    finish_each,
+)
+from fedq.schemas import KeyEdit
 from tests.api.histories import TINY
 from tests.support.proxy import PROBLEM, Fault, proxied
 from tests.support.service import Service
@@ -259,6 +273,85 @@ def test_the_key_is_sent_as_a_bearer_token() -> None:
 
 def _unavailable() -> httpx.Response:
     return httpx.Response(503, headers={"Retry-After": "1"}, content=PROBLEM)
+
+
+ID, OTHER_ID = "exp_00000000000000000000000000", "run_11111111111111111111111111"
+ELSEWHERE = ("../../keys", "a/../../keys", "a/runs", "/v1/keys", "..", ".", "", "a/", "\ud800/x")
+NAMES = ("a?b=1", "a#b", "a%2Fb", "a%2e%2e", "a\\..\\b", "a\nb", "a b", "\u00fc")
+FILLINGS = {"path": Path("x.csv"), "changes": KeyEdit(), "to": "csv"}
+"""Parameters without a default; others are ids."""
+IN_NO_PATH = {
+    "submit": "specification",
+    "dry_run": "specification",
+    "compare": "arms",
+    "save_comparison_figure": "arms",
+    "export": "to",
+    "export_model": "to",
+    "edit_run": "notes",
+    "create": "url",
+    "import_": "file",
+    "send_bundle": "folder",
+    "upload": "data",
+    "upload_weights": "file",
+}
+"""Parameters of calls that are text, and stand in a query or a body, or name files."""
+
+
+def _paths_with_ids() -> list[tuple[type, str, str]]:
+    """The calls and the parameters of theirs that stand in a path."""
+    found = []
+    for calls in (AllCalls, WebhookCalls):
+        for name, call in inspect.getmembers(calls, inspect.isfunction):
+            for parameter in () if name.startswith("_") else inspect.signature(call).parameters.values():
+                text = "str" in str(parameter.annotation) and parameter.default is inspect.Parameter.empty
+                if text and parameter.name not in ("path", IN_NO_PATH.get(name)):
+                    found.append((calls, name, parameter.name))
+    return found
+
+
+@pytest.mark.parametrize(("calls", "call", "parameter"), _paths_with_ids())
+def test_an_id_leads_to_nothing_but_what_it_names(calls: type, call: str, parameter: str) -> None:
+    (usual,) = _requested(calls, call, **{parameter: ID})
+    assert ID in usual
+    for given in ELSEWHERE:
+        assert _requested(calls, call, **{parameter: given}) == [], given
+    for given in NAMES:
+        (path,) = _requested(calls, call, **{parameter: given})
+        # Some look the name up first, by the beginning of the path.
+        assert usual.startswith(path.replace(quote(given, safe=""), ID)), (given, path)
+
+
+def test_what_cannot_be_sent_is_an_error_of_the_client() -> None:
+    with Client("http://127.0.0.1:1", patience_s=0) as client:
+        with pytest.raises(InvalidRequestError, match="too long"):
+            client.compare(["x" * 100_000])
+        with pytest.raises(InvalidRequestError, match="too long"):
+            client.experiment("x" * 100_000)
+        for given in ("\ud800", "a\udfff"):
+            with pytest.raises(InvalidRequestError, match="cannot be sent"):
+                client.experiment(given)
+            with pytest.raises(InvalidRequestError, match="cannot be sent"):
+                client.compare([given])
+        with pytest.raises(InvalidRequestError, match="cannot be sent"):
+            client.reproduce(ID, idempotency_key="\u00fc")
+
+
+def _requested(calls: type, call: str, **arguments: Any) -> list[str]:
+    """The paths, without queries, that a call requests from a service that has nothing."""
+    asked = _Asked([httpx.Response(404)])
+    filled = FILLINGS | ({"path": Path("x.html")} if call == "save_report" else {}) | arguments
+    needed = [
+        filled.get(parameter.name, OTHER_ID)
+        for parameter in inspect.signature(getattr(calls, call)).parameters.values()
+        if parameter.default is inspect.Parameter.empty
+        and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        and parameter.name != "self"
+    ]
+    keywords = {"notes": ""} if call == "edit_run" else {}
+    answer = getattr(calls(asked.transport), call)(*needed[: len(needed) - len(keywords)], **keywords)
+    with pytest.raises(ClientError):
+        list(finish_each(answer)) if inspect.isasyncgen(answer) else finish(answer)
+    return [request.url.raw_path.decode().partition("?")[0] for request in asked.requests]
 
 
 def _result(coroutine: Any, wire: Callable[..., Wire]) -> Any:
