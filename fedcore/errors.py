@@ -1,5 +1,7 @@
 """Errors of fedcore. Messages name the field, the value and the fix."""
 
+from typing import Self
+
 
 class FedcoreError(Exception):
     """Base class of all errors of fedcore."""
@@ -48,6 +50,10 @@ class UploadError(FedcoreError):
         super().__init__(f"{name or 'file'}: {detail}")
         self.name = name
         self.detail = detail
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        # Files are read in processes of their own, from which the error comes.
+        return type(self), (self.name, self.detail)
 
 
 class StorageError(FedcoreError):

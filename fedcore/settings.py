@@ -227,3 +227,5 @@ def settings() -> Settings:
             for flaw in error.errors()
         )
         raise SettingsError("\n".join(flaws)) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"the file .env is not encoded in UTF-8: {error}") from error

@@ -59,12 +59,14 @@ class TrainedModel:
     def of(cls, specification: dict[str, Any], arm: int, seed: int, file: bytes) -> Self:
         """The model in `file`, of a run of the experiment with this specification.
 
-        Raises ExportError if the file cannot be read.
+        Raises ExportError if the file cannot be read, or there is no such arm.
         """
         try:
             return cls(stored_arms(specification)[arm].spec, seed, load(file))
         except SafetensorError as error:
             raise ExportError(f"the model is not a safetensors file: {error}") from error
+        except IndexError as error:
+            raise ExportError(f"the specification has no arm {arm}") from error
 
     @classmethod
     def in_folder(cls, run: Path, which: WhichModel) -> Self:
@@ -75,10 +77,10 @@ class TrainedModel:
         try:
             folder = ExperimentFolder(run.absolute().parents[1])
             key = RunKey(*map(int, run.absolute().name.split("-")))
-            file = folder.run(key).model(best=which == "best")
+            file, specification = folder.run(key).model(best=which == "best"), folder.spec
         except (FolderError, IndexError, TypeError, ValueError) as error:
             raise ExportError(f"{run} is no folder runs/ARM-SEED with this model: {error}") from error
-        return cls.of(folder.spec.model_dump(mode="json"), key.arm, key.seed, file)
+        return cls.of(specification.model_dump(mode="json"), key.arm, key.seed, file)
 
 
 def file_name_of(name: str, to: ModelForm, which: WhichModel) -> str:

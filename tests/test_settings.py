@@ -1,6 +1,7 @@
 """Settings: values that make no sense are refused, with the name of the setting."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,13 @@ def read_anew() -> Iterator[None]:
     settings.cache_clear()
     yield
     settings.cache_clear()
+
+
+def test_a_file_env_that_is_no_text_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_bytes("FEDQ_HOME=caf\u00e9".encode("latin-1"))
+    with pytest.raises(SettingsError, match=r"^the file \.env is not encoded in UTF-8"):
+        settings()
 
 
 @pytest.mark.parametrize("name", ["AUDIT_RETENTION_DAYS", "WEBHOOK_RETENTION_DAYS"])

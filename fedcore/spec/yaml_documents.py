@@ -105,7 +105,7 @@ def load(text: str, max_parts: int | None = None) -> Any:
     except yaml.MarkedYAMLError as error:
         raise _marked(error, text.rstrip()) from error
     except (yaml.YAMLError, KeyError, ValueError) as error:
-        raise error if isinstance(error, YamlError) else YamlError(str(error)) from error
+        raise error if isinstance(error, YamlError) else YamlError(" ".join(str(error).split())) from error
 
 
 def locate(text: str, pointers: Iterable[str]) -> dict[str, SourcePosition]:

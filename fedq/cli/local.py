@@ -75,6 +75,8 @@ def run(
         with _bar(as_json=as_json) as tell:
             local = experiment.LocalExperiment(opened, share, processes, code, tell)
             local.run()
+        show(experiment.results(opened), comparison, as_json=as_json)
+        _conclude(local)
     except folder.FolderError as error:
         complain(str(error))
         raise typer.Exit(ExitCode.IMPOSSIBLE) from error
@@ -84,8 +86,6 @@ def run(
     except KeyboardInterrupt:
         complain("interrupted; the same command continues from here")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    show(experiment.results(opened), comparison, as_json=as_json)
-    _conclude(local)
 
 
 def prepared(

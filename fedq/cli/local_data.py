@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -73,14 +73,32 @@ def keep(
     from fedcore.data.description import description_rows
     from fedcore.data.uploaded import UploadedContent
     from fedcore.data.user_datasets import local_dataset_storage
-    from fedcore.platform.uploads.local import keep as keep_local
 
-    block = keep_local(source, to, columns=_columns(column or []), image=_shape(image))
+    block = _kept(source, to, _columns(column or []), _shape(image))
     if not as_json:
         echo(f"kept as {local_dataset_storage(to).path(block['content']['digest'])}", err=True)
         content = UploadedContent.model_validate(block["content"])
         stderr().print(views.description(description_rows(content)))
     tell(None, as_json=True, **block)
+
+
+def _kept(
+    source: str, to: Path | None, columns: dict[str, str], image: tuple[int, int, int] | None
+) -> dict[str, Any]:
+    """Keep a data set, in a process of its own: on some damaged files, readers end theirs."""
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    from fedcore.errors import UploadError
+    from fedcore.platform.uploads import local
+
+    with ProcessPoolExecutor(1, get_context("spawn")) as beside:
+        try:
+            return beside.submit(local.keep, source, to, columns=columns, image=image).result()
+        except BrokenProcessPool as error:
+            detail = f"{source} cannot be read: it is damaged, or needs more memory than there is"
+            raise UploadError("", detail) from error
 
 
 def _columns(given: list[str]) -> dict[str, str]:

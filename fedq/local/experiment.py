@@ -349,7 +349,8 @@ def _folder_run(
 ) -> tuple[_FolderRun, list[dict[str, Any]], Mapping[str, Any]]:
     """A run with its rows and its provenance."""
     files = folder.run(RunKey(arm.index, seed))
-    run, rows = files.read(), files.rows()
+    run = files.read()
+    rows = files.rows(whole=run is not None and run.status is Status.SUCCEEDED)
     measured = _FolderRun(
         id=str(files.key),
         arm=arm.index,

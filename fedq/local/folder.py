@@ -26,22 +26,21 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from fedcore import json_documents
-from fedcore.errors import FedcoreError, ResourceNotFoundError
+from fedcore.errors import FedcoreError, SpecificationError
 from fedcore.platform.provenance import best_key_beside, best_model_key
 from fedcore.platform.status import ENDED, Status
-from fedcore.platform.storage import FolderStorage, read
+from fedcore.platform.storage import FolderStorage
 from fedcore.simulation.report import RoundReport, StopReason
 from fedcore.spec import ExperimentSpec, stored_spec
 from fedcore.spec.search import Study
 from fedq.results.documents import write_results
+from fedq.schemas import RoundRow
 
-FORMAT = "fedq-folder"
-VERSION = 1
 EXPERIMENT, LOCK, PROPOSED = "experiment.json", "lock", "proposed.json"
 RUN, ROUNDS, CHECKPOINT, MODEL = "run.json", "rounds.jsonl", "checkpoint.safetensors", "model.safetensors"
 BEST_MODEL = best_key_beside(MODEL)
@@ -78,9 +77,63 @@ class LocalRun(BaseModel):
     diverged_round: int | None = None
     stop_reason: StopReason | None = None
     error: str | None = None
-    started_at: datetime
-    finished_at: datetime | None = None
+    started_at: AwareDatetime
+    finished_at: AwareDatetime | None = None
     provenance: dict[str, Any]
+
+
+class _StoredRow(RoundRow):
+    """A line of `rounds.jsonl`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    extra: dict[str, float | list[float | None] | None]
+    committed_at: AwareDatetime
+
+
+class _StoredExperiment(BaseModel):
+    """The experiment in `experiment.json`."""
+
+    id: str
+    name: str
+    tags: list[str]
+    created_at: AwareDatetime
+    specification: dict[str, Any]
+    provenance: dict[str, Any]
+
+
+class _StoredFolder(BaseModel):
+    """The content of `experiment.json`."""
+
+    format: Literal["fedq-folder"]
+    version: Literal[1]
+    experiment: _StoredExperiment
+
+
+_PROPOSALS = TypeAdapter(list[dict[str, Any]])
+
+
+def _content(file: Path) -> bytes | None:
+    """Read a file; None if there is none. Raises FolderError."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FolderError(f"{file} cannot be read: {error}") from error
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Say in one line which file is not readable, and why; raises FolderError."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise FolderError(f"{file} is not readable: {place}{': ' if place else ''}{first['msg']}") from error
+    except (SpecificationError, ValueError) as error:
+        raise FolderError(f"{file} is not readable: {error}") from error
 
 
 class RunFolder:
@@ -92,13 +145,17 @@ class RunFolder:
         self._files = FolderStorage(self._path)
 
     def read(self) -> LocalRun | None:
-        """Return the run; None before it has started."""
-        try:
-            return LocalRun.model_validate(json_documents.load(read(self._files, RUN)))
-        except ResourceNotFoundError:
+        """Return the run; None before it has started. Raises FolderError."""
+        file = self._path / RUN
+        if (content := _content(file)) is None:
             return None
-        except ValueError as error:
-            raise FolderError(f"{self._path / RUN} is not readable: {error}") from error
+        with _naming(file):
+            run = LocalRun.model_validate(json_documents.load(content))
+        if (run.arm, run.seed) != self.key:
+            raise FolderError(f"{file} is not readable: it is of run {run.arm}-{run.seed}")
+        if run.status in ENDED and run.finished_at is None:
+            raise FolderError(f"{file} is not readable: the run has ended without finished_at")
+        return run
 
     def write(self, run: LocalRun) -> None:
         """Replace what is known about the run."""
@@ -115,23 +172,25 @@ class RunFolder:
             provenance=dict(provenance),
         )
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self, *, whole: bool = False) -> list[dict[str, Any]]:
         """Return the rounds so far; of a run that is being computed, perhaps without the last ones.
 
-        Raises FolderError for a line that is not readable.
+        A last line without an end is being written, or its process was killed meanwhile: it is left
+        out, or an error if the file is to be `whole`. Raises FolderError, which names the line at fault.
         """
-        try:
-            lines = (self._path / ROUNDS).read_bytes().splitlines(keepends=True)
-        except FileNotFoundError:
-            return []
-        # A line without an end is being written, or its process was killed meanwhile.
-        return [self._row(number, line) for number, line in enumerate(lines, 1) if line.endswith(b"\n")]
+        *lines, last = (_content(self._path / ROUNDS) or b"").split(b"\n")
+        if last and whole:
+            lines.append(last)
+        return [self._row(line, number) for number, line in enumerate(lines, 1)]
 
-    def _row(self, number: int, line: bytes) -> dict[str, Any]:
-        try:
-            return dict(json_documents.load(line))
-        except (ValueError, TypeError) as error:
-            raise FolderError(f"{self._path / ROUNDS}, line {number}, is not readable: {error}") from error
+    def _row(self, line: bytes, number: int) -> dict[str, Any]:
+        place = self._path / f"{ROUNDS}, line {number},"
+        with _naming(place):
+            row: dict[str, Any] = json_documents.load(line)
+            found = _StoredRow.model_validate_json(line).round
+        if found != number:
+            raise FolderError(f"{place} is not readable: it is round {found}, not {number}")
+        return row
 
     def keep_rows(self, count: int) -> None:
         """Remove all rounds but the first `count`; raises FolderError if there are fewer."""
@@ -154,10 +213,7 @@ class RunFolder:
 
     def checkpoint(self) -> bytes | None:
         """Return the last stored state; None without one."""
-        try:
-            return read(self._files, CHECKPOINT)
-        except ResourceNotFoundError:
-            return None
+        return _content(self._path / CHECKPOINT)
 
     def finish(self, run: LocalRun, models: Mapping[str, bytes] = MappingProxyType({})) -> None:
         """Store the end of a run, and with it its models by file; the checkpoint has served."""
@@ -175,10 +231,10 @@ class RunFolder:
         key = best_model_key(MODEL, run.provenance) if best and run is not None else MODEL
         if key is None:
             raise FolderError(f"no best model was kept of the run in {self._path}")
-        try:
-            return read(self._files, key)
-        except ResourceNotFoundError as error:
-            raise FolderError(f"the run in {self._path} has no model yet") from error
+        content = _content(self._path / key)
+        if content is None:
+            raise FolderError(f"the run in {self._path} has no model yet")
+        return content
 
     def reports(self) -> list[RoundReport]:
         """Return the rounds as the simulation reported them; what was not finite is absent."""
@@ -207,12 +263,13 @@ class ExperimentFolder:
         """Raises FolderError if there is none."""
         self.path = path
         try:
-            content = json_documents.load((path / EXPERIMENT).read_bytes())
-        except (OSError, ValueError) as error:
+            content = (path / EXPERIMENT).read_bytes()
+        except OSError as error:
             raise FolderError(f"{path} is not a folder of `fedq run`: {error}") from error
-        if content.get("format") != FORMAT or content.get("version") != VERSION:
-            raise FolderError(f"{path / EXPERIMENT} is not of version {VERSION} of {FORMAT}")
-        self.experiment: dict[str, Any] = content["experiment"]
+        with _naming(path / EXPERIMENT):
+            document = json_documents.load(content)
+            _StoredFolder.model_validate(document)
+        self.experiment: dict[str, Any] = document["experiment"]
 
     @classmethod
     def open(cls, path: Path, spec: ExperimentSpec, provenance: Mapping[str, Any]) -> ExperimentFolder:
@@ -238,8 +295,12 @@ class ExperimentFolder:
 
     @property
     def spec(self) -> ExperimentSpec:
-        """The specification, with the settings of the trials of a study that were proposed so far."""
-        spec = stored_spec(self.experiment["specification"])
+        """The specification, with the settings of the trials of a study that were proposed so far.
+
+        Raises FolderError.
+        """
+        with _naming(self.path / EXPERIMENT):
+            spec = stored_spec(self.experiment["specification"])
         if not isinstance(spec.search, Study) or not (proposed := self.proposed()):
             return spec
         return spec.model_copy(
@@ -249,7 +310,10 @@ class ExperimentFolder:
     def proposed(self) -> list[dict[str, Any]]:
         """Return the settings of the trials of a study so far."""
         file = self.path / PROPOSED
-        return list(json.loads(file.read_bytes())) if file.exists() else []
+        if (content := _content(file)) is None:
+            return []
+        with _naming(file):
+            return _PROPOSALS.validate_json(content)
 
     def propose(self, settings: Sequence[Mapping[str, Any]]) -> None:
         """Store the settings of all trials so far."""
@@ -305,7 +369,13 @@ def archive(path: Path) -> bytes:
     write_results(
         file,
         folder.experiment | {"specification": specification},
-        ((run.model_dump(mode="json"), folder.run(RunKey(run.arm, run.seed)).rows()) for run in runs),
+        (
+            (
+                run.model_dump(mode="json"),
+                folder.run(RunKey(run.arm, run.seed)).rows(whole=run.status is Status.SUCCEEDED),
+            )
+            for run in runs
+        ),
         ended,
     )
     return file.getvalue()
@@ -332,7 +402,7 @@ def _create(
         "specification": document,
         "provenance": dict(provenance),
     }
-    content = {"format": FORMAT, "version": VERSION, "experiment": experiment}
+    content = {"format": "fedq-folder", "version": 1, "experiment": experiment}
     FolderStorage(path).put(EXPERIMENT, json.dumps(content, indent=1, ensure_ascii=False).encode())
 
 

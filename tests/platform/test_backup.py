@@ -91,6 +91,26 @@ def test_a_damaged_backup_is_named_and_leaves_nothing(database_url: str, tmp_pat
 
 
 @sqlite_only
+def test_a_backup_that_was_cut_or_overwritten_in_part_is_not_restored(
+    database_url: str, tmp_path: Path
+) -> None:
+    back_up(database_url, str(tmp_path / "storage"), tmp_path / "backup")
+    file, target = tmp_path / "backup" / "fedq.db", tmp_path / "home" / "fedq.db"
+    content = file.read_bytes()
+    for damage, told in (
+        (b"", "is not a database of FedQ"),
+        (content[:1], "is not a database of FedQ"),
+        (content[: len(content) // 2], "damaged|malformed"),
+        (content[:-4096] + b"\xff" * 4096, "damaged|malformed"),
+        (content[:8192] + b"\0" * 4096 + content[12288:], "damaged|malformed"),
+    ):
+        file.write_bytes(damage)
+        with pytest.raises(BackupError, match=rf"backup/fedq\.db .*({told})"):
+            restore(f"sqlite:///{target}", str(tmp_path / "storage"), tmp_path / "backup")
+        assert list(target.parent.iterdir()) == []
+
+
+@sqlite_only
 def test_a_file_that_is_no_database_is_not_written_over(database_url: str, tmp_path: Path) -> None:
     back_up(database_url, str(tmp_path / "storage"), tmp_path / "backup")
     target = tmp_path / "letters"

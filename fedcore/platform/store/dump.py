@@ -58,9 +58,19 @@ def _copy(source: Path, target: Path) -> Path:
             closing(sqlite3.connect(partial)) as new,
         ):
             old.backup(new)
+            _check_copy(new, source)
     except sqlite3.Error as error:
         raise BackupError(f"{source} cannot be copied to {target}: {error}") from error
     return target
+
+
+def _check_copy(copy: sqlite3.Connection, source: Path) -> None:
+    """Refuse a database that is damaged, or cut to nothing, which SQLite takes to be empty."""
+    (told,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+    if told != "ok":
+        raise BackupError(f"{source} is damaged: {' '.join(told.split())}")
+    if not copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone():
+        raise BackupError(f"{source} is not a database of FedQ: it has no tables, or those of something else")
 
 
 @contextmanager

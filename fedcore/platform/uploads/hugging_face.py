@@ -42,11 +42,17 @@ def hugging_face_as_parquet(source: str, columns: Mapping[str, str], shape: Imag
     classes, known = _class_names(train), {given: name for name, given in columns.items()}
     refuse_unlabelled([known.get(name, name) for name in train.column_names], list(classes))
     reader = ImageReader(shape)
-    tables = [
-        _Split(name, splits[name], train, columns).table(reader)
-        for name in ("train", "test")
-        if len(splits.get(name, ()))
-    ]
+    try:
+        tables = [
+            _Split(name, splits[name], train, columns).table(reader)
+            for name in ("train", "test")
+            if len(splits.get(name, ()))
+        ]
+    except (UploadError, MemoryError):
+        raise
+    except Exception as error:
+        # Damaged images and tables are found only now.
+        raise UploadError("", f"{source} cannot be read by `datasets`: {error}") from error
     table = pa.concat_tables(tables)
     if not whole:
         test = np.arange(len(table)) >= len(train)
@@ -168,7 +174,9 @@ class _Split:
             called = f"image {row} of the split {self.name}"
             try:
                 picture = pictures[row]
-            except (OSError, ValueError) as error:
+            except MemoryError:
+                raise
+            except Exception as error:  # Whatever a damaged image makes a decoder raise.
                 raise UploadError(FEATURES, f"{called} cannot be read: {error}") from error
             if picture is None:
                 raise UploadError(FEATURES, f"{called} is missing: leave the sample out")

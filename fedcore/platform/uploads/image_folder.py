@@ -1,6 +1,7 @@
 """A folder of images: a folder per class, or per domain and class (PACS, Office-Caltech-10)."""
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,9 +95,14 @@ class ImageReader:
     def read(self, file: Path) -> NDArray[np.uint8]:
         """The image in `file`; raises UploadError."""
         try:
-            with Image.open(file) as image:
-                return self.convert(str(file), image)
-        except (OSError, Image.DecompressionBombError) as error:
+            with warnings.catch_warnings():
+                # Twice as large an image is an error.
+                warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+                with Image.open(file) as image:
+                    return self.convert(str(file), image)
+        except (UploadError, MemoryError):
+            raise
+        except Exception as error:  # Whatever a damaged file makes a decoder raise.
             raise UploadError("", f"an image cannot be read: {file}: {error}") from error
 
     def convert(self, name: str, image: Image.Image) -> NDArray[np.uint8]:

@@ -2,7 +2,9 @@
 uploaded.
 """
 
+import codecs
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -17,6 +19,11 @@ from fedcore.data.user_datasets import Origin
 from fedcore.errors import UploadError
 from fedcore.platform.uploads.arrays import CLIENT, FEATURES, LABEL, NAMES, TEST
 from fedcore.platform.uploads.parquet import refuse_nulls, refuse_unlabelled
+
+MAX_DEPTH = 32
+"""Levels of arrays and objects in a line of JSON."""
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+"""Brackets, and texts, in which they mean nothing."""
 
 
 def _read_csv(path: Path, columns: Mapping[str, str]) -> Any:
@@ -52,7 +59,32 @@ def _as_written(column: Any) -> Any:
 
 def _read_json(path: Path, _: Mapping[str, str]) -> Any:
     _check_encoding(path)
+    _check_lines(path)
     return pa_json.read_json(path)
+
+
+def _check_lines(path: Path) -> None:
+    """Refuse lines at which pyarrow 26 ends the process: `null`, and objects nested a thousand deep.
+
+    Raises UploadError.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            begins = line.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+            if begins not in (b"{", b""):
+                raise UploadError("", f"{path}, line {number}: must be an object, {{...}}, in each line")
+            if _depth(line) > MAX_DEPTH:
+                raise UploadError("", f"{path}, line {number}: is nested deeper than {MAX_DEPTH} levels")
+
+
+def _depth(line: bytes) -> int:
+    if line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
+        return 0
+    depth = deepest = 0
+    for found in _BRACKETS.finditer(line):
+        depth += 1 if found[0] in b"[{" else -1 if found[0] in b"]}" else 0
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _check_encoding(path: Path) -> None:

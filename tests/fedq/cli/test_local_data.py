@@ -1,6 +1,7 @@
 """`fedq data`: data sets on this machine, without a service."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from fedcore.block import kind_of
 from fedcore.data.datasets import DATASETS
 from fedcore.data.uploaded import Local
+from fedcore.platform.uploads import local
 from fedq.cli import main
 
 Captured = pytest.CaptureFixture[str]
@@ -50,6 +52,19 @@ def test_a_file_is_kept_and_its_block_printed(tmp_path: Path, capsys: Captured) 
         "clients       not divided into clients: give a `partition`",
         "test samples  none: there are no test losses and accuracies",
     ]
+
+
+def _ends_its_process(*_: object, **__: object) -> None:
+    os.abort()
+
+
+def test_a_file_at_which_a_reader_ends_its_process_is_refused(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "keep", _ends_its_process)
+    assert fedq("keep", str(tmp_path / "own.parquet")) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"fedq: file: {tmp_path / 'own.parquet'} cannot be read: it is damaged")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedcore import Simulation
+from fedcore.platform.status import Status
 from fedcore.simulation.report import RoundReport
 from fedq.local.experiment import ArrayPart, results
 from fedq.local.folder import ROUNDS, RUN, ExperimentFolder, FolderError, RunKey, archive
@@ -100,6 +101,36 @@ def test_rounds_behind_the_checkpoint_and_half_written_ones_are_dropped(folder: 
     assert [report.round for report in files.reports()] == [1]
     with pytest.raises(FolderError, match="has 1 of the 2 rounds of its checkpoint"):
         files.keep_rows(2)
+
+
+def test_a_line_that_is_no_round_is_named(folder: ExperimentFolder) -> None:
+    for key in folder.run_keys():
+        files, simulation = folder.run(key), Simulation(SPEC, key.seed)
+        run = files.start({})
+        files.write(run)
+        files.commit([simulation.advance() for _ in range(3)], b"state")
+        files.finish(run.model_copy(update={"status": Status.SUCCEEDED, "finished_at": run.started_at}))
+    archive(folder.path)
+    file = folder.path / "runs" / "0-1" / ROUNDS
+    first, second, third = file.read_bytes().splitlines(keepends=True)
+    for lines, told in (
+        ([first, third, second], "line 2, is not readable: it is round 3, not 2"),
+        ([first, second, second], "line 3, is not readable: it is round 2, not 3"),
+        ([second, third], "line 1, is not readable: it is round 2, not 1"),
+        ([first, second[:40] + b"\n", third], "line 2, is not readable: Invalid JSON"),
+        ([first, second[:40], third], "line 2, is not readable: Invalid JSON"),
+        ([first, second, third[:40]], "line 3, is not readable: Invalid JSON"),
+        ([first, second, third.replace(b"round", b"rond")], "line 3, is not readable: round: Field required"),
+        ([first, second, third.replace(b'"seconds":', b'"seconds":"x')], "line 3, is not readable"),
+        ([first, second, b'{"round": 3}\n'], "line 3, is not readable: train_loss: Field required"),
+        ([first, second, b"\xff\n"], "line 3, is not readable: Invalid JSON"),
+    ):
+        file.write_bytes(b"".join(lines))
+        for read in (archive, lambda path: results(ExperimentFolder(path))):
+            with pytest.raises(FolderError) as refused:
+                read(folder.path)
+            assert f"{file}, {told}" in str(refused.value)
+            assert "\n" not in str(refused.value)
 
 
 def test_what_has_not_ended_is_not_exported_but_in_the_table(folder: ExperimentFolder) -> None:

@@ -1,5 +1,7 @@
 """Data sets of Hugging Face whose splits differ: read as `train` is, or refused."""
 
+import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,31 @@ def test_test_images_take_the_shape_of_the_first_image_of_train(tmp_path: Path) 
         "clients": "not divided into clients: give a `partition`",
         "test samples": "belong to no client",
     }
+
+
+def test_a_damaged_image_is_named(tmp_path: Path) -> None:
+    train = split(img=pictures(8, 8), label=([0, 1], SIGNS))
+    train.save_to_disk(str(tmp_path / "hf"))
+    (file,) = (tmp_path / "hf").glob("*.arrow")
+    content = file.read_bytes()
+    first, second = (place.start() for place in re.finditer(rb"\x89PNG", content))
+    ends = struct.pack("<ii", 0, second - first)
+    assert ends in content
+    # Images that are none, are too large, and end before they begin.
+    for damage in (
+        content.replace(b"\x89PNG", b"\0PNG"),
+        content.replace(b"IHDR\0\0\0\x08\0\0\0\x08", b"IHDR\0\0\xea\x60\0\0\xea\x60"),
+        content.replace(ends, struct.pack("<ii", 0, -9)),
+    ):
+        assert damage != content
+        file.write_bytes(damage)
+        with pytest.raises(UploadError, match=r"image [01] of the split train cannot be read"):
+            read_local(str(tmp_path / "hf"), {}, None)
+    file.write_bytes(content)
+    state = tmp_path / "hf" / "state.json"
+    state.write_text(state.read_text().replace('"_format_columns": null', '"_format_columns": []'))
+    with pytest.raises(UploadError, match="image 0 of the split train cannot be read"):
+        read_local(str(tmp_path / "hf"), {}, None)
 
 
 def test_columns_of_test_take_order_and_types_of_train(tmp_path: Path) -> None:

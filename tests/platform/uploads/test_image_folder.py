@@ -2,6 +2,8 @@
 the remedy.
 """
 
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +189,36 @@ def test_an_image_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
     Image.new("RGBA", (5, 4), (1, 2, 3, 128)).save(tmp_path / "b" / "1.png")
     with pytest.raises(UploadError, match=r"b/1\.png: it has transparent pixels; draw it on a background"):
         table(tmp_path)
+
+
+def test_an_image_that_is_damaged_in_any_way_is_named(tmp_path: Path) -> None:
+    folder_of(tmp_path, "a/1.png", "b/1.png")
+    for name, content in (
+        # Pillow warns of the second, and raises an error of its own, which is no OSError, for the first.
+        ("large.png", _png(60_000, 60_000)),
+        ("rather large.png", _png(12_000, 12_000)),
+        # int() of what stands in the place of a number.
+        ("number.ppm", b"P6 5 4 255\xd7" + b"\0" * 60),
+    ):
+        file = tmp_path / "b" / name
+        file.write_bytes(content)
+        with pytest.raises(UploadError, match=f"an image cannot be read: {file}: "):
+            table(tmp_path)
+        file.unlink()
+
+
+def _png(width: int, height: int) -> bytes:
+    """The beginning of an image of this size."""
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"\0" * 1_000)),
+        (b"IEND", b""),
+    )
+    chunks = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def test_images_are_turned_as_their_exif_data_say(tmp_path: Path) -> None:

@@ -216,7 +216,8 @@ def test_a_partition_by_class_of_data_that_name_clients_is_refused(tmp_path: Pat
             {},
             "different lengths",
         ),
-        ("a.jsonl", "[1, 2", {}, "not a readable JSON file"),
+        ("a.jsonl", "[1, 2", {}, r"a.jsonl, line 1: must be an object"),
+        ("a.jsonl", '{"label": 1', {}, "not a readable JSON file"),
         ("a.npz", "", {"label": "class"}, "only tables have columns to name"),
     ],
 )

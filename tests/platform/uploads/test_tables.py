@@ -92,6 +92,29 @@ def test_an_empty_cell_of_a_csv_file_is_refused_with_its_row(column: str, empty:
         table(path)
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        # pyarrow ends its process on these.
+        ("null", "line 2: must be an object"),
+        ('{"x":' * 20_000 + "1" + "}" * 20_000, "line 2: is nested deeper than 32 levels"),
+        ('{"x": ' + "[" * 20_000 + "]" * 20_000 + "}", "line 2: is nested deeper than 32 levels"),
+        ("[1, 2]", "line 2: must be an object"),
+    ],
+)
+def test_a_line_of_json_that_is_no_sample_is_refused_with_its_number(
+    line: str, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UploadError, match=rf"own\.jsonl, {told}"):
+        table(write(tmp_path, f'{{"x": 1, "label": 0}}\n{line}\n', "own.jsonl"))
+
+
+def test_brackets_in_texts_are_no_levels(tmp_path: Path) -> None:
+    text = '\\\\\\"' + "[{" * 40
+    lines = "".join(f'{{"x": {row}, "label": "{row % 2}{text}"}}\n' for row in range(4))
+    assert table(write(tmp_path, "\ufeff" + lines, "own.jsonl"))["samples"] == "4 training + 0 test"
+
+
 def test_an_empty_text_of_json_is_refused_with_its_row(tmp_path: Path) -> None:
     lines = '{"x": 1, "label": "a"}\n{"x": 2, "label": "b"}\n{"x": 3, "label": ""}\n'
     with pytest.raises(UploadError, match="label: is empty in row 3 of the data"):
