@@ -1,11 +1,14 @@
 """Results files that another FedQ has written: checked, and turned into an experiment to create."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any
 
 from api.experiments.service import limits_of
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
+from fedcore.measures import measure_named
 from fedcore.platform.access import Principal
 from fedcore.platform.provenance import ENGINE_CHOICE, MODEL_SHA256, code
 from fedcore.platform.status import Status
@@ -21,6 +24,10 @@ from fedq.schemas import Flaw, ImportedRows, ImportedRun, ResultsFile
 
 _KEY = "\u2192 import "
 """Prefix of idempotency keys of imports; keys of requests are ASCII and thus never equal one."""
+CLOCKS = timedelta(days=1)
+"""The most by which the clocks of the machines that computed and wrote an experiment may differ."""
+ROUNDING = 1e-9
+"""The most by which a value may be outside the range of its measure."""
 
 
 def new_import(document: Any, settings: Settings, principal: Principal) -> NewExperiment:
@@ -83,6 +90,13 @@ def _flaws(file: ResultsFile, spec: ExperimentSpec) -> Iterator[Flaw]:
             continue
         missing.remove((run.arm, run.seed))
         yield from _flaws_of(run, rounds[run.arm], f"/runs/{place}")
+        yield from _flaws_of_measures(run.rows, f"/runs/{place}/rows")
+        yield from _flaws_of_times(file, run, f"/runs/{place}")
+    if len({run.id for run in file.runs}) < len(file.runs):
+        yield Flaw(pointer="/runs", detail="must have an id of its own each")
+    if file.experiment.created_at > datetime.now(UTC) + CLOCKS:
+        detail = f"{file.experiment.created_at.isoformat()} is in the future"
+        yield Flaw(pointer="/experiment/created_at", detail=detail)
     if missing:
         yield Flaw(
             pointer="/runs",
@@ -105,6 +119,54 @@ def _flaws_of(run: ImportedRun, rounds: int, at: str) -> Iterator[Flaw]:
         yield Flaw(pointer=f"{at}/rows", detail=f"a succeeded run must have all {rounds} rounds, not {done}")
     if not isinstance(run.provenance.get(MODEL_SHA256, ""), str):
         yield Flaw(pointer=f"{at}/provenance/{MODEL_SHA256}", detail="must be a string")
+
+
+def _flaws_of_measures(rows: ImportedRows, at: str) -> Iterator[Flaw]:
+    """Yield values that their measures do not have."""
+    for name in COLUMNS:
+        yield from _flaws_of_values(name, getattr(rows, name), f"{at}/{name}")
+    for name, values in rows.extra.items():
+        if name in ImportedRows.model_fields:
+            yield Flaw(pointer=f"{at}/extra/{name}", detail="is a list of its own in `rows`")
+        yield from _flaws_of_values(name, values, f"{at}/extra/{name}")
+    clock = [moment for moment in rows.extra.get("simulated_seconds", ()) if isinstance(moment, float | int)]
+    if clock != sorted(clock) or min(clock, default=0) < 0:
+        detail = "must not be negative, and not less than in a round before"
+        yield Flaw(pointer=f"{at}/extra/simulated_seconds", detail=detail)
+
+
+def _flaws_of_values(name: str, values: Sequence[Any], at: str) -> Iterator[Flaw]:
+    """Yield the first value outside the range of the measure."""
+    info = measure_named(name)
+    if info is None:
+        return
+    for place, value in enumerate(values):
+        numbers = [
+            number for number in (value if isinstance(value, list) else (value,)) if number is not None
+        ]
+        if numbers and not info.least - ROUNDING <= min(numbers) <= max(numbers) <= info.most + ROUNDING:
+            most = "" if info.most == inf else f" and at most {info.most:g}"
+            yield Flaw(pointer=f"{at}/{place}", detail=f"must be at least {info.least:g}{most}, not {value}")
+            return
+
+
+def _flaws_of_times(file: ResultsFile, run: ImportedRun, at: str) -> Iterator[Flaw]:
+    """Yield the first time that is in the future, or before the times of what it follows."""
+    rows = ((f"{at}/rows/committed_at/{place}", moment) for place, moment in enumerate(run.rows.committed_at))
+    ends = ((f"{at}/finished_at", run.finished_at), ("/exported_at", file.exported_at))
+    latest, before, now = None, "", datetime.now(UTC)
+    for pointer, moment in ((f"{at}/started_at", run.started_at), *rows, *ends):
+        if moment is None:
+            continue
+        if moment > now + CLOCKS:
+            yield Flaw(pointer=pointer, detail=f"{moment.isoformat()} is in the future")
+            return
+        if latest is not None and moment < latest - CLOCKS:
+            detail = f"{moment.isoformat()} is before {before}, {latest.isoformat()}"
+            yield Flaw(pointer=pointer, detail=detail)
+            return
+        if latest is None or moment > latest:
+            latest, before = moment, pointer
 
 
 def _outcome(run: ImportedRun) -> RunOutcome:

@@ -44,12 +44,15 @@ class Losses(MeasureSpec):
             "share of the test samples classified right, of sequences the share of the labels",
             better="max",
             needs="classes",
+            least=0.0,
+            most=1.0,
         ),
         MeasureInfo(
             "test_perplexity",
             "of language models, exp of the mean cross-entropy of all labels in the test samples",
             better="min",
             needs="sequences",
+            least=0.0,
         ),
     )
 

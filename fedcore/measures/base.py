@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from fedcore.algorithms.base import AlgorithmSpec
@@ -39,6 +40,9 @@ class MeasureInfo:
     """Test samples, those with classes, those with classes that belong to clients, or those with a
     label per symbol, which exact problems do not have; or a block of the specification.
     """
+    least: float = -inf
+    most: float = inf
+    """The range of its values."""
     per_client: bool = False
     """True for a list over all clients, which rows have and figures do not."""
     offered_by: Callable[[type[AlgorithmSpec]], bool] = lambda _algorithm: True

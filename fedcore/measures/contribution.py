@@ -148,6 +148,7 @@ class MinNorm(MeasureSpec):
             "sum lambda_i^2 / p_i^2, as defined by FedAWARE, which differs from FedNova's",
             "p_i = 0 where lambda_i is not",
             offered_by=lambda algorithm: algorithm.min_norm,
+            least=0.0,
         ),
         MeasureInfo(
             "min_norm_weights",
@@ -155,6 +156,7 @@ class MinNorm(MeasureSpec):
             " 1,000 clients, not available in figures",
             per_client=True,
             offered_by=lambda algorithm: algorithm.min_norm,
+            least=0.0,
         ),
     )
 

@@ -17,12 +17,16 @@ class DeviceUse(MeasureSpec):
             "mean staleness of the clients that arrived: how many steps the server took since each started"
             " (FedBuff)",
             needs="asynchrony",
+            least=0.0,
         ),
-        MeasureInfo("max_staleness", "the largest staleness of a client that arrived", needs="asynchrony"),
+        MeasureInfo(
+            "max_staleness", "the largest staleness of a client that arrived", needs="asynchrony", least=0.0
+        ),
         MeasureInfo(
             "concurrency",
             "mean number of clients that computed or sent in the round, over simulated time",
             needs="devices",
+            least=0.0,
         ),
         MeasureInfo(
             "idle_share",
@@ -30,6 +34,8 @@ class DeviceUse(MeasureSpec):
             " `asynchrony`: time in which clients wait for the slowest, or too few can be started",
             better="min",
             needs="devices",
+            least=0.0,
+            most=1.0,
         ),
     )
 

@@ -94,21 +94,23 @@ class Dissimilarity(MeasureSpec):
 
     of = "population"
     infos = (
-        MeasureInfo("gradient_diversity", "sqrt(sum p_i |g_i|^2 / |g|^2) (FedAWARE)", "g = 0"),
+        MeasureInfo("gradient_diversity", "sqrt(sum p_i |g_i|^2 / |g|^2) (FedAWARE)", "g = 0", least=0.0),
         MeasureInfo(
             "surrogate_diversity",
             "the same divided by |sum w_i g_i|^2 instead of |g|^2; w are the weights with which the round"
             " counted each client: the min-norm weights, or otherwise FedNova's implied weights",
             "the sum is 0, or, without min-norm weights, local steps are not linear in the gradients (`adam`,"
             " `adamw`, `clip_norm`)",
+            least=0.0,
         ),
         MeasureInfo(
             "b_dissimilarity",
             "like gradient diversity, but 1 if every g_i = 0 (FedProx)",
             "g = 0 and some g_i is not",
+            least=0.0,
         ),
-        MeasureInfo("gradient_variance", "sum p_i |g_i - g|^2"),
-        MeasureInfo("gradient_norm", "|g|"),
+        MeasureInfo("gradient_variance", "sum p_i |g_i - g|^2", least=0.0),
+        MeasureInfo("gradient_norm", "|g|", least=0.0),
     )
 
     kind: Literal["dissimilarity"] = "dissimilarity"

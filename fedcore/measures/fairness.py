@@ -50,12 +50,16 @@ class Fairness(MeasureSpec):
             "standard deviation of the accuracy over clients",
             better="min",
             needs="classes",
+            least=0.0,
+            most=1.0,
         ),
         MeasureInfo(
             "client_accuracy_worst_decile",
             "mean accuracy of the worst tenth of the clients",
             better="max",
             needs="classes",
+            least=0.0,
+            most=1.0,
         ),
     )
 

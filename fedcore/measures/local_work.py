@@ -64,7 +64,7 @@ class Drift(MeasureSpec):
 
     of = "round"
     needs_deltas = True
-    infos = (MeasureInfo("client_drift", "mean of |y_i - x|^2 (SCAFFOLD)"),)
+    infos = (MeasureInfo("client_drift", "mean of |y_i - x|^2 (SCAFFOLD)", least=0.0),)
 
     kind: Literal["drift"] = "drift"
 
@@ -84,9 +84,13 @@ class Inexactness(MeasureSpec):
             "largest |grad h_i(y_i)| / |grad h_i(x)| of the local subproblems (FedProx); costs two full"
             " gradients per client",
             "a client started at its optimum and left it",
+            least=0.0,
         ),
         MeasureInfo(
-            "mean_gamma_inexactness", "mean of the same", "a client started at its optimum and left it"
+            "mean_gamma_inexactness",
+            "mean of the same",
+            "a client started at its optimum and left it",
+            least=0.0,
         ),
     )
 

@@ -52,18 +52,24 @@ class Personalisation(MeasureSpec):
             "mean over clients of the accuracy of the client's personal model on its own test samples",
             better="max",
             needs="own_tests",
+            least=0.0,
+            most=1.0,
         ),
         MeasureInfo(
             "personal_accuracy_std",
             "standard deviation of that accuracy over clients",
             better="min",
             needs="own_tests",
+            least=0.0,
+            most=1.0,
         ),
         MeasureInfo(
             "personal_accuracy_worst_decile",
             "mean of that accuracy over the worst tenth of the clients",
             better="max",
             needs="own_tests",
+            least=0.0,
+            most=1.0,
         ),
         *(
             MeasureInfo(
@@ -71,6 +77,8 @@ class Personalisation(MeasureSpec):
                 f"{meaning} of that accuracy over clients",
                 better="max",
                 needs="own_tests",
+                least=0.0,
+                most=1.0,
             )
             for k, meaning in zip(DECILES, ("lowest decile", "median", "highest decile"), strict=True)
         ),
@@ -80,6 +88,8 @@ class Personalisation(MeasureSpec):
             " server's model",
             better="max",
             needs="own_tests",
+            least=0.0,
+            most=1.0,
         ),
     )
 

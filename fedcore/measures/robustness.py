@@ -27,6 +27,8 @@ class AttackSuccess(MeasureSpec):
             "share of the test samples aimed at by a data poisoning attack that get the label it wants",
             better="max",
             needs="attack",
+            least=0.0,
+            most=1.0,
         ),
     )
 
@@ -53,6 +55,8 @@ class HonestAccuracy(MeasureSpec):
             "mean accuracy over the clients that are not malicious",
             better="max",
             needs="attack",
+            least=0.0,
+            most=1.0,
         ),
     )
 
@@ -81,6 +85,7 @@ class HonestDistance(MeasureSpec):
             null_if="no client of the round is honest",
             better="min",
             needs="attack",
+            least=0.0,
         ),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import isfinite
 from typing import Any
 
 from fedcore.errors import SpecificationError
@@ -32,7 +33,9 @@ PROBLEMS: tuple[Document, ...] = (
 
 
 def its_values_are_numbers(subject: Subject) -> None:
-    """In some experiment the row has the measure: a float, or a list of floats, one per client."""
+    """In some experiment the row has the measure: a float, or a list of floats, one per client, within
+    its range.
+    """
     spec: MeasureSpec = subject.spec()
     seen = {
         name: value
@@ -56,6 +59,14 @@ def its_values_are_numbers(subject: Subject) -> None:
             f"`{name}` to be a float or a list of floats",
             f"{value!r}",
             "a tensor; use float(...) or .tolist()",
+            spec.compute,
+        )
+        (info,) = (measure for measure in spec.measures() if measure.name == name)
+        require(
+            all(info.least <= number <= info.most for number in numbers if isfinite(number)),
+            f"`{name}` to be at least {info.least:g} and at most {info.most:g}",
+            f"{value!r}",
+            "another range than that of the formula",
             spec.compute,
         )
 
