@@ -81,7 +81,7 @@ def run_forever(database: Database, configured: Settings, ended: threading.Event
     `ended`.
     """
     reset_watchdog = watchdog.resetter()
-    storage = open_storage(configured.storage)
+    storage, leases = open_storage(configured.storage), recovery.LeaseWatch(configured.lease_seconds)
     wakeups = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
     removing = _in_thread("removal", partial(remove_due, database, storage))
     packing = _in_thread("packing", partial(pack_rows, database))
@@ -90,7 +90,7 @@ def run_forever(database: Database, configured: Settings, ended: threading.Event
         while not ended.wait(PERIOD_S):
             reset_watchdog()
             try:
-                reconcile(database, configured, wakeups)
+                reconcile(database, configured, wakeups, leases)
             except UNAVAILABLE as error:
                 log.warning("the database is away: %s", error)
             except Exception:
@@ -98,11 +98,13 @@ def run_forever(database: Database, configured: Settings, ended: threading.Event
                 log.exception("not reconciled")
 
 
-def reconcile(database: Database, configured: Settings, wakeups: WakeupNotifier) -> None:
+def reconcile(
+    database: Database, configured: Settings, wakeups: WakeupNotifier, leases: recovery.LeaseWatch
+) -> None:
     """Requeue runs of workers that are gone, wake a worker of every queue with runs that none was
     notified of, and delete old audit entries.
     """
-    lost, queues = reconcile_once(database, configured)
+    lost, queues = reconcile_once(database, configured, leases)
     if lost:
         log.warning("runs had lost their workers", run_ids=list(lost))
     wakeups.notify(queues)
@@ -113,10 +115,14 @@ def reconcile(database: Database, configured: Settings, wakeups: WakeupNotifier)
             log.info("old entries of the audit log were removed", entries=removed)
 
 
-def reconcile_once(database: Database, configured: Settings) -> tuple[Sequence[str], Sequence[str]]:
+def reconcile_once(
+    database: Database, configured: Settings, leases: recovery.LeaseWatch
+) -> tuple[Sequence[str], Sequence[str]]:
     """Return the ids of the runs just requeued, and the queues whose workers are to be woken."""
     with database.transaction() as session:
-        lost = recovery.requeue_expired(session, configured.attempts, backoff_s=configured.backoff_seconds)
+        lost = recovery.requeue_expired(
+            session, leases, configured.attempts, backoff_s=configured.backoff_seconds
+        )
         # Wake-ups of queues without workers would pile up. One per queue is enough: a worker that
         # finds a run wakes the next worker.
         served = sorted(workers.memory_limits(session, configured.seen_seconds))

@@ -16,6 +16,7 @@ from safetensors.torch import save
 
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, audit
+from fedcore.platform.store.recovery import LeaseWatch
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from tests.api.histories import TINY, submit
@@ -211,12 +212,13 @@ def test_entries_are_kept_for_ever_or_as_long_as_the_operator_says(
     made = [entry.id for entry in read(database, audit.page).items]
     for_ever = Settings(_env_file=None, home=tmp_path, broker_url=f"filesystem://{tmp_path}")
     caller = WakeupNotifier(partial(send_wakeup, broker=for_ever.broker))
-    reconcile(database, for_ever, caller)
-    reconcile(database, for_ever.model_copy(update={"audit_retention_days": 1.0}), caller)
+    leases = LeaseWatch(for_ever.lease_seconds)
+    reconcile(database, for_ever, caller, leases)
+    reconcile(database, for_ever.model_copy(update={"audit_retention_days": 1.0}), caller, leases)
     assert [entry.id for entry in read(database, audit.page).items] == made
     assert write(database, audit.prune, CENTURY_S) == 0
     assert write(database, audit.prune, -1.0, 2) == 2
     assert [entry.id for entry in read(database, audit.page).items] == made[:1]
-    reconcile(database, for_ever.model_copy(update={"audit_retention_days": -1.0}), caller)
+    reconcile(database, for_ever.model_copy(update={"audit_retention_days": -1.0}), caller, leases)
     caller.close()
     assert read(database, audit.page).items == []

@@ -18,6 +18,7 @@ import pytest
 from sqlalchemy import make_url
 
 from fedcore.platform.store import Status, open_database
+from fedcore.platform.store.recovery import LeaseWatch
 from fedcore.settings import Settings, settings
 from fedq.cli import main
 from tests.support.polling import eventually
@@ -142,9 +143,10 @@ def test_a_run_in_flight_goes_on_from_a_backup_to_the_same_bits(
 def _lose(site: Site, experiment: str) -> None:
     """Wait until the reconciler sees that nobody holds the run."""
     configured = Settings(_env_file=None, attempts=3)
+    leases = LeaseWatch(configured.lease_seconds)
 
     def queued() -> bool:
-        reconcile_once(site.database, configured)
+        reconcile_once(site.database, configured, leases)
         return site.run(experiment).status is Status.QUEUED
 
     eventually(queued, timeout_s=END_S)

@@ -130,7 +130,7 @@ def test_one_that_is_lost_is_refused_and_the_others_go_on(embedded: Site) -> Non
     assert_each_as_alone(embedded, others)
     change(embedded, lost, lease_until=lost.created_at)
     with embedded.database.transaction() as session:
-        assert recovery.requeue_expired(session, 3) == [lost.id]
+        assert recovery.requeue_expired(session, recovery.LeaseWatch(1.0), 3) == [lost.id]
     work(embedded)
     assert_each_as_alone(embedded, embedded.runs(experiment))
 

@@ -9,11 +9,15 @@ import pytest
 
 from fedcore.platform.store import Status
 from tests.support.brokers import connect
+from tests.support.clocks import settable_clock
 from tests.support.polling import eventually
+from tests.workers.conftest import LEASE_S
 from tests.workers.site import END_S, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.celery_app import send_wakeup
 
 pytestmark = pytest.mark.slow
+
+HOUR_S = 3_600.0
 
 
 @PRODUCTION_IN_CI
@@ -54,6 +58,25 @@ def test_a_worker_killed_again_and_again_still_gets_there(embedded: Site) -> Non
         (run,) = embedded.ended(experiment)
     assert_undisturbed(embedded, run)
     assert run.fence >= 4
+
+
+@pytest.mark.nightly
+def test_a_clock_that_is_set_while_a_run_is_under_way_costs_nothing(production: Site) -> None:
+    """The database's; and whoever dies then is missed no later than otherwise."""
+    with settable_clock(production.database) as set_clock, production.running():
+        experiment = production.submit()
+        before = production.in_the_middle(experiment)
+        for clock_s in (HOUR_S, 0.0, -HOUR_S):
+            set_clock(clock_s)
+            # Two rounds a second: for twice the length of a lease.
+            after = production.run(experiment).done + round(4 * LEASE_S)
+            eventually(lambda: production.run(experiment).done >= after, timeout_s=END_S)  # noqa: B023
+        assert production.run(experiment).fence == before.fence
+        production.send(before, signal.SIGKILL)
+        eventually(lambda: production.run(experiment).fence > before.fence, timeout_s=END_S)
+        (run,) = production.ended(experiment)
+    assert_undisturbed(production, run)
+    assert run.fence == before.fence + 1
 
 
 @PRODUCTION_IN_CI

@@ -62,7 +62,7 @@ def test_what_a_power_loss_leaves_is_enough_to_go_on_to_the_same_bits(embedded: 
                 .where(RunRecord.status == Status.RUNNING)
                 .values(lease_until=RunRecord.created_at)
             )
-            assert len(recovery.requeue_expired(session, max_attempts=3)) == 1
+            assert len(recovery.requeue_expired(session, recovery.LeaseWatch(1.0), max_attempts=3)) == 1
         with site.runner() as runner:
             runner.work()
         assert_undisturbed(site, site.run(experiment))

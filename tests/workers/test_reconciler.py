@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fedcore.platform.store import Database, Status, workers
+from fedcore.platform.store.recovery import LeaseWatch
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from tests.platform.store.acts import claim, submit, the_run, write
@@ -100,7 +101,7 @@ def test_a_broker_that_hangs_keeps_no_run_with_a_worker_that_is_gone(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         configured = _settings(tmp_path, f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
         caller = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
-        reconciler.reconcile(database, configured, caller)
+        reconciler.reconcile(database, configured, caller, LeaseWatch(configured.lease_seconds))
         assert knocks(silent) < len(QUEUES), (
             "it has waited for the nudge of one queue to fail before that of the next"
         )
@@ -113,7 +114,7 @@ def test_an_error_that_is_not_foreseen_does_not_end_the_reconciler(
 ) -> None:
     # A date that far back does not exist; settings that are read from the environment refuse it.
     configured = _settings(tmp_path, f"filesystem://{tmp_path}").model_copy(
-        update={"audit_retention_days": 800_000.0}
+        update={"audit_retention_days": 800_000.0, "lease_seconds": 0.2}
     )
     ended = Event()
     with ThreadPoolExecutor(1) as beside:
@@ -131,7 +132,7 @@ def test_an_error_that_is_not_foreseen_does_not_end_the_reconciler(
 def reconcile(database: Database, configured: Settings) -> None:
     """The reconciler looks once, and all of its nudges have gone out."""
     caller = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
-    reconciler.reconcile(database, configured, caller)
+    reconciler.reconcile(database, configured, caller, LeaseWatch(configured.lease_seconds))
     caller.close(patience_s=60)
 
 

@@ -45,4 +45,6 @@ def until(pause_s: float) -> ColumnElement[datetime] | None:
 
 def over(run: type[RunRecord] = RunRecord) -> ColumnElement[bool]:
     """Condition of a run without a pause, or whose pause is over."""
-    return or_(run.not_before.is_(None), run.not_before <= sql_now())
+    # The end of a pause is farther away than the longest pause where the clock was set back.
+    now, latest = sql_now(), sql_now(LONGEST_S)
+    return or_(run.not_before.is_(None), run.not_before <= now, run.not_before > latest)

@@ -2,10 +2,12 @@
 notified about.
 """
 
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, case, not_, or_, select, update
+from sqlalchemy import and_, case, not_, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from fedcore.platform.logging import LoggedEvent
@@ -18,8 +20,44 @@ from fedcore.platform.store.runs import after_loss
 from fedcore.platform.store.tables import RunRecord
 
 
+class SeenLease(NamedTuple):
+    """A lease of a run as it was seen; a renewal makes it another."""
+
+    run_id: str
+    fence: int
+    until: datetime
+
+
+class LeaseWatch:
+    """Leases of runs and when they expire, by the monotonic clock of the process that watches them.
+    Changes in place.
+
+    Clocks are set, machines are suspended, and with SQLite the clock of a lease is that of its worker.
+    So a lease that its worker goes on renewing does not expire, whatever the clocks say, and one that
+    it renews no more does.
+    """
+
+    def __init__(self, lease_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Workers renew their leases three times within `lease_s` seconds."""
+        self._renewal_s, self._clock = lease_s / 2, clock
+        self._deadlines: dict[SeenLease, float] | None = None
+
+    def expired(self, session: Session) -> Sequence[SeenLease]:
+        """Look at all leases, and return those that have expired."""
+        held = select(RunRecord.id, RunRecord.fence, RunRecord.lease_until, sql_now()).where(*RUNS.leased())
+        found, now = session.execute(held).all(), self._clock()
+        # Whoever begins to watch cannot wait for a renewal: workers may have been gone for long.
+        known, least_s = ({}, 0.0) if self._deadlines is None else (self._deadlines, self._renewal_s)
+        self._deadlines = {}
+        for run_id, fence, until, moment in found:
+            lease = SeenLease(run_id, fence, until)
+            left_s = max(least_s, (until - moment).total_seconds())
+            self._deadlines[lease] = known.get(lease, now + left_s)
+        return [lease for lease, deadline in self._deadlines.items() if deadline <= now]
+
+
 def requeue_expired(
-    session: Session, max_attempts: int, limit: int = 100, *, backoff_s: float = 0.0
+    session: Session, leases: LeaseWatch, max_attempts: int, limit: int = 100, *, backoff_s: float = 0.0
 ) -> Sequence[str]:
     """Requeue runs whose lease has expired; returns their ids.
 
@@ -27,7 +65,10 @@ def requeue_expired(
     when `max_attempts` claims in a row have ended without a committed round. From the second of
     them on it is not claimed again for `backoff_s`, then longer and longer.
     """
-    losses = _lock_losses(session, RUNS.expired(), max_attempts, limit)
+    expired = leases.expired(session)
+    # In parts: databases limit the number of parameters.
+    unrenewed = tuple_(RunRecord.id, RunRecord.fence, RunRecord.lease_until).in_(expired[: 10 * limit])
+    losses = _lock_losses(session, [*RUNS.leased(), unrenewed], max_attempts, limit) if expired else []
     for run, status in losses:
         _requeue(session, run, status, _columns_after_loss(run, status, backoff_s), "its lease has expired")
     return _update_dependents(session, losses, "reconciler", counters.EXPIRIES)

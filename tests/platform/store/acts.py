@@ -143,7 +143,7 @@ def fail(database: Database, held: Claim, error: str = "ValueError: no") -> Stat
 
 def lose(database: Database) -> list[str]:
     """Take the runs whose leases have expired."""
-    return list(write(database, recovery.requeue_expired, ATTEMPTS))
+    return list(write(database, recovery.requeue_expired, recovery.LeaseWatch(LEASE_S), ATTEMPTS))
 
 
 def the_runs(database: Database, experiment: ExperimentRecord) -> list[RunRecord]:

@@ -24,6 +24,7 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
+from tests.support.clocks import settable_clock
 
 HOUR_S = 3_600.0
 """A backoff that no test outlives; a pause of it is as long as there are."""
@@ -45,7 +46,7 @@ def lose(database: Database, backoff_s: float = HOUR_S) -> None:
     """Take the next run, and lose the claim with its worker."""
     claim(database, lease_s=-1)
     with database.transaction() as session:
-        recovery.requeue_expired(session, ATTEMPTS, backoff_s=backoff_s)
+        recovery.requeue_expired(session, recovery.LeaseWatch(LEASE_S), ATTEMPTS, backoff_s=backoff_s)
 
 
 def time_passes(database: Database) -> None:
@@ -119,6 +120,16 @@ def test_a_lost_worker_is_replaced_at_once_and_one_lost_again_after_a_pause(data
     assert nothing_waits(database)
 
 
+def test_a_clock_that_is_set_back_lengthens_no_pause_by_more_than_the_longest(database: Database) -> None:
+    submit(database)
+    with settable_clock(database) as set_clock:
+        set_clock(HOUR_S)
+        fail(database, 100.0)
+        assert nothing_waits(database)
+        set_clock(0.0)
+        assert not nothing_waits(database)
+
+
 def test_a_committed_round_ends_the_row_of_pauses(database: Database) -> None:
     submit(database)
     for _ in range(2):
@@ -126,7 +137,7 @@ def test_a_committed_round_ends_the_row_of_pauses(database: Database) -> None:
         time_passes(database)
     commit(database, claim(database), lease_s=-1)
     with database.transaction() as session:
-        recovery.requeue_expired(session, ATTEMPTS)
+        recovery.requeue_expired(session, recovery.LeaseWatch(LEASE_S), ATTEMPTS)
     fail(database, 1.0)
     left = pause_s(database)
     assert left is not None
@@ -174,7 +185,7 @@ def test_a_run_that_ended_well_has_no_error_though_its_last_write_had_to_be_repe
     experiment = submit(database)
     commit(database, claim(database), 4, lease_s=-1)
     with database.transaction() as session:
-        recovery.requeue_expired(session, ATTEMPTS)
+        recovery.requeue_expired(session, recovery.LeaseWatch(LEASE_S), ATTEMPTS)
     fail(database, 0)
     write(database, runs.finish, claim(database), model="model", provenance={})
     run = the_run(database, experiment)

@@ -17,6 +17,7 @@ from fedcore.platform.store import (
 )
 from tests.platform.store.acts import (
     ATTEMPTS,
+    LEASE_S,
     QUEUE,
     claim,
     commit,
@@ -29,6 +30,7 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
+from tests.support.clocks import settable_clock, shifted_sqlite
 from tests.support.polling import eventually
 
 
@@ -115,7 +117,8 @@ def test_lost_runs_are_taken_in_parts_when_there_are_many(database: Database) ->
     experiment = submit(database, seeds=[0, 1, 2])
     for _ in range(3):
         claim(database, lease_s=-1)
-    taken = [len(write(database, recovery.requeue_expired, ATTEMPTS, 2)) for _ in range(3)]
+    leases = recovery.LeaseWatch(LEASE_S)
+    taken = [len(write(database, recovery.requeue_expired, leases, ATTEMPTS, 2)) for _ in range(3)]
     assert taken == [2, 1, 0]
     assert {run.status for run in the_runs(database, experiment)} == {Status.QUEUED}
 
@@ -200,3 +203,82 @@ def test_a_run_that_a_silent_transaction_has_locked_is_soon_free(
     ):
         runs.renew(session, held, -1)
         eventually(lambda: lose(database) == [held.run_id], timeout_s=60)
+
+
+DAY_S, HOUR_S = 86_400.0, 3_600.0
+JUMPS_S = (HOUR_S, DAY_S, -HOUR_S, -DAY_S)
+
+
+@pytest.mark.parametrize("jump_s", JUMPS_S)
+def test_a_lease_expires_by_the_time_that_passes_wherever_the_clock_is_set(
+    database: Database, jump_s: float
+) -> None:
+    """Workers renew it three times in its length, as `workers.liveness` has it."""
+    passed_s = 0.0
+    leases = recovery.LeaseWatch(LEASE_S, lambda: passed_s)
+
+    def lost() -> list[str]:
+        return list(write(database, recovery.requeue_expired, leases, ATTEMPTS))
+
+    with settable_clock(database) as set_clock:
+        experiment = submit(database)
+        held = claim(database)
+        assert lost() == []
+        for clock_s in (jump_s, 2 * jump_s, 0.0, jump_s):
+            set_clock(clock_s)
+            assert lost() == []
+            for _ in range(3):
+                passed_s += LEASE_S / 3
+                write(database, runs.renew, held, LEASE_S)
+                assert lost() == []
+        # Now the worker is gone, and the clock is set once more.
+        passed_s += LEASE_S - 1
+        set_clock(0.0)
+        assert lost() == []
+        passed_s += 1
+        assert lost() == [held.run_id]
+        assert the_run(database, experiment).attempts == 1
+
+
+@pytest.mark.parametrize("behind_s", [HOUR_S, -HOUR_S])
+def test_a_worker_whose_clock_is_another_keeps_its_run(sqlite_url: str, behind_s: float) -> None:
+    """On SQLite, where each process has the clock of its own."""
+    passed_s = 0.0
+    leases = recovery.LeaseWatch(LEASE_S, lambda: passed_s)
+    with closing(open_database(sqlite_url)) as database, closing(open_database(sqlite_url)) as of_worker:
+        experiment = submit(database)
+        assert write(database, recovery.requeue_expired, leases, ATTEMPTS) == []
+        with shifted_sqlite() as set_clock:
+            set_clock(-behind_s)
+            held = claim(of_worker)
+        for _ in range(9):
+            write(of_worker, runs.renew, held, LEASE_S)
+            assert write(database, recovery.requeue_expired, leases, ATTEMPTS) == []
+            passed_s += LEASE_S / 3
+        run = the_run(database, experiment)
+        assert (run.status, run.attempts, run.error) == (Status.RUNNING, 1, None)
+        # Nobody renews it any more.
+        passed_s += LEASE_S + max(0.0, -behind_s)
+        assert write(database, recovery.requeue_expired, leases, ATTEMPTS) == [held.run_id]
+
+
+def test_a_lease_that_was_over_before_anybody_watched_is_taken_at_its_word(database: Database) -> None:
+    """A reconciler that starts after all others have ended need not wait."""
+    submit(database, seeds=[0, 1])
+    gone, held = claim(database, lease_s=-1.0), claim(database)
+    leases = recovery.LeaseWatch(LEASE_S)
+    assert write(database, recovery.requeue_expired, leases, ATTEMPTS) == [gone.run_id]
+    assert write(database, runs.renew, held, LEASE_S) is not None
+
+
+def test_a_renewal_after_the_look_keeps_the_run(database: Database) -> None:
+    submit(database)
+    held, passed_s = claim(database), 0.0
+    leases = recovery.LeaseWatch(LEASE_S, lambda: passed_s)
+    read(database, leases.expired)
+    passed_s = LEASE_S + 1
+    with database.reading() as session:
+        (seen,) = leases.expired(session)
+    assert seen.run_id == held.run_id
+    write(database, runs.renew, held, LEASE_S)
+    assert write(database, recovery.requeue_expired, leases, ATTEMPTS) == []
