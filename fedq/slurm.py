@@ -1,7 +1,8 @@
 """Jobs of a Slurm cluster, submitted by submitit: parts of an experiment without a service, and workers
 of a service for the length of an allocation.
 
-Slurm sends SIGUSR2 to a job before its time limit: a part is then requeued, and a worker ends.
+Slurm sends SIGUSR2 to a job before its time limit: a part is then requeued, and a worker ends. Both are
+requeued when Slurm preempts them and grants a time to end in (GraceTime), for which it sends SIGTERM.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ else:
 
 ENDING_S = 30
 """Between the end of the grace period and the time limit."""
+NEVER = "N/A"
+"""Time of a preemption that there was not, in the words of `squeue`."""
+ANSWER_S = 60.0
+"""Longest wait for an answer of Slurm."""
 MAX_TIMEOUTS = 1_000
 """Times that a part may be requeued at its time limit."""
 
@@ -58,13 +63,17 @@ class PartTask:
         local = experiment.LocalExperiment(
             ExperimentFolder(self.folder), experiment.ArrayPart(*self.part), code=self.code
         )
-        local.run()
+        try:
+            local.run()
+        except KeyboardInterrupt:
+            _requeue_if_preempted()
+            raise
         failed = [f"{run.arm}-{run.seed}: {run.error}" for run in local.runs if run.status is Status.FAILED]
         if failed:
             raise SlurmError(f"{len(failed)} runs failed: {'; '.join(failed)}")
 
     def checkpoint(self) -> helpers.DelayedSubmission:
-        """Requeue the part at its time limit, or after a preemption: it continues where it was."""
+        """Requeue the part at its time limit: it continues where it was."""
         return helpers.DelayedSubmission(self)
 
 
@@ -76,7 +85,9 @@ class WorkerTask:
     """Queues that it serves; empty: those of FEDQ_QUEUES."""
 
     def __call__(self) -> None:
-        """Serve until the time limit is near; then finish the present round and hand the run back."""
+        """Serve until the time limit is near or the job is preempted; then finish the present round and
+        hand the run back.
+        """
         own = {"FEDQ_QUEUES": ",".join(self.queues)} if self.queues else {}
         worker = subprocess.Popen(
             [sys.executable, "-m", "workers.worker"],
@@ -86,7 +97,9 @@ class WorkerTask:
         )
         for one in (signal.SIGUSR2, signal.SIGTERM):
             signal.signal(one, lambda *_: worker.terminate())
-        if code := worker.wait():
+        code = worker.wait()
+        _requeue_if_preempted()
+        if code:
             raise SlurmError(f"the worker ended with code {code}")
 
 
@@ -123,6 +136,31 @@ def submit(tasks: Sequence[Callable[[], None]], logs: Path, options: JobOptions)
     except RuntimeError as error:  # also the errors of submitit
         raise SlurmError(f"Slurm does not take the jobs: {error}") from error
     return str(jobs[0].job_id).partition("_")[0]
+
+
+def _requeue_if_preempted() -> None:
+    """Requeue this job if Slurm is preempting it: within the grace time, Slurm takes the end of a job for
+    its own. Raises SlurmError.
+
+    A job that its user cancels or signals is not requeued.
+    """
+    job = submitit.JobEnvironment().job_id
+    asked = _answer_of("squeue", "--noheader", f"--jobs={job}", "--Format=State,PreemptTime")
+    state, preempted, *_ = [*asked.split(), NEVER, NEVER]
+    if (state, preempted != NEVER) == ("RUNNING", True):
+        _answer_of("scontrol", "requeue", job)
+
+
+def _answer_of(*command: str) -> str:
+    """Output of a command of Slurm; raises SlurmError."""
+    try:
+        ended = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, timeout=ANSWER_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        told = getattr(error, "stderr", None) or error
+        raise SlurmError(f"{' '.join(command)}: {str(told).strip()}") from error
+    return ended.stdout
 
 
 def _ignore_warning() -> None:

@@ -127,6 +127,9 @@ class WorkerProcess:
         os._exit(1)
 
     def _start_child(self, **_: Any) -> None:
+        # The parent is to end it, after its round. Slurm and terminals signal all processes, those of
+        # bundles too, which inherit this.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         identity = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         configure(self._settings, "worker", worker_id=identity)
         tracing.configure("worker", **{"service.instance.id": identity})
@@ -159,6 +162,7 @@ class WorkerProcess:
             self._runner.work()
 
     def _end_child(self, **_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which Celery ends it
         if self._monitor is not None:
             self._monitor.stop()
         if self._runner is not None:

@@ -64,7 +64,7 @@ def run(  # noqa: PLR0913, PLR0917 - an option each
 ) -> None:
     """Run the arms of an experiment as a job array, each job as `fedq run --part`, and print its id.
 
-    A job that comes to its time limit is requeued and continues. The folder must be on a file
+    A job that comes to its time limit, or is preempted, is requeued and continues. The folder must be on a file
     system that the nodes share. `fedq run` with the same folder shows the results.
     """
     opened = prepared(output, spec, preset, assignments, code)
@@ -92,7 +92,7 @@ def workers(  # noqa: PLR0913, PLR0917 - an option each
     """Start workers of a service as jobs, and print the id of the array.
 
     They have the settings FEDQ_* of this command. Before its time limit, a worker finishes its
-    round, hands its run back to the queue and ends.
+    round, hands its run back to the queue and ends. A worker that is preempted comes back.
     """
     tasks = [slurm.WorkerTask(tuple(queues or ()))] * count
     options = slurm.JobOptions("fedq workers", time, partition, cpus, gpus, _pairs(others))

@@ -1,9 +1,8 @@
 """Runs that suffer, on servers of their own: what comes of them is compared to the bit, and how
 soon they recover is reported.
 
-    python -m tests.chaos [--parts kills,groups,faults,storage,defaults,embedded,api,hangs] [--seed 0]
-    [--kills 50]
-    [--write docs/operations.md]
+    python -m tests.chaos [--parts kills,groups,faults,storage,defaults,embedded,api,hangs,changes]
+    [--seed 0] [--kills 50] [--write docs/operations.md]
 
 - kills: one run loses its worker so many times, under a short lease: at random moments, in a
   checkpoint, in a commit, parent and child.
@@ -19,6 +18,8 @@ soon they recover is reported.
   which they must notice nothing.
 - hangs: clients submit to the embedded stack while its processes are stopped (SIGSTOP) one after
   another, to be replaced by its supervisor.
+- changes: clients cancel, pause, resume, extend, retry and delete the same experiments at once, under
+  kills and cut connections; rows, counters, quotas and files are counted again at the end.
 """
 
 import argparse
@@ -42,6 +43,7 @@ from sqlalchemy import make_url
 from bench.report import put, table
 from fedcore.platform.store import open_database, upgrade
 from tests.chaos.callers import END_S, calling, calling_at
+from tests.chaos.changes import change_at_once
 from tests.chaos.faults import KILLS, LONG, OTHERS, at_the_server
 from tests.chaos.groups import GROUPS, SHARDS, WORKERS, in_group
 from tests.chaos.messages import assert_unmoved
@@ -59,6 +61,8 @@ LEASE_S, DEFAULT_LEASE_S, DEFAULT_KILLS, EMBEDDED_KILLS = 2.0, 10.0, 5, 10
 API_KILLS, API_REPLACEMENTS = 10, 5
 HANGS = {"api": 3, "reconciler": 1, "worker-1": 1, "broker": 1}
 """How often each process of the embedded stack is stopped."""
+REQUESTS, STRIKES = 3_000, 40
+"""Of clients that change experiments, and of faults meanwhile."""
 GOAL_S = 2.0
 """Beyond the lease, at the 95th percentile."""
 HEADINGS = ("what happens", "lease, s", "times", "median, s", "p95, s", "longest, s")
@@ -199,6 +203,15 @@ def _hangs(_: int, draws: random.Random) -> tuple[list[Row], bool]:
     return rows, True
 
 
+def _changes(_: int, draws: random.Random) -> tuple[list[Row], bool]:
+    with _site() as plain:
+        site = plain.with_settings(lease_seconds=LEASE_S, backoff_seconds=0)
+        actors = change_at_once(site, REQUESTS, STRIKES, draws.randrange(2**32), print)
+    went = f"{sum(actors.done.values())} requests, {sum(actors.refused.values())} refused"
+    print(f"{went}, {actors.away} without an answer: {dict(actors.done)}", flush=True)
+    return [], True
+
+
 PARTS: dict[str, Callable[[int, random.Random], tuple[list[Row], bool]]] = {
     "kills": _kills,
     "groups": _groups,
@@ -208,6 +221,7 @@ PARTS: dict[str, Callable[[int, random.Random], tuple[list[Row], bool]]] = {
     "embedded": _embedded,
     "api": _api,
     "hangs": _hangs,
+    "changes": _changes,
 }
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,10 @@ from fedcore.settings import settings
 from fedq.client import Client
 from fedq.local.folder import ExperimentFolder
 from tests.documents import SYNTHETIC, merged
-from tests.fedq.local.test_runs import call, committed, spec_file
+from tests.fedq.local.test_runs import bits, call, committed, spec_file
 from tests.support.commands import started, url_of
 from tests.support.polling import eventually
-from tests.support.slurm import Slurm, cluster, missing
+from tests.support.slurm import GRACE_S, Slurm, cluster, missing
 
 pytest.importorskip("submitit", reason="submitit is not installed (fedq[slurm])")
 pytestmark = [
@@ -29,6 +30,8 @@ pytestmark = [
 
 JOB_S = 300.0
 LONG = merged(SYNTHETIC, {"rounds": 100_000})
+SLOW = merged(SYNTHETIC, {"rounds": 600, "local": {"epochs": None, "steps": 2_000}})
+"""Ten seconds of work: Slurm preempts a job sooner."""
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +100,7 @@ def test_a_job_at_its_time_limit_is_requeued_and_continues(
 
 
 @pytest.mark.nightly
-def test_a_worker_serves_its_queue_and_leaves_before_the_time_limit(
+def test_a_worker_leaves_before_the_time_limit_and_comes_back_after_a_preemption(
     slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "service"
@@ -117,7 +120,72 @@ def test_a_worker_serves_its_queue_and_leaves_before_the_time_limit(
             eventually(lambda: not slurm.jobs(), JOB_S)
             (run,) = client.runs(id)
             assert (run.status, run.attempts, run.error) == ("queued", 0, None)
-    assert "JobState=COMPLETED" in shown(job), logs_of(tmp_path, "logs")
+            assert shown(job) == "JobState=COMPLETED Restarts=0", logs_of(tmp_path, "logs")
+            before = client.run(run.id).rounds_done
+            job = submitted(
+                capsys,
+                *("workers", "--queue", "nightly", "--time", 10, "--partition", "low"),
+                *("--logs", tmp_path / "preempted"),
+            )
+            eventually(lambda: client.run(run.id).rounds_done > before, JOB_S)
+            with preempting(job):
+                (run,) = client.runs(id)
+                assert (run.status, run.attempts, run.error) == ("queued", 0, None)
+                before = run.rounds_done
+            subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
+            eventually(lambda: client.run(run.id).rounds_done > before, JOB_S)
+            subprocess.run(["scancel", job], check=True)
+            eventually(lambda: not slurm.jobs(), JOB_S)
+            assert client.run(run.id).status == "queued"
+            assert shown(job) == "JobState=CANCELLED Restarts=1", logs_of(tmp_path, "preempted")
+
+
+@pytest.mark.nightly
+def test_a_part_that_is_preempted_is_requeued_and_ends_in_the_same_bits(
+    slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = spec_file(tmp_path, SLOW), tmp_path / "out"
+    job = submitted(capsys, "run", file, "--output", out, "--time", 10, "--cpus", 1, "--partition", "low")
+    eventually(lambda: committed(out) > 0, JOB_S)
+    with preempting(job):
+        (rows, _) = bits(out)["0-0"]
+        assert 0 < len(rows) < SLOW["rounds"], "it was over before it was preempted"
+    # Slurm lets a requeued job wait for two minutes.
+    subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
+    eventually(lambda: not slurm.jobs(), JOB_S)
+    assert call("run", file, "--output", tmp_path / "whole", "--processes", 1) == 0
+    assert bits(out) == bits(tmp_path / "whole"), logs_of(out)
+    assert len(bits(out)["0-0"][0]) == SLOW["rounds"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "signal", [[], ["--signal=TERM"], ["--signal=INT"]], ids=["cancelled", "TERM", "INT"]
+)
+def test_a_part_that_its_user_ends_is_not_requeued(
+    slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str], signal: list[str]
+) -> None:
+    out = tmp_path / "out"
+    job = submitted(
+        capsys,
+        *("run", spec_file(tmp_path, LONG), "--output", out, "--time", 10, "--cpus", 1, "--partition", "low"),
+    )
+    eventually(lambda: committed(out) > 0, JOB_S)
+    subprocess.run(["scancel", *signal, job], check=True)
+    eventually(lambda: not slurm.jobs(), JOB_S)
+    assert shown(job) in ("JobState=CANCELLED Restarts=0", "JobState=FAILED Restarts=0"), logs_of(out)
+    assert committed(out) > 0
+
+
+@contextmanager
+def preempting(job: str) -> Iterator[None]:
+    """A job that needs the whole node and comes first takes the place of `job`, which waits then."""
+    first = ["sbatch", "--parsable", "--partition=high", "--exclusive", "--output=/dev/null"]
+    other = subprocess.run([*first, "--wrap=sleep 600"], check=True, capture_output=True, text=True)
+    # Long before the end of its grace.
+    eventually(lambda: shown(job) == "JobState=PENDING Restarts=1", GRACE_S / 2)
+    yield
+    subprocess.run(["scancel", other.stdout.strip()], check=True)
 
 
 def shown(job: str) -> str:

@@ -16,6 +16,8 @@ from tests.support.processes import served
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue")
 WHERE = "/usr/sbin:/usr/bin"
 START_S = 60.0
+GRACE_S = 60
+"""Between the signal to a job of the partition `low` that one of `high` preempts, and its end."""
 CONFIGURATION = """\
 ClusterName=loopback
 SlurmctldHost={host}(127.0.0.1)
@@ -44,7 +46,11 @@ ReturnToService=2
 KillWait=10
 SchedulerParameters=batch_sched_delay=1,sched_interval=2
 NodeName=node NodeHostname={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
-PartitionName=main Nodes=node Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=main Nodes=node Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4 PreemptMode=OFF
+PartitionName=low Nodes=node MaxTime=INFINITE State=UP PriorityTier=1 GraceTime={grace}
+PartitionName=high Nodes=node MaxTime=INFINITE State=UP PriorityTier=10
 """
 
 
@@ -89,6 +95,7 @@ def cluster(folder: Path) -> Iterator[Slurm]:
             folder=folder,
             user=getpass.getuser(),
             cpus=os.cpu_count(),
+            grace=GRACE_S,
             controller=_free_port(),
             daemon=_free_port(),
         )

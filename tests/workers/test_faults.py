@@ -134,10 +134,14 @@ def test_a_nudge_without_a_broker_is_given_up_soon_and_without_an_error(tmp_path
 
 
 @PRODUCTION_IN_CI
-def test_a_worker_asked_to_end_commits_its_round_and_hands_the_run_back(site: Site) -> None:
+@pytest.mark.parametrize("whole", [False, True], ids=["parent", "every process"])
+def test_a_worker_asked_to_end_commits_its_round_and_hands_the_run_back(site: Site, whole: bool) -> None:
     with site.running() as (worker,):
         experiment = site.submit()
-        site.in_the_middle(experiment)
+        before = site.in_the_middle(experiment)
+        if whole:
+            # As Slurm does, and a service manager that knows no better.
+            site.send(before, signal.SIGTERM)
         worker.terminate()
         assert worker.wait(30) == 0
         handed_back = site.run(experiment)

@@ -5,12 +5,14 @@ a bundle are errors of its run alone.
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -23,8 +25,9 @@ from fedcore.platform.store.tables import RoundRecord
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from tests.documents import SYNTHETIC, Document, merged
+from tests.support.polling import eventually
 from tests.workers.confined.conftest import MINE, packed
-from tests.workers.site import Site
+from tests.workers.site import END_S, Site
 from tests.workers.test_uploaded import calling_site
 from workers.confined.confinement import bubblewrap
 
@@ -131,6 +134,22 @@ def test_a_run_that_is_handed_back_goes_on_with_the_same_bits(embedded: Site) ->
     run = embedded.run(id)
     assert (run.status, run.error, run.fence > 1) == (Status.SUCCEEDED, None, True)
     assert measures(iter(embedded.rows(run.id))) == undisturbed()[0]
+
+
+@pytest.mark.nightly
+def test_a_signal_to_end_that_reaches_the_processes_of_a_bundle_costs_its_run_nothing(embedded: Site) -> None:
+    """As Slurm sends it, to all of a job."""
+    with embedded.running() as (worker,):
+        id = embedded.submit(bundled(embedded, rounds=100_000))
+        eventually(lambda: embedded.run(id).done > 0, timeout_s=END_S)
+        for process in psutil.Process(worker.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+        worker.terminate()
+        assert worker.wait(END_S) == 0
+    run = embedded.run(id)
+    assert (run.status, run.attempts, run.error) == (Status.QUEUED, 0, None)
+    assert run.done > 0
 
 
 BROKEN = MINE.replace(
