@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from math import isclose
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from sqlalchemy.orm import undefer
 from fedcore import ExperimentSpec
 from fedcore.platform.access import Scope
 from fedcore.platform.provenance import best_model_key
-from fedcore.platform.storage import Storage
 from fedcore.platform.store import (
     ENDED,
     Database,
@@ -60,6 +59,8 @@ ACTORS, WORKERS, RECONCILERS = 6, 2, 2
 MOST_EXPERIMENTS = 8
 """At a time: few, so that many changes meet in each."""
 MOST_ROUNDS = 90
+PAUSE_S = 0.5
+"""Longest pause of an actor between two requests, in which workers play some rounds."""
 FINISHED, SETTLED_S = 3, 300.0
 """Experiments that play to their end, and how long that may take."""
 LIMITED = {"max_running_runs": 1, "max_waiting_runs": 12}
@@ -134,7 +135,7 @@ class Actors:
         draws = random.Random(self.seed + place)
         with Client(self.url, key, retries=1) as client:
             for _ in range(self.requests // len(self.keys)):
-                if self._over.is_set():
+                if self._over.wait(draws.uniform(0, PAUSE_S)):
                     return
                 act = draws.choices(list(ACTS), list(ACTS.values()))[0]
                 name = act.__name__.strip("_")
@@ -276,9 +277,11 @@ def change_at_once(
                 crowd.tend()
         with Client(crowd.gate.url, own[0], retries=5) as client:
             _end_all(client)
+            # What a killed reconciler was removing is another's after 20 minutes.
+            server.execute("UPDATE storage_removal SET due_at = clock_timestamp()")
             eventually(partial(_is_settled, site.database, crowd), SETTLED_S)
     # No process is left that could write.
-    found = [*actors.wrong, *recount(site.database, site.storage)]
+    found = [*actors.wrong, *recount(site.database, Path(site.environment["FEDQ_STORAGE_URL"]))]
     with closing(at_the_server(url)) as server:
         found += [f"{more} deadlocks" for more in [_deadlocks(server) - deadlocks] if more]
     found += [f"{log.name}: {line}" for log in site.folder.glob("*.log") for line in _complaints(log)]
@@ -293,7 +296,8 @@ def _key(database: Database, **quota: int) -> str:
 
 
 def _deadlocks(server: psycopg.Connection) -> int:
-    (number,) = server.execute("SELECT sum(deadlocks)::bigint FROM pg_stat_database").fetchone() or (0,)
+    query = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    (number,) = server.execute(query).fetchone() or (0,)
     return int(number)
 
 
@@ -326,8 +330,8 @@ def _complaints(log: Path) -> Iterator[str]:
             yield line
 
 
-def recount(database: Database, storage: Storage) -> Iterator[str]:
-    """Yield what does not agree: rows, counters, quotas, statuses and files."""
+def recount(database: Database, folder: Path) -> Iterator[str]:
+    """Yield what does not agree: rows, counters, quotas, statuses, and the files in the storage `folder`."""
     with database.reading() as session:
         whole = undefer(RunRecord.figures)
         runs = session.scalars(select(RunRecord).options(whole).order_by(RunRecord.id)).all()
@@ -343,7 +347,8 @@ def recount(database: Database, storage: Storage) -> Iterator[str]:
     specs = {experiment.id: ExperimentSpec.model_validate(experiment.spec) for experiment in experiments}
     for run in runs:
         yield from _flaws_of_bits(run, specs[run.experiment_id], played[run.id])
-    yield from _flaws_of_files(runs, set(storage.keys("")))
+    files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    yield from _flaws_of_files(runs, files)
 
 
 def _flaws_of_experiment(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> Iterator[str]:
@@ -400,12 +405,20 @@ def _left_over(session: Session, experiment_ids: set[str]) -> Iterator[str]:
 
 def _flaws_of_bits(run: RunRecord, spec: ExperimentSpec, rows: Sequence[RoundRecord]) -> Iterator[str]:
     """Whatever was done to a run, its rounds are those of the library."""
-    simulation = Simulation(spec.arms()[run.arm].spec, run.seed, arm=run.arm)
-    for row in rows:
-        report = simulation.advance()
-        if (report.round, report.train_loss, report.bytes_up) != (row.round, row.train_loss, row.bytes_up):
+    expected = _measures_of(spec.model_dump_json(), run.arm, run.seed, run.done)
+    for row, measures in zip(rows, expected, strict=False):
+        if (row.round, row.train_loss, row.bytes_up) != measures:
             yield f"{run.id} differs from the library in round {row.round}"
             return
+
+
+@cache
+def _measures_of(spec: str, arm: int, seed: int, rounds: int) -> list[tuple[int, float | None, int]]:
+    """The first rounds of a run that nobody changes."""
+    found = ExperimentSpec.model_validate_json(spec).arms()[arm].spec
+    simulation = Simulation(found, seed, arm=arm)
+    reports = [simulation.advance() for _ in range(rounds)]
+    return [(report.round, report.train_loss, report.bytes_up) for report in reports]
 
 
 def _flaws_of_files(runs: Sequence[RunRecord], files: set[str]) -> Iterator[str]:

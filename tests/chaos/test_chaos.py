@@ -4,9 +4,12 @@ tell from what comes of it.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
+from tests.chaos.changes import change_at_once, recount
 from tests.chaos.faults import KILLS, OTHERS
 from tests.chaos.messages import assert_unmoved
 from tests.chaos.storage import assert_archived, storage_faults
@@ -62,6 +65,41 @@ def test_a_run_whose_object_store_fails_in_every_way_is_the_run_of_the_library_a
         (run,) = site.ended(suffering.experiment)
     assert_undisturbed(site, run)
     assert_archived(site, s3, bucket)
+
+
+DAMAGES = (
+    ("UPDATE round SET bytes_up = bytes_up + 1 WHERE round = 1", "differs from the library in round 1"),
+    ("UPDATE run SET seconds = seconds + 1 WHERE done > 0", "s, and its rounds"),
+    ("UPDATE api_key SET spent_seconds = spent_seconds + 1", "keys have spent"),
+    ("UPDATE tally SET value = value + 1 WHERE name = 'rounds'", "rounds were counted"),
+    ("DELETE FROM round WHERE round = 1", "has rounds"),
+    ("UPDATE run SET status = 'cancelled'", "its runs make it cancelled"),
+    ("UPDATE run SET status = 'queued'", "keys have runs that wait or run"),
+    ("UPDATE run SET request = 'pause'", "has ended with a request"),
+    ("UPDATE run SET rounds = rounds + 1", "have other rounds than its specification"),
+    ("DELETE FROM run WHERE seed = 1", "has not each arm with each seed"),
+)
+"""Each is one that a recount must find, in the order in which they are done."""
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_changes_of_the_same_experiments_at_once_leave_nothing_that_does_not_agree(production: Site) -> None:
+    actors = change_at_once(production, requests=60, strikes=2, seed=SEED)
+    assert actors.made == len(actors.keys) * (60 // len(actors.keys))
+    assert actors.away < actors.made / 2
+    storage = Path(production.environment["FEDQ_STORAGE_URL"])
+    assert list(recount(production.database, storage)) == []
+    next(storage.rglob("model-*.safetensors")).unlink()
+    (storage / "run_gone").mkdir()
+    (storage / "run_gone" / "1-1.safetensors").touch()
+    found = "\n".join(recount(production.database, storage))
+    assert "has lost" in found
+    assert "files of runs that are gone: {'run_gone'}" in found
+    for damage, told in DAMAGES:
+        with production.database.transaction() as session:
+            session.execute(text(damage))
+        assert told in "\n".join(recount(production.database, storage)), damage
 
 
 def test_quantiles_are_values_that_were_measured() -> None:
