@@ -64,8 +64,8 @@ def run(  # noqa: PLR0913, PLR0917 - an option each
 ) -> None:
     """Run the arms of an experiment as a job array, each job as `fedq run --part`, and print its id.
 
-    A job that comes to its time limit, or is preempted, is requeued and continues. The folder must be on a file
-    system that the nodes share. `fedq run` with the same folder shows the results.
+    A job that comes to its time limit, or is preempted, is requeued and continues. The folder must be on a
+    file system that the nodes share. `fedq run` with the same folder shows the results.
     """
     opened = prepared(output, spec, preset, assignments, code)
     found = opened.spec

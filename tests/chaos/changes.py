@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from math import isclose
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from sqlalchemy import func, select, text
@@ -47,7 +48,7 @@ from fedcore.platform.store.tables import (
 )
 from fedcore.simulation.simulation import Simulation
 from fedq.client import Client, ConflictError, NotAllowedError, NotFoundError, ServiceUnreachableError
-from fedq.client.errors import InvalidRequestError
+from fedq.client.errors import InvalidRequestError, ServiceUnavailableError
 from tests.chaos.callers import END_S, Gate
 from tests.chaos.faults import CUT, at_the_server
 from tests.documents import SYNTHETIC, merged
@@ -133,7 +134,7 @@ class Actors:
 
     def _act(self, place: int, key: str) -> None:
         draws = random.Random(self.seed + place)
-        with Client(self.url, key, retries=1) as client:
+        with Client(self.url, key, patience_s=2) as client:
             for _ in range(self.requests // len(self.keys)):
                 if self._over.wait(draws.uniform(0, PAUSE_S)):
                     return
@@ -144,7 +145,7 @@ class Actors:
                     self.done[name] += 1
                 except REFUSED:
                     self.refused[name] += 1
-                except ServiceUnreachableError:
+                except (ServiceUnavailableError, ServiceUnreachableError):
                     self.away += 1
                 except Exception as error:
                     self.wrong.append(f"{name}: {type(error).__name__}: {error}")
@@ -275,7 +276,7 @@ def change_at_once(
                 eventually(partial(actors.have_made, strike * requests // (strikes + 1)), END_S)
                 tell(f"{actors.made:6} requests, then: {crowd.strike(draws)}")
                 crowd.tend()
-        with Client(crowd.gate.url, own[0], retries=5) as client:
+        with Client(crowd.gate.url, own[0]) as client:
             _end_all(client)
             # What a killed reconciler was removing is another's after 20 minutes.
             server.execute("UPDATE storage_removal SET due_at = clock_timestamp()")
@@ -289,7 +290,7 @@ def change_at_once(
     return actors
 
 
-def _key(database: Database, **quota: int) -> str:
+def _key(database: Database, **quota: Any) -> str:
     """Another key of the owner of all experiments."""
     with database.transaction() as session:
         return keys.create(session, owner="lab", scope=Scope.SUBMIT, **quota)[1].text
@@ -395,10 +396,12 @@ def _flaws_of_sums(session: Session, runs: Sequence[RunRecord]) -> Iterator[str]
 
 
 def _left_over(session: Session, experiment_ids: set[str]) -> Iterator[str]:
-    for record in (GroupRecord, MemberRecord, RemovalRecord):
+    emptied: tuple[Any, ...] = (GroupRecord, MemberRecord, RemovalRecord)
+    for record in emptied:
         if session.scalar(select(func.count()).select_from(record)):
             yield f"{record.__tablename__} is not empty"
-    for record in (SearchRecord, ArrivalRecord):
+    of_experiments: tuple[Any, ...] = (SearchRecord, ArrivalRecord)
+    for record in of_experiments:
         if strangers := set(session.scalars(select(record.experiment_id))) - experiment_ids:
             yield f"{record.__tablename__} is of experiments that are gone: {strangers}"
 

@@ -50,6 +50,7 @@ class LeaseWatch:
         known, least_s = ({}, 0.0) if self._deadlines is None else (self._deadlines, self._renewal_s)
         self._deadlines = {}
         for run_id, fence, until, moment in found:
+            assert until is not None
             lease = SeenLease(run_id, fence, until)
             left_s = max(least_s, (until - moment).total_seconds())
             self._deadlines[lease] = known.get(lease, now + left_s)

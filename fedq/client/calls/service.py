@@ -8,10 +8,10 @@ from typing import Any
 
 from fedcore.platform.status import DeliveryStatus
 from fedq.client.bodies import UPLOAD_TIMEOUT_S, Pieces, Upload, dataset_name, file_of
-from fedq.client.calls.experiments import BUNDLES, EXPERIMENTS, JSON, Calls
+from fedq.client.calls.experiments import BUNDLES, JSON, Calls
 from fedq.client.calls.results import ExportCalls
 from fedq.client.errors import NotFoundError
-from fedq.client.transport import RequestPath, given
+from fedq.client.transport import EXPERIMENTS, RequestPath, given
 from fedq.schemas import (
     AuditEntry,
     AuditPage,

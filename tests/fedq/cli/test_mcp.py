@@ -133,7 +133,7 @@ HOSTILE = ("../../keys", "a/runs", "", "..", "x" * 100_000, "a\nb", "a?b#c")
 
 
 def test_whatever_an_agent_asks_is_answered_in_words(service: Service) -> None:
-    asked = [
+    asked: list[tuple[str, dict[str, Any]]] = [
         *(("watch", {"experiment": text, "timeout_s": 0}) for text in HOSTILE),
         *(("figure", {"experiment": text}) for text in HOSTILE),
         *(("figure", {"experiment": "exp_z", "metric": text}) for text in HOSTILE),

@@ -299,7 +299,7 @@ IN_NO_PATH = {
 
 def _paths_with_ids() -> list[tuple[type, str, str]]:
     """The calls and the parameters of theirs that stand in a path."""
-    found = []
+    found: list[tuple[type, str, str]] = []
     for calls in (AllCalls, WebhookCalls):
         for name, call in inspect.getmembers(calls, inspect.isfunction):
             for parameter in () if name.startswith("_") else inspect.signature(call).parameters.values():
@@ -348,9 +348,9 @@ def _requested(calls: type, call: str, **arguments: Any) -> list[str]:
         and parameter.name != "self"
     ]
     keywords = {"notes": ""} if call == "edit_run" else {}
-    answer = getattr(calls(asked.transport), call)(*needed[: len(needed) - len(keywords)], **keywords)
+    answer: Any = getattr(calls(asked.transport), call)(*needed[: len(needed) - len(keywords)], **keywords)
     with pytest.raises(ClientError):
-        list(finish_each(answer)) if inspect.isasyncgen(answer) else finish(answer)
+        list(finish_each(answer)) if hasattr(answer, "__anext__") else finish(answer)
     return [request.url.raw_path.decode().partition("?")[0] for request in asked.requests]
 
 
