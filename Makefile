@@ -25,7 +25,7 @@ export UV_HTTP_TIMEOUT ?= 180
 export PYTHONDONTWRITEBYTECODE :=
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 install: $(DEVELOPMENT) ## Make .venv with everything in it (TORCH=cpu: without CUDA)
 

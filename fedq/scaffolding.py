@@ -50,8 +50,10 @@ def create(family: str, name: str, folder: Path) -> list[Path]:
     """
     chosen = FAMILIES.get(family)
     if chosen is None:
-        known = ", ".join((*FAMILIES, EXPERIMENT))
-        raise ExtensionError(f"no family is called {family!r}; use one of {known}")
+        # Pydantic, which the other commands do without.
+        from fedcore.spec.validation import not_among
+
+        raise ExtensionError(f"the family {not_among(family, (*FAMILIES, EXPERIMENT))}")
     _check_name(name)
     if folder.exists():
         raise ExtensionError(f"{folder} exists; give another name, or another folder with --folder")
@@ -106,7 +108,7 @@ def _check_name(name: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]{1,39}", name) or keyword.iskeyword(name):
         raise ExtensionError(
             f"{name!r} is not a suitable name: use 2 to 40 lower-case letters, digits and _, beginning with a"
-            " letter, and no word of Python"
+            " letter, and not a Python keyword"
         )
     if find_spec(name) is not None:
         raise ExtensionError(f"a module called {name} is installed; choose another name")

@@ -7,11 +7,13 @@ requeued when Slurm preempts them and grants a time to end in (GraceTime), for w
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from fedcore.platform.status import Status
 from fedcore.settings import settings
 from fedq.local.code import load_code
 from fedq.local.folder import ExperimentFolder
+from fedq.results.presentation import counted
 
 if TYPE_CHECKING:
     import submitit
@@ -70,7 +73,7 @@ class PartTask:
             raise
         failed = [f"{run.arm}-{run.seed}: {run.error}" for run in local.runs if run.status is Status.FAILED]
         if failed:
-            raise SlurmError(f"{len(failed)} runs failed: {'; '.join(failed)}")
+            raise SlurmError(f"{counted(len(failed), 'run')} failed: {'; '.join(failed)}")
 
     def checkpoint(self) -> helpers.DelayedSubmission:
         """Requeue the part at its time limit: it continues where it was."""
@@ -131,7 +134,8 @@ def submit(tasks: Sequence[Callable[[], None]], logs: Path, options: JobOptions)
     try:
         executor = submitit.SlurmExecutor(folder=logs, max_num_timeout=MAX_TIMEOUTS)
         executor.update_parameters(**{name: value for name, value in asked.items() if value is not None})
-        with executor.batch():
+        # submitit prints what sbatch says, which its error says, too.
+        with redirect_stderr(io.StringIO()), executor.batch():
             jobs = [executor.submit(task) for task in tasks]
     except RuntimeError as error:  # also the errors of submitit
         raise SlurmError(f"Slurm does not take the jobs: {error}") from error

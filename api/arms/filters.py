@@ -84,6 +84,8 @@ def _comparisons(condition: Condition) -> int:
 def _explained(error: pp.ParseBaseException, text: str) -> str:
     if isinstance(error.__cause__, _NameError) or not error.msg.startswith("Expected"):
         return error.msg
+    if "==" in text[max(error.loc - 1, 0) : error.loc + 2]:
+        return "use `=` to compare, not `==`"
     rest = text[error.loc :].split()
     seen = f"not {rest[0]!r}" if rest else "but the filter ends"
     return f"{error.msg.replace('Expected', 'expected', 1)}, {seen}; for example `{EXAMPLE}`"

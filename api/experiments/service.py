@@ -48,6 +48,7 @@ from fedcore.spec.components import requirements
 from fedcore.spec.digest import specification_sha256
 from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
 from fedcore.spec.sweep import JOINT
+from fedcore.statistics.poor_runs import summarise_warnings
 from fedq.planning.data import data_warnings, datasets_of, measure_warnings, start_warnings
 from fedq.planning.estimates import memory_needed, plan
 from fedq.planning.evaluation import default_interval
@@ -326,6 +327,7 @@ def summary_answer(record: ExperimentRecord, rounds: RunProgress) -> ExperimentS
         started_at=record.started_at,
         finished_at=record.finished_at,
         error=record.error,
+        warning=summarise_warnings(rounds.warnings, sum(rounds.runs.values())),
         starred=record.starred,
         archived=record.archived,
         progress=_progress(rounds),
@@ -364,7 +366,7 @@ def describe(document: Any, database: Database, owner: str | None, at: str = "")
             return block
         if block.get("id") is None:
             raise SpecificationError(
-                f"{pointer}/id", "required: the id of an uploaded data set, returned by POST /v1/datasets"
+                f"{pointer}/id", "required: the id that the upload of the data set has returned"
             )
         return {**block, "content": _content(block["id"], f"{pointer}/id", database, owner)}
 

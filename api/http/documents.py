@@ -19,8 +19,9 @@ from fedcore import json_documents
 from fedcore.errors import SpecificationError
 from fedcore.settings import Settings
 from fedcore.spec import yaml_documents
+from fedcore.spec.validation import join_pointer
 from fedq.schemas import Flaw
-from fedq.validation_errors import errors_of, join_pointer
+from fedq.validation_errors import errors_of
 
 MAX_FLAWS = 100
 MAX_FIELDS = 10_000

@@ -1,6 +1,7 @@
 """Query parameters: unknown ones are refused, and lists link to their next page."""
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Annotated
 
 from fastapi import Depends, Query, Request, Response, params
@@ -23,13 +24,17 @@ def refuse_unknown(request: Request) -> None:
     known = sorted({field.alias for field in fields if isinstance(field.field_info, params.Query)})
     unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
     if unknown:
-        detail = unknown_parameter(known)
-        raise InvalidDocumentError([Flaw(pointer=f"?{name}", detail=detail) for name in unknown])
+        flaws = [Flaw(pointer=f"?{name}", detail=unknown_parameter(name, known)) for name in unknown]
+        raise InvalidDocumentError(flaws)
 
 
-def unknown_parameter(known: Sequence[str]) -> str:
+def unknown_parameter(name: str, known: Sequence[str]) -> str:
     """Return the error of a parameter that is not one of those `known`."""
-    return f"unknown parameter; known ones are: {', '.join(known)}" if known else "this takes no parameters"
+    if not known:
+        return "this takes no parameters"
+    close = get_close_matches(name, known, 1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"unknown parameter{hint}; known ones are: {', '.join(known)}"
 
 
 LinkNext = Callable[[str | None], str | None]

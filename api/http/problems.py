@@ -29,8 +29,9 @@ from fedcore.errors import (
     UploadError,
 )
 from fedcore.platform.store import UNAVAILABLE
+from fedcore.spec.validation import detail_of, join_pointer
 from fedq.schemas import Flaw, ProblemDetails
-from fedq.validation_errors import detail_of, join_pointer, located
+from fedq.validation_errors import located
 
 MEDIA_TYPE = "application/problem+json"
 BLANK = "about:blank"

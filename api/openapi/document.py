@@ -207,7 +207,7 @@ def _illustrate_errors(document: Object) -> None:
 def _of_parameters(operation: Object) -> Object:
     """Return the error of a query parameter that the operation does not have."""
     known = [given["name"] for given in operation.get("parameters", ()) if given["in"] == "query"]
-    detail = unknown_parameter(known)
+    detail = unknown_parameter("colour", known)
     return {"detail": f"?colour: {detail}", "errors": [{"pointer": "?colour", "detail": detail}]}
 
 

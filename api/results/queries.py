@@ -6,6 +6,7 @@ Arms are given by name or index.
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -37,7 +38,9 @@ def arm_of(names: Mapping[str, int], wanted: str, pointer: str) -> int:
     """Return the index of the arm with this name or index; raises InvalidDocumentError."""
     found = names.get(wanted, int(wanted) if _NUMBER.fullmatch(wanted) else -1)
     if found not in names.values():
-        detail = f"must be an arm, by name or index: {listed(list(names))}; not {wanted!r}"
+        close = get_close_matches(wanted, names, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        detail = f"must be an arm, by name or index: {listed(list(names))}; not {wanted!r}{hint}"
         raise InvalidDocumentError.at(pointer, detail)
     return found
 
@@ -191,6 +194,8 @@ class CurveContext(TypedDict):
     metrics: list[str]
     better: Mapping[str, str]
     arms: int
+    first_evaluation: int
+    """Earliest round after which one of them is evaluated."""
 
 
 def curve_context(specifications: Collection[Mapping[str, Any]], arms: int) -> CurveContext:
@@ -210,6 +215,9 @@ def curve_context(specifications: Collection[Mapping[str, Any]], arms: int) -> C
         "metrics": metrics,
         "better": {metric: better.__name__ for metric in metric_names() if (better := better_of(metric))},
         "arms": arms,
+        "first_evaluation": min(
+            (min(one["evaluation"]["every"], one["rounds"]) for one in specifications), default=1
+        ),
     }
 
 

@@ -1,8 +1,10 @@
-"""Reports: an experiment on one self-contained page, HTML or Markdown."""
+"""Reports: an experiment on one page, as HTML with its figures in it, or as Markdown that names files of
+figures.
+"""
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple
@@ -56,7 +58,7 @@ class Section(NamedTuple):
     rows: Sequence[Sequence[Cell]]
     """One row per arm."""
     picture: str
-    """Figure of the curves as a data URI."""
+    """Figure of the curves: a data URI in HTML, the name of a file in Markdown."""
 
 
 class ReportContent(NamedTuple):
@@ -76,8 +78,10 @@ class ReportContent(NamedTuple):
     """Distinct ways in which its runs were executed."""
 
 
-def content(principal: Principal, experiment_id: str, database: Database) -> ReportContent:
-    """Read an experiment that `principal` may see; raises ResourceNotFoundError."""
+def content(form: str, principal: Principal, experiment_id: str, database: Database) -> ReportContent:
+    """Read an experiment that `principal` may see, for a report in `form`, html or md; raises
+    ResourceNotFoundError.
+    """
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         preset = _preset(record)
@@ -92,7 +96,7 @@ def content(principal: Principal, experiment_id: str, database: Database) -> Rep
         experiment=told,
         written_at=datetime.now(UTC),
         confidence=results.confidence,
-        sections=list(_sections(results)),
+        sections=list(_sections(results, _embedded if form == "html" else _beside)),
         claims=None if preset is None else claims_of(rows, preset),
         runs=carried,
         specification=yaml_documents.dump(record.spec),
@@ -108,7 +112,7 @@ def _preset(record: ExperimentRecord) -> PresetSpec | None:
         return None
 
 
-def _sections(results: Results) -> Iterator[Section]:
+def _sections(results: Results, picture: Callable[[Results, str], str]) -> Iterator[Section]:
     """Yield the sections, the most telling metrics first."""
     found = {name for arm in results.arms for name in arm.curves}
     for metric in [*(name for name in HEADLINES if name in found), *sorted(found - set(HEADLINES))]:
@@ -117,8 +121,17 @@ def _sections(results: Results) -> Iterator[Section]:
             [Cell(text, best.get(column) == row) for column, text in zip(table.columns, texts, strict=True)]
             for row, texts in enumerate(table.rows)
         ]
-        picture = base64.b64encode(draw(results, metric, "round", "svg")).decode()
-        yield Section(metric.replace("_", " "), table.columns, rows, f"data:image/svg+xml;base64,{picture}")
+        yield Section(metric.replace("_", " "), table.columns, rows, picture(results, metric))
+
+
+def _embedded(results: Results, metric: str) -> str:
+    picture = base64.b64encode(draw(results, metric, "round", "svg")).decode()
+    return f"data:image/svg+xml;base64,{picture}"
+
+
+def _beside(results: Results, metric: str) -> str:
+    """Name of a file: what shows Markdown, such as GitHub, drops data URIs."""
+    return presentation.figure_file(results.experiment_id, metric)
 
 
 def _best(results: Results, metric: str) -> dict[str, int]:
@@ -151,7 +164,7 @@ def _ways(carried: Sequence[Run]) -> list[Mapping[str, Any]]:
 
 def render(form: str, principal: Principal, experiment_id: str, database: Database) -> str:
     """Return the report of an experiment in `form`, html or md; raises ResourceNotFoundError."""
-    told = content(principal, experiment_id, database)
+    told = content(form, principal, experiment_id, database)
     return _templates().get_template(f"report.{form}").render(told._asdict())
 
 

@@ -309,10 +309,11 @@ async def read_claims(principal: Reader, experiment_id: ExperimentId, state: App
 async def read_report(
     principal: Reader, experiment_id: ExperimentId, form: ReportForm, state: AppStateDep
 ) -> Response:
-    """Return a self-contained file with a table and figure of each metric, claims, runs,
-    specification, provenance and how to reproduce it.
+    """Return a file with a table and figure of each metric, claims, runs, specification, provenance
+    and how to reproduce it.
 
-    Figures are embedded. A report of an unfinished experiment lists what is missing.
+    HTML contains its figures. Markdown shows files beside it, `ID-METRIC.svg`: those of
+    `figure.svg?metric=METRIC`. A report of an unfinished experiment lists what is missing.
     """
     work = partial(report.render, form, principal, experiment_id, state.database)
     text = await state.drawing_gate.run(principal.owner, work)
@@ -367,7 +368,7 @@ async def read_reproduction(
             here = experiments.find(session, experiment_id, principal.sees)
             if REPRODUCES not in here.provenance:
                 raise ResourceNotFoundError(
-                    f"{here.id} is not a reproduction; POST /v1/experiments/{here.id}/reproduce creates one"
+                    f"{here.id} is not a reproduction of another experiment; reproduce that one first"
                 )
             original = experiments.find(session, here.provenance[REPRODUCES], principal.sees)
             return compare_with_original(session, here, original)

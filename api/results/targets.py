@@ -11,6 +11,7 @@ from api.http.problems import InvalidDocumentError
 from api.results.summaries import ResultRows
 from fedcore.platform.status import ENDED
 from fedcore.platform.store.tables import RunRecord
+from fedcore.spec.validation import not_among
 from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
 from fedq.results.curves import first_reaching, megabytes
@@ -40,12 +41,13 @@ class _Cost(NamedTuple):
 def target_of(text: str) -> Target:
     """Parse a target such as `test_accuracy:0.9`; raises InvalidDocumentError."""
     found = _TARGET.fullmatch(text)
-    if found is None or summary.better_of(found[1]) is None or not isfinite(float(found[2])):
-        metrics = ", ".join(filter(summary.better_of, metric_names()))
-        detail = (
-            f"must be METRIC:VALUE, e.g. test_accuracy:0.9, with one of the metrics {metrics}; not {text!r}"
+    if found is None or not isfinite(float(found[2])):
+        raise InvalidDocumentError.at(
+            "?target", f"must be METRIC:VALUE, e.g. test_accuracy:0.9, not {text!r}"
         )
-        raise InvalidDocumentError.at("?target", detail)
+    if summary.better_of(found[1]) is None:
+        metrics = list(filter(summary.better_of, metric_names()))
+        raise InvalidDocumentError.at("?target", f"the metric {not_among(found[1], metrics)}")
     return Target(metric=found[1], value=float(found[2]))
 
 

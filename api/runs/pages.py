@@ -16,7 +16,7 @@ from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import Session, audit, experiments, runs, search, sharing, wait_reasons
 from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
-from fedcore.simulation.report import StopReason
+from fedq.results import presentation
 
 AUDIT_ENTRIES = 50
 """Maximum number of audit entries, the newest."""
@@ -28,11 +28,6 @@ PAST = {
     "cancel": "cancelled",
     "retry": "retried",
     "edit": "edited",
-}
-STOPPED = {
-    StopReason.RUNG: "stopped at a rung: the search did not promote its arm",
-    StopReason.PATIENCE: "stopped early: no improvement within the patience",
-    StopReason.TARGET: "stopped early: target reached",
 }
 
 
@@ -63,8 +58,8 @@ def _ending(run: RunRecord) -> str:
         place = f"; first {run.divergence}" if run.divergence else ""
         return f"diverged in round {run.diverged_round}: the model or its loss is not finite{place}"
     if run.stop_reason is not None:
-        return f"{STOPPED[run.stop_reason]} (round {run.done})"
-    return f"{run.status} after {run.done:,} of {run.rounds:,} rounds"
+        return f"stopped early in round {run.done:,}: {presentation.STOPPED[run.stop_reason]}"
+    return f"{run.status} after {run.done:,} of {presentation.counted(run.rounds, 'round')}"
 
 
 def _decided(session: Session, run: RunRecord) -> Iterator[RunEvent]:
@@ -73,7 +68,11 @@ def _decided(session: Session, run: RunRecord) -> Iterator[RunEvent]:
     found = search.find(session, run.experiment_id)
     rungs = found.rungs
     for arrival in (one for one in search.arrivals(session, run.experiment_id) if one.arm == run.arm):
-        value = "no value" if arrival.value is None else f"{arrival.value:.6g}"
+        value = (
+            f"no {found.metric}"
+            if arrival.value is None
+            else presentation.measurement(found.metric, arrival.value)
+        )
         # The last rung of a study is its last round.
         place = "its end" if rungs[arrival.rung] == found.rounds else "the rung"
         yield RunEvent(arrival.arrived_at, f"arm reached {place} at round {rungs[arrival.rung]} with {value}")

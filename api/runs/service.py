@@ -23,6 +23,7 @@ def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:
         status=record.status,
         diverged=record.diverged_round is not None,
         diverged_round=record.diverged_round,
+        warning=None if record.warning is None else record.warning.detail,
         stop_reason=record.stop_reason,
         rounds_done=record.done,
         rounds_total=record.rounds,

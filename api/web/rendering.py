@@ -6,6 +6,7 @@ browsers may keep them for good. Visitors without a key are asked to sign in.
 """
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache, wraps
@@ -125,7 +126,16 @@ def markdown(text: str) -> Markup:
     return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - the renderer escapes HTML
 
 
+def prose(text: str) -> Markup:
+    """Show what stands between backticks in a message as code."""
+    pieces = enumerate(re.split("`([^`]+)`", text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(one) if place % 2 else one for place, one in pieces
+    )
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
+    "prose": prose,
     "markdown": markdown,
     "duration": duration,
     "ago": ago,

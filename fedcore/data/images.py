@@ -107,10 +107,15 @@ class ByteImages(ImageDataset):
             train, test = federated.in_one_piece(*self.read(folder))
         except UNREADABLE as error:
             raise DataUnavailableError(
-                f"{self.data_source()} cannot be read from {folder} ({error}); {self.where}, set"
+                f"{self.data_source()} cannot be read from {folder} ({_reason(error)}); {self.where}, set"
                 f" FEDQ_DATA_DIR to where they are, or get them by `{self.obtain}`"
             ) from error
         return federated.UndividedDataset(*self.standardised(train, test), self.data_source())
+
+
+def _reason(error: Exception) -> str:
+    """The message of an error without torchvision's advice, an argument that users cannot give."""
+    return str(error).partition(" You can use download=True")[0].rstrip(".")
 
 
 class TorchvisionImages(ByteImages):

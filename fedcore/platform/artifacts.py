@@ -17,6 +17,7 @@ from fedcore.engine.choice import EngineChoice
 from fedcore.packages import file_digest
 from fedcore.platform.provenance import (
     BEST_MODEL,
+    CHANCE_ACCURACY,
     DIVERGENCE,
     ENGINE_CHOICE,
     MODEL_SHA256,
@@ -49,6 +50,8 @@ class ComputedRun(Protocol):
     def data_source(self) -> str: ...
     @property
     def data_sha256(self) -> str | None: ...
+    @property
+    def chance_accuracy(self) -> float | None: ...
     @property
     def noise_multiplier(self) -> float | None: ...
     @property
@@ -102,6 +105,7 @@ def provenance(simulation: ComputedRun, device: str, packages: Sequence[str]) ->
         "precision": simulation.precision,
         "data_source": simulation.data_source,
         "data_sha256": simulation.data_sha256,
+        **({} if (chance := simulation.chance_accuracy) is None else {CHANCE_ACCURACY: chance}),
         **({} if (noise := simulation.noise_multiplier) is None else {"noise_multiplier": noise}),
         **({} if simulation.divergence is None else {DIVERGENCE: simulation.divergence}),
         **_packages(packages),

@@ -56,8 +56,7 @@ def load(name: str) -> PresetSpec:
     """Load the preset `name`; raises PresetNotFoundError."""
     if name not in _all():
         raise PresetNotFoundError(
-            f"there is no preset {name!r}; {_nearest(name, names())}; see GET /v1/presets for all"
-            f" {len(names())}"
+            f"there is no preset {name!r}; the nearest are {_nearest(name, names())} (of {len(names())})"
         )
     return _all()[name]
 
@@ -139,7 +138,7 @@ def override(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    return "the nearest are " + ", ".join(get_close_matches(name, known, n=3, cutoff=0.0))
+    return ", ".join(get_close_matches(name, known, n=3, cutoff=0.0))
 
 
 @cache

@@ -240,6 +240,17 @@ class SupervisedProblem:
             return self._accuracy_on(theta, samples)
 
     @property
+    def chance_accuracy(self) -> float | None:
+        """Share of the most frequent label of the test data, the accuracy of a constant answer; None
+        without test samples, of real labels, and where all labels are equal.
+        """
+        labels = self.data.dataset.test.labels
+        if labels.is_floating_point():
+            return None
+        counts = torch.bincount(labels[labels >= 0].cpu()).tolist()
+        return max(counts) / sum(counts) if sum(count > 0 for count in counts) > 1 else None
+
+    @property
     def sample_size(self) -> int | None:
         """Number of training samples on which train_loss is estimated; None if it is exact."""
         return None if self.scored is self.data else len(self.scored.order)

@@ -218,6 +218,11 @@ class Simulation:
         """Digest of the data; None for generated data."""
         return self._problem.data_sha256
 
+    @cached_property
+    def chance_accuracy(self) -> float | None:
+        """Share of the most frequent test label; None if there is none."""
+        return self._problem.chance_accuracy if isinstance(self._problem, SupervisedProblem) else None
+
     @property
     def noise_multiplier(self) -> float | None:
         """z of differential privacy, as given or as solved for; None without `privacy`."""

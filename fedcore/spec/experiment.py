@@ -34,6 +34,7 @@ from fedcore.spec.privacy import private_run
 from fedcore.spec.problem import Problem, dimension
 from fedcore.spec.search import AnySearch, EarlyStopping, Study, check_search
 from fedcore.spec.systems import Systems
+from fedcore.spec.validation import advice, place_of
 from fedcore.systems.asynchrony import AnyAsynchrony
 from fedcore.systems.participation import AnyParticipation, Full
 
@@ -54,7 +55,7 @@ class ExperimentSpec(Block):
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """Display name."""
     description: Annotated[str, Field(max_length=10_000)] = ""
-    """Display name."""
+    """Free text, shown below the name."""
     tags: Annotated[tuple[Tag, ...], Field(fail_fast=True, max_length=32)] = ()
     """Tags for filtering."""
     problem: Problem
@@ -321,9 +322,9 @@ def _arm_spec(point: sweep.Point, context: dict[str, bool] | None) -> Experiment
         if sweep.drop_foreign_fields(point, error):
             return _arm_spec(point, context)
         first = error.errors()[0]
-        place = "/".join(str(part) for part in first["loc"])
-        raise SpecificationError(
-            "/sweep", f"arm {point.name!r} is invalid at {place}: {first['msg']}"
-        ) from error
+        pointer = point.pointer_of(place_of(first, point.document))
+        told = advice(first, ExperimentSpec)
+        raise SpecificationError(pointer, f"{told} (arm {point.name!r})") from error
     except SpecificationError as error:
-        raise SpecificationError(error.pointer, f"{error.detail} (arm {point.name!r})") from error
+        pointer = point.pointer_of(error.pointer)
+        raise SpecificationError(pointer, f"{error.detail} (arm {point.name!r})") from error

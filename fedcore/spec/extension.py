@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError, StateConflictError
 from fedcore.spec.experiment import Arm, ExperimentSpec
+from fedcore.spec.validation import detail_of
 
 ANEW = "submit a new experiment instead"
 
@@ -75,6 +76,6 @@ def _checked(document: dict[str, object], pointer: str) -> ExperimentSpec:
     try:
         return ExperimentSpec.model_validate(document)
     except ValidationError as error:
-        raise SpecificationError(pointer, error.errors()[0]["msg"]) from error
+        raise SpecificationError(pointer, detail_of(error.errors()[0])) from error
     except SpecificationError as error:
         raise SpecificationError(pointer, f"{error.detail} ({error.pointer} of the experiment)") from error

@@ -10,7 +10,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from fedcore.block import Block, Finite
 from fedcore.errors import SpecificationError
-from fedcore.spec.sweep import Point, assigned
+from fedcore.spec.sweep import assigned
+from fedcore.spec.validation import advice, place_of
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import ExperimentSpec
@@ -188,12 +189,12 @@ def trial_spec(
     """The specification of a trial with these settings; raises SpecificationError if they are not
     valid together.
     """
-    point = Point("", dict(settings), assigned(document, settings, "/search/space"))
+    trial = assigned(document, settings, "/search/space")
     try:
-        return form.model_validate(point.document, context=context)
+        return form.model_validate(trial, context=context)
     except ValidationError as error:
         first = error.errors()[0]
-        raise SpecificationError("/" + "/".join(map(str, first["loc"])), first["msg"]) from error
+        raise SpecificationError(place_of(first, trial), advice(first, form)) from error
 
 
 def conflict(spec: ExperimentSpec, settings: Settings) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError
+from fedcore.spec.validation import join_pointer
 
 Document = dict[str, Any]
 LONGEST_NAME = 200
@@ -43,6 +44,16 @@ class Point(NamedTuple):
     settings: Document
     document: Document
     """The specification at this point, without the sweep and the search among its arms."""
+    places: Mapping[str, str]
+    """Pointers to the values of `settings` in the specification."""
+
+    def pointer_of(self, pointer: str) -> str:
+        """Return the pointer into the specification for one into `document`."""
+        for path, place in self.places.items():
+            start = join_pointer(path.split("."))
+            if pointer == start or pointer.startswith(f"{start}/"):
+                return place + pointer.removeprefix(start)
+        return pointer
 
 
 class SweepValue(NamedTuple):
@@ -50,6 +61,8 @@ class SweepValue(NamedTuple):
 
     settings: Document
     name: str
+    places: Mapping[str, str]
+    """Pointers to the values of `settings` in the specification."""
 
 
 def paths(sweep: Mapping[str, list[Any]]) -> set[str]:
@@ -85,6 +98,7 @@ def expand(document: Document) -> Iterator[Point]:
             ", ".join(choice.name for choice in choices) or document["algorithm"]["kind"],
             settings,
             assigned(base, settings),
+            {path: place for choice in choices for path, place in choice.places.items()},
         )
 
 
@@ -115,16 +129,18 @@ def _trials(search: Mapping[str, Any], base: Document) -> Iterator[Point]:
     proposed = search.get("proposed", ())
     for index in range(search["trials"]):
         settings = dict(proposed[index]) if index < len(proposed) else {}
-        yield Point(trial_name(index, settings), settings, assigned(base, settings, "/search/space"))
+        places = {path: join_pointer(("search", "space", path)) for path in settings}
+        yield Point(trial_name(index, settings), settings, assigned(base, settings, "/search/space"), places)
 
 
 def _choices(key: str, values: list[Any]) -> Iterator[SweepValue]:
     for index, value in enumerate(values):
         if key != JOINT:
-            yield SweepValue({key: value}, _name({key: value}))
+            yield SweepValue({key: value}, _name({key: value}), {key: join_pointer(("sweep", key, index))})
             continue
         settings = _joint(value, f"/sweep/{JOINT}/{index}")
-        yield SweepValue(settings, value.get("name") or _name(settings))
+        places = {path: join_pointer(("sweep", JOINT, index, path)) for path in settings}
+        yield SweepValue(settings, value.get("name") or _name(settings), places)
 
 
 def _joint(value: Any, pointer: str) -> Document:

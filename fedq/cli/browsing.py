@@ -26,7 +26,7 @@ from fedq.cli.terminal import (
 
 if TYPE_CHECKING:
     from fedcore import spec as specs
-    from fedcore.spec import parameters
+    from fedcore.spec import parameters, validation
     from fedq.client import Client
     from fedq.results import presentation
     from fedq.results.tables import Frame
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 else:
     specs = LazyModule("fedcore.spec")
     parameters = LazyModule("fedcore.spec.parameters")
+    validation = LazyModule("fedcore.spec.validation")
     presentation = LazyModule("fedq.results.presentation")
 
 HELP = "its id, a unique beginning of it, its name, or @last"
@@ -243,5 +244,5 @@ def _arm_index(experiment: Experiment, wanted: str) -> int:
     if wanted.isdecimal() and int(wanted) < len(known):
         return int(wanted)
     raise typer.BadParameter(
-        f"{experiment.id} has no arm {wanted!r}, but {', '.join(known[:10])}", param_hint="EXPERIMENT"
+        f"the arm of {experiment.id} {validation.not_among(wanted, known)}", param_hint="EXPERIMENT"
     )

@@ -253,7 +253,9 @@ def status(  # noqa: PLR0913, PLR0917 - an option each
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show an experiment and its runs, or list experiments, newest first."""
+    """Show an experiment and its runs, or list experiments, newest first. With --json, the runs are in
+    the field `runs` of the experiment.
+    """
     with connect() as client:
         if experiment is None:
             pages = client.experiments(
@@ -267,10 +269,12 @@ def status(  # noqa: PLR0913, PLR0917 - an option each
             show_newest(pages, limit, views.experiments, as_json=as_json)
             return
         found = client.experiment(experiment)
-        if as_json:
-            print_json(found)
-        else:
-            stdout().print(views.experiment(found, client.runs(found.id)))
+        runs = client.runs(found.id)
+    if as_json:
+        documents = [run.model_dump(mode="json") for run in runs]
+        tell(None, as_json=True, **found.model_dump(mode="json"), runs=documents)
+    else:
+        stdout().print(views.experiment(found, runs))
 
 
 def watch(experiment: ExperimentId, since: Since = None, as_json: AsJson = False) -> None:
@@ -306,8 +310,8 @@ def search_view(item: SearchPage) -> RenderableType:
         return study_view(item)
     rungs = ", ".join(map(str, item.rungs))
     head = (
-        f"{item.kind}: {item.arms} arms, one in {item.eta} is promoted at rounds {rungs}, up to round"
-        f" {item.rounds}"
+        f"{item.kind}: {presentation.counted(item.arms, 'arm')}, one in {item.eta} is promoted at rounds"
+        f" {rungs}, up to round {item.rounds}"
     )
     known = sorted(item.items, key=lambda one: (one.rung, one.verdict is None, one.rank or 0, one.sequence))
     rows = [
@@ -574,14 +578,15 @@ def delete(experiment: ExperimentId, yes: Yes = False, force: Force = False, as_
         running = found.progress.runs.get(Status.RUNNING, 0)
         if running and not force:
             complain(
-                f"{found.id} has {running} running {'run' if running == 1 else 'runs'}: `fedq cancel"
+                f"{found.id} has {presentation.counted(running, 'running run')}: `fedq cancel"
                 f" {found.id}` stops them, --force deletes them as they are"
             )
             raise typer.Exit(ExitCode.IMPOSSIBLE)
         if not yes:
             _confirm(found)
         client.delete(found.id)
-    tell(None, as_json=as_json, deleted=found.id)
+    runs = presentation.counted(sum(found.progress.runs.values()), "run")
+    tell(f"deleted {found.id} {found.name!r} with {runs}", as_json=as_json, deleted=found.id)
 
 
 def _confirm(found: Experiment) -> None:
@@ -589,7 +594,8 @@ def _confirm(found: Experiment) -> None:
     runs = ", ".join(f"{count} {status}" for status, count in found.progress.runs.items())
     stderr().print(
         f"{found.id} {found.name!r} of {found.owner}, submitted {found.created_at:{views.TIME}} UTC: runs:"
-        f" {runs}; {found.progress.rounds_done:,} rounds with their metrics, models and checkpoints"
+        f" {runs}; {presentation.counted(found.progress.rounds_done, 'round')} with their metrics, models and"
+        " checkpoints"
     )
     if not sys.stdin.isatty():
         complain("nothing was deleted: without a terminal, confirm with --yes")

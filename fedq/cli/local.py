@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from fedcore.spec import ExperimentSpec
     from fedq.local import code as components
     from fedq.local import experiment, folder
+    from fedq.results import presentation
 else:
     presets = LazyModule("fedcore.presets")
     provenance = LazyModule("fedcore.platform.provenance")
     components = LazyModule("fedq.local.code")
     experiment = LazyModule("fedq.local.experiment")
     folder = LazyModule("fedq.local.folder")
+    presentation = LazyModule("fedq.results.presentation")
 
 Output = Annotated[
     Path,
@@ -138,7 +140,7 @@ def _bar(*, as_json: bool) -> Iterator[Any]:
         def tell(now: experiment.LocalProgress) -> None:
             nonlocal ended
             ended += len(now.ended)
-            note = f"{ended} of {now.runs} runs finished"
+            note = f"{ended} of {presentation.counted(now.runs, 'run')} finished"
             progress.update(task, completed=now.rounds_done, total=now.rounds_total, note=note)
             for one in () if console.is_terminal else now.ended:
                 console.print(f"arm {one.arm}, seed {one.seed}: {one.status} ({note})", soft_wrap=True)

@@ -65,8 +65,8 @@ def logs(
     """Print the newest log lines, oldest first: of a run, which the service keeps wherever its workers
     are, or of all processes of the service that `fedq up` runs in FEDQ_HOME.
 
-    Following a run ends with the run. Of a service elsewhere only lines about runs are known; its
-    processes log where they run: `docker compose logs`, `kubectl logs`.
+    Following a run ends with the run. For a remote service, only run logs are available; the logs of
+    its processes are where they run: `docker compose logs`, `kubectl logs`.
     """
     try:
         if subject is not None and _RUN.fullmatch(subject):

@@ -19,9 +19,11 @@ from fedq.cli.terminal import AsJson, ExitCode, checking, show
 if TYPE_CHECKING:
     from fedcore import testing
     from fedq.local import code as components
+    from fedq.results import presentation
 else:
     testing = LazyModule("fedcore.testing")
     components = LazyModule("fedq.local.code")
+    presentation = LazyModule("fedq.results.presentation")
 
 
 def audit_privacy(
@@ -55,9 +57,9 @@ def _lines(arm: testing.ArmAudit) -> Iterable[Text]:
     for violation in arm.violations:
         yield Text.assemble("  ", ("not accounted for", "red"), f": {violation}")
     if not arm.violations:
+        pairs, rounds = presentation.counted(arm.pairs, "pair"), presentation.counted(arm.rounds, "round")
         yield Text(
-            f"  {arm.pairs} pairs of runs of {arm.rounds} rounds: no value moved beyond its sensitivity, and"
-            " nothing else differed"
+            f"  {pairs} of runs of {rounds}: no value moved beyond its sensitivity, and nothing else differed"
         )
     if arm.guessed is None:
         yield Text(f"  epsilon: reported {arm.epsilon:.4g}; no lower bound: {arm.note}")

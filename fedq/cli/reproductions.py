@@ -75,8 +75,16 @@ def reproduce(experiment: ExperimentId, check: Check = False, as_json: AsJson = 
 
 
 def _comparison(found: Reproduction) -> RenderableType:
-    compared = f"{found.runs} runs, {found.rounds:,} rounds and {found.models} final models compared"
-    unmatched = f", {found.unmatched} runs have no counterpart in the original" if found.unmatched else ""
+    counted = presentation.counted
+    compared = (
+        f"{counted(found.runs, 'run')}, {counted(found.rounds, 'round')} and"
+        f" {counted(found.models, 'final model')} compared"
+    )
+    unmatched = (
+        f", {counted(found.unmatched, 'run')} without a counterpart in the original"
+        if found.unmatched
+        else ""
+    )
     items: list[RenderableType] = [
         Text(f"{found.experiment_id} reproduces {found.reproduces}: {found.outcome} ({compared}{unmatched})")
     ]

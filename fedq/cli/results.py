@@ -28,9 +28,11 @@ from fedq.cli.views import comparison
 from fedq.figures.style import FigureOptions, Horizontal
 
 if TYPE_CHECKING:
+    from fedcore.spec import validation
     from fedq.results import tables
     from fedq.schemas import Comparison, Results
 else:
+    validation = LazyModule("fedcore.spec.validation")
     tables = LazyModule("fedq.results.tables")
 
 
@@ -283,8 +285,9 @@ def compare(
 
 
 def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = False) -> None:
-    """Write a self-contained report of an experiment with tables and figures, and print its
-    path.
+    """Write a report of an experiment with tables and figures, and print its path.
+
+    HTML contains its figures; those of Markdown are files beside it.
     """
     with connect() as client:
         path = output or Path(f"{client.experiment(experiment).id}.html")
@@ -296,5 +299,5 @@ def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = Fals
 def _known(results: Results | Comparison, metric: str | None) -> str | None:
     known = sorted({name for arm in results.arms for name in arm.metrics})
     if metric is not None and known and metric not in known:
-        raise typer.BadParameter(f"must be one of {', '.join(known)}, not {metric!r}", param_hint="--metric")
+        raise typer.BadParameter(validation.not_among(metric, known), param_hint="--metric")
     return metric

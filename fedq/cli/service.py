@@ -33,12 +33,14 @@ if TYPE_CHECKING:
     import yaml
 
     from fedcore import settings as configuration
+    from fedcore.spec import validation
     from fedq import catalogue as catalogues
     from fedq import client as clients
     from fedq.schemas import Catalog, CatalogBlock
 else:
     yaml = LazyModule("yaml")
     configuration = LazyModule("fedcore.settings")
+    validation = LazyModule("fedcore.spec.validation")
     catalogues = LazyModule("fedq.catalogue")
     clients = LazyModule("fedq.client")
 
@@ -250,5 +252,5 @@ def catalogue(block: BlockPath = None, as_json: AsJson = False) -> None:
 def _block(catalog: Catalog, path: str) -> CatalogBlock:
     blocks = {block.path: block for block in catalog.blocks}
     if path not in blocks:
-        raise typer.BadParameter(f"must be one of {', '.join(blocks)}, not {path!r}", param_hint="BLOCK")
+        raise typer.BadParameter(validation.not_among(path, list(blocks)), param_hint="BLOCK")
     return blocks[path]

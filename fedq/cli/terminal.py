@@ -222,7 +222,9 @@ def explain(error: ClientError | FedcoreError) -> None:
         complain(error.problem.title)
         for flaw in error.flaws:
             place = "" if flaw.line is None else f" (line {flaw.line})"
-            stderr().print(Text.assemble("  ", (flaw.pointer or "/", "bold"), f"{place}: {flaw.detail}"))
+            # A parameter of a request has the name of the option that it comes from.
+            name = flaw.pointer.removeprefix("?") or "/"
+            stderr().print(Text.assemble("  ", (name, "bold"), f"{place}: {flaw.detail}"))
     else:
         complain(str(error))
 
@@ -285,9 +287,12 @@ def conclude(experiment: Experiment) -> None:
 
 
 def conclude_all(experiments: Sequence[Experiment]) -> None:
-    """Print why experiments did not succeed and end the command with the exit code for all of
-    them.
+    """Print why experiments did not succeed, and warnings about those that did, and end the command
+    with the exit code for all of them.
     """
+    for one in experiments:
+        if one.warning:
+            complain(f"{one.id}: {one.warning}")
     unsuccessful = [experiment for experiment in experiments if experiment.status is not Status.SUCCEEDED]
     for one in unsuccessful:
         complain(f"{one.id} {one.status}" + (f": {one.error}" if one.error else ""))

@@ -18,7 +18,6 @@ from fedcore.visible_text import visible
 
 if TYPE_CHECKING:
     from fedcore.data import description as data_description
-    from fedcore.platform import provenance
     from fedq.results import presentation
     from fedq.schemas import (
         ArmResults,
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     )
 else:
     data_description = LazyModule("fedcore.data.description")
-    provenance = LazyModule("fedcore.platform.provenance")
     presentation = LazyModule("fedq.results.presentation")
 
 STYLES = {
@@ -74,9 +72,21 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str |
 
 
 def experiments(items: Sequence[ExperimentSummary]) -> Table:
-    """Table of experiments."""
-    rows = ((item.id, item.name, item.status, _rounds(item), f"{item.created_at:{TIME}}") for item in items)
-    return table(("experiment", "name", "status", "rounds", "submitted (UTC)"), rows)
+    """Table of experiments, with their warnings if there are any."""
+    warned = any(item.warning for item in items)
+    rows = (
+        (
+            item.id,
+            item.name,
+            item.status,
+            _rounds(item),
+            f"{item.created_at:{TIME}}",
+            *([item.warning or ""] if warned else []),
+        )
+        for item in items
+    )
+    columns = ("experiment", "name", "status", "rounds", "submitted (UTC)")
+    return table((*columns, "warning") if warned else columns, rows)
 
 
 def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
@@ -84,12 +94,13 @@ def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
     head = Text.assemble(
         f"{item.name}: ",
         _cell(item.status),
-        f", {_rounds(item)} rounds",
+        f", {item.progress.rounds_done:,} of {presentation.counted(item.progress.rounds_total, 'round')}",
         presentation.remaining(item.progress.eta_s),
     )
+    warning = [Text(item.warning, style="yellow")] if item.warning else []
     shared = {text: count for text, count in Counter(run.error for run in runs).items() if text and count > 1}
     error = [Text(item.error, style="red")] if item.error and item.error not in shared else []
-    error += [Text(f"error of {count} runs: {text}", style="red") for text, count in shared.items()]
+    error += [Text(f"error of {count:,} runs: {text}", style="red") for text, count in shared.items()]
     notes = [Text(item.notes)] if item.notes else []
     rows = (
         (
@@ -105,7 +116,9 @@ def experiment(item: Experiment, runs: Sequence[Run]) -> RenderableType:
     sources = {str(run.provenance.get("data_source")) for run in runs}
     copies = presentation.lossy_copies(sorted(sources))
     data = [Text(f"data: {', '.join(copies)}", style="yellow")] if copies else []
-    return Group(head, *data, *error, *notes, table(("run", "arm", "seed", "status", "rounds", ""), rows))
+    return Group(
+        head, *warning, *data, *error, *notes, table(("run", "arm", "seed", "status", "rounds", ""), rows)
+    )
 
 
 def access(item: SharedAccess) -> Table:
@@ -129,8 +142,8 @@ def plan(item: Plan) -> RenderableType:
         for arm in item.arms
     ]
     total = (
-        f"{item.runs} runs, {item.rounds:,} rounds, about {item.local_steps:,} local steps; the table shows"
-        " one run of each arm"
+        f"{presentation.counted(item.runs, 'run')}, {presentation.counted(item.rounds, 'round')}, about"
+        f" {presentation.counted(item.local_steps, 'local step')}; the table shows one run of each arm"
     )
     warnings = [Text(warning, style="yellow") for warning in item.warnings]
     privacy = [Text(_privacy(arm.name, arm.privacy)) for arm in item.arms if arm.privacy is not None]
@@ -167,13 +180,16 @@ def _saving(search: SearchPlan | None) -> Iterable[Text]:
         first, last = search.stretches[0], search.stretches[-1]
         at_a_time = f"{search.parallel} at a time"
         if len(search.stretches) > 1:
-            at_a_time += f"; about {search.rounds:,} rounds ({search.saving:.0%} fewer)"
-        yield Text(f"study: {first.arms} trials of at most {last.until:,} rounds, {at_a_time}")
+            at_a_time += f"; about {presentation.counted(search.rounds, 'round')} ({search.saving:.0%} fewer)"
+        trials = presentation.counted(first.arms, "trial")
+        yield Text(f"study: {trials} of at most {presentation.counted(last.until, 'round')}, {at_a_time}")
     elif search is not None:
-        stretches = ", ".join(f"{stretch.arms} arms to round {stretch.until}" for stretch in search.stretches)
-        yield Text(
-            f"with the search, about {search.rounds:,} rounds ({search.saving:.0%} fewer): {stretches}"
+        stretches = ", ".join(
+            f"{presentation.counted(stretch.arms, 'arm')} to round {stretch.until:,}"
+            for stretch in search.stretches
         )
+        rounds = presentation.counted(search.rounds, "round")
+        yield Text(f"with the search, about {rounds} ({search.saving:.0%} fewer): {stretches}")
 
 
 def presets(items: Sequence[PresetSummary]) -> Table:
@@ -406,11 +422,8 @@ def _rounds(item: ExperimentSummary) -> str:
 
 
 def _note(run: Run) -> str:
-    if run.diverged:
-        place = run.provenance.get(provenance.DIVERGENCE)
-        return f"diverged in round {run.diverged_round}" + (f": {place}" if place else "")
-    if run.stop_reason:
-        return f"stopped early: {run.stop_reason}"
+    if ending := presentation.ending(run):
+        return ending
     if run.waits_for:
         return f"{run.error}; {run.waits_for}" if run.error else run.waits_for
     again = f" (next attempt {run.next_try_at:{TIME}} UTC)" if run.next_try_at else ""
@@ -427,12 +440,13 @@ def _shape(item: Dataset) -> str:
 
 def _clients(item: Dataset) -> str:
     assert item.client_sizes is not None
+    assert item.clients is not None
     sizes = item.client_sizes
     spread = (
         f"{sizes.smallest:,} to {sizes.largest:,} training samples, mean {sizes.mean:,.1f}, median"
         f" {sizes.median:,g}"
     )
-    return f"{item.clients:,} clients with {spread}"
+    return f"{presentation.counted(item.clients, 'client')} with {spread}"
 
 
 def webhooks(items: Sequence[Webhook]) -> Table:

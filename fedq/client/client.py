@@ -2,9 +2,11 @@
 
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from inspect import signature
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
+from fedcore.errors import SettingsError
 from fedcore.platform import local_credentials
 from fedcore.settings import settings
 from fedq.client.calls.service import AllCalls, WebhookCalls
@@ -27,9 +29,11 @@ def _now(
     ask: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Answer]],
 ) -> Callable[Concatenate[Any, Given], Answer]:
     """Return a method that waits for the result of the coroutine `ask`."""
+    check = _argument_check(ask)
 
     @functools.wraps(ask)
     def asked(self: Any, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        check(*args, **kwargs)
         return finish(ask(self._calls, *args, **kwargs))
 
     return asked
@@ -39,12 +43,34 @@ def _each(
     list_: Callable[Concatenate[Any, Given], AsyncGenerator[Answer, None]],
 ) -> Callable[Concatenate[Any, Given], Iterator[Answer]]:
     """Return a method that iterates over the asynchronous generator `list_`."""
+    check = _argument_check(list_)
 
     @functools.wraps(list_)
     def listed(self: Any, /, *args: Given.args, **kwargs: Given.kwargs) -> Iterator[Answer]:
+        check(*args, **kwargs)
         return finish_each(list_(self._calls, *args, **kwargs))
 
+    # For help() and editors, which would tell of the asynchronous generator behind it.
+    listing: Any = Iterator[get_args(list_.__annotations__["return"])[0]]  # type: ignore[misc]
+    listed.__annotations__ = {**list_.__annotations__, "return": listing}
+    listed.__signature__ = signature(list_).replace(return_annotation=listing)  # type: ignore[attr-defined]
     return listed
+
+
+def _argument_check(ask: Callable[..., Any]) -> Callable[..., None]:
+    """Return a function that raises TypeError for arguments that `ask` does not take, in terms of the
+    method that users have called.
+    """
+    known = signature(ask)
+
+    def check(*args: Any, **kwargs: Any) -> None:
+        try:
+            known.bind(None, *args, **kwargs)
+        except TypeError as error:
+            taken = ", ".join(list(known.parameters)[1:])
+            raise TypeError(f"{ask.__name__}(): {error}; it takes {taken or 'no arguments'}") from None
+
+    return check
 
 
 def service_url() -> str:
@@ -61,6 +87,11 @@ def _transport(
     wire: Callable[..., Wire], url: str | None, api_key: str | None, patience_s: float, timeout_s: float
 ) -> Transport:
     address = url or service_url()
+    if not address.startswith(("http://", "https://")):
+        name = "url" if url else "FEDQ_URL"
+        raise SettingsError(
+            f"{name} must begin with http:// or https://, e.g. http://{address}, not {address}"
+        )
     return Transport(
         wire,
         address,
@@ -139,7 +170,8 @@ class Client:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """Connect to `url` with `api_key` (default: FEDQ_URL and FEDQ_API_KEY, or address and key of an
-        embedded stack on this machine: the one in FEDQ_HOME, or else the only one).
+        embedded stack on this machine: the one in FEDQ_HOME, or else the only one). Raises
+        SettingsError for a URL that does not begin with http:// or https://.
 
         While the service is away or unavailable, requests are repeated for `patience_s` (without any
         connection so far, 2 seconds), except one that may have been executed and is not idempotent, e.g. the

@@ -20,10 +20,12 @@ MOST_ROWS = 20
 def experiment_html(item: schemas.Experiment) -> str:
     """An experiment with its status, progress and runs."""
     runs = ", ".join(f"{count} {status}" for status, count in sorted(item.progress.runs.items()))
-    rounds = f"{item.progress.rounds_done:,} of {item.progress.rounds_total:,} rounds"
+    done, total = item.progress.rounds_done, presentation.counted(item.progress.rounds_total, "round")
     eta = presentation.remaining(item.progress.eta_s)
     head = f"<b>{escape(item.name)}</b> <code>{escape(item.id)}</code>: {item.status}"
-    parts = [head, f"{bar_html(item.progress.fraction)} {rounds}{eta}", f"runs: {runs}"]
+    parts = [head, f"{bar_html(item.progress.fraction)} {done:,} of {total}{eta}", f"runs: {runs}"]
+    if item.warning:
+        parts.append(f"<b>warning:</b> {escape(item.warning)}")
     if item.error:
         parts.append(f"<b>error:</b> {escape(item.error)}")
     return "<div>" + "<br>".join(parts) + "</div>"
@@ -43,7 +45,8 @@ def rows_html(columns: Sequence[str], rows: Sequence[dict[str, object]]) -> str:
     return table_html(
         columns,
         shown,
-        f"{len(rows):,} rows" + (f", showing the first {MOST_ROWS}" if len(rows) > MOST_ROWS else ""),
+        presentation.counted(len(rows), "row")
+        + (f", showing the first {MOST_ROWS}" if len(rows) > MOST_ROWS else ""),
     )
 
 
@@ -55,7 +58,7 @@ def runs_html(runs: Sequence[tuple[str, str, int, int, str]]) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in Counter(str(run[1]) for run in runs).items())
     rows = "".join(map(_run_html, runs[:MOST_BARS]))
     return (
-        f"<div>{bar_html(done / max(total, 1))} {done:,} of {total:,} rounds;"
+        f"<div>{bar_html(done / max(total, 1))} {done:,} of {presentation.counted(total, 'round')};"
         f" {counts}</div><table><tbody>{rows}</tbody></table>"
     )
 
@@ -92,7 +95,7 @@ def round_note(row: RoundEvent) -> str:
         if value is not None
     }
     metric = headline(measured)
-    return f"{metric.replace('_', ' ')} {measured[metric]:.4g}" if metric in measured else ""
+    return presentation.measurement(metric, measured[metric]) if metric in measured else ""
 
 
 BREATH_S = 0.25

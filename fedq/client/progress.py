@@ -11,6 +11,7 @@ from fedcore.platform.status import ENDED, Status
 from fedq.client.events import Event
 from fedq.client.notebook import in_notebook, round_note, run_label
 from fedq.console import PlainConsole
+from fedq.results.presentation import counted
 from fedq.schemas import RoundEvent, Run, StatusEvent
 
 Tell = Callable[[Event], None]
@@ -76,7 +77,7 @@ class _Bar:
         self._progress, self._ended, self._runs = progress, 0, len(runs)
         self._rounds: dict[str, int] = {}
         self._task = progress.add_task(
-            f"{len(runs)} runs", total=sum(run.rounds_total for run in runs), note=""
+            counted(len(runs), "run"), total=sum(run.rounds_total for run in runs), note=""
         )
 
     def tell(self, event: Event) -> None:
@@ -85,7 +86,7 @@ class _Bar:
             self._rounds[event.run_id] = event.round
         elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
             self._ended += 1
-            self._progress.update(self._task, note=f"{self._ended} of {self._runs} runs finished")
+            self._progress.update(self._task, note=f"{self._ended} of {counted(self._runs, 'run')} finished")
 
 
 class _Lines:
@@ -100,6 +101,8 @@ class _Lines:
         if isinstance(event, RoundEvent):
             self._notes[event.run_id] = round_note(event)
         elif isinstance(event, StatusEvent) and event.run_id is not None and event.status in ENDED:
-            told = f"{self._names[event.run_id]}: {event.status} after {event.rounds_done} rounds"
+            told = f"{self._names[event.run_id]}: {event.status}"
+            if event.rounds_done is not None:
+                told += f" after {counted(event.rounds_done, 'round')}"
             note = self._notes.get(event.run_id)
             self._console.print(f"{told}, {note}" if note else told)

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from fedcore.errors import FedcoreError
-from fedcore.platform.provenance import DIVERGENCE
+from fedcore.platform.provenance import DIVERGENCE, run_warning
 from fedcore.platform.status import ENDED, Status
 from fedcore.settings import settings
 from fedcore.simulation.local_run import HalvingSearch, StudySearch, Trial
@@ -34,6 +34,7 @@ from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Study
 from fedcore.spec.space import conflict
 from fedcore.statistics import significance, summary
+from fedcore.statistics.poor_runs import RunWarning
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.local.folder import ExperimentFolder, LocalRun, RunKey
@@ -97,6 +98,7 @@ class _FolderRun:
     status: Status
     diverged_round: int | None
     divergence: str | None
+    warning: RunWarning | None
     stop_reason: StopReason | None
     done: int
     seconds: float
@@ -360,6 +362,7 @@ def _folder_run(
         status=Status.QUEUED if run is None else run.status,
         diverged_round=None if run is None else run.diverged_round,
         divergence=None if run is None else run.provenance.get(DIVERGENCE),
+        warning=None if run is None else run_warning(run.status, run.diverged_round, run.provenance),
         stop_reason=None if run is None else run.stop_reason,
         done=len(rows),
         seconds=sum(row["seconds"] for row in rows),

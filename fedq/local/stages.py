@@ -24,7 +24,7 @@ from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, FedcoreError
 from fedcore.platform.artifacts import model_files, provenance
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR, is_out_of_memory, release_memory, user_message
-from fedcore.platform.provenance import ENGINE_CHOICE
+from fedcore.platform.provenance import ENGINE_CHOICE, warning_entry
 from fedcore.platform.status import Status
 from fedcore.platform.watchdog import end_with_parent
 from fedcore.settings import settings
@@ -33,6 +33,7 @@ from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.components import requirements
 from fedcore.spec.engines import ArmFacts
+from fedcore.statistics.poor_runs import OBJECTIVES, MeasureEnds
 from fedq.local.code import load_code
 from fedq.local.folder import MODEL, LocalRun, RunFolder, RunKey
 
@@ -201,11 +202,22 @@ class _Stage:
                     "diverged_round": simulation.round if simulation.diverged else None,
                     "stop_reason": simulation.stopped,
                     "finished_at": datetime.now(UTC) if finished else None,
-                    "provenance": self._provenance(simulation) | digests,
+                    "provenance": self._provenance(simulation) | digests | self._warning(simulation),
                 }
             ),
             files,
         )
+
+    def _warning(self, simulation: Simulation) -> dict[str, Any]:
+        """Return the entry of its provenance that warns of the run; empty where there is no reason to."""
+        if simulation.diverged:
+            return {}
+        ends: dict[str, MeasureEnds] = {}
+        for report in self._files.reports():
+            for name in (*OBJECTIVES, "test_accuracy"):
+                if (value := report.value(name)) is not None:
+                    ends[name] = MeasureEnds(ends[name].first if name in ends else value, value)
+        return warning_entry(ends, simulation.chance_accuracy)
 
     def _provenance(self, simulation: Simulation) -> dict[str, Any]:
         (needed,) = requirements(self._spec)

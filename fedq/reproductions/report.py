@@ -12,7 +12,7 @@ from fedcore.presets import PresetSpec
 from fedcore.presets.sheet import SMALL, Sheet, variants
 from fedcore.spec import yaml_documents
 from fedq.reproductions.sheets import Record, SheetReproduction, read_record, record
-from fedq.results.presentation import grounds, measured, published, subject, verdict
+from fedq.results.presentation import counted, grounds, measured, published, subject, verdict
 from fedq.schemas import ClaimResult, PublishedTable
 
 
@@ -43,8 +43,8 @@ def section(kept: Record, preset: PresetSpec) -> Iterator[str]:
     data, engines = ", ".join(kept.data) or "its own data", " and ".join(kept.engines)
     seeds = f"seed{'s' if len(kept.seeds) > 1 else ''} {', '.join(map(str, kept.seeds))}"
     yield (
-        f"Preset `{kept.preset}`, version {kept.version}: {data}; {kept.rounds} rounds, {seeds}; {engines};"
-        f" {kept.status}."
+        f"Preset `{kept.preset}`, version {kept.version}: {data}; {counted(kept.rounds, 'round')}, {seeds};"
+        f" {engines}; {kept.status}."
     )
     if preset.departures:
         yield "\nDepartures from the source:\n"
@@ -55,7 +55,9 @@ def section(kept: Record, preset: PresetSpec) -> Iterator[str]:
     for table in kept.published:
         yield from _table(table)
     if kept.diverged:
-        diverged = (f"{arm} ({count} of {len(kept.seeds)} runs)" for arm, count in kept.diverged.items())
+        diverged = (
+            f"{arm} ({count} of {counted(len(kept.seeds), 'run')})" for arm, count in kept.diverged.items()
+        )
         yield f"\nDiverged: {', '.join(diverged)}."
     if kept.unsuccessful:
         yield "\nRuns that did not succeed:\n"

@@ -7,8 +7,10 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from fedcore.platform.status import Status
+from fedcore.simulation.report import StopReason
 from fedcore.statistics.significance import Conclusion
 from fedcore.statistics.summary import headline
+from fedcore.visible_text import visible
 from fedq.schemas import (
     ArmResult,
     ArmResults,
@@ -20,6 +22,7 @@ from fedq.schemas import (
     PublishedRow,
     PublishedTable,
     Results,
+    Run,
     TargetResult,
 )
 
@@ -47,6 +50,11 @@ def duration(seconds: float) -> str:
             rest = whole % size // smaller
             return f"{whole // size} {name}" + (f" {rest} {smaller_name}" if rest else "")
     return f"{whole} s"
+
+
+def counted(number: int, noun: str) -> str:
+    """Format a number of things: `1 run`, `2,000 runs`."""
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def remaining(eta_s: float | None) -> str:
@@ -84,6 +92,30 @@ def metric_title(metric: str) -> str:
     return metric.replace("_", " ") + (" in %" if is_share(metric) else "")
 
 
+def measurement(metric: str, value: float) -> str:
+    """A metric with its value: `test accuracy 97.65 %`, `train loss 0.1234`."""
+    number = f"{_percent(value, '')} %" if is_share(metric) else f"{value:.4g}"
+    return f"{metric.replace('_', ' ')} {number}"
+
+
+STOPPED = {
+    StopReason.RUNG: "the search did not promote its arm",
+    StopReason.PATIENCE: "no improvement",
+    StopReason.TARGET: "target reached",
+}
+
+
+def ending(run: Run) -> str:
+    """How a run ended other than by completing its rounds as expected; empty if it did not."""
+    stopped = f"stopped early: {STOPPED[run.stop_reason]}" if run.stop_reason else None
+    return "; ".join(filter(None, (stopped, run.warning)))
+
+
+def figure_file(experiment_id: str, metric: str) -> str:
+    """Name of the file with the curves of a metric that a report in Markdown shows."""
+    return f"{experiment_id}-{metric.replace('/', '-')}.svg"
+
+
 class ComparisonTable(NamedTuple):
     """A table in words."""
 
@@ -113,13 +145,22 @@ def comparison_cells(results: ArmResults, metric: str | None = None) -> Comparis
     if any(remarks):
         columns.append("")
         rows = [[*row, remark] for row, remark in zip(rows, remarks, strict=True)]
-    seeds = max(len(arm.seeds) for arm in results.arms)
-    title = f"{results.name}: {metric_title(metric)}, mean ± std over {seeds} seed{'s' * (seeds != 1)}"
+    seeds = counted(max(len(arm.seeds) for arm in results.arms), "seed")
+    title = f"{results.name}: {metric_title(metric)}, mean ± std over {seeds}"
     if isinstance(results, Results) and (copies := lossy_copies(results.data_sources)):
         title += f"; data: {', '.join(copies)}"
     if is_private(results):
         title += "; measured without noise, not covered by epsilon"
     return ComparisonTable(columns, rows, title)
+
+
+def comparison_text(results: ArmResults) -> str:
+    """The table of `comparison_cells` as lines of text for a terminal."""
+    table = comparison_cells(results)
+    lines = [table.columns, *table.rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    return visible("\n".join([table.title, *padded]))
 
 
 def _row(arm: ArmResult, metric: str, number: Format) -> Iterator[str]:
@@ -167,10 +208,11 @@ def _verdict(difference: Difference | None) -> str:
 
 def _remark(arm: ArmResult) -> str:
     unfinished = [f"{count} {status}" for status, count in arm.runs.items() if status is not Status.SUCCEEDED]
-    place = f" ({arm.divergence})" if arm.divergence else ""
-    diverged = [f"{arm.diverged} of {sum(arm.runs.values())} diverged{place}"] if arm.diverged else []
-    stopped = [f"{arm.stopped} of {sum(arm.runs.values())} stopped early"] if arm.stopped else []
-    return ", ".join(unfinished + diverged + stopped)
+    place = f"first: {arm.divergence}" if arm.divergence else None
+    stopped = (
+        f"{arm.stopped} of {counted(sum(arm.runs.values()), 'run')} stopped early" if arm.stopped else None
+    )
+    return "; ".join(filter(None, [", ".join(unfinished), arm.warning, place, stopped]))
 
 
 def _percent(value: float, sign: str) -> str:
@@ -243,7 +285,21 @@ def measured(row: PublishedRow) -> str:
 
 
 FILTERS: Mapping[str, Callable[..., str | list[str] | None]] = {
-    function.__name__: function for function in (verdict, side, known, grounds, subject, published, measured)
+    function.__name__: function
+    for function in (
+        counted,
+        ending,
+        grounds,
+        known,
+        measured,
+        measurement,
+        metric_title,
+        metric_value,
+        published,
+        side,
+        subject,
+        verdict,
+    )
 }
 """Filters for templates."""
 

@@ -14,6 +14,7 @@ from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import ExactFigure, scalar_measures
 from fedcore.statistics import significance, summary
+from fedcore.statistics.poor_runs import RunWarning, summarise_warnings
 from fedcore.statistics.series import Series
 from fedq.results.curves import MEGABYTE, Window, area, curve, megabytes
 from fedq.schemas import ArmResult, Difference, Estimate, MetricResult
@@ -48,6 +49,8 @@ class MeasuredRun(Protocol):
     def diverged_round(self) -> int | None: ...
     @property
     def divergence(self) -> str | None: ...
+    @property
+    def warning(self) -> RunWarning | None: ...
     @property
     def stop_reason(self) -> StopReason | None: ...
     @property
@@ -176,6 +179,9 @@ def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Windo
         runs=Counter(run.record.status for run in arm),
         diverged=sum(run.record.diverged_round is not None for run in arm),
         divergence=next((run.record.divergence for run in arm if run.record.divergence), None),
+        warning=summarise_warnings(
+            Counter(run.record.warning.kind for run in arm if run.record.warning), len(arm)
+        ),
         stopped=sum(run.record.stop_reason is not None for run in arm),
         rounds_done=sum(run.record.done for run in arm),
         local_steps=_estimate(started, lambda run: run.total("local_steps")),

@@ -74,6 +74,10 @@ class ExperimentSummary(Schema):
     """Time at which the last run finished."""
     error: str | None
     """Error of a failed run."""
+    warning: str | None = None
+    """Number of runs that succeeded and are of little use, by reason: they diverged, ended at chance
+    level, or ended worse than they began; null if there are none.
+    """
     starred: bool = False
     """True if users have marked it with a star."""
     archived: bool = False

@@ -1,5 +1,6 @@
 """Results of experiments, and published numbers and claims compared with them."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -162,6 +163,10 @@ class ArmResult(Schema):
     """Number of diverged runs."""
     divergence: str | None = None
     """Client, local step and round where the first of them met a number that is not finite."""
+    warning: str | None = None
+    """Number of runs that diverged, ended at chance level, or ended worse than they began; null if there
+    are none.
+    """
     stopped: int
     """Number of runs stopped early, at a rung or by early stopping. Their results cover the
     completed rounds.
@@ -231,6 +236,16 @@ class ArmResults(Schema):
     def to_polars(self) -> "pl.DataFrame":
         """Convert the summary to a polars data frame."""
         return self.summary.to_polars()
+
+    def __str__(self) -> str:
+        """The table of the arms in their headline metric."""
+        from fedq.results.presentation import comparison_text
+
+        return comparison_text(self)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Name and arms alone, for `repr`: the curves would fill pages."""
+        return [("name", self.name), ("arms", [arm.name for arm in self.arms])]
 
     def _repr_html_(self) -> str:
         from fedq.client.notebook import results_html

@@ -41,6 +41,11 @@ class Run(Schema):
     """True if the run ended because the model or its loss was not finite."""
     diverged_round: int | None
     """Round in which the run diverged."""
+    warning: str | None = None
+    """Set if the run succeeded and is of little use: it diverged; ended at chance level, i.e. with a test
+    accuracy of at most the share of the most frequent test label; or ended worse than it began, i.e.
+    with a training loss more than 5 % above that of its first evaluation.
+    """
     stop_reason: StopReason | None
     """Reason for stopping early: the search did not promote the arm at a `rung`, or early stopping
     found no improvement (`patience`) or the `target` reached; null if the run did not stop early,

@@ -167,6 +167,8 @@ def test_fields_are_what_is_asked_for(http: httpx.Client, four: str) -> None:
         ("(local.lr = 1", 14, "expected `)`"),
         ("seeds = 3 and epsilon.best > 1", 15, "use `epsilon.final`"),
         ("local.lr in 3", 13, "expected"),
+        ("local.lr == 1", 11, "use `=` to compare, not `==`"),
+        ("seeds = 3 and local.lr==1", 24, "use `=` to compare, not `==`"),
     ],
 )
 def test_an_invalid_filter_names_the_position_and_the_fix(words: str, position: int, fix: str) -> None:

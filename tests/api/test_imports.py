@@ -81,6 +81,30 @@ def test_it_gives_the_same_results_and_rows_to_the_last_bit(
     }
 
 
+def test_its_warnings_follow_from_its_rows_and_not_from_what_it_says(
+    http: httpx.Client, rows: Database, tmp_path: Path
+) -> None:
+    id = submit(http, TWO_ARMS | {"seeds": [0]})["id"]
+    values = {0: (1.0, 2.0, 3.0), 1: (3.0, 2.0, 1.0)}
+    write(
+        rows,
+        lambda held: [report(round, train_loss=loss) for round, loss in enumerate(values[held.arm], 1)],
+        2,
+    )
+    told = "1 of 2 runs ended worse than it began"
+    assert http.get(f"/v1/experiments/{id}").json()["warning"] == told
+
+    def exchange(file: Document) -> None:
+        for run, warning in zip(file["runs"], (None, {"kind": "at_chance", "detail": 7}), strict=True):
+            run["provenance"]["warning"] = warning
+
+    made = http.post("/v1/imports", json=_changed(_exported(http, id, tmp_path), exchange)).json()
+    assert made["warning"] == told
+    first, second = http.get(f"/v1/experiments/{made['id']}/runs").json()["items"]
+    assert first["warning"].startswith("ended worse than it began")
+    assert second["warning"] is None
+
+
 def test_the_same_file_twice_is_the_same_experiment_of_each_owner(
     database_url: str, http: httpx.Client, rows: Database, exported: Document, settings: Settings
 ) -> None:

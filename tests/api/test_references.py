@@ -28,6 +28,8 @@ def test_a_beginning_a_name_and_last_stand_for_an_id(
         ("a%20%26%20b%3F%20100%25", first),
         ("two arms", second),
         ("@last", second),
+        ("@last~0", second),
+        ("@last~1", first),
     ):
         assert http.get(f"/v1/experiments/{given}").json()["id"] == id, given
     runs = http.get("/v1/experiments/@last/runs").json()["items"]
@@ -38,6 +40,12 @@ def test_a_beginning_a_name_and_last_stand_for_an_id(
     listed = http.get("/v1/arms", params={"experiment": ["@last"]}).json()["items"]
     assert {arm["experiment_id"] for arm in listed} == {second}
 
+    for given in ("@last~2", "@last~-1", "@last~", "@last~1234567"):
+        assert http.get(f"/v1/experiments/{given}").status_code == 404, given
+    for given in ("two", "TWO AR"):
+        begun = http.get(f"/v1/experiments/{given}")
+        assert begun.status_code == 404
+        assert begun.json()["detail"] == f"nothing has the name {given!r}; names that begin so: 'two arms'"
     absent = http.get("/v1/experiments/three arms")
     assert (absent.status_code, absent.json()["detail"]) == (404, "there is no experiment 'three arms'")
     several = http.get("/v1/experiments/exp_0")
@@ -53,8 +61,10 @@ def test_a_beginning_a_name_and_last_stand_for_an_id(
     )
 
     with calling(app, key_for(settings.database, owner="ann", scope=Scope.SUBMIT)) as ann:
-        for given in ("@last", "exp_0", "two arms", _beginning(first, second, namesake)):
+        for given in ("@last", "@last~1", "exp_0", "two arms", _beginning(first, second, namesake)):
             assert ann.get(f"/v1/experiments/{given}").status_code == 404, given
+        # Names of others are not told.
+        assert "two arms" not in ann.get("/v1/experiments/two").text
         own = submit(ann, TINY)["id"]
         assert ann.get("/v1/experiments/exp_0").json()["id"] == own
         assert ann.delete("/v1/experiments/@last").status_code == 204

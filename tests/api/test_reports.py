@@ -69,11 +69,21 @@ def test_it_says_what_the_results_say_with_the_best_in_bold(http: httpx.Client, 
     assert "72.00 ± 2.00" in text
 
 
-@pytest.mark.parametrize("form", ["html", "md"])
-def test_its_pictures_are_in_it_and_nothing_is_loaded_or_run(http: httpx.Client, id: str, form: str) -> None:
-    answer = read(http, id, form)
-    (picture,) = PICTURE.findall(answer.text)
+def test_the_pictures_of_html_are_in_it(http: httpx.Client, id: str) -> None:
+    (picture,) = PICTURE.findall(read(http, id, "html").text)
     assert ET.fromstring(base64.b64decode(picture)).tag.endswith("svg")
+
+
+def test_the_pictures_of_markdown_are_files_beside_it(http: httpx.Client, id: str) -> None:
+    """Viewers of Markdown, such as GitHub, drop data URIs."""
+    text = read(http, id, "md").text
+    assert re.findall(r"!\[.*?\]\((.*?)\)", text) == [f"{id}-test_accuracy.svg"]
+    assert "data:" not in text
+
+
+@pytest.mark.parametrize("form", ["html", "md"])
+def test_nothing_is_loaded_from_elsewhere_or_run(http: httpx.Client, id: str, form: str) -> None:
+    answer = read(http, id, form)
     outside_code = re.sub(r"````yaml.*?````", "", answer.text, flags=re.DOTALL)
     assert "<script" not in outside_code
     assert not re.findall(r"(?:src|href)=\"(?!data:)", outside_code)
@@ -136,7 +146,9 @@ def test_all_of_it_is_of_one_moment(http: httpx.Client, rows: Database) -> None:
     """A round is committed whenever something has been read."""
     id = str(submit(http, TINY)["id"])
     held = commit(rows, claim(rows), [report(1, test_accuracy=0.1)])
-    told = content(Principal("key_1", "local", Scope.ADMIN), id, cast("Database", _Restless(rows, held)))
+    told = content(
+        "html", Principal("key_1", "local", Scope.ADMIN), id, cast("Database", _Restless(rows, held))
+    )
     finals = [
         section.rows[0][section.columns.index("final")].text
         for section in told.sections

@@ -1,7 +1,9 @@
 """The table of arms: found, sorted, filtered, grouped, and taken home; and one with 10,000 rows."""
 
 import re
-from itertools import product
+from itertools import pairwise, product
+from math import sqrt
+from statistics import stdev
 from typing import Any
 
 import pandas as pd
@@ -28,6 +30,35 @@ IMPORTANCE = """async (rows) => {
     const { importance } = await import(src.replace("settings.js", "importance.js"));
     return importance(rows, ["a", "b", "c"], "f");
 }"""
+ARM_ROWS = """async ([name, ...given]) => {
+    const { src } = document.querySelector("script[src$='arms.js']");
+    const module = await import(src.replace("arms.js", "arms-rows.js"));
+    return module[name](...given);
+}"""
+HEAT_MAP = """async () => {
+    const { src } = document.querySelector("script[src$='settings.js']");
+    const { getInstanceByDom } = await import(src.replace("settings", "vendor/echarts/echarts.esm.min"));
+    const { xAxis, series } = getInstanceByDom(document.querySelector("[data-chart=heat]")).getOption();
+    return { columns: xAxis[0].data, label: series[0].label.formatter({ value: [0, 0, 12.3456] }) };
+}"""
+RANGES = merged(
+    SYNTHETIC,
+    {
+        "name": "step sizes of a range",
+        "seeds": [0],
+        "rounds": 1,
+        "search": {
+            "kind": "study",
+            "metric": "train_loss",
+            "sampler": "random",
+            "trials": 24,
+            "space": {
+                "local.lr": {"kind": "float", "low": 1e-5, "high": 0.1, "log": True},
+                "local.epochs": {"kind": "int", "low": 1, "high": 3},
+            },
+        },
+    },
+)
 MANY = merged(
     SYNTHETIC,
     {
@@ -140,7 +171,7 @@ def test_arms_selected_by_their_settings_are_those_of_the_curves(
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
     assert box is not None
-    last = box["x"] + box["width"] - 90
+    last = box["x"] + box["width"] - 120
     page.mouse.move(last, box["y"] + 42)
     page.mouse.down()
     page.mouse.move(last, box["y"] + box["height"] - 26, steps=4)
@@ -162,6 +193,75 @@ def test_arms_selected_by_their_settings_are_those_of_the_curves(
     expect(narrow.locator(".settings [role=status]")).to_have_text("8 of 8 arms selected.")
     hold_narrow(narrow)
     hold_accessible(narrow)
+
+
+def test_a_heat_map_of_ranges_has_eight_columns_that_can_be_read(opened: Opened, stack: Stack) -> None:
+    id = stack.client.submit(RANGES).id
+    stack.client.wait(id)
+    for viewport, label in ((None, "12.35"), (PHONE, "")):
+        page = opened(
+            f"/experiments/{id}?heatx=local.lr#settings", **({"viewport": viewport} if viewport else {})
+        )
+        ready(page)
+        expect(page.locator(".settings [role=status]")).to_have_text("24 of 24 arms selected.")
+        heat = page.evaluate(HEAT_MAP)
+        assert len(heat["columns"]) == 8
+        edges = [float(name.removeprefix("≥ ")) for name in heat["columns"]]
+        steps = [second / first for first, second in pairwise(edges)]
+        assert max(steps) < 1.2 * min(steps), "of equal width on a logarithmic scale"
+        # No number stands in a cell that is too narrow for it.
+        assert heat["label"] == label
+        expect(page.locator("[data-chart=heat]")).to_have_attribute(
+            "aria-label", re.compile(r"at \S+ to \S+ and")
+        )
+    stack.client.delete(id)
+
+
+def test_what_is_equal_for_all_seeds_has_no_deviation(opened: Opened, swept: str) -> None:
+    page = opened("/arms")
+    ready(page)
+    for value in (1.56, 0.1, 1 / 3, 1e-300, 1e300, -2.7, 0.0):
+        for count in range(2, 9):
+            found = page.evaluate(ARM_ROWS, ["estimate", [value] * count, [12.7, 4.3, 3.2]])
+            assert found == {"mean": value, "std": 0, "half": 0}
+    found = page.evaluate(ARM_ROWS, ["estimate", [1.0, 2.0, 4.0, None], [12.7, 4.3, 3.2]])
+    deviation = stdev([1.0, 2.0, 4.0])
+    half = 4.3 * deviation / sqrt(3)
+    assert found == pytest.approx({"mean": 7 / 3, "std": deviation, "half": half})
+    page.goto(f"/experiments/{swept}#arms")
+    shown(page, "Mean ± sample standard deviation over seeds.")
+    sent = page.locator(".tabulator-row .tabulator-cell[tabulator-field=megabytes_sent]")
+    assert all(re.fullmatch(r"\d\.\d{4} ± 0\.0000", text) for text in sent.all_inner_texts())
+
+
+@pytest.mark.parametrize(
+    ("settings", "telling"),
+    [
+        # Follow from the kind: a number and a word that one algorithm has.
+        (
+            {
+                "algorithm.kind": ["fedavg", "fedprox"],
+                "algorithm.mu": [None, 0.1],
+                "algorithm.option": ["x", None],
+            },
+            ["algorithm.kind"],
+        ),
+        # Two values of one kind, the kind of another block, and what has no kind.
+        (
+            {"algorithm.kind": ["a", "b", "b"], "algorithm.mu": [None, 1, 2]},
+            ["algorithm.kind", "algorithm.mu"],
+        ),
+        ({"algorithm.kind": ["a", "b"], "local.lr": [0.1, 0.2]}, ["algorithm.kind", "local.lr"]),
+        ({"evaluation.best_model": [None, "test_loss"]}, ["evaluation.best_model"]),
+        ({"algorithm.kind": ["a", "a"], "algorithm.mu": [1, 2]}, ["algorithm.mu"]),
+    ],
+)
+def test_options_that_follow_from_a_kind_have_no_axis(
+    page: Page, settings: dict[str, list[Any]], telling: list[str]
+) -> None:
+    page.goto("/arms")
+    found = page.evaluate(ARM_ROWS, ["settingsOf", {"shared": {}, "settings": settings}])
+    assert found["telling"] == telling
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import struct
 from io import BytesIO
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,12 @@ from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible,
 from tests.documents import QUADRATIC, SYNTHETIC, merged
 
 GROWING = merged(SYNTHETIC, {"name": "curves that grow", "rounds": 1_000_000, "seeds": [0, 1]})
+LATE = merged(SYNTHETIC, {"name": "first seen late", "rounds": 1_000_000, "evaluation": {"every": 500_000}})
+EXPLANATION = """async (given) => {
+    const { src } = document.querySelector("script[src$='curves.js']");
+    const { explanation } = await import(src.replace("curves.js", "results-table.js"));
+    return explanation(...given);
+}"""
 EXACT = merged(
     QUADRATIC,
     {
@@ -76,6 +83,7 @@ def test_curves_grow_while_they_are_watched_and_arms_and_axes_are_changed_by_the
     page.keyboard.press("Space")
     expect(page.locator(".plot")).to_have_attribute("aria-label", re.compile("0 of 1 arms"))
     expect(first.locator(".value")).to_be_empty()
+    page.keyboard.press("Space")
     page.get_by_label("Horizontal axis").focus()
     page.keyboard.press("ArrowDown")
     expect(page.locator(".plot")).to_have_attribute("aria-label", re.compile("over megabytes sent"))
@@ -300,3 +308,45 @@ def test_the_table_is_filled_where_no_chart_can_be_drawn(opened: Opened, stack: 
     expect(page.locator("table.results tbody tr")).to_have_count(4)
     expect(page.locator(".arms li .value").first).not_to_be_empty()
     expect(page.locator(".plot .flaw")).to_contain_text("The chart cannot be drawn")
+
+
+def test_where_nothing_is_drawn_it_says_why(opened: Opened, stack: Stack) -> None:
+    id = stack.client.submit(LATE).id
+    page = opened(f"/experiments/{id}")
+    nothing = page.locator(".nothing")
+    expect(nothing).to_have_text("No test accuracy yet: the first evaluation is after round 500000.")
+    expect(page.locator(".plot")).to_be_hidden()
+    page.goto(f"/experiments/{id}?find=fedprox")
+    expect(nothing).to_have_text("No arm is called “fedprox”.")
+    page.goto(f"/experiments/{id}?hide=0")
+    expect(nothing).to_have_text("All arms are hidden. Select some in the list of arms.")
+    hold_accessible(page)
+    stack.client.cancel(id)
+    stack.client.wait(id)
+    page.goto(f"/experiments/{id}")
+    expect(nothing).to_have_text("The selected arms have no test accuracy.")
+    page.goto(f"/compare?arm={id}")
+    expect(nothing).to_have_text("The selected arms have no test accuracy.")
+    stack.client.delete(id)
+
+
+def test_the_footnote_counts_the_comparisons_that_were_tested(opened: Opened, stack: Stack) -> None:
+    id = stack.client.submit(merged(SYNTHETIC, {"name": "for its script", "rounds": 1, "seeds": [0]})).id
+    stack.client.wait(id)
+    page = opened(f"/experiments/{id}")
+    filled(page)
+
+    def arm(p: float | None) -> dict[str, Any]:
+        difference = None if p is None else {"p_adjusted": p}
+        return {"metrics": {"test_loss": {"final_difference": difference}}, "parameters": {}}
+
+    for ps, told in (
+        ([None, 0.1, None, 0.2], "corrected by Holm for 2 comparisons,"),
+        ([None, 0.1], "corrected by Holm for 1 comparison,"),
+        ([None, None], "Differences are paired by seed."),
+    ):
+        results = {"arms": list(map(arm, ps)), "level": 0.05, "parameters": {}}
+        words = page.evaluate(EXPLANATION, [results, "test_loss", "final"])
+        assert told in words
+        assert ("Holm" in words) == any(ps)
+    stack.client.delete(id)

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
-from tests.documents import SYNTHETIC, merged
+from tests.documents import DIGITS, SYNTHETIC, merged
 
 SHORT = merged(
     SYNTHETIC,
@@ -190,6 +190,82 @@ def test_a_phone_shows_all_of_it(opened: Opened, done: str, shoot: Shoot) -> Non
         hold_narrow(page)
     page.get_by_role("tab", name="Results").click()
     shoot(page, "experiment-phone")
+
+
+def test_tabs_are_in_the_address_and_in_the_history(opened: Opened, done: str) -> None:
+    page = opened(f"/experiments/{done}")
+    taken_over(page)
+
+    def holds(tab: str, address: str) -> None:
+        expect(page.get_by_role("tab", selected=True)).to_have_text(tab)
+        expect(page.locator("section[role=tabpanel]:visible")).to_have_attribute("id", tab.lower())
+        expect(page).to_have_url(re.compile(f"{done}{address}$"))
+
+    page.get_by_role("tab", name="Specification").click()
+    page.get_by_role("tab", name="Downloads").click()
+    page.locator("#downloads").get_by_role("link", name="Runs").click()
+    holds("Runs", "#runs")
+    # As typed into the address.
+    page.evaluate("location.hash = 'provenance'")
+    holds("Provenance", "#provenance")
+    for tab in ("Runs", "Downloads", "Specification"):
+        page.go_back()
+        holds(tab, f"#{tab.lower()}")
+    page.go_back()
+    holds("Results", "")
+    page.go_forward()
+    holds("Specification", "#specification")
+    # Tabs share one view: what was changed in between stays.
+    page.go_back()
+    page.get_by_label("Band over seeds").select_option("ci")
+    page.go_forward()
+    holds("Specification", r"\?band=ci#specification")
+    page.go_back()
+    holds("Results", r"\?band=ci")
+    expect(page.get_by_label("Band over seeds")).to_have_value("ci")
+    page.evaluate("location.hash = 'main'")
+    expect(page.get_by_role("tab", selected=True)).to_have_text("Results")
+
+
+def test_one_that_is_of_little_use_has_a_mark_and_says_why(opened: Opened, stack: Stack) -> None:
+    useless = {
+        "name": "at chance",
+        "problem": {"model": {"kind": "mlp", "hidden": [16]}},
+        "local": {"lr": 1000.0},
+        "rounds": 2,
+        "seeds": [0],
+    }
+    id = stack.client.submit(merged(DIGITS, useless)).id
+    assert stack.client.wait(id).status == "succeeded"
+    words = "1 of 1 run ended at chance level"
+    for scheme in ("light", "dark"):
+        page = opened("/", color_scheme=scheme)
+        mark = page.locator(f"tr#{id}").get_by_role("img", name=f"Warning: {words}")
+        expect(mark).to_be_visible()
+        hold_accessible(page, colours_only=scheme == "dark")
+        page.goto(f"/experiments/{id}")
+        taken_over(page)
+        expect(page.locator("p.notice.warning")).to_have_text(words)
+        expect(page.locator("table.results tbody tr")).to_contain_text(words)
+        hold_accessible(page, colours_only=scheme == "dark")
+        page.get_by_role("tab", name="Runs").click()
+        expect(page.locator("#runs-table tbody tr")).to_contain_text("ended at chance level: test accuracy")
+    stack.client.delete(id)
+
+
+def test_days_of_the_list_and_times_of_the_log_say_their_zone(
+    opened: Opened, done: str, stack: Stack
+) -> None:
+    page = opened("/", timezone_id="Asia/Tokyo")
+    day = stack.client.experiment(done).created_at.strftime("%Y-%m-%d")
+    page.get_by_label("Submitted from (UTC)").fill(day)
+    page.get_by_label("until (UTC)").fill(day)
+    expect(page).to_have_url(re.compile(f"until={day}"))
+    expect(page.locator(f"tr#{done}")).to_be_visible()
+    page.goto(f"/runs/{stack.client.runs(done)[0].id}")
+    expect(page.get_by_role("log").locator("time").first).to_have_text(
+        re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$")
+    )
 
 
 def test_a_tab_chosen_while_the_page_loads_keeps_the_focus(opened: Opened, done: str) -> None:

@@ -101,7 +101,7 @@ def test_an_experiment_shows_curves_with_its_first_round_and_no_empty_chart_befo
     hold_accessible(page)
     stack.client.cancel(id)
     page.reload()
-    expect(page.get_by_text("without a completed round")).to_be_visible()
+    expect(page.get_by_text("before it completed a round")).to_be_visible()
     expect(page.locator(".plot")).to_have_count(0)
 
 

@@ -2,7 +2,7 @@
 
 import httpx
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import FloatRect, Page, expect
 
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
 from tests.documents import SYNTHETIC, merged
@@ -63,6 +63,34 @@ def test_a_key_is_made_shown_once_changed_and_revoked(opened: Opened, stack: Sta
     page.get_by_role("button", name="Revoke", exact=True).click()
     expect(row).to_contain_text("revoked")
     assert httpx.get(f"{stack.url}/v1/me", headers={"Authorization": f"Bearer {key}"}).status_code == 401
+
+
+def test_the_end_of_a_key_is_typed_and_listed_in_utc(opened: Opened) -> None:
+    page = opened("/keys", timezone_id="Asia/Tokyo")
+    ready(page)
+    page.get_by_role("button", name="Create key").click()
+    page.get_by_label("Owner").fill("ann")
+    page.get_by_label("Name", exact=True).fill("one that ends")
+    page.get_by_label("Expires (UTC)").fill("2040-01-02T03:04")
+    page.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("button", name="Done").click()
+    row = page.get_by_role("row").filter(has_text="one that ends")
+    expect(row).to_contain_text("2040-01-02 03:04:00 UTC")
+    row.get_by_role("button", name="Edit").click()
+    expect(page.get_by_label("Expires (UTC)")).to_have_value("2040-01-02T03:04")
+    page.get_by_role("button", name="Save").click()
+    expect(row).to_contain_text("2040-01-02 03:04:00 UTC")
+
+
+def test_titles_with_a_button_beside_them_stand_at_one_height(opened: Opened) -> None:
+    places = [box["y"] for path in ("/", "/webhooks") if (box := _title(opened(path)))]
+    assert len(places) == 2
+    assert abs(places[0] - places[1]) < 1
+
+
+def _title(page: Page) -> FloatRect | None:
+    ready(page)
+    return page.get_by_role("heading", level=1).bounding_box()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -199,3 +199,20 @@ def test_a_phone_shows_all_of_it(opened: Opened, shoot: Shoot) -> None:
     shoot(page, "submit-phone")
     page.get_by_role("tab", name="YAML").click()
     hold_narrow(page)
+
+
+def test_code_in_an_error_is_shown_as_code(opened: Opened) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    _write(page, yaml_documents.dump(merged(SYNTHETIC, {"sweep": {"arms": [1]}})))
+    expect(_verdict(page)).to_have_text("1 error")
+    flaw = page.locator(".flaws li")
+    expect(flaw).to_contain_text("each entry of arms must map dotted paths to values")
+    expect(flaw.locator("code")).to_have_text("arms")
+
+
+def test_each_field_has_a_help_text_of_its_own(opened: Opened) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    texts = [page.locator(f'[id="f/{name}-help"]').inner_text() for name in ("name", "description", "tags")]
+    assert len(set(texts)) == 3

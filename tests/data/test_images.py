@@ -207,6 +207,8 @@ def test_missing_files_are_reported_with_what_to_do(spec: TorchvisionImages, tmp
         spec.load(tmp_path).numbers()
     assert f"python -m fedcore.data.download {spec.kind}" in str(refusal.value)
     assert str(tmp_path) in str(refusal.value)
+    # Advice of torchvision that users of a service cannot follow.
+    assert "download=True" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])

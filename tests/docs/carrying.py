@@ -36,7 +36,7 @@ FOREGROUND = ("fedq up", "docker ", "kubectl ", "source ", "make ", "python -m b
 
 def targets() -> set[str]:
     """Targets of the Makefile."""
-    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 @dataclass

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError
 from fedcore.spec import ExperimentSpec, stored_arms, stored_spec
+from fedcore.spec.validation import detail_of
 from fedq.cli import connection
 from fedq.schemas import Catalog, CatalogBlock, Kind
-from fedq.validation_errors import detail_of
 from tests.extensions import distributions
 from tests.extensions.distributions import environment
 

@@ -72,6 +72,13 @@ def test_the_accuracy_of_a_client_is_the_share_of_its_labels(owned: bool) -> Non
         assert problem.evaluate(theta, ["test_accuracy"])["test_accuracy"] == pytest.approx(of_all, abs=1e-15)
 
 
+def test_the_accuracy_of_chance_counts_labels_and_not_sequences() -> None:
+    _, labels = sequences()
+    known = labels[labels >= 0].tolist()
+    problem = SupervisedProblem(data(owned=False), nn.Embedding(SYMBOLS, SYMBOLS), CrossEntropy(), 0.0)
+    assert problem.chance_accuracy == max(map(known.count, known)) / sum(LABELLED)
+
+
 def test_labels_count_where_each_client_has_its_own_batch_norm() -> None:
     torch.manual_seed(1)
     module = Normed()

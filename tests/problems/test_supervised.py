@@ -1,6 +1,7 @@
 """Classification problems: losses, gradients and measures against PyTorch used plainly."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.data.plan import PADDING
 from fedcore.models import AnyModel
 from fedcore.models.layers import build_module
+from fedcore.models.losses import CrossEntropy
 from fedcore.problems.base import WORKING_BYTES
 from fedcore.problems.supervised import SupervisedProblem
 from tests.support.memory import confine
@@ -91,6 +93,34 @@ def assert_named(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(actual[name], value, rtol=0, atol=1e-12)
+
+
+def test_the_accuracy_of_chance_is_that_of_the_most_frequent_test_label() -> None:
+    problem = Plain("logistic").problem()
+    labels = dataset().test.labels.tolist()
+    most = max(labels, key=labels.count)
+    assert problem.chance_accuracy == labels.count(most) / 11
+    constant = nn.Linear(int(np.prod(FEATURES)), CLASSES).double()
+    torch.nn.init.zeros_(constant.weight)
+    with torch.no_grad():
+        constant.bias.copy_(torch.eye(CLASSES)[most])
+    module = nn.Sequential(nn.Flatten(), constant)
+    always = SupervisedProblem(divide(dataset(), [np.arange(40)]), module, CrossEntropy(), 0.0)
+    assert always.evaluate(always.initial(), ["test_accuracy"]) == {"test_accuracy": problem.chance_accuracy}
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [torch.zeros(11, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), torch.linspace(0, 1, 11)],
+)
+def test_where_there_is_nothing_to_tell_apart_there_is_no_chance(labels: Tensor) -> None:
+    data = dataset()
+    test = Samples(
+        data.test.features[: len(labels)], labels.double() if labels.is_floating_point() else labels
+    )
+    module = nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(FEATURES)), CLASSES).double())
+    divided = divide(replace(data, test=test), [np.arange(40)])
+    assert SupervisedProblem(divided, module, CrossEntropy(), 0.0).chance_accuracy is None
 
 
 @each_model

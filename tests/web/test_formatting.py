@@ -36,6 +36,19 @@ def test_moments_are_told_by_their_largest_unit(passed: float, text: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("set `local.lr` to <1>", "set <code>local.lr</code> to &lt;1&gt;"),
+        ("`<b>` and `x`", "<code>&lt;b&gt;</code> and <code>x</code>"),
+        ("a ` alone", "a ` alone"),
+        ("", ""),
+    ],
+)
+def test_code_in_messages_is_shown_as_code_and_nothing_else_is_markup(text: str, html: str) -> None:
+    assert rendering.prose(text) == html
+
+
+@pytest.mark.parametrize(
     ("count", "text"),
     [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (1_234_567, "1.23 MB"), (5e15, "5e+03 TB")],
 )

@@ -125,6 +125,10 @@ class ConfinedSimulation:
         return self._state.data_sha256
 
     @property
+    def chance_accuracy(self) -> None:
+        """Unknown: the labels are on the other side."""
+
+    @property
     def noise_multiplier(self) -> float | None:
         """As of `Simulation`."""
         return self._state.noise_multiplier

@@ -1,15 +1,24 @@
 // Rows of arms and of runs, from the columns that `/arms/rows` answers, for the table of arms and for charts of settings.
-import { isShare } from "./results-table.js";
+import { format, isShare } from "./results-table.js";
 
-/** Mean of values and half of its 95 % confidence interval; null of no values, and of one without interval. */
+/**
+ * Mean, sample standard deviation and half of the mean's 95 % confidence interval of values; null of no values, and of one no deviation. In units of the
+ * largest, as `fedcore.statistics.summary.moments`: equal values then have no deviation by rounding, and no finite ones overflow.
+ */
 export function estimate(values, quantiles) {
   const known = values.filter((value) => value !== null);
   if (!known.length) return null;
-  const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
-  if (known.length === 1) return { mean, half: null };
-  const spread = Math.sqrt(known.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (known.length - 1));
+  if (known.length === 1) return { mean: known[0], std: null, half: null };
+  const scale = known.reduce((most, value) => Math.max(most, Math.abs(value)), 0) || 1;
+  const mean = known.reduce((sum, value) => sum + value / scale, 0) / known.length;
+  const std = scale * Math.sqrt(known.reduce((sum, value) => sum + (value / scale - mean) ** 2, 0) / (known.length - 1));
   const quantile = quantiles[Math.min(known.length - 1, quantiles.length) - 1];
-  return { mean, half: (quantile * spread) / Math.sqrt(known.length) };
+  return { mean: mean * scale, std, half: (quantile * std) / Math.sqrt(known.length) };
+}
+
+/** A mean as tables and charts tell it, with the sample standard deviation over seeds. */
+export function withDeviation({ mean, std }, metric) {
+  return format(mean, metric) + (std === null ? "" : ` ± ${format(std, metric)}`);
 }
 
 /** The columns of figures that any run has, and what they are called. */
@@ -36,9 +45,10 @@ export function armRows(data, figures) {
     const row = Object.assign(begun(at), { status: data.arms.status[at], seeds: count, first, end });
     for (const { field } of figures) {
       const values = data.figures[field];
-      const found = count === 1 ? { mean: values[first], half: null } : estimate(values.slice(first, end), data.quantiles);
+      const found = count === 1 ? { mean: values[first], std: null, half: null } : estimate(values.slice(first, end), data.quantiles);
       row[field] = found?.mean ?? null;
-      row[`${field}±`] = found?.half ?? null;
+      row[`${field}±`] = found?.std ?? null;
+      row[`${field} interval`] = found?.half ?? null;
     }
     return row;
   });
@@ -72,14 +82,19 @@ function beginning({ arms, experiments, shared, settings }) {
   };
 }
 
+/** True of the options of a block, beside its kind. */
+const isOption = (path, kind) => path !== kind && kind.endsWith(".kind") && path.startsWith(kind.slice(0, -"kind".length));
+
+/** True if arms of the same kind have the same value: an option then says no more than the kind. */
+function follows(values, kinds) {
+  const known = new Map(kinds.map((kind, at) => [kind, values[at]]));
+  return values.every((value, at) => value === known.get(kinds[at]));
+}
+
 /** Settings in which the arms differ, those of them that tell arms apart, and all but these. */
 export function settingsOf({ shared, settings }) {
   const varying = Object.keys(settings).filter((path) => settings[path].some((value) => value !== settings[path][0]));
-  // An option that only some kinds have, with one value, says no more than the kind.
-  const telling = varying.filter((path) => {
-    const known = new Set(settings[path].filter((value) => value !== null));
-    return known.size > 1 || typeof [...known][0] === "number";
-  });
+  const telling = varying.filter((path) => !varying.some((kind) => isOption(path, kind) && follows(settings[path], settings[kind])));
   const others = [...Object.keys(shared), ...Object.keys(settings)].filter((path) => !telling.includes(path));
   return { telling, others: others.sort(), varying };
 }

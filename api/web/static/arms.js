@@ -1,7 +1,7 @@
 // The table of arms: settings and metrics as columns, which are sorted, filtered, grouped, chosen, pinned and taken home.
-import { armRows, estimate, figuresOf, runRows, settingsOf } from "./arms-rows.js";
-import { h } from "./elements.js";
-import { ABSENT, format } from "./results-table.js";
+import { armRows, estimate, figuresOf, runRows, settingsOf, withDeviation } from "./arms-rows.js";
+import { h, prose } from "./elements.js";
+import { ABSENT } from "./results-table.js";
 import { call } from "./service.js";
 import { remember, viewed } from "./view.js";
 
@@ -122,10 +122,7 @@ class ArmsTable {
   figure({ field, title, metric }) {
     return {
       title, field, hozAlign: "right", headerHozAlign: "right",
-      formatter: (cell) => {
-        const half = cell.getData()[`${field}±`];
-        return format(cell.getValue(), metric) + (half === null || half === undefined ? "" : ` ± ${format(half, metric)}`);
-      },
+      formatter: (cell) => withDeviation({ mean: cell.getValue(), std: cell.getData()[`${field}±`] ?? null }, metric),
     };
   }
 
@@ -212,7 +209,7 @@ class ArmsTable {
     this.remember();
   }
 
-  /** Groups have the mean and the interval over all their runs. */
+  /** Groups have the mean and the deviation over all their runs. */
   group(path) {
     const value = (row) => text(row[path]);
     this.grouped = path;
@@ -221,11 +218,11 @@ class ArmsTable {
 
   groupHeader(key, count, rows, group) {
     group.getElement().setAttribute("role", "row");
-    const told = this.figures.slice(0, 2).map(({ field, title, metric }) => {
+    const means = this.figures.slice(0, 2).map(({ field, title, metric }) => {
       const found = estimate(rows.flatMap(({ first, end }) => this.data.figures[field].slice(first, end)), this.data.quantiles);
-      return found && `${title} ${format(found.mean, metric)}${found.half === null ? "" : ` ± ${format(found.half, metric)}`}`;
+      return found && `${title} ${withDeviation(found, metric)}`;
     });
-    return h("span", { role: "gridcell" }, `${this.grouped} = ${key} (${count}): ${told.filter(Boolean).join("; ")}`);
+    return h("span", { role: "gridcell" }, `${this.grouped} = ${key} (${count}): ${means.filter(Boolean).join("; ")}`);
   }
 
   async filter(words) {
@@ -244,7 +241,7 @@ class ArmsTable {
       this.table.setFilter(({ id, arm }) => kept.get(id)?.has(arm) ?? false);
     } catch (error) {
       if (this.asked !== words) return;
-      at("flaw").textContent = error.errors?.[0]?.detail ?? error.message;
+      at("flaw").replaceChildren(...prose(error.errors?.[0]?.detail ?? error.message));
       at("filter").setAttribute("aria-invalid", "true");
     }
   }
@@ -252,7 +249,7 @@ class ArmsTable {
   tell(number) {
     const words = this.kind === "each" ? "runs" : "arms";
     const newest = this.data.more ? ", the newest; a filter finds others" : "";
-    at("count").textContent = `${number.toLocaleString("en")} of ${this.count.toLocaleString("en")} ${words}${newest}. ± is half of the 95 % confidence interval of the mean over seeds.`;
+    at("count").textContent = `${number.toLocaleString("en")} of ${this.count.toLocaleString("en")} ${words}${newest}. Mean ± sample standard deviation over seeds.`;
   }
 }
 
@@ -265,7 +262,7 @@ async function load() {
     new ArmsTable(data, TabulatorFull);
   } catch (error) {
     at("count").textContent = "";
-    at("flaw").textContent = error.errors?.[0]?.detail ?? error.message;
+    at("flaw").replaceChildren(...prose(error.errors?.[0]?.detail ?? error.message));
   }
 }
 

@@ -404,12 +404,30 @@ class Curves {
       chart.root.setAttribute("aria-label", `${words} over ${AXES[x.value][1].toLowerCase()}, ${count}. Arrow keys read values, plus and minus zoom, 0 resets the zoom.`);
       drawn += lines.length;
     }
-    this.root.querySelector(".nothing").hidden = drawn > 0;
+    this.plots.hidden = drawn === 0;
+    const nothing = this.root.querySelector(".nothing");
+    nothing.hidden = drawn > 0;
+    nothing.textContent = drawn ? "" : this.absence();
     this.root.querySelector("[data-reset]").disabled = this.zoom === null;
     this.paint();
     this.table();
     this.numbers();
     this.read(null, false);
+  }
+
+  /** Why no line is drawn. */
+  absence() {
+    const { arms } = this.results;
+    const { find, x } = this.controls;
+    if (!arms.some((_, key) => this.wanted(key))) return `No arm is called “${find.value.trim()}”.`;
+    const visible = arms.filter((_, key) => this.visible(key));
+    if (!visible.length) return "All arms are hidden. Select some in the list of arms.";
+    const [metric] = this.shown();
+    const words = metric.replaceAll("_", " ");
+    if (visible.some((arm) => arm.curves[metric])) return `There is no ${AXES[x.value][1].toLowerCase()} of these arms. Choose another horizontal axis.`;
+    const isOver = visible.every((arm) => Object.keys(arm.runs).every((status) => ENDED.has(status)));
+    if (isOver || visible.some((arm) => Object.keys(arm.curves).length)) return `The selected arms have no ${words}.`;
+    return `No ${words} yet: the first evaluation is after round ${this.root.dataset.first}.`;
   }
 
   /** Zoom all charts into the same stretch; the height of a selection is that of the metric it was made in. */
@@ -484,7 +502,7 @@ class Curves {
     if (!this.results) return;
     const { metric, figure } = this.controls;
     fillTable(this.root.querySelector("table.results"), this.results, metric.value, figure.value, this.better[metric.value]);
-    this.root.querySelector(".explained").textContent = explanation(this.results);
+    this.root.querySelector(".explained").textContent = explanation(this.results, metric.value, figure.value);
   }
 
   /** The points that are drawn, as a table; made while it is open. */

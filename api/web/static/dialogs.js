@@ -1,4 +1,5 @@
 // What dialogs have in common: flaws at their fields, a secret that is shown once, a question before what cannot be undone.
+import { prose } from "./elements.js";
 import { Problem, tell } from "./service.js";
 
 for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());
@@ -10,7 +11,7 @@ export function showFlaws(form, flaws) {
     const pointer = `/${field.dataset.field}`;
     const details = flaws.filter((flaw) => flaw.pointer === pointer || flaw.pointer.startsWith(`${pointer}/`)).map((flaw) => flaw.detail);
     const words = field.querySelector(".flaw");
-    words.textContent = details.join("; ");
+    words.replaceChildren(...prose(details.join("; ")));
     words.hidden = !details.length;
     const control = field.querySelector("input, select");
     if (details.length) control.setAttribute("aria-invalid", "true");

@@ -12,7 +12,7 @@ export function h(tag, attributes = {}, ...children) {
 }
 
 /** Text in which `code` stands between backticks. */
-function prose(text) {
+export function prose(text) {
   return text.split(/`([^`]+)`/).map((part, index) => (index % 2 ? h("code", {}, part) : part));
 }
 

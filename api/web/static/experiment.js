@@ -1,4 +1,5 @@
 // One experiment: its buttons, its tabs, and parts that are asked for anew when something has changed.
+import { prose } from "./elements.js";
 import { poll } from "./poll.js";
 import { call, tell } from "./service.js";
 import { tabs } from "./tabs.js";
@@ -99,7 +100,7 @@ function opened(id, send) {
       tell(done);
       refresh();
     } catch (error) {
-      flaw.textContent = error.message;
+      flaw.replaceChildren(...prose(error.message));
       flaw.hidden = false;
     }
   };
@@ -117,7 +118,7 @@ sharing?.addEventListener("submit", async (event) => {
     for (const field of ["read", "write"]) sharing.elements[field].value = now[field].join(", ");
     tell("Saved.");
   } catch (error) {
-    flaw.textContent = error.errors?.[0]?.detail ?? error.message;
+    flaw.replaceChildren(...prose(error.errors?.[0]?.detail ?? error.message));
     flaw.hidden = false;
   }
 });
@@ -138,11 +139,6 @@ root.addEventListener("click", async (event) => {
 document.addEventListener("click", (event) => {
   const close = event.target.closest("[data-close]");
   if (close) close.closest("dialog").close();
-  const tab = event.target.closest("[data-tab]");
-  if (tab) {
-    event.preventDefault();
-    document.getElementById(`tab-${tab.dataset.tab}`).click();
-  }
   const run = event.target.closest("a[data-run]");
   if (run && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
     event.preventDefault();

@@ -1,6 +1,6 @@
 // The form: a field for each field of the schema, over the document at hand. It changes one place of the document at a time.
 import { inline, pointerOf } from "./document.js";
-import { h, help } from "./elements.js";
+import { h, help, prose } from "./elements.js";
 import * as fields from "./fields.js";
 
 export class Form {
@@ -55,7 +55,7 @@ export class Form {
   /** Where what stands at `path` begins to be shown: `tell` shows what is wrong there. */
   place(path, element, control, flaw) {
     const tell = (details) => {
-      flaw.textContent = details.join("; ");
+      flaw.replaceChildren(...prose(details.join("; ")));
       flaw.hidden = !details.length;
       element.classList.toggle("flawed", details.length > 0);
       if (control.tagName === "SUMMARY") return;

@@ -30,7 +30,7 @@ function ask(row) {
   form.querySelector("[data-field=owner]").hidden = row !== null;
   const { code, ...texts } = kept;
   form.elements.code.checked = code;
-  for (const [name, value] of Object.entries(texts)) form.elements[name].value = name === "expires_at" ? localTime(value) : (value ?? "");
+  for (const [name, value] of Object.entries(texts)) form.elements[name].value = name === "expires_at" ? typed(value) : (value ?? "");
   showFlaws(form, []);
   terms.showModal();
 }
@@ -50,7 +50,7 @@ async function send() {
 function read() {
   const { scope, code, name, expires_at: ends } = form.elements;
   const quotas = QUOTAS.map((field) => [field, number(form.elements[field].value.trim())]);
-  return { scope: scope.value, code: code.checked, name: name.value, expires_at: ends.value ? new Date(ends.value).toISOString() : null, ...Object.fromEntries(quotas) };
+  return { scope: scope.value, code: code.checked, name: name.value, expires_at: ends.value ? `${ends.value}Z` : null, ...Object.fromEntries(quotas) };
 }
 
 /** A number, or what was typed where it is none: the service says what would be right. */
@@ -59,10 +59,9 @@ function number(text) {
   return Number.isNaN(Number(text)) ? text : Number(text);
 }
 
-function localTime(moment) {
-  if (!moment) return "";
-  const at = new Date(moment);
-  return new Date(at - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+/** A time as the field takes it: in UTC, as all times of these pages. */
+function typed(moment) {
+  return moment ? new Date(moment).toISOString().slice(0, 16) : "";
 }
 
 function confirmRevoking(row) {

@@ -1,4 +1,5 @@
 // Saves the notes of an experiment or a run, and shows them as the service renders them.
+import { prose } from "./elements.js";
 import { call, tell } from "./service.js";
 
 document.addEventListener("submit", async (event) => {
@@ -13,7 +14,7 @@ document.addEventListener("submit", async (event) => {
     tell("Saved.");
     await window.htmx.ajax("GET", `/${section.dataset.notes}/notes`, { target: section, swap: "outerHTML" });
   } catch (error) {
-    flaw.textContent = error.message;
+    flaw.replaceChildren(...prose(error.message));
     flaw.hidden = false;
   }
 });

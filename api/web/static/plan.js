@@ -1,5 +1,5 @@
 // What is said of the document: what is wrong with it, or what it would set in motion.
-import { h } from "./elements.js";
+import { h, prose } from "./elements.js";
 import { bytes, duration, number } from "./units.js";
 
 /** A list of flaws, each of which leads to its place by `go`. */
@@ -7,7 +7,7 @@ export function flawList(flaws, go) {
   const items = flaws.map((flaw) => {
     const place = flaw.line ? `line ${flaw.line}` : flaw.pointer || "specification";
     const link = h("a", { href: `#${flaw.pointer}`, onclick: (event) => (event.preventDefault(), go(flaw)) }, place, flaw.pointer && flaw.line ? ` ${flaw.pointer}` : "");
-    return h("li", {}, link, h("div", {}, flaw.detail));
+    return h("li", {}, link, h("div", {}, prose(flaw.detail)));
   });
   return h("ol", { class: "flaws" }, ...items);
 }
@@ -25,7 +25,7 @@ export function planTable(plan, estimate = null) {
     ["Time", timeOf(plan)],
   ];
   const list = h("dl", { class: "facts" }, ...facts.filter(([, words]) => words).flatMap(([name, words]) => [h("dt", {}, name[0].toUpperCase() + name.slice(1)), h("dd", { class: "number" }, words)]));
-  const warnings = plan.warnings.map((text) => h("p", { class: "notice warning" }, text));
+  const warnings = plan.warnings.map((text) => h("p", { class: "notice warning" }, h("span", {}, prose(text))));
   const button = estimate && h("p", {}, h("button", { type: "button", onclick: (event) => estimate(event.target) }, "Estimate the time"));
   return [...warnings, list, ...(button ? [button] : []), arms(plan), ...plan.data.map(dataRead)];
 }

@@ -82,9 +82,9 @@ function verdictCell(arm, figure, metric) {
 function remark(arm) {
   const total = Object.values(arm.runs).reduce((sum, count) => sum + count, 0);
   const parts = Object.entries(arm.runs).filter(([status]) => status !== "succeeded").map(([status, count]) => `${count} ${status}`);
-  if (arm.diverged) parts.push(`${arm.diverged} of ${total} diverged`);
+  if (arm.warning) parts.push(arm.warning);
   if (arm.stopped) parts.push(`${arm.stopped} of ${total} stopped early`);
-  return parts.join(", ");
+  return parts.join("; ");
 }
 
 function row(results, arm, metric, figure, leads) {
@@ -117,12 +117,13 @@ export function fillTable(table, results, metric, figure, direction) {
   );
 }
 
-/** What the marks of the table mean. */
-export function explanation(results) {
-  const others = results.arms.length - 1;
+/** What the marks of the table mean, which is filled with a figure of a metric. */
+export function explanation(results, metric, figure) {
+  const tested = results.arms.filter((arm) => (differenceOf(arm, figure, metric)?.p_adjusted ?? null) !== null).length;
   const data = results.data_sources?.length ? ` Data: ${results.data_sources.join(", ")}.` : "";
   const isPrivate = [results, ...results.arms].some((known) => "privacy.kind" in (known.parameters ?? {}));
   const uncovered = isPrivate ? " Measured without noise: not covered by epsilon." : "";
-  if (others < 1) return `Mean ± sample standard deviation over seeds.${uncovered}${data}`;
-  return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."} ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${others} comparison${others > 1 ? "s" : ""}, is below ${results.level}.${uncovered}${data}`;
+  if (results.arms.length < 2) return `Mean ± sample standard deviation over seeds.${uncovered}${data}`;
+  const verdicts = tested ? ` ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${tested} ${tested > 1 ? "comparisons" : "comparison"}, is below ${results.level}.` : "";
+  return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."}${verdicts}${uncovered}${data}`;
 }

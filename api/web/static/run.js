@@ -140,7 +140,7 @@ class Log {
     const { exception, logger, ...rest } = fields;
     const facts = Object.entries({ ...rest, worker }).map(([name, value]) => `${name}=${value}`).join(" ");
     return h("li", { "data-level": level, hidden: !this.wanted(level), title: logger },
-      h("time", { datetime: time }, time.slice(0, 19).replace("T", " ")),
+      h("time", { datetime: time }, `${time.slice(0, 19).replace("T", " ")} UTC`),
       h("span", { class: "level" }, level),
       h("span", { class: "event" }, event, " ", h("span", { class: "facts" }, facts)),
       exception ? h("pre", {}, exception) : "");

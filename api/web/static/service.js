@@ -1,5 +1,5 @@
 // Requests to /v1 as pages send them: the cookie carries the key, errors come as what a person can read.
-import { h } from "./elements.js";
+import { h, prose } from "./elements.js";
 
 export class Problem extends Error {
   /** @param {{title: string, status: number, detail: string, errors?: {pointer: string, detail: string}[]}} details as RFC 9457 has them */
@@ -33,7 +33,7 @@ export async function call(method, path, body = undefined, options = {}) {
 /** Tell `text` in the corner, and to screen readers; `kind` is `ok`, `warning` or `error`. Errors stay until they are closed. */
 export function tell(text, kind = "ok") {
   const close = h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: () => notice.remove() }, "×");
-  const notice = h("div", { class: `notice ${kind}` }, h("p", {}, text), close);
+  const notice = h("div", { class: `notice ${kind}` }, h("p", {}, prose(text)), close);
   document.getElementById("notices").append(notice);
   if (kind !== "error") setTimeout(() => notice.remove(), 6000);
 }

@@ -1,17 +1,21 @@
 // Metrics against settings: importance, parallel coordinates, points with intervals, and a heat map. What is selected here is drawn in the curves, and the other way round.
-import { armRows, figuresOf, settingsOf } from "./arms-rows.js";
+import { armRows, figuresOf, settingsOf, withDeviation } from "./arms-rows.js";
 import { axis, marks, onTheme, padded, short, strokeOf, theme } from "./axes.js";
-import { h } from "./elements.js";
+import { h, prose } from "./elements.js";
 import { importance } from "./importance.js";
-import { format, isShare } from "./results-table.js";
+import { isShare } from "./results-table.js";
 import { call } from "./service.js";
 import { hiddenArms, hideArms, remember, viewed } from "./view.js";
 
 const SHADES = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"];
 const MOST_AXES = 8;
-const LABELLED_CELLS = 120;
 const NAMED = 3;
 const FEW = 8;
+/** Of more numbers than these a heat map shows groups. */
+const MOST_COLUMNS = 16;
+/** Pixels of a digit in a cell, and of a line of them. */
+const DIGIT_PX = 7;
+const LINE_PX = 14;
 const ABSENT = "none";
 
 /** Loaded with the first charts. */
@@ -24,6 +28,25 @@ const levels = (rows, path) => {
 };
 /** True of numbers that a logarithmic axis spreads better: positive ones over more than a decade. */
 const wide = (values) => numeric(values) && values[0] > 0 && values.at(-1) >= 10 * values[0];
+
+/**
+ * The columns or rows of a heat map: each value, or of many numbers eight groups of neighbours that are equally wide, on a logarithmic scale for those
+ * that need one. `names` stand at the axis, `ranges` say what is in each, and `of` gives the place of a value.
+ */
+function groupsOf(values) {
+  if (values.length <= MOST_COLUMNS || !numeric(values)) {
+    const names = values.map(String);
+    return { names, ranges: names, of: (value) => values.indexOf(value) };
+  }
+  const [scale, back] = wide(values) ? [Math.log, Math.exp] : [Number, Number];
+  const [low, high] = [scale(values[0]), scale(values.at(-1))];
+  const edges = Array.from({ length: FEW + 1 }, (_, at) => short(Number(back(low + (at * (high - low)) / FEW).toPrecision(2))));
+  return {
+    names: edges.slice(0, -1).map((edge) => `≥ ${edge}`),
+    ranges: edges.slice(0, -1).map((edge, at) => `${edge} to ${edges[at + 1]}`),
+    of: (value) => Math.min(FEW - 1, Math.floor((FEW * (scale(value) - low)) / (high - low))),
+  };
+}
 
 /** Marks of an axis at the values themselves, where they are few. */
 const placesOf = (values) => (values.length <= FEW ? values : null);
@@ -118,7 +141,7 @@ class Settings {
       const found = await call("GET", `/arms/matching?${new URLSearchParams({ filter: words, experiment })}`);
       this.select(found[experiment] ?? []);
     } catch (error) {
-      flaw.textContent = error.errors?.[0]?.detail ?? error.message;
+      flaw.replaceChildren(...prose(error.errors?.[0]?.detail ?? error.message));
     }
   }
 
@@ -171,8 +194,7 @@ class Settings {
 
   told(row) {
     const { field, metric } = this.figure;
-    const half = row[`${field}±`];
-    return format(row[field], metric) + (half === null ? "" : ` ± ${format(half, metric)}`);
+    return withDeviation({ mean: row[field], std: row[`${field}±`] }, metric);
   }
 
   category(data, name, gap) {
@@ -221,7 +243,7 @@ class Settings {
     }));
     this.chart("parallel", `Parallel coordinates of ${this.known.length} arms over ${paths.join(", ")} and ${figure.title}. The field Select arms does the same with the keyboard.`, (made) => made.on("axisareaselected", () => this.brushed(made))).setOption({
       animation: false,
-      parallel: { left: 50, right: 90, top: 40, bottom: 24, parallelAxisDefault: { realtime: false } },
+      parallel: { left: 50, right: 120, top: 40, bottom: 24, parallelAxisDefault: { realtime: false } },
       parallelAxis: [...paths.map(dimension), { ...text, dim: paths.length, name: figure.title, min: ends[0], max: ends[1] }],
       tooltip: { ...this.tooltip, formatter: ({ dataIndex }) => this.lines(this.known[dataIndex].name, `${figure.title} ${this.told(this.known[dataIndex])}`) },
       visualMap: this.shades(values, paths.length),
@@ -248,7 +270,7 @@ class Settings {
     const values = levels(this.known, path);
     const [numbers, log] = [numeric(values), wide(values)];
     const place = (row) => (numbers ? row[path] : values.indexOf(row[path] ?? ABSENT));
-    const points = this.known.map((row) => ({ row, x: place(row), y: this.value(row), half: (row[`${figure.field}±`] ?? 0) * this.scale }));
+    const points = this.known.map((row) => ({ row, x: place(row), y: this.value(row), half: (row[`${figure.field} interval`] ?? 0) * this.scale }));
     const ends = padded(...padded(Math.min(...points.map(({ y, half }) => y - half)), Math.max(...points.map(({ y, half }) => y + half)), false), false);
     const across = numbers ? axis({ min: padded(values[0], values.at(-1), log)[0], max: padded(values[0], values.at(-1), log)[1], log, name: path, gap: 26, colours, places: placesOf(values) }) : this.category(values, path, 26);
     const colour = (arm) => strokeOf(arm, colours.dark).colour;
@@ -276,10 +298,10 @@ class Settings {
   drawHeat() {
     const { colours, figure, hidden } = this;
     const [x, y] = [this.fields.heatx.value, this.fields.heaty.value];
-    const [columns, rows] = [levels(this.known, x), levels(this.known, y)];
+    const [columns, rows] = [groupsOf(levels(this.known, x)), groupsOf(levels(this.known, y))];
     const cells = new Map();
     for (const row of this.known) {
-      const at = `${columns.indexOf(row[x] ?? ABSENT)},${rows.indexOf(row[y] ?? ABSENT)}`;
+      const at = `${columns.of(row[x] ?? ABSENT)},${rows.of(row[y] ?? ABSENT)}`;
       if (!cells.has(at)) cells.set(at, []);
       cells.get(at).push(row);
     }
@@ -290,21 +312,29 @@ class Settings {
     });
     const means = this.cells.map(({ mean }) => mean);
     const middle = (Math.min(...means) + Math.max(...means)) / 2;
-    const best = [...this.cells].sort((one, other) => other.mean - one.mean).slice(0, NAMED).map(({ place, mean }) => `${short(Number(mean.toPrecision(4)))} at ${columns[place[0]]} and ${rows[place[1]]}`);
-    this.chart("heat", `Mean ${figure.title} over ${x} and ${y}; highest ${best.join(", ")}.`, (made) => made.on("click", ({ dataIndex }) => this.select(this.cells[dataIndex].members.map(({ arm }) => arm)))).setOption({
+    const best = [...this.cells].sort((one, other) => other.mean - one.mean).slice(0, NAMED).map(({ place, mean }) => `${short(Number(mean.toPrecision(4)))} at ${columns.ranges[place[0]]} and ${rows.ranges[place[1]]}`);
+    const margins = { left: 96, right: 84, top: 10, bottom: 48 };
+    const chart = this.chart("heat", `Mean ${figure.title} over ${x} and ${y}; highest ${best.join(", ")}.`, (made) => made.on("click", ({ dataIndex }) => this.select(this.cells[dataIndex].members.map(({ arm }) => arm))));
+    const label = ({ value }) => {
+      const words = short(Number(value[2].toPrecision(4)));
+      const width = (chart.getWidth() - margins.left - margins.right) / columns.names.length;
+      const height = (chart.getHeight() - margins.top - margins.bottom) / rows.names.length;
+      return DIGIT_PX * (words.length + 1) <= width && LINE_PX <= height ? words : "";
+    };
+    chart.setOption({
       animation: false,
-      grid: { left: 96, right: 84, top: 10, bottom: 48, outerBoundsMode: "none" },
+      grid: { ...margins, outerBoundsMode: "none" },
       tooltip: { ...this.tooltip, formatter: ({ dataIndex }) => {
         const { place, members, mean } = this.cells[dataIndex];
-        return this.lines(`${x} ${columns[place[0]]}, ${y} ${rows[place[1]]}`, `mean ${figure.title} ${short(Number(mean.toPrecision(5)))}`, `${members.length} arm${members.length > 1 ? "s" : ""}`);
+        return this.lines(`${x} ${columns.ranges[place[0]]}, ${y} ${rows.ranges[place[1]]}`, `mean ${figure.title} ${short(Number(mean.toPrecision(5)))}`, `${members.length} arm${members.length > 1 ? "s" : ""}`);
       } },
-      xAxis: this.category(columns, x, 28),
-      yAxis: this.category(rows, y, 76),
+      xAxis: this.category(columns.names, x, 28),
+      yAxis: this.category(rows.names, y, 76),
       visualMap: this.shades(means, 2),
       series: [{
         type: "heatmap",
         data: this.cells.map(({ place, mean, faint }) => ({ value: [...place, mean], itemStyle: { opacity: faint ? 0.2 : 1, borderColor: colours.surface, borderWidth: 1 }, label: { color: faint ? colours.text : mean < middle ? "#fff" : "#000" } })),
-        label: { show: this.cells.length <= LABELLED_CELLS, formatter: ({ value }) => short(Number(value[2].toPrecision(4))), fontSize: 12, opacity: 1 },
+        label: { show: true, formatter: label, fontSize: 12, opacity: 1 },
       }],
     });
   }

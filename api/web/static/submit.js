@@ -168,7 +168,7 @@ function showDrafts() {
     ...kept.map((other) => {
       const name = /^name:\s*(.+)$/m.exec(other.text)?.[1] ?? "unnamed";
       const remove = h("button", { type: "button", class: "quiet", "aria-label": `Delete the draft ${name}`, onclick: () => (drafts.drop(other.address), showDrafts()) }, "Delete");
-      return h("li", {}, h("a", { href: other.address }, name), h("span", { class: "muted" }, ` ${new Date(other.at).toLocaleString()} `), remove);
+      return h("li", {}, h("a", { href: other.address }, name), h("span", { class: "muted" }, ` ${new Date(other.at).toLocaleString([], { timeZoneName: "short" })} `), remove);
     }),
   );
 }

@@ -1,4 +1,4 @@
-// Tabs as WAI-ARIA has them: arrows, Home and End move, the address remembers which is open.
+// Tabs as WAI-ARIA has them: arrows, Home and End move. The address names the open one, so that Back and Forward move between tabs.
 
 /** A page that is still loading goes to the panel in its address once it has loaded, and takes the focus away from the tab. */
 function afterLoading(act) {
@@ -9,21 +9,40 @@ function afterLoading(act) {
 /** @param {HTMLElement} list with role=tablist; each of its role=tab names its panel by aria-controls; data-first names the panel that is open first, else the first one */
 export function tabs(list) {
   const all = [...list.querySelectorAll("[role=tab]")];
+  const panel = (tab) => tab.getAttribute("aria-controls");
+  const isOpen = (tab) => tab.getAttribute("aria-selected") === "true";
 
-  function show(tab, remember = true) {
+  function show(tab) {
     for (const other of all) {
       const chosen = other === tab;
       other.setAttribute("aria-selected", String(chosen));
       other.tabIndex = chosen ? 0 : -1;
-      document.getElementById(other.getAttribute("aria-controls")).hidden = !chosen;
+      document.getElementById(panel(other)).hidden = !chosen;
     }
-    if (remember) afterLoading(() => history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`));
-    list.dispatchEvent(new CustomEvent("fedq:tab", { bubbles: true, detail: tab.getAttribute("aria-controls") }));
+    list.dispatchEvent(new CustomEvent("fedq:tab", { bubbles: true, detail: panel(tab) }));
+  }
+
+  function choose(tab) {
+    if (isOpen(tab)) return;
+    show(tab);
+    afterLoading(() => history.pushState(null, "", `#${panel(tab)}`));
+  }
+
+  /** The tab that the address names, or else the first one. */
+  function addressed() {
+    const { hash } = location;
+    return all.find((tab) => `#${panel(tab)}` === hash) ?? all.find((tab) => panel(tab) === list.dataset.first) ?? all[0];
+  }
+
+  /** Follow the address; a fragment that names no tab is a place in the page. */
+  function follow() {
+    const tab = addressed();
+    if (!isOpen(tab) && (!location.hash || `#${panel(tab)}` === location.hash)) show(tab);
   }
 
   list.addEventListener("click", (event) => {
     const tab = event.target.closest("[role=tab]");
-    if (tab) show(tab);
+    if (tab) choose(tab);
   });
   list.addEventListener("keydown", (event) => {
     const at = all.indexOf(document.activeElement);
@@ -32,9 +51,9 @@ export function tabs(list) {
     event.preventDefault();
     const tab = all[to % all.length];
     tab.focus();
-    show(tab);
+    choose(tab);
   });
-  const panel = (tab) => tab.getAttribute("aria-controls");
-  const wanted = all.find((tab) => `#${panel(tab)}` === location.hash) ?? all.find((tab) => panel(tab) === list.dataset.first);
-  show(wanted ?? all[0], false);
+  addEventListener("popstate", follow);
+  addEventListener("hashchange", follow);
+  show(addressed());
 }

@@ -1,5 +1,12 @@
 // The view of a page in its address, so that Back, reload and shared links keep it.
 
+/** The view as it is now. */
+let latest = location.search;
+// Back and Forward move between tabs, which share one view.
+addEventListener("popstate", () => {
+  if (location.search !== latest) history.replaceState(history.state, "", latest + location.hash);
+});
+
 /** The value of `name` in the address; null without. */
 export const viewed = (name) => new URLSearchParams(location.search).get(name);
 
@@ -16,6 +23,7 @@ export function remember(values) {
     }
   }
   if (address.href !== location.href) history.replaceState(history.state, "", address);
+  latest = address.search;
 }
 
 /** The arms that are hidden: a set of indices, in the address as ranges (`0-3,7`). */

@@ -30,8 +30,8 @@ def check_use(session: Session, code: CodeBundle, owner: str | None, *, lock: bo
     if found is None:
         raise SpecificationError(
             "/code",
-            f"there is no code bundle {code.digest!r}; GET /v1/bundles lists yours and those that are shared"
-            " with you, POST /v1/bundles or `fedq submit --code` sends one",
+            f"there is no code bundle {code.digest!r} among yours and those that are shared with you; send it"
+            " first, e.g. by `fedq submit --code`",
         )
     return found
 

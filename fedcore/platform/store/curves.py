@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import ColumnElement, Integer, Text, bindparam, case, cast, func, select, true
 from sqlalchemy.orm import Session
 
+from fedcore.platform.provenance import CHANCE_ACCURACY, warning_entry
 from fedcore.platform.store.blocks import (
     ABSENT,
     ANCHOR,
@@ -29,6 +30,7 @@ from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import BlockRecord, Document, RoundRecord, RunRecord
 from fedcore.simulation.report import COLUMNS, RoundReport
+from fedcore.statistics.poor_runs import MeasureEnds
 from fedcore.statistics.series import Series
 
 _IN_ORDER = (
@@ -54,6 +56,8 @@ class Figures(NamedTuple):
     last_round: int
     """The round of `last`: the latest that has the measure."""
     total: float
+    first: float | None = None
+    """The earliest value; None of what was stored before it was kept."""
 
 
 def updated_figures(
@@ -64,18 +68,27 @@ def updated_figures(
     for round, measures in rounds:
         for measure, value in measures.items():
             if measure in found:
-                low, high, _, _, total = found[measure]
+                low, high, _, _, total, first = found[measure]
                 # JSON has no infinities.
                 total = min(max(total + value, -float_info.max), float_info.max)
-                found[measure] = Figures(min(low, value), max(high, value), value, round, total)
+                found[measure] = Figures(min(low, value), max(high, value), value, round, total, first)
             else:
-                found[measure] = Figures(value, value, value, round, value)
+                found[measure] = Figures(value, value, value, round, value, value)
     return found
 
 
 def measures_of(row: Document) -> dict[str, float]:
     """The measures of a row that are numbers."""
     return numbers_of({column: row[column] for column in COLUMNS}, row["extra"])
+
+
+def warning_of(figures: Document, provenance: Document) -> Document:
+    """The entry for the provenance of a finished run that holds its warning; empty without one."""
+    known = {measure: Figures(*stored) for measure, stored in figures.items()}
+    ends = {measure: MeasureEnds(found.first, found.last) for measure, found in known.items()}
+    chance = provenance.get(CHANCE_ACCURACY)
+    # An imported provenance may hold anything.
+    return warning_entry(ends, chance if isinstance(chance, float) else None)
 
 
 def committed_figures(session: Session, run_id: str, reports: Sequence[RoundReport]) -> Document:

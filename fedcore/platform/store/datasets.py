@@ -161,7 +161,7 @@ def check_use(
     for dataset in uploaded:
         if dataset.id is None:
             raise SpecificationError(
-                "/problem/dataset/id", "required: upload the data set by POST /v1/datasets and give its id"
+                "/problem/dataset/id", "required: upload the data set, and give the id that this returns"
             )
         if dataset.id not in known:
             raise unknown("/problem/dataset/id", dataset.id)
@@ -193,6 +193,6 @@ def unknown(pointer: str, dataset_id: str) -> SpecificationError:
     """
     return SpecificationError(
         pointer,
-        f"there is no data set {dataset_id!r}; GET /v1/datasets lists yours and those that are shared with"
-        " you, POST /v1/datasets uploads one",
+        f"there is no data set {dataset_id!r} among yours and those that are shared with you: upload it, and"
+        " give the id that this returns",
     )

@@ -6,13 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Executable, Text, bindparam, cast, func, select
+from sqlalchemy import Executable, Text, bindparam, case, cast, func, select
 from sqlalchemy.orm import Session
 
+from fedcore.platform.provenance import WARNING
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord
+from fedcore.statistics.poor_runs import WarningKind
 
-_SUMS = (func.count(), func.sum(RunRecord.done), func.sum(RunRecord.rounds), func.sum(RunRecord.seconds))
+_KIND = RunRecord.provenance[(WARNING, "kind")].as_string()
+_SUMS = (
+    func.count(),
+    func.sum(RunRecord.done),
+    func.sum(RunRecord.rounds),
+    func.sum(RunRecord.seconds),
+    func.count(RunRecord.diverged_round),
+    func.count(case((_KIND == WarningKind.AT_CHANCE, 1))),
+    func.count(case((_KIND == WarningKind.WORSE, 1))),
+)
 """Columns of a `_Group`, after the status."""
 # JSON cannot be grouped by, its text can; that of an arm is the same in all its runs.
 UNENDED = tuple(status for status in Status if status not in ENDED)
@@ -36,6 +47,8 @@ class RunProgress:
     """Seconds to the end, were as many runs running as now; None when nothing runs or nothing is
     known yet.
     """
+    warnings: dict[WarningKind, int]
+    """How many runs have succeeded with each warning."""
 
 
 class RunSnapshot(NamedTuple):
@@ -136,10 +149,8 @@ def overview(session: Session, experiment_id: str) -> Overview:
     """The progress of one experiment, and its arms."""
     groups: list[_Group] = []
     arms: dict[int, ArmPoint] = {}
-    for index, name, settings, status, runs, done, asked, seconds in session.execute(
-        _OVERVIEW, {"wanted": experiment_id}
-    ):
-        groups.append(_Group(status, runs, done, asked, seconds))
+    for index, name, settings, *group in session.execute(_OVERVIEW, {"wanted": experiment_id}):
+        groups.append(_Group(*group))
         arms[index] = ArmPoint(index, name, json.loads(settings))
     return Overview(_sum(groups), [arms[index] for index in sorted(arms)])
 
@@ -164,6 +175,9 @@ class _Group:
     done: int
     rounds: int
     seconds: float
+    diverged: int
+    at_chance: int
+    worse: int
 
 
 def _sum(groups: Sequence[_Group]) -> RunProgress:
@@ -172,7 +186,13 @@ def _sum(groups: Sequence[_Group]) -> RunProgress:
     runs: defaultdict[Status, int] = defaultdict(int)
     for group in groups:
         runs[group.status] += group.runs
-    return RunProgress(done, rounds, dict(runs), _eta(groups))
+    ended = [group for group in groups if group.status is Status.SUCCEEDED]
+    warnings = {
+        WarningKind.DIVERGED: sum(group.diverged for group in ended),
+        WarningKind.AT_CHANCE: sum(group.at_chance for group in ended),
+        WarningKind.WORSE: sum(group.worse for group in ended),
+    }
+    return RunProgress(done, rounds, dict(runs), _eta(groups), warnings)
 
 
 def _eta(groups: Sequence[_Group]) -> float | None:

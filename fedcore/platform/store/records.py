@@ -15,7 +15,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from ulid import ULID
 
 from fedcore.errors import ResourceNotFoundError
-from fedcore.platform.identifiers import LAST, is_id
+from fedcore.platform.identifiers import is_id, steps_back
 from fedcore.platform.store.tables import Base, Document
 from fedcore.spec.parameters import Parameters
 
@@ -44,16 +44,18 @@ _LISTED = 5
 
 def resolve(session: Session, kind: type[Any], given: str, owner: str | None, own: str) -> str:
     """Return the id of the record of `kind` that `given` stands for: an id, a name, the beginning of
-    an id, or `@last`, the newest one of the owner `own`. Names and beginnings are those of records
-    of `owner`, if given.
+    an id, or `@last`, the newest one of the owner `own`, `@last~1` the one before it. Names and
+    beginnings are those of records of `owner`, if given.
 
-    Returns `given` if it stands for none; raises ResourceNotFoundError if it stands for several.
+    Returns `given` if it stands for none; raises ResourceNotFoundError if it stands for several, or
+    if only names begin so.
     """
     if is_id(given):
         return given
     newest_first = select(kind.id).order_by(kind.id.desc())
-    if given == LAST:
-        return session.scalars(newest_first.where(kind.owner == own).limit(1)).first() or given
+    if (back := steps_back(given)) is not None:
+        found = newest_first.where(kind.owner == own).offset(back).limit(1)
+        return session.scalars(found).first() or given
     seen = newest_first if owner is None else newest_first.where(kind.owner == owner)
     if hasattr(kind, "name") and (named := _candidates(session, seen.where(kind.name == given))):
         if len(named) > 1 and hasattr(kind, "provenance"):
@@ -61,12 +63,23 @@ def resolve(session: Session, kind: type[Any], given: str, owner: str | None, ow
             original = kind.provenance[REPRODUCES].as_string().is_(None)
             named = _candidates(session, seen.where(kind.name == given, original)) or named
         return _only(named, f"{given!r} is the name of several")
-    if not _PREFIX.fullmatch(given):
-        return given
-    # The range is what an index finds; a database may compare letters in an order of its own.
-    between = kind.id.between(given, given + "z" * 26)
-    begun = _candidates(session, seen.where(between, kind.id.startswith(given, autoescape=True)))
-    return _only(begun, f"{given!r} is the beginning of several ids") if begun else given
+    if _PREFIX.fullmatch(given):
+        # The range is what an index finds; a database may compare letters in an order of its own.
+        between = kind.id.between(given, given + "z" * 26)
+        begun = _candidates(session, seen.where(between, kind.id.startswith(given, autoescape=True)))
+        if begun:
+            return _only(begun, f"{given!r} is the beginning of several ids")
+    if hasattr(kind, "name") and given:
+        _refuse_beginnings(session, seen.with_only_columns(kind.name), kind.name, given)
+    return given
+
+
+def _refuse_beginnings(session: Session, names: Select[Any], name: Any, given: str) -> None:
+    """Raise ResourceNotFoundError with the names that begin with `given`, if there are any."""
+    begun = names.where(name.istartswith(given, autoescape=True))
+    if found := list(dict.fromkeys(_candidates(session, begun)))[:_LISTED]:
+        alike = ", ".join(map(repr, found))
+        raise ResourceNotFoundError(f"nothing has the name {given!r}; names that begin so: {alike}")
 
 
 def _candidates(session: Session, query: Select[Any]) -> Sequence[str]:

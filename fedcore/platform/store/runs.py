@@ -27,12 +27,12 @@ from fedcore.platform.store import (
     workers,
 )
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.curves import append_rounds, committed_figures
+from fedcore.platform.store.curves import append_rounds, committed_figures, warning_of
 from fedcore.platform.store.fair_share import OwnerQueue
 from fedcore.platform.store.leases import ANY_MEMORY, RUNS, Claim
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, refresh_status
 from fedcore.platform.store.records import get_by_id
-from fedcore.platform.store.tables import ExperimentRecord, RunRecord
+from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord
 from fedcore.simulation.report import RoundReport, StopReason
 
 _CONTROL = {RunRequest.PAUSE: WorkerDirective.PAUSE, RunRequest.CANCEL: WorkerDirective.CANCEL}
@@ -260,9 +260,10 @@ def pause_at_rung(session: Session, claim: Claim, *, model: str, provenance: Map
     call may bring that about, for other runs too. Raises StaleLeaseError.
     """
     search.lock(session, claim.experiment_id)
-    row = RUNS.lock(session, claim.lease, RunRecord.request, where=_intact(claim))
-    (request,) = _valid(row, claim)
-    made = {"model": model, "provenance": dict(provenance)}
+    row = RUNS.lock(session, claim.lease, RunRecord.request, RunRecord.figures, where=_intact(claim))
+    request, figures = _valid(row, claim)
+    # If its arm is not promoted, this is its end.
+    made = {"model": model, "provenance": _with_warning(provenance, figures)}
     _release(
         session,
         claim,
@@ -288,9 +289,17 @@ def finish(
     Raises StaleLeaseError.
     """
     search.lock(session, claim.experiment_id)
-    _valid(RUNS.lock(session, claim.lease, RunRecord.id, where=_intact(claim)), claim)
-    ending = {"diverged_round": diverged_round, "stop_reason": stop_reason}
-    _release(session, claim, Status.SUCCEEDED, error=None, model=model, provenance=dict(provenance), **ending)
+    (figures,) = _valid(RUNS.lock(session, claim.lease, RunRecord.figures, where=_intact(claim)), claim)
+    ending = {
+        "diverged_round": diverged_round,
+        "stop_reason": stop_reason,
+        "provenance": _with_warning(provenance, figures) if diverged_round is None else dict(provenance),
+    }
+    _release(session, claim, Status.SUCCEEDED, error=None, model=model, **ending)
+
+
+def _with_warning(provenance: Mapping[str, Any], figures: Document | None) -> Document:
+    return {**provenance, **warning_of(figures or {}, dict(provenance))}
 
 
 def fail(

@@ -11,11 +11,12 @@ from sqlalchemy import JSON, BigInteger, Double, Enum, ForeignKey, Index, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from fedcore.platform.access import Scope, prefix_of
-from fedcore.platform.provenance import DIVERGENCE
+from fedcore.platform.provenance import DIVERGENCE, run_warning
 from fedcore.platform.status import DeliveryStatus, LogLevel, RunRequest, Status
 from fedcore.platform.store.clock import Timestamp
 from fedcore.simulation.halving import Verdict
 from fedcore.simulation.report import StopReason
+from fedcore.statistics.poor_runs import RunWarning
 
 Document = dict[str, Any]
 
@@ -255,6 +256,11 @@ class RunRecord(Base):
     def divergence(self) -> str | None:
         """Where the first number was not finite; None if it did not diverge."""
         return self.provenance.get(DIVERGENCE)
+
+    @property
+    def warning(self) -> RunWarning | None:
+        """Reason to distrust it, of a run that has succeeded."""
+        return run_warning(self.status, self.diverged_round, self.provenance)
 
 
 class SearchRecord(Base):

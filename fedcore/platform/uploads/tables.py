@@ -6,6 +6,7 @@ import codecs
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -153,7 +154,10 @@ def _renamed(table: Any, columns: Mapping[str, str]) -> Any:
         if name not in NAMES:
             raise UploadError(name, f"cannot be named; columns that can: {', '.join(NAMES)}")
         if given not in table.column_names:
-            raise UploadError(name, f"there is no column {given!r}; columns: {', '.join(table.column_names)}")
+            close = get_close_matches(given, table.column_names, 1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            columns_there = ", ".join(table.column_names)
+            raise UploadError(name, f"there is no column {given!r}{hint}; columns: {columns_there}")
     names = {given: name for name, given in columns.items()}
     return table.rename_columns([names.get(name, name) for name in table.column_names])
 

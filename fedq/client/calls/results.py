@@ -15,6 +15,7 @@ from fedq.client.exports.sinks import ExportForm, Sink, export_errors, open_sink
 from fedq.client.transport import EXPERIMENTS, RUNS, given
 from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
 from fedq.results import tables
+from fedq.results.presentation import figure_file
 from fedq.results.tables import Frame, arms_of, rows_of
 from fedq.schemas import ArmPage, ArmRow, Comparison, Experiment, Results, Run, Theory
 
@@ -189,13 +190,21 @@ class OutcomeCalls(ExperimentCalls):
         )
 
     async def save_report(self, id: str, path: str | Path) -> Path:
-        """Write a self-contained report to `path`, as HTML or Markdown by its suffix, and return
-        the path.
+        """Write a report to `path`, as HTML or Markdown by its suffix, and return the path.
+
+        HTML contains its figures. Those of Markdown are files beside it, `ID-METRIC.svg`.
         """
-        form = Path(path).suffix.lower().removeprefix(".")
+        path = Path(path)
+        form = path.suffix.lower().removeprefix(".")
         if form not in ("html", "md"):
             raise ValueError(f"the file name of a report must end in .html or .md, not {path}")
-        return await self._transport.download((EXPERIMENTS, id, f"report.{form}"), Path(path))
+        id = await self._id(EXPERIMENTS, id)
+        if form == "md":
+            found = await self.results(id)
+            for metric in sorted({name for arm in found.arms for name in arm.curves}):
+                figure = path.with_name(figure_file(id, metric))
+                await self._transport.download((EXPERIMENTS, id, "figure.svg"), figure, metric=metric)
+        return await self._transport.download((EXPERIMENTS, id, f"report.{form}"), path)
 
     async def model(self, run_id: str, *, which: WhichModel = "final") -> bytes:
         """Return the final model of a run as safetensors, or the model of its best evaluated round

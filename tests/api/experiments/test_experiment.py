@@ -219,8 +219,26 @@ def test_an_error_of_several_runs_is_printed_once(
     # The page shows the one that the experiment has, too.
     assert text_of(browser.get(f"/experiments/{id}").text).count("ValueError: one") == 1
     assert "Error 1 (2 runs): KeyError: two" in told
-    assert "Error 2 (2 runs) is the one above." in told
-    assert [told.count(text) for text in (" error 1 ", " error 2 ")] == [2, 2]
+    assert "2 runs failed with the error above." in told
+    assert [told.count(text) for text in (" error 1 ", " the error above ")] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ([0, 1], "Both runs failed with the error above."),
+        ([0, 1, 2], "All 3 runs failed with the error above."),
+    ],
+)
+def test_one_error_of_all_runs_is_told_of_all(
+    browser: httpx.Client, http: httpx.Client, rows: Database, seeds: list[int], words: str
+) -> None:
+    id = submit(http, TINY | {"seeds": seeds})["id"]
+    for _ in seeds:
+        fail(rows, claim(rows), "ValueError: one")
+    assert words in text_of(browser.get(f"/experiments/{id}/runs").text)
+    page = text_of(browser.get(f"/experiments/{id}").text)
+    assert "This experiment failed before it completed a round." in page
 
 
 def test_a_run_that_diverged_says_so(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:

@@ -93,7 +93,11 @@ def test_an_experiment_without_rounds_shows_no_chart(
         http.post(f"/v1/experiments/{id}/cancel")
     page = browser.get(f"/experiments/{id}").text
     assert 'class="curves"' not in page
-    assert ("No rounds yet" if status == "queued" else "is cancelled without a completed round") in page
+    assert (
+        "No rounds yet"
+        if status == "queued"
+        else "This experiment was cancelled before it completed a round."
+    ) in page
 
 
 def test_with_a_key_that_only_reads_there_are_notes_and_no_form(

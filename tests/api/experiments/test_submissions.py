@@ -73,7 +73,7 @@ def test_a_preset_is_submitted_by_name_with_overrides(http: httpx.Client) -> Non
 def test_a_preset_that_is_not_there_is_pointed_at_with_those_that_are(http: httpx.Client) -> None:
     refusal = _refusal(http, {"preset": "domo"})["/preset"]
     assert refusal.startswith("there is no preset 'domo'; the nearest are demo, ")
-    assert refusal.endswith(f"see GET /v1/presets for all {len(presets.names())}")
+    assert refusal.endswith(f"(of {len(presets.names())})")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,8 @@ def test_every_missing_field_is_named(http: httpx.Client) -> None:
 
 def test_an_unknown_kind_is_answered_with_those_that_are_known(http: httpx.Client) -> None:
     (detail,) = [_refusal(http, merged(TINY, {"algorithm": {"kind": "fedsgd"}}))["/algorithm/kind"]]
-    assert detail.endswith("not 'fedsgd'")
+    assert detail.startswith("must be one of 'fedavg', 'fedprox', ")
+    assert detail.endswith("not 'fedsgd'; did you mean 'fedsvrg'?")
     assert "'fedavg', 'fedprox'" in detail
 
 

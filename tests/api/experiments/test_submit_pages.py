@@ -82,7 +82,7 @@ def test_who_may_only_read_is_told_so(app: FastAPI, settings: Settings) -> None:
         assert 'href="/submit"' not in reader.get("/").text
         page = reader.get("/submit")
     assert page.status_code == 403
-    assert "requires a key of scope `submit`" in page.text
+    assert "requires a key of scope <code>submit</code>" in page.text
 
 
 @pytest.mark.parametrize("name", presets.names()[3::11])

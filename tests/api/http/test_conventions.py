@@ -35,7 +35,10 @@ def _three_rounds(_: object) -> list[RoundReport]:
     [
         (
             "/v1/experiments?limt=3",
-            "known ones are: archived, created_after, created_before, cursor, limit, ",
+            (
+                "unknown parameter (did you mean limit?); known ones are: archived, created_after,"
+                " created_before, cursor, limit, "
+            ),
         ),
         ("/v1/compare/figure.svg?limt=3", "known ones are: arm, "),
         ("/v1/me?limt=3", "this takes no parameters"),

@@ -24,7 +24,7 @@ from tests.support.asgi import application, calling
 DRAWN = (
     "/v1/experiments/{id}/figure.png",
     "/v1/compare/figure.svg?arm={id}",
-    "/v1/experiments/{id}/report.md",
+    "/v1/experiments/{id}/report.html",
 )
 
 

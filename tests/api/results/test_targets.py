@@ -101,23 +101,26 @@ def test_the_target_is_in_tables_and_needs_no_other_metric(http: httpx.Client, r
     assert share == pytest.approx([3, 2 / 3])
 
 
+FORM = "must be METRIC:VALUE, e.g. test_accuracy:0.9, not "
+
+
 @pytest.mark.parametrize(
-    "target",
+    ("target", "told"),
     [
-        "0.9",
-        "test_accuracy",
-        "test_accuracy:",
-        "test_accuracy:high",
-        "accuracy:0.9",
-        "tau_eff:3",
-        "test_loss:1e999",
+        ("0.9", FORM),
+        ("test_accuracy", FORM),
+        ("test_accuracy:", FORM),
+        ("test_accuracy:high", FORM),
+        ("test_loss:1e999", FORM),
+        ("test_acuracy:0.9", "not 'test_acuracy'; did you mean 'test_accuracy'?"),
+        ("tau_eff:3", "the metric must be one of 'train_loss', 'test_loss', "),
     ],
 )
 def test_what_is_no_target_is_refused_with_what_would_be_one(
-    http: httpx.Client, rows: Database, target: str
+    http: httpx.Client, rows: Database, target: str, told: str
 ) -> None:
     answer = http.get(f"/v1/experiments/{submit(http)['id']}/results", params={"target": target})
     assert answer.status_code == 422
     (flaw,) = answer.json()["errors"]
     assert flaw["pointer"] == "?target"
-    assert "e.g. test_accuracy:0.9, with one of the metrics train_loss, test_loss, " in flaw["detail"]
+    assert told in flaw["detail"]

@@ -42,7 +42,7 @@ def test_status_lists_experiments_and_shows_one_with_its_runs(
     assert [line.split()[0] for line in shown.splitlines() if "run_" in line] == [
         run.id for run in client.runs(experiment)
     ]
-    assert "two arms: running, 3/18 rounds" in shown
+    assert "two arms: running, 3 of 18 rounds" in shown
 
 
 def test_status_filters_and_limits(fedq: Fedq, client: Client, experiment: str) -> None:
@@ -55,7 +55,9 @@ def test_status_filters_and_limits(fedq: Fedq, client: Client, experiment: str) 
     ]
     assert [item["id"] for item in json.loads(fedq("status", "--limit", "1", "--json").out)] == [tiny]
     assert [item["id"] for item in json.loads(fedq("status", "--status", "queued", "--json").out)] == [tiny]
-    assert json.loads(fedq("status", experiment, "--json").out)["id"] == experiment
+    shown = json.loads(fedq("status", experiment, "--json").out)
+    assert shown["id"] == experiment
+    assert [run["id"] for run in shown["runs"]] == [run.id for run in client.runs(experiment)]
 
 
 def test_an_experiment_is_steered(fedq: Fedq, client: Client) -> None:
@@ -73,7 +75,7 @@ def test_an_experiment_is_steered(fedq: Fedq, client: Client) -> None:
     assert id in told.err
     assert "runs: 1 queued; 0 rounds" in " ".join(told.err.split())
     assert "confirm with --yes" in told.err
-    assert fedq("delete", "@last", "--yes") == (0, "", "")
+    assert fedq("delete", "@last", "--yes") == (0, f"deleted {id} 'tiny' with 1 run\n", "")
     assert fedq("status", id).code == 4
 
 
@@ -171,7 +173,8 @@ def test_results_come_as_table_json_and_csv(fedq: Fedq, experiment: str) -> None
     )
     ended = fedq("results", experiment, "--metric", "colour")
     assert ended.code == 2
-    assert "must be one of distance," in ended.err
+    assert "must be one of 'distance'," in ended.err
+    assert "did you mean 'distance'?" in fedq("results", experiment, "--metric", "distanze").err
 
 
 def test_arms_are_compared_as_table_and_json_and_drawn(fedq: Fedq, experiment: str, tmp_path: Path) -> None:
@@ -238,7 +241,7 @@ def test_pictures_and_models_are_written_where_told(
     )
     assert fedq("figure", experiment, "--output", str(paper), *look).code == 0
     assert paper.read_bytes().startswith(b"%PDF")
-    assert "?width" in fedq("figure", experiment, "--width", "wide").err
+    assert "\n  width: must be" in fedq("figure", experiment, "--width", "wide").err
     timeless = fedq("figure", experiment, "--output", str(picture), "--x", "time")
     assert timeless.code == 4
     assert "has a simulated clock" in timeless.err
@@ -272,7 +275,48 @@ def test_the_catalogue_shows_blocks_and_kinds(fedq: Fedq) -> None:
     assert "json_schema" in json.loads(fedq("catalogue", "--json").out)
     ended = fedq("catalogue", "algorithms")
     assert ended.code == 2
-    assert "must be one of problem.dataset," in ended.err
+    assert "did you mean 'algorithm'?" in " ".join(ended.err.split())
+
+
+HTTP = re.compile(r"\b(GET|POST|PATCH|PUT|DELETE) |/v1/|\?\w+:")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "nothing"],
+        ["submit", "--preset", "demos"],
+        ["submit", "--preset", "demo", "--set", "problem.dataset={kind: uploaded}"],
+        ["submit", "--preset", "demo", "--set", "problem.dataset={kind: uploaded, id: set_1}"],
+        ["submit", "--preset", "demo", "--set", "sweep.problem={dataset: {kind: uploaded}}"],
+        ["submit", "--preset", "demo", "--set", f"code={{digest: 'sha256:{'0' * 64}'}}"],
+        ["results", "EXPERIMENT", "--baseline", "arm 9"],
+        ["results", "EXPERIMENT", "--target", "test_acuracy:0.9"],
+        ["figure", "EXPERIMENT", "--metric", "colour"],
+        ["figure", "EXPERIMENT", "--arm", "arm 9"],
+        ["figure", "EXPERIMENT", "--width", "wide"],
+        ["compare", "EXPERIMENT:9"],
+        ["arms", "--filter", "local.lr =="],
+        ["arms", "--sort", "colour"],
+        ["arms", "--fields", "colour"],
+        ["arms", "nothing"],
+        ["watch", "EXPERIMENT", "--json", "--since", "nowhere"],
+        ["reproduce", "EXPERIMENT", "--check"],
+        ["search", "EXPERIMENT"],
+        ["extend", "EXPERIMENT", "--rounds", "1"],
+        ["dataset", "show", "set_1"],
+        ["webhook", "show", "whk_1"],
+        ["logs", "run_1"],
+    ],
+    ids=" ".join,
+)
+def test_messages_are_about_commands_and_not_about_http(
+    fedq: Fedq, experiment: str, arguments: list[str]
+) -> None:
+    told = fedq(*(word.replace("EXPERIMENT", experiment) for word in arguments))
+    assert told.code != 0
+    assert told.err
+    assert not HTTP.search(told.err), told.err
 
 
 def test_queues_and_workers_are_shown(fedq: Fedq, experiment: str) -> None:

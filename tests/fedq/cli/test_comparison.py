@@ -66,9 +66,9 @@ def test_another_arm_may_be_the_baseline() -> None:
 
 
 def test_arms_that_diverged_or_are_not_done_say_so() -> None:
-    arm = {"diverged": 1, "runs": {Status.SUCCEEDED: 1, Status.FAILED: 2}}
+    arm = {"warning": "1 of 3 runs diverged", "runs": {Status.SUCCEEDED: 1, Status.FAILED: 2}}
     first, _ = _lines(_results("test_accuracy", SCORE, BETTER, **arm))
-    assert first.endswith("23.1 2 failed, 1 of 3 diverged")
+    assert first.endswith("23.1 2 failed; 1 of 3 runs diverged")
 
 
 def test_measures_of_private_runs_are_not_covered_by_epsilon() -> None:

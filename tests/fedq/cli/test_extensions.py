@@ -116,7 +116,7 @@ def test_a_name_that_is_not_suitable_is_refused(
 def test_an_unknown_family_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, told = called(capsys, "new", "algorithms", "mine")
     assert code == 2
-    assert "use one of algorithm, aggregator" in told
+    assert "did you mean 'algorithm'?" in told
 
 
 @pytest.mark.slow

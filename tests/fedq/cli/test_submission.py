@@ -115,7 +115,7 @@ def test_a_refusal_names_every_field_and_what_would_be_right(fedq: Fedq, spec: s
     )
     assert (ended.code, ended.out) == (2, "")
     assert "/local/lr: Input should be greater than 0, not -1" in ended.err
-    assert "/algorithm/kind: must be one of 'fedavg', 'fedprox'" in ended.err
+    assert "not 'fedawg'; did you mean 'fedavg'?" in ended.err
     assert "/raunds: unknown field; did you mean rounds?" in ended.err
 
 

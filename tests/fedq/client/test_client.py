@@ -1,16 +1,20 @@
 """Asking a service: submitted, read, steered, fetched."""
 
 import asyncio
+import inspect
 import json
 import os
 import subprocess
 import sys
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
+from typing import get_origin
 
 import pytest
 from safetensors.numpy import load
 
 from fedcore import ExperimentSpec, presets
+from fedcore.errors import SettingsError
 from fedcore.platform.status import LogLevel, Status
 from fedcore.settings import settings
 from fedq.client import AsyncClient, Client, ConflictError, InvalidRequestError, NotFoundError
@@ -207,6 +211,39 @@ def test_address_and_key_come_from_the_settings(monkeypatch: pytest.MonkeyPatch)
     with Client() as client:
         assert client.url == "http://fedq.example"
     settings.cache_clear()
+
+
+@pytest.mark.parametrize("address", ["localhost:8642", "fedq.example", "ftp://fedq.example"])
+def test_an_address_without_http_is_refused_with_what_would_be_right(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"^url must begin with http:// .*, not {address}$"):
+        Client(address)
+    monkeypatch.setenv("FEDQ_URL", address)
+    settings.cache_clear()
+    with pytest.raises(SettingsError, match=r"^FEDQ_URL must begin with http:// or https://"):
+        AsyncClient()
+    settings.cache_clear()
+
+
+LISTS = ("experiments", "rounds", "logs", "resources", "stream", "datasets", "bundles", "keys", "audit")
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_are_told_to_be_iterators(name: str) -> None:
+    asked = getattr(Client, name)
+    for told in (inspect.signature(asked).return_annotation, asked.__annotations__["return"]):
+        assert get_origin(told) is Iterator
+    assert get_origin(inspect.signature(getattr(AsyncClient, name)).return_annotation) is AsyncGenerator
+
+
+def test_wrong_arguments_are_told_by_the_name_of_the_method(client: Client) -> None:
+    with pytest.raises(TypeError, match=r"^arms\(\): too many positional arguments; it takes filter, sort, "):
+        client.arms("local.lr < 1")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^experiments\(\): got an unexpected keyword argument 'sort'"):
+        client.experiments(sort="name")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^me\(\): .*; it takes no arguments$"):
+        client.me("ann")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("module", ["fedq.client", "fedq.cli"])

@@ -41,7 +41,7 @@ def test_progress_is_a_bar_per_run_that_changes_in_place() -> None:
     with in_notebook(runs, drawn.append, breath_s=0) as tell:
         tell(_row(runs[0], 5, test_accuracy=0.8125))
         assert Cells(drawn[-1]).bars == [0.25, 0.5, 0.0]
-        assert "test accuracy 0.8125" in Cells(drawn[-1]).texts
+        assert "test accuracy 81.25 %" in Cells(drawn[-1]).texts
         tell(StatusEvent(experiment_id="exp_1", run_id=None, status=Status.RUNNING, rounds_done=None))
         tell(_ended(runs[0], Status.SUCCEEDED, 5))
     assert Cells(drawn[-1]).bars == [0.3333, 1.0, 0.0]

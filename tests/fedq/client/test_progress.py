@@ -18,7 +18,8 @@ def test_a_terminal_shows_a_bar_per_run_with_its_accuracy() -> None:
     console, runs = _console(terminal=True), [_run(seed) for seed in range(3)]
     with report(runs, console) as tell:
         tell(_row(runs[1], 5, test_accuracy=0.8125))
-    assert [line.split()[-1] for line in _last_frame(console) if "seed 1" in line] == ["0.8125"]
+    (line,) = [line for line in _last_frame(console) if "seed 1" in line]
+    assert line.rstrip().endswith("test accuracy 81.25 %")
     assert sum("fedavg, seed" in line for line in _last_frame(console)) == 3
     assert any("5/10" in line for line in _last_frame(console))
 
@@ -44,14 +45,18 @@ def test_more_runs_than_a_screen_holds_share_one_bar() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
-    [(Status.SUCCEEDED, "succeeded after 3 rounds"), (Status.FAILED, "failed after 3 rounds")],
+    ("status", "rounds", "told"),
+    [
+        (Status.SUCCEEDED, 3, "succeeded after 3 rounds"),
+        (Status.FAILED, 3, "failed after 3 rounds"),
+        (Status.SUCCEEDED, 1, "succeeded after 1 round"),
+    ],
 )
-def test_a_file_gets_a_line_per_ended_run(status: Status, told: str) -> None:
+def test_a_file_gets_a_line_per_ended_run(status: Status, rounds: int, told: str) -> None:
     console, run = _console(terminal=False), _run(0)
     with report([run], console) as tell:
-        tell(_row(run, 3, extra={"suboptimality": 0.5}))
-        tell(_ended(run, status, 3))
+        tell(_row(run, rounds, extra={"suboptimality": 0.5}))
+        tell(_ended(run, status, rounds))
     assert _text(console) == f"fedavg, seed 0: {told}, suboptimality 0.5\n"
 
 

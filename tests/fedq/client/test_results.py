@@ -1,5 +1,6 @@
 """Results and rows as data frames."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -79,6 +80,32 @@ def test_results_may_be_asked_for_some_metrics_and_points_only(service: Service,
     assert arm.curves["distance"].rounds == [1, 3]
     (arm, _) = client.results(id, metrics=["distance"], rounds=(2, 3)).arms
     assert arm.curves["distance"].rounds == [2, 3]
+
+
+def test_printed_results_are_the_table_of_their_arms(service: Service, client: Client) -> None:
+    id = client.submit(TWO_ARMS).id
+    carry_out(service.database, service.storage, 6)
+    results = client.results(id)
+    title, head, *rows = str(results).splitlines()
+    assert title == "two arms: suboptimality, mean ± std over 3 seeds"
+    assert head.split()[:3] == ["arm", "best", "final"]
+    assert [row.split()[0] for row in rows] == ["lr=0.1", "lr=0.05"]
+    assert repr(results) == "Results(name='two arms', arms=['lr=0.1', 'lr=0.05'])"
+
+
+def test_a_report_in_markdown_has_its_figures_beside_it(
+    service: Service, client: Client, tmp_path: Path
+) -> None:
+    id = client.submit(TWO_ARMS).id
+    carry_out(service.database, service.storage, 6)
+    text = client.save_report("@last", tmp_path / "report.md").read_text()
+    shown = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    assert f"{id}-suboptimality.svg" in shown
+    for name in shown:
+        assert (tmp_path / name).read_bytes().startswith(b"<?xml")
+    assert {file.name for file in tmp_path.iterdir()} == {"report.md", *shown}
+    alone = client.save_report(id, tmp_path / "report.html").read_text()
+    assert alone.count('<img src="data:image/svg+xml;base64,') == len(shown)
 
 
 def test_arms_of_several_experiments_are_one_frame(service: Service, client: Client) -> None:

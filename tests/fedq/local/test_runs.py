@@ -17,7 +17,7 @@ from fedq.cli import main
 from fedq.client import Client
 from fedq.local.folder import ExperimentFolder
 from tests.api.histories import TWO_ARMS, carry_out
-from tests.documents import QUADRATIC, SYNTHETIC, merged, specification
+from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, merged, specification
 from tests.fedq.cli.conftest import Fedq, client, fedq
 from tests.support.polling import eventually
 from tests.support.service import Service
@@ -248,4 +248,19 @@ def test_a_run_that_diverged_says_with_which_client_and_step(tmp_path: Path, fed
     made = json.loads((out / "runs" / "0-0" / "run.json").read_bytes())["provenance"]
     assert made["divergence"].startswith("client ")
     assert made["divergence"].endswith("of round 1")
-    assert f"1 of 1 diverged ({made['divergence']})" in " ".join(ended.out.split())
+    assert f"1 of 1 run diverged; first: {made['divergence']}" in " ".join(ended.out.split())
+
+
+def test_a_run_at_chance_level_says_so_here_and_where_it_is_imported(
+    tmp_path: Path, fedq: Fedq, client: Client
+) -> None:
+    model = {"kind": "mlp", "hidden": [16]}
+    document = merged(
+        DIGITS, {"problem": {"model": model}, "local": {"lr": 1000.0}, "rounds": 2, "seeds": [0]}
+    )
+    out = tmp_path / "out"
+    ended = fedq("run", str(spec_file(tmp_path, document)), "--output", str(out), "--processes", "1")
+    assert ended.code == 0
+    assert "1 of 1 run ended at chance level" in " ".join(ended.out.split())
+    id = fedq("import", str(out)).out.strip()
+    assert client.experiment(id).warning == "1 of 1 run ended at chance level"
