@@ -112,5 +112,9 @@ class BackupError(FedcoreError):
     """A backup that cannot be created or restored; the message gives the reason."""
 
 
+class BusyError(FedcoreError):
+    """The machine was too busy, or had too little memory, to do it in time; a retry may succeed."""
+
+
 class StaleLeaseError(FedcoreError):
     """A worker lost its run: the lease expired and another worker may have claimed it."""

@@ -21,6 +21,7 @@ from tenacity import (
 )
 
 from fedcore.errors import (
+    BusyError,
     DataUnavailableError,
     ResourceNotFoundError,
     SpecificationError,
@@ -147,8 +148,8 @@ class ClaimedRun:
             except UserCodeError as error:
                 log.warning("run %s failed in its bundle", claim.run_id)
                 self._fail(str(error), max_attempts=1)
-            except (DataUnavailableError, StorageError) as error:
-                # The files may come back, or another worker may have them.
+            except (BusyError, DataUnavailableError, StorageError) as error:
+                # The files may come back, or another worker may have them, or time.
                 log.warning("run %s is released: %s", claim.run_id, error)
                 self._fail(str(error), attempts)
             except UNAVAILABLE as error:

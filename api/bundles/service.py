@@ -3,19 +3,22 @@
 No code of a bundle runs in this process.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 from fastapi import HTTPException, Request
 
 from api.http.authentication import Sender
-from api.http.dependencies import AppState
+from api.http.dependencies import AppState, AppStateDep
 from api.http.documents import pieces_within, validate
 from api.http.problems import InvalidDocumentError
 from api.stored_uploads import create_row
 from fedcore import bundles
 from fedcore.errors import ExtensionError, ForbiddenError, UserCodeError
+from fedcore.families import StandIn
 from fedcore.lazy import LazyModule
 from fedcore.platform import storage
 from fedcore.platform.access import Principal
@@ -26,8 +29,10 @@ from fedcore.platform.store.quotas import check_stored
 from fedcore.platform.store.tables import BundleRecord
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import CodeBundle
+from fedcore.spec.components import outermost
+from fedcore.spec.search import Study
+from fedq.planning.estimates import RunEstimate
 from fedq.planning.probe import Probe
-from fedq.schemas import Flaw, Plan
 from workers.confined.confinement import ConfinementError
 
 if TYPE_CHECKING:
@@ -39,24 +44,25 @@ else:
 
 log = structlog.stdlib.get_logger("fedq.api")
 
-CHECK_S = 30.0
-"""Most time for the checks of a bundle, of which none is started after a few seconds."""
 MEDIA_TYPE = "application/octet-stream"
 
 
 class Prepared(NamedTuple):
-    """A specification that uses a bundle, as the confined process has validated it."""
+    """A specification that uses a bundle."""
 
     spec: ExperimentSpec
-    """With stand-ins for the components of the bundle."""
-    plan: Plan
+    """With stand-ins for the components of the bundle, which have the fields that it has given them."""
+    estimates: Sequence[RunEstimate]
+    """By arm, as the bundle says."""
 
 
-async def receive(request: Request, _principal: Sender) -> bytes:
-    """Return the body; 413 if it is larger than a bundle may be."""
+async def receive(request: Request, principal: Sender, state: AppStateDep) -> AsyncIterator[bytes]:
+    """Yield the body, read once the key has a free slot; 413 if it is larger than a bundle may be."""
     limit = bundles.MAX_ARCHIVE_BYTES
     excess = f"The bundle exceeds {limit} bytes; leave out data and results."
-    return b"".join([piece async for piece in pieces_within(request, limit, excess)])
+    pieces = pieces_within(request, limit, excess)
+    async with state.upload_slots.of(principal.key_id):
+        yield b"".join([piece async for piece in pieces])
 
 
 def keep(
@@ -64,15 +70,13 @@ def keep(
 ) -> tuple[BundleRecord, bool]:
     """Check a bundle and store it; also returns whether it is new.
 
-    Raises InvalidDocumentError with the errors in its code, and QuotaError.
+    Raises InvalidDocumentError with the errors in its code, QuotaError and BusyError.
     """
-    try:
+    with _errors_at("code"):
         files = bundles.list_files(archive)
-        checked = _confined(archive, "check", None, state, CHECK_S)
-    except (ExtensionError, UserCodeError) as error:
-        raise InvalidDocumentError.at("code", str(error)) from error
-    if checked["flaws"]:
-        raise InvalidDocumentError([Flaw.model_validate(flaw) for flaw in checked["flaws"]])
+        checked = check.check_bundle(archive, state.settings)
+    if checked.flaws:
+        raise InvalidDocumentError(checked.flaws)
     digest = bundles.digest(archive)
     with state.database.reading() as session:
         bundle_id = stored.BUNDLES.new_id(session)
@@ -85,7 +89,7 @@ def keep(
             bundle_id,
             digest,
             files=[file._asdict() for file in files],
-            components=checked["components"],
+            components=checked.components,
             size_bytes=len(archive),
             owner=principal.owner,
             key_id=principal.key_id,
@@ -99,10 +103,14 @@ def keep(
 
 
 def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) -> Prepared:
-    """Validate a specification with `code` in a confined process that loads its bundle.
+    """Validate a specification with `code`: here with stand-ins for the components of its bundle, and
+    in a confined process that loads it.
 
-    Raises ForbiddenError for a key without the scope `code`, and InvalidDocumentError or
-    SpecificationError with the errors, those of the bundle with file and line.
+    Of the answer of that process the fields of the bundle's own components and the estimates are taken;
+    everything else is as it was sent and as this process validates it.
+
+    Raises ForbiddenError for a key without the scope `code`, InvalidDocumentError or
+    SpecificationError with the errors, those of the bundle with file and line, and BusyError.
     """
     if not principal.code:
         raise ForbiddenError(
@@ -112,29 +120,71 @@ def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) 
     with state.database.reading() as session:
         record = stored.BUNDLES.find(session, code.digest, principal.sees)
     document = {**document, "code": code_of(record)}
-    try:
-        answer = _confined(archive_of(record, state), "prepare", document, state, check.CHECK_S)
-    except UserCodeError as error:
-        raise InvalidDocumentError.at("/code", str(error)) from error
-    if answer["flaws"]:
-        raise InvalidDocumentError([Flaw.model_validate(flaw) for flaw in answer["flaws"]])
-    plan = Plan.model_validate(answer["plan"])
-    return Prepared(validate(ExperimentSpec, plan.specification), plan)
+    with _errors_at("/code"):
+        answer = check.prepare(archive_of(record, state), document, state.settings)
+    if answer.flaws:
+        raise InvalidDocumentError(answer.flaws)
+    spec = validate(ExperimentSpec, _with_components(document, answer.components))
+    own = {pointer for pointer, _ in outermost(spec, lambda block: isinstance(block, StandIn))}
+    if own != answer.components.keys():
+        given = ", ".join(sorted(answer.components)) or "none"
+        raise InvalidDocumentError.at(
+            "/code",
+            f"the bundle gives fields of {given}, but its components are {', '.join(sorted(own)) or 'none'}",
+        )
+    arms = 1 if isinstance(spec.search, Study) else spec.arm_count
+    if len(answer.estimates) != arms:
+        raise InvalidDocumentError.at(
+            "/code", f"the bundle gives {len(answer.estimates)} estimates for {arms} arms"
+        )
+    return Prepared(spec, answer.estimates)
+
+
+def _with_components(document: Any, components: Mapping[str, dict[str, Any]]) -> Any:
+    """`document` with the fields of blocks by their pointers, where it has a block of the same kind."""
+    filled = deepcopy(document)
+    for pointer, fields in components.items():
+        *path, last = pointer.split("/")[1:] or [""]
+        block = filled
+        for part in path:
+            block = _entry(block, part)
+        sent = _entry(block, last)
+        if not isinstance(sent, dict) or "kind" not in sent or sent["kind"] != fields.get("kind"):
+            raise InvalidDocumentError.at(
+                "/code", f"the bundle gives fields of {pointer}, which is not its own"
+            )
+        sent.clear()
+        sent.update(fields)
+    return filled
+
+
+def _entry(block: Any, part: str) -> Any:
+    """An entry of a mapping or a list by a part of a pointer; None without one."""
+    if isinstance(block, dict):
+        return block.get(part)
+    if isinstance(block, list) and part.isdecimal() and int(part) < len(block):
+        return block[int(part)]
+    return None
 
 
 def play_rounds(
-    code: CodeBundle, specification: Mapping[str, Any], state: AppState, limit_s: float, load_s: float
+    code: CodeBundle, spec: ExperimentSpec, state: AppState, limit_s: float, load_s: float
 ) -> Probe:
     """Play rounds of a specification that `prepare` has returned, in the confinement of its bundle."""
     assert code.id is not None
     archive = storage.read(state.storage, bundles.storage_key(code.id, code.digest))
-    return probed_rounds.play(archive, specification, state.settings, state.storage, limit_s, load_s)
+    return probed_rounds.play(archive, spec, state.settings, state.storage, limit_s, load_s)
 
 
-def _confined(archive: bytes, name: str, document: Any, state: AppState, timeout_s: float) -> Any:
-    """Call a function in a confined process; 501 where this process cannot start one."""
+@contextmanager
+def _errors_at(pointer: str) -> Iterator[None]:
+    """Turn errors of a bundle within the block into InvalidDocumentError at this pointer; 501 where
+    this process cannot confine one.
+    """
     try:
-        return check.call(archive, name, document, state.settings, timeout_s)
+        yield
+    except (ExtensionError, UserCodeError) as error:
+        raise InvalidDocumentError.at(pointer, str(error)) from error
     except ConfinementError as error:
         log.warning("no process for code bundles could be started: %s", error)
         raise HTTPException(

@@ -300,9 +300,9 @@ def extend_experiment(
     wanted = validate(ExperimentExtension, document.value)
 
     def measure(spec: ExperimentSpec) -> Sequence[int] | None:
-        # The model of a bundle has the parameters it had.
-        refuse_excess(spec, limits_of(state.settings), 0 if spec.has_stand_ins else None)
-        return None if spec.has_stand_ins else memory_needed(spec)
+        # The model of a bundle has the parameters it had, and its runs need the memory they needed.
+        refuse_excess(spec, limits_of(state.settings))
+        return None if spec.code is not None else memory_needed(spec)
 
     def change(session: Session, id: str) -> ExperimentRecord:
         return extension.extend(

@@ -47,10 +47,11 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.components import requirements
 from fedcore.spec.digest import specification_sha256
 from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
+from fedcore.spec.search import Study
 from fedcore.spec.sweep import JOINT
 from fedcore.statistics.poor_runs import summarise_warnings
 from fedq.planning.data import data_warnings, datasets_of, measure_warnings, start_warnings
-from fedq.planning.estimates import memory_needed, plan
+from fedq.planning.estimates import RunEstimate, memory_needed, plan
 from fedq.planning.evaluation import default_interval
 from fedq.planning.probe import Play, estimated, probe
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Plan, Progress
@@ -100,32 +101,31 @@ class Submission(NamedTuple):
 
     spec: ExperimentSpec
     provenance: dict[str, Any]
-    prepared: Plan | None = None
-    """The plan, for a specification that uses a code bundle."""
+    estimates: Sequence[RunEstimate] | None = None
+    """By arm, of a specification that uses a code bundle; others are estimated when they are asked for."""
 
     def with_cheap_evaluation(self, document: Any) -> "Submission":
         """The submission with what its `document` does not say about evaluations: the training loss
         is estimated, and the interval is the default one.
         """
-        spec, prepared = self.spec.with_estimates(), self.prepared
+        spec = self.spec.with_estimates()
         if not _gives_interval(document):
             evaluation = spec.evaluation.model_copy(update={"every": default_interval(spec)})
             spec = spec.model_copy(update={"evaluation": evaluation})
-        if prepared is not None:
-            prepared = prepared.model_copy(update={"specification": spec.model_dump(mode="json")})
-        return self._replace(spec=spec, prepared=prepared)
+        return self._replace(spec=spec)
 
     @property
     def plan(self) -> Plan:
         """Arms, runs, and their cost."""
-        return self.prepared or plan(self.spec)
+        return plan(self.spec, self.estimates)
 
     @property
     def memory_bytes(self) -> list[int]:
         """Memory that a run of each arm needs."""
-        if self.prepared is None:
+        if self.estimates is None:
             return memory_needed(self.spec)
-        return [arm.memory_bytes for arm in self.prepared.arms]
+        needed = [estimate.memory_bytes for estimate in self.estimates]
+        return needed * self.spec.arm_count if isinstance(self.spec.search, Study) else needed
 
 
 def _gives_interval(document: Any) -> bool:
@@ -207,21 +207,21 @@ def specification(document: Any, state: AppState, principal: Principal) -> Submi
 
 
 def _validated(document: Any, state: AppState, principal: Principal, at: str = "") -> Submission:
-    settings, prepared = state.settings, None
+    settings, estimates = state.settings, None
     described = describe(document, state.database, principal.sees, at)
     if isinstance(described, dict) and described.get("code") is not None:
-        spec, prepared = prepare(described, state, principal)
+        spec, estimates = prepare(described, state, principal)
         with state.database.reading() as session:
-            experiments.check_uploads(session, spec, prepared.specification, principal.sees)
+            experiments.check_uploads(session, spec, spec.model_dump(mode="json"), principal.sees)
     else:
         spec = validate(ExperimentSpec, described, at)
     try:
         check_allowed_models(spec, settings.models_allowed)
-        dim = max(arm.parameters for arm in prepared.arms) if prepared else None
+        dim = max(estimate.parameters for estimate in estimates) if estimates else None
         refuse_excess(spec, limits_of(settings), dim)
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
-    return Submission(spec, code(), prepared)
+    return Submission(spec, code(), estimates)
 
 
 def limits_of(settings: Settings) -> ExperimentLimits:
@@ -245,7 +245,7 @@ def service_plan(document: Any, state: AppState, principal: Principal, *, probin
     try:
         play: Play = partial(probe, found.spec, storage=state.settings.storage)
         if found.spec.code is not None:
-            play = partial(play_rounds, found.spec.code, wanted.specification, state)
+            play = partial(play_rounds, found.spec.code, found.spec, state)
         return estimated(wanted, found.spec, limit_s, play=play)
     finally:
         state.probe_gate.release()
@@ -389,8 +389,12 @@ def describe(document: Any, database: Database, owner: str | None, at: str = "")
 
 
 def _refuse_parts(block: Any, pointer: str) -> None:
-    for path in block if isinstance(block, dict) else ():
-        if _PART.match(path):
+    for path, values in block.items() if isinstance(block, dict) else ():
+        # A block of another kind, such as that of a bundle, may have an id and a content of its own.
+        becomes_uploaded = path == "problem.dataset.kind" and "uploaded" in (
+            values if isinstance(values, list) else [values]
+        )
+        if becomes_uploaded or _PART.match(path):
             raise SpecificationError(
                 f"{pointer}/{path}", "id and content must change together: sweep `problem.dataset` as a whole"
             )

@@ -3,10 +3,9 @@ limit of all bodies.
 """
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from hashlib import sha256
 from itertools import islice
-from math import isfinite
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import Depends, HTTPException, Request
@@ -19,13 +18,9 @@ from fedcore import json_documents
 from fedcore.errors import SpecificationError
 from fedcore.settings import Settings
 from fedcore.spec import yaml_documents
-from fedcore.spec.validation import join_pointer
 from fedq.schemas import Flaw
-from fedq.validation_errors import errors_of
+from fedq.validation_errors import MAX_FLAWS, errors_of, foreign_values
 
-MAX_FLAWS = 100
-MAX_FIELDS = 10_000
-"""Maximum number of fields of one mapping."""
 SMALL_BYTES = 4_096
 """Parsing JSON up to this size takes less time than a switch to a thread and back."""
 LARGE_BYTES = 1 << 16
@@ -140,7 +135,7 @@ def body_of(*schemas: str) -> dict[str, Any]:
 
 def _parse(request: Request, body: bytes, media_type: str) -> Parsed:
     value = _load(request, body, media_type)
-    flaws = list(islice(_foreign_values(value), MAX_FLAWS))
+    flaws = list(islice(foreign_values(value), MAX_FLAWS))
     if flaws:
         raise InvalidDocumentError(flaws)
     return Parsed(value)
@@ -181,52 +176,3 @@ def _check_extent(text: str, settings: Settings) -> None:
     most = max(MAX_VALUES, settings.json_max_bytes // BYTES_PER_VALUE)
     if sum(map(text.count, ",:[{")) >= most:
         raise HTTPException(413, f"The body contains more than {most:,} keys and values.")
-
-
-def _foreign_values(document: Any) -> Iterator[Flaw]:
-    """Yield values that JSON or a database cannot hold: NaN, infinities, NUL, unpaired surrogates,
-    keys that are not strings.
-    """
-    # Of each level only an iterator is kept, and the key that it is at: a path for each value would
-    # take more than the document.
-    levels: list[Iterator[tuple[str | int, Any]]] = [iter([("", document)])]
-    path: list[str | int] = [""]
-    while levels:
-        entry = next(levels[-1], None)
-        if entry is None:
-            levels.pop()
-            path.pop()
-            continue
-        path[-1], value = entry
-        flaw = (
-            _foreign(value)
-            if len(levels) <= yaml_documents.MAX_DEPTH + 1
-            else f"must not be nested deeper than {yaml_documents.MAX_DEPTH} levels"
-        )
-        if flaw:
-            yield Flaw(pointer=join_pointer(path[1:]), detail=flaw)
-        elif isinstance(value, dict | list):
-            levels.append(iter(value.items()) if isinstance(value, dict) else enumerate(value))
-            path.append("")
-
-
-def _foreign(value: Any) -> str | None:
-    match value:
-        case float() if not isfinite(value):
-            return f"must be a finite number, not {value}"
-        case str() if not _storable(value):
-            return "must not contain NUL or unpaired surrogates"
-        case dict() if len(value) > MAX_FIELDS:
-            return f"a mapping may have at most {MAX_FIELDS:,} fields, not {len(value):,}"
-        case dict() if not all(isinstance(key, str) and _storable(key) for key in value):
-            return "keys must be strings"
-        case _:
-            return None
-
-
-def _storable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in text

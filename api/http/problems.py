@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.http.dependencies import context_of, state_of
 from fedcore.errors import (
     AuthenticationError,
+    BusyError,
     DataUnavailableError,
     FedcoreError,
     ForbiddenError,
@@ -70,6 +71,7 @@ ANSWERS: dict[type[FedcoreError], ProblemType] = {
     QuotaError: ProblemType(403, "quota", "Quota exceeded"),
     RateError: ProblemType(429, "rate", "Too many requests"),
     StateConflictError: ProblemType(409, "conflict", "Conflict with the current state"),
+    BusyError: blank(503),
 }
 
 
@@ -240,6 +242,8 @@ def _hints(error: Exception) -> dict[str, str] | None:
             return {"WWW-Authenticate": 'Bearer realm="FedQ"'}
         case RateError(wait_s=wait_s):
             return {"Retry-After": str(wait_s)}
+        case BusyError():
+            return {"Retry-After": "30"}
         case _:
             return None
 

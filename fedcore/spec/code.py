@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fedcore.block import Block
 from fedcore.data.digest_files import Digest
@@ -19,6 +19,21 @@ from fedcore.families import bundle_kinds
 
 Kind = Annotated[str, Field(max_length=100, pattern=r"^[a-z][a-z0-9_]*$")]
 FamilyName = Annotated[str, Field(max_length=40, pattern=r"^[a-z_]+$")]
+MAX_KINDS = 1_000
+"""Of a bundle, in all families together."""
+
+
+def _few(kinds: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    if sum(map(len, kinds.values())) > MAX_KINDS:
+        raise ValueError(f"a bundle may define at most {MAX_KINDS} kinds")
+    return kinds
+
+
+Kinds = Annotated[
+    dict[FamilyName, Annotated[tuple[Kind, ...], Field(fail_fast=True, max_length=MAX_KINDS)]],
+    AfterValidator(_few),
+]
+"""The kinds that a bundle defines, by family."""
 
 
 class CodeBundle(Block):
@@ -31,7 +46,7 @@ class CodeBundle(Block):
     """SHA-256 of the bundle, as `POST /v1/bundles` returns it."""
     id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None
     """Id of the stored bundle. The service sets it and ignores other values."""
-    components: dict[FamilyName, Annotated[tuple[Kind, ...], Field(fail_fast=True, max_length=1_000)]] = {}
+    components: Kinds = {}
     """Kinds by family. The service sets them and ignores other values."""
 
     @model_validator(mode="before")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -104,6 +104,23 @@ def components_of(spec: BaseModel) -> Iterator[Block]:
                 if family_of(item) is not None:
                     yield item
                 yield from components_of(item)
+
+
+def outermost(spec: BaseModel, wanted: Callable[[Block], bool], at: str = "") -> Iterator[tuple[str, Block]]:
+    """The `wanted` blocks of a specification without its sweep, each with its JSON pointer; of those
+    within one another, the outer one.
+    """
+    for name in type(spec).model_fields:
+        value = getattr(spec, name)
+        places = enumerate(value) if isinstance(value, tuple) else [(None, value)]
+        for index, item in places:
+            if not isinstance(item, Block):
+                continue
+            pointer = f"{at}/{name}" if index is None else f"{at}/{name}/{index}"
+            if wanted(item):
+                yield pointer, item
+            else:
+                yield from outermost(item, wanted, pointer)
 
 
 def local_components(spec: ExperimentSpec) -> Iterator[Block]:

@@ -29,7 +29,8 @@ def refuse_excess(spec: ExperimentSpec, limits: ExperimentLimits, dim: int | Non
     """Raise SpecificationError if `spec` has too many runs, or some arm of it too many rounds or
     parameters.
 
-    `dim` is the largest number of parameters of an arm, if the specification does not tell it.
+    `dim` is the largest number of parameters of an arm where a code bundle is loaded. Without it, models
+    of bundles that this process has not loaded are not counted.
     """
     arms = spec.arms()
     _hold("/sweep", "runs (arms times seeds)", "RUNS", len(arms) * len(spec.seeds), limits.runs)
@@ -38,7 +39,9 @@ def refuse_excess(spec: ExperimentSpec, limits: ExperimentLimits, dim: int | Non
         _hold("/problem/model", "parameters", "PARAMETERS", dim, limits.parameters)
         return
     problems = [arm.spec.problem for arm in arms] if "problem" in sweep.fields(spec.sweep) else [spec.problem]
-    _hold("/problem/model", "parameters", "PARAMETERS", max(map(dimension, problems)), limits.parameters)
+    for problem in problems:
+        if not problem.has_stand_ins:
+            _hold("/problem/model", "parameters", "PARAMETERS", dimension(problem), limits.parameters)
 
 
 def _hold(pointer: str, what: str, setting: str, asked: int, limit: int) -> None:

@@ -10,6 +10,7 @@ from fedcore.data.datasets import AnyDataset
 from fedcore.data.exact import ExactProblem
 from fedcore.data.partitions import PARTITIONS, AnyPartition
 from fedcore.data.uploaded import StoredDataset
+from fedcore.families import StandIn
 from fedcore.models import MODELS, AnyModel
 from fedcore.models.losses import AnyLoss, Loss
 
@@ -31,8 +32,22 @@ class Problem(Block):
     loss: Annotated[AnyLoss | None, Field(exclude_if=is_none)] = None
     """The loss (default: that of the model, cross-entropy or squared error)."""
 
+    @property
+    def has_stand_ins(self) -> bool:
+        """True if a part of it is of a code bundle that this process has not loaded."""
+        return any(
+            isinstance(part, StandIn) for part in (self.dataset, self.partition, self.model, self.loss)
+        )
+
     @model_validator(mode="after")
     def _blocks_fit(self) -> Self:
+        # Blocks of a bundle are checked where it is loaded.
+        if not self.has_stand_ins:
+            self._check_clients()
+            self._check_objective()
+        return self
+
+    def _check_clients(self) -> None:
         divided = self.dataset.client_count() is not None
         # Clients of a data set are owners of samples, too.
         by_owner = self.dataset.has_owners and self.partition is not None and self.partition.by_owner
@@ -40,6 +55,8 @@ class Problem(Block):
             raise ValueError(f"{self.dataset.kind} is already divided into clients; omit `partition`")
         if not divided and self.partition is None:
             raise ValueError(f"{self.dataset.kind} is not divided into clients; give a `partition`")
+
+    def _check_objective(self) -> None:
         exact = isinstance(self.dataset, ExactProblem)
         if exact and self.model is not None:
             raise ValueError(f"{self.dataset.kind} has no separate model; omit `model`")
@@ -54,7 +71,6 @@ class Problem(Block):
                 f"{self.objective().kind} compares one label per sample, but {self.dataset.kind} has one for"
                 " each symbol: use `cross_entropy`, or omit `loss`"
             )
-        return self
 
     def _check_real_labels(self) -> None:
         """Reject classifiers and partitions by class for real labels."""

@@ -2,14 +2,15 @@
 mean number of samples.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import ceil, isfinite, prod
+from typing import Any
 
 from fedcore.core import Algorithm
 from fedcore.simulation import pruning
 from fedcore.simulation.halving import HalvingSchedule, expected
-from fedcore.spec import Arm, ExperimentSpec
+from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.spec.problem import Problem, dimension, population
 from fedcore.spec.search import Halving, Study, batches
@@ -47,14 +48,41 @@ WORKING_BYTES = 256 << 20
 """Batches and activations, losses over data sets, and machine code."""
 
 
-def plan(spec: ExperimentSpec) -> Plan:
-    """The arms and runs of `spec`, and what they would cost; `outlook` says how it would fare
-    here.
+@dataclass(frozen=True, slots=True)
+class RunEstimate:
+    """What a run of one arm takes, as in `ArmPlan`."""
+
+    parameters: int
+    local_steps: int
+    gradients: int
+    bytes_up: int
+    bytes_down: int
+    memory_bytes: int
+    privacy: PrivacyPlan | None
+
+
+def estimate_runs(spec: ExperimentSpec) -> list[RunEstimate]:
+    """What the runs of each arm of `spec` take; of a study one estimate for all trials, which take what
+    one with the settings of the specification does, and as much memory as the largest of the space.
     """
     if isinstance(spec.search, Study):
-        return _plan_study(spec, spec.search)
+        return [replace(_estimate(spec.arms()[0].spec), memory_bytes=memory_needed(spec)[0])]
+    return [_estimate(arm.spec) for arm in spec.arms()]
+
+
+def plan(spec: ExperimentSpec, estimates: Sequence[RunEstimate] | None = None) -> Plan:
+    """The arms and runs of `spec`, and what they would cost by `estimates`, those of `estimate_runs`
+    (default: made here).
+    """
+    if estimates is None:
+        estimates = estimate_runs(spec)
+    if isinstance(spec.search, Study):
+        return _plan_study(spec, spec.search, estimates[0])
     points = spec.arms()
-    arms = [_plan_arm(point) for point in points]
+    arms = [
+        _plan_arm(point.index, point.name, point.settings, len(spec.seeds), estimate)
+        for point, estimate in zip(points, estimates, strict=True)
+    ]
     return Plan(
         name=spec.name,
         arms=arms,
@@ -73,20 +101,14 @@ def plan(spec: ExperimentSpec) -> Plan:
     )
 
 
-def _plan_study(spec: ExperimentSpec, search: Study) -> Plan:
-    """The plan of trials that all take what one with the settings of the specification does, and
-    as much memory as the largest of the space.
-    """
-    name = f"one of {search.trials} trials"
-    [memory, *_] = memory_needed(spec)
-    base = _plan_arm(spec.arms()[0]).model_copy(update={"name": name, "settings": {}, "memory_bytes": memory})
+def _plan_study(spec: ExperimentSpec, search: Study, base: RunEstimate) -> Plan:
     runs = search.trials * len(spec.seeds)
     # Where it depends on the values which trials are stopped, all run to the last round at most.
     stages = pruning.expected(search, spec.rounds) or [(spec.rounds, search.trials)]
     played = _played(stages)
     return Plan(
         name=spec.name,
-        arms=[base.model_copy(update={"runs": runs})],
+        arms=[_plan_arm(0, f"one of {search.trials} trials", {}, runs, base)],
         seeds=list(spec.seeds),
         runs=runs,
         rounds=runs * spec.rounds,
@@ -100,7 +122,7 @@ def _plan_study(spec: ExperimentSpec, search: Study) -> Plan:
         gradients=runs * base.gradients,
         bytes_up=runs * base.bytes_up,
         bytes_down=runs * base.bytes_down,
-        memory_bytes=memory,
+        memory_bytes=base.memory_bytes,
         data=planned_data(spec),
         warnings=[],
         specification=spec.model_dump(mode="json"),
@@ -136,15 +158,16 @@ def _memory_of(spec: ExperimentSpec) -> int:
     return _memory(spec, spec.build(), drawn_clients(spec), _word(spec))
 
 
-def _plan_arm(arm: Arm) -> ArmPlan:
-    spec = arm.spec
+def _plan_arm(
+    index: int, name: str, settings: Mapping[str, Any], runs: int, estimate: RunEstimate
+) -> ArmPlan:
+    return ArmPlan(index=index, name=name, settings=dict(settings), runs=runs, **asdict(estimate))
+
+
+def _estimate(spec: ExperimentSpec) -> RunEstimate:
     algorithm, cohort = spec.build(), _cohort(spec)
     word = _word(spec)
-    return ArmPlan(
-        index=arm.index,
-        name=arm.name,
-        settings=arm.settings,
-        runs=len(spec.seeds),
+    return RunEstimate(
         parameters=dimension(spec.problem),
         local_steps=round(spec.rounds * cohort.steps),
         gradients=round(spec.rounds * _gradients(spec, algorithm, cohort)),

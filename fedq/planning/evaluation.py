@@ -41,12 +41,14 @@ def default_interval(spec: ExperimentSpec) -> int:
     sweeps over evaluations, exact problems, and components that this process does not know.
     """
     swept = {path.partition(".")[0] for path in paths(spec.sweep)}
-    if spec.early_stopping is not None or spec.has_stand_ins or swept & {"evaluation", "early_stopping"}:
+    if spec.early_stopping is not None or swept & {"evaluation", "early_stopping"}:
         return 1
     rounds = spec.rounds
     if isinstance(spec.search, Halving):
         rounds = gcd(rounds, spec.search.min_rounds)
     arms = [arm.spec for arm in spec.arms()] if swept & COUNTED else [spec]
+    if any(arm.has_stand_ins for arm in arms):
+        return 1
     wanted = max(map(_wanted, arms))
     divisor = gcd(rounds, *(arm.rounds for arm in arms))
     possible = [

@@ -1,30 +1,69 @@
-"""Answers of a computing process, checked: whatever is of another form is an error of the bundle."""
+"""Answers of a computing process, checked before anything is used or stored: whatever is of another
+form is an error of the bundle.
 
-from typing import Annotated, Any, Literal, TypeVar
+Each function takes the JSON of an answer, and raises the error that it describes, if it describes
+one: SpecificationError, DataUnavailableError, MemoryError or UserCodeError; or ProtocolError.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Generic, Literal, NamedTuple, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError, UserCodeError
+from fedcore.platform.logging import storable_text
 from fedcore.simulation.report import RoundReport, StopReason
+from fedcore.spec.code import Kinds
+from fedcore.spec.experiment import MAX_RUNS
 from fedcore.user_traceback import MAX_LENGTH, UserTraceback
+from fedq.planning.estimates import RunEstimate
+from fedq.schemas import Flaw, PrivacyPlan
+from fedq.validation_errors import MAX_FLAWS, foreign_values
 from workers.confined.protocol import ProtocolError
 
-_Text = Annotated[str, Field(max_length=2 * MAX_LENGTH)]
-_Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f]*$")]
+MAX_DETAIL = 2 * MAX_LENGTH
+"""Characters of a text."""
+MAX_COMPONENTS = 100
+"""In a specification without its sweep."""
+
+_Text = Annotated[str, Field(max_length=MAX_DETAIL), AfterValidator(storable_text)]
+_Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
+_Size = Annotated[int, Field(ge=1, lt=2**63)]
+_Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Measure = Annotated[str, Field(max_length=100, pattern=r"^[\w.:/ -]+$")]
 _Values = Annotated[list[float], Field(max_length=1_000_000)]
 
 
 class _Answer(BaseModel):
     # Built when first used: the service reads answers of bundles alone.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True
+    )
+
+
+class _Nothing(_Answer):
+    """An answer that is bytes alone."""
 
 
 class _Best(_Answer):
     metric: _Measure
     round: _Count
     value: Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Choice(_Answer):
+    engine: _Word
+    how: _Word
+    instead_of: _Word | None = None
 
 
 class RunState(_Answer):
@@ -34,13 +73,13 @@ class RunState(_Answer):
     diverged: bool
     divergence: _Text | None
     stopped: Literal[StopReason.PATIENCE, StopReason.TARGET] | None
-    choice: Annotated[dict[_Word, Any], Field(max_length=20)]
+    choice: _Choice
     batched_runs: _Count
     memory_divisor: Annotated[int, Field(ge=1, lt=2**31)]
     precision: Literal["float32", "float64"]
     data_source: _Word
     data_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None
-    noise_multiplier: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    noise_multiplier: _Finite | None = None
     best: _Best | None = None
 
 
@@ -51,7 +90,7 @@ class _Report(_Answer):
     local_steps: _Count
     bytes_up: _Count
     bytes_down: _Count
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    seconds: _Finite
     train_loss: float | None
     test_loss: float | None
     test_accuracy: float | None
@@ -68,11 +107,63 @@ class _Round(_State):
     report: _Report
 
 
+class _ReportedFlaw(_Answer):
+    pointer: _Text
+    detail: _Text
+
+
+_KINDS: TypeAdapter[dict[str, tuple[str, ...]]] = TypeAdapter(Kinds)
+_Flaws = Annotated[list[_ReportedFlaw], Field(max_length=MAX_FLAWS)]
+
+
+def _storable(fields: dict[str, Any]) -> dict[str, Any]:
+    flaw = next(foreign_values(fields), None)
+    if flaw is not None:
+        raise ValueError(f"{flaw.pointer}: {flaw.detail}")
+    return fields
+
+
+class _Checked(_Answer):
+    # JSON has lists for tuples, which strict models do not take.
+    components: Annotated[dict[str, Any], Field(min_length=1), AfterValidator(_KINDS.validate_python)]
+    flaws: _Flaws
+
+
+class _Privacy(_Answer):
+    noise_multiplier: _Finite
+    epsilon: _Finite | None
+    delta: Annotated[float, Field(ge=0, le=1)]
+
+
+class _Estimate(_Answer):
+    parameters: _Size
+    local_steps: _Count
+    gradients: _Count
+    bytes_up: _Count
+    bytes_down: _Count
+    memory_bytes: _Size
+    privacy: _Privacy | None
+
+
+class _Prepared(_Answer):
+    flaws: _Flaws
+    components: Annotated[
+        dict[_Word, Annotated[dict[str, Any], AfterValidator(_storable)]], Field(max_length=MAX_COMPONENTS)
+    ] = {}
+    estimates: Annotated[list[_Estimate], Field(max_length=MAX_RUNS)] = []
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if bool(self.flaws) == bool(self.estimates):
+            raise ValueError("must have either flaws or estimates")
+        return self
+
+
 class _Traceback(_Answer):
     type: _Text
     message: _Text
     file: _Text | None
-    line: int | None
+    line: Annotated[int, Field(ge=0, lt=2**31)] | None
     traceback: _Text
 
 
@@ -99,42 +190,91 @@ class _Failure(_Answer):
 M = TypeVar("M", bound=BaseModel)
 
 
-def state_of(fields: dict[str, Any]) -> RunState:
-    """The state in an answer; raises ProtocolError."""
-    return _parsed(_State, fields).state
+class _Called(_Answer, Generic[M]):
+    value: M
+
+
+class CheckedBundle(NamedTuple):
+    """What the checks of a bundle found."""
+
+    components: Mapping[str, Sequence[str]]
+    """Its kinds, by family."""
+    flaws: list[Flaw]
+
+
+class PreparedSpecification(NamedTuple):
+    """What only a bundle knows of a specification that uses it."""
+
+    flaws: list[Flaw]
+    """If there are any, there is nothing else."""
+    components: Mapping[str, dict[str, Any]]
+    """Fields of the bundle's components, by the JSON pointer to the block."""
+    estimates: list[RunEstimate]
+
+
+def state_of(fields: dict[str, Any], *, restored: bool = False) -> RunState:
+    """The state in an answer; if it was to be `restored`, CheckpointError may be raised, too."""
+    return _answered(_State, fields, restored=restored).state
 
 
 def round_of(fields: dict[str, Any]) -> tuple[RoundReport, RunState]:
-    """The report in an answer, and the state after it; raises ProtocolError."""
-    answer = _parsed(_Round, fields)
+    """The report in an answer, and the state after it."""
+    answer = _answered(_Round, fields)
     return RoundReport(**answer.report.model_dump()), answer.state
 
 
-def raise_failure(fields: dict[str, Any]) -> None:
-    """Raise the error that an answer describes, if it describes one: SpecificationError,
-    DataUnavailableError, CheckpointError, MemoryError, or UserCodeError; or ProtocolError.
-    """
+def expect_data_alone(fields: dict[str, Any]) -> None:
+    """Raise what an answer describes whose bytes were asked for."""
+    _answered(_Nothing, fields)
+
+
+def checked_bundle(fields: dict[str, Any]) -> CheckedBundle:
+    """The answer of `check`."""
+    found = _answered(_Called[_Checked], fields).value
+    return CheckedBundle(found.components, _told(found.flaws))
+
+
+def prepared_specification(fields: dict[str, Any]) -> PreparedSpecification:
+    """The answer of `prepare`."""
+    found = _answered(_Called[_Prepared], fields).value
+    return PreparedSpecification(
+        _told(found.flaws), found.components, [_estimate(each) for each in found.estimates]
+    )
+
+
+def _told(flaws: Sequence[_ReportedFlaw]) -> list[Flaw]:
+    return [Flaw(pointer=flaw.pointer, detail=flaw.detail) for flaw in flaws]
+
+
+def _estimate(found: _Estimate) -> RunEstimate:
+    values = found.model_dump(exclude={"privacy"})
+    privacy = None if found.privacy is None else PrivacyPlan(**found.privacy.model_dump())
+    return RunEstimate(**values, privacy=privacy)
+
+
+def _answered(model: type[M], fields: dict[str, Any], *, restored: bool = False) -> M:
     if "error" not in fields:
-        return
+        return _parsed(model, fields)
     flaw = _parsed(_Failure, fields).error
-    if isinstance(flaw, _SpecificationFlaw):
-        raise SpecificationError(flaw.pointer, flaw.detail)
-    if isinstance(flaw, _CodeFlaw):
-        raise UserCodeError(str(UserTraceback(**flaw.error.model_dump())))
-    raise _MEANINGS[flaw.kind](flaw.detail)
-
-
-_MEANINGS: dict[str, type[Exception]] = {
-    "data": DataUnavailableError,
-    "checkpoint": CheckpointError,
-    "memory": MemoryError,
-}
+    match flaw:
+        case _SpecificationFlaw():
+            raise SpecificationError(flaw.pointer, flaw.detail)
+        case _CodeFlaw():
+            raise UserCodeError(str(UserTraceback(**flaw.error.model_dump())))
+        case _Flaw(kind="data"):
+            raise DataUnavailableError(flaw.detail)
+        case _Flaw(kind="memory"):
+            raise MemoryError(flaw.detail)
+        case _ if restored:
+            raise CheckpointError(flaw.detail)
+        case _:
+            raise ProtocolError(
+                f"the computing process read no checkpoint, and finds fault with one: {flaw.detail}"
+            )
 
 
 def _parsed(model: type[M], fields: dict[str, Any]) -> M:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        raise ProtocolError(
-            f"the computing process sent an answer of another form: {error}"[:2_000]
-        ) from None
+        raise ProtocolError(f"the computing process sent an answer of another form: {error}") from None

@@ -1,31 +1,58 @@
-"""Functions of an allow-list, called in the confinement of a bundle: checks before it is run."""
+"""What the service asks of a bundle before it is run, in the confinement of the bundle."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from fedcore.errors import BusyError, UserCodeError
 from fedcore.settings import Settings
-from workers.confined.answers import raise_failure
-from workers.confined.protocol import ProtocolError
+from workers.confined.answers import (
+    CheckedBundle,
+    PreparedSpecification,
+    checked_bundle,
+    prepared_specification,
+)
 from workers.confined.sandbox import Sandbox
 
-CHECK_S = 10.0
-"""Time for a check, without loading the libraries."""
+T = TypeVar("T")
+CHECK_S = 30.0
+"""Time for the checks of a bundle, of which none is started after a few seconds."""
+PREPARE_S = 10.0
+"""Time for validating a specification, without loading the libraries."""
 
 
-def call(archive: bytes, name: str, document: Any, settings: Settings, timeout_s: float = CHECK_S) -> Any:
-    """Call the function `name` of `workers.confined.computing.CALLS` with the components of a bundle
-    and the JSON value `document`; returns its JSON value.
+def check_bundle(archive: bytes, settings: Settings) -> CheckedBundle:
+    """The components of a bundle, and what is wrong with them.
 
-    Raises ExtensionError if `archive` is no bundle, SpecificationError where the function does,
-    UserCodeError for any other error in the bundle, and ConfinementError where there can be no
-    sandbox.
+    Raises ExtensionError if `archive` is no bundle, UserCodeError, SpecificationError and
+    DataUnavailableError for errors in it, BusyError, and ConfinementError where there can be no sandbox.
     """
+    return _call(archive, "check", None, settings, CHECK_S, checked_bundle)
+
+
+def prepare(archive: bytes, document: Any, settings: Settings) -> PreparedSpecification:
+    """What a bundle says of a specification that uses it; raises as `check_bundle`."""
+    return _call(archive, "prepare", document, settings, PREPARE_S, prepared_specification)
+
+
+def _call(
+    archive: bytes,
+    name: str,
+    document: Any,
+    settings: Settings,
+    timeout_s: float,
+    parse: Callable[[dict[str, Any]], T],
+) -> T:
     with Sandbox(archive, settings) as sandbox:
         session = sandbox.session()
         try:
-            answer = session.request({"do": "call", "name": name, "document": document}, timeout_s).fields
+            fields = session.request({"do": "call", "name": name, "document": document}, timeout_s).fields
+        except MemoryError as error:
+            raise BusyError(f"{error}; try again") from error
         finally:
             session.close()
-    raise_failure(answer)
-    if "value" not in answer:
-        raise ProtocolError("the computing process sent an answer of another form: it has no value")
-    return answer["value"]
+    try:
+        return parse(fields)
+    except MemoryError as error:
+        raise UserCodeError(
+            f"memory ran out ({error}): a bundle may take {settings.code_memory_bytes} bytes"
+        ) from None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
@@ -29,13 +29,13 @@ from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationE
 from fedcore.platform.out_of_memory import is_out_of_memory
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
-from fedcore.spec.components import FAMILIES
+from fedcore.spec.components import FAMILIES, outermost
 from fedcore.spec.engines import facts_about
 from fedcore.testing.checks import CHECKS, ComponentCheck
 from fedcore.testing.subject import subject_of
-from fedcore.user_traceback import user_traceback
-from fedq.planning.estimates import plan
-from fedq.validation_errors import errors_of
+from fedcore.user_traceback import MAX_LENGTH, user_traceback
+from fedq.planning.estimates import RunEstimate, estimate_runs
+from fedq.validation_errors import MAX_FLAWS, errors_of
 from workers.confined.limits import BUNDLE, UPLOADS
 from workers.confined.protocol import Channel, Message
 
@@ -48,19 +48,19 @@ def components(found: Components, _: Any) -> dict[str, list[str]]:
 
 
 CHECK_S = 7.0
-"""After this time no further check of a bundle is started."""
+"""After this processor time no further check of a bundle is started."""
 
 
 def check(found: Components, _: Any) -> dict[str, Any]:
     """The kinds of a bundle, by family, and the findings in its components that compute: those of the
     checks that fit into CHECK_S. Documentation is left to `fedq check-extension`.
     """
-    began, flaws, told = time.monotonic(), [], set[tuple[str, str]]()
+    began, flaws, told = time.process_time(), [], set[tuple[str, str]]()
     for family, members in found.items():
         for member in members.values():
             subject = subject_of(member, family)
             for function in CHECKS.get(family, ()):
-                if time.monotonic() - began > CHECK_S:
+                if time.process_time() - began > CHECK_S:
                     break
                 finding = ComponentCheck(subject, function).finding()
                 # One mistake may fail several checks.
@@ -68,18 +68,35 @@ def check(found: Components, _: Any) -> dict[str, Any]:
                     told.add((finding.place, finding.found))
                     place = (finding.file or "").rpartition(f"/{BUNDLE}/")[2] or None
                     short = finding.model_copy(update={"file": place})
-                    flaws.append({"pointer": "code", "detail": str(short)})
-    return {"components": components(found, None), "flaws": flaws}
+                    flaws.append(_flaw("code", str(short)))
+    return {"components": components(found, None), "flaws": flaws[:MAX_FLAWS]}
 
 
-def prepare(_: Components, document: Any) -> dict[str, Any]:
-    """Validate a specification that uses the bundle: its plan, or the errors in it."""
+def prepare(found: Components, document: Any) -> dict[str, Any]:
+    """Validate a specification that uses the bundle: the fields of the bundle's components by the pointer
+    to their block, and an estimate of each arm; or the errors in it.
+    """
     try:
         spec = ExperimentSpec.model_validate(document)
     except ValidationError as error:
-        flaws = errors_of(error.errors(), ExperimentSpec, document)
-        return {"plan": None, "flaws": [flaw.model_dump(mode="json") for flaw in flaws]}
-    return {"plan": plan(spec).model_dump(mode="json"), "flaws": []}
+        flaws = errors_of(error.errors()[:MAX_FLAWS], ExperimentSpec, document)
+        return {"flaws": [_flaw(flaw.pointer, flaw.detail) for flaw in flaws]}
+    own = {member for members in found.values() for member in members.values()}
+    return {
+        "flaws": [],
+        "components": {
+            pointer: component.model_dump(mode="json")
+            for pointer, component in outermost(spec, lambda block: type(block) in own)
+        },
+        "estimates": _ESTIMATES.dump_python(estimate_runs(spec), mode="json"),
+    }
+
+
+def _flaw(pointer: str, detail: str) -> dict[str, str]:
+    return {"pointer": pointer[:MAX_LENGTH], "detail": detail[:MAX_LENGTH]}
+
+
+_ESTIMATES = TypeAdapter(list[RunEstimate])
 
 
 CALLS: Mapping[str, Callable[[Components, Any], Any]] = {
@@ -95,8 +112,7 @@ class Computing:
 
     def __init__(self, descriptor: int, folder: Path) -> None:
         """`descriptor` is that of a connected socket."""
-        # The other side is trusted, and sends checkpoints of any size.
-        self._channel = Channel(socket.socket(fileno=descriptor), 2**63)
+        self._channel = Channel(socket.socket(fileno=descriptor))
         self._folder = folder
         self._found: Components | None = None
         self._simulation: Simulation | None = None
@@ -114,7 +130,8 @@ class Computing:
         """Answer requests until the other side is gone."""
         while True:
             try:
-                request = self._channel.receive()
+                # The other side is trusted, and sends checkpoints of any size.
+                request = self._channel.receive(2**63)
             except (EOFError, OSError):
                 return
             try:

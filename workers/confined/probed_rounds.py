@@ -3,21 +3,27 @@
 """
 
 import os
-from collections.abc import Mapping
 from time import monotonic
-from typing import Any
 
-from fedcore.errors import DataUnavailableError, SpecificationError, StorageError, UserCodeError
+from fedcore.errors import (
+    BusyError,
+    DataUnavailableError,
+    SpecificationError,
+    StorageError,
+    UserCodeError,
+)
 from fedcore.platform.storage import Storage
 from fedcore.settings import Settings
+from fedcore.spec import ExperimentSpec
 from fedq.planning.probe import ROUNDS, Probe
-from workers.confined.answers import raise_failure, round_of
+from workers.confined.answers import round_of, state_of
 from workers.confined.confinement import ConfinementError
 from workers.confined.sandbox import Sandbox, Session
 from workers.confined.uploads import copy_datasets
 from workers.embedded import gpus
 
 REASONS = (
+    BusyError,
     ConfinementError,
     DataUnavailableError,
     MemoryError,
@@ -29,7 +35,7 @@ REASONS = (
 
 def play(
     archive: bytes,
-    specification: Mapping[str, Any],
+    spec: ExperimentSpec,
     settings: Settings,
     storage: Storage,
     limit_s: float,
@@ -43,9 +49,9 @@ def play(
         device = "cuda" if gpus.devices(os.environ, gpus.listing()) else "cpu"
     start = {
         "do": "start",
-        "spec": dict(specification),
+        "spec": spec.model_dump(mode="json"),
         "arm": 0,
-        "seed": specification["seeds"][0],
+        "seed": spec.seeds[0],
         "device": device,
         "threads": settings.torch_threads,
         "recorded": None,
@@ -53,11 +59,11 @@ def play(
     }
     try:
         with Sandbox(archive, settings, device) as sandbox:
-            copy_datasets(sandbox, storage, specification)
+            copy_datasets(sandbox, storage, [spec.arms()[0].spec.problem.dataset])
             session = sandbox.session()
             try:
-                _asked(session, start, load_s)
-                return _played(session, int(specification["rounds"]), limit_s)
+                state_of(session.request(start, load_s, clock_s=load_s).fields)
+                return _played(session, spec.rounds, limit_s)
             finally:
                 session.close()
     except REASONS as error:
@@ -69,8 +75,8 @@ def _played(session: Session, rounds: int, limit_s: float) -> Probe:
     while len(seconds) < min(rounds, ROUNDS) and (left_s := began + limit_s - monotonic()) > 0:
         started = monotonic()
         try:
-            _, state = round_of(_asked(session, {"do": "advance"}, left_s))
-        except UserCodeError:
+            _, state = round_of(session.request({"do": "advance"}, left_s, clock_s=left_s).fields)
+        except (BusyError, UserCodeError):
             if monotonic() - started < left_s:
                 raise
             break
@@ -78,9 +84,3 @@ def _played(session: Session, rounds: int, limit_s: float) -> Probe:
         if state.diverged or state.stopped is not None:
             break
     return Probe.of(seconds) if seconds else Probe(monotonic() - began, at_least=True)
-
-
-def _asked(session: Session, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-    answer = session.request(request, timeout_s).fields
-    raise_failure(answer)
-    return answer

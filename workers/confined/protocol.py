@@ -5,15 +5,21 @@ answer: lengths are bounded, fields are checked (`workers/confined/answers.py`),
 unpickled.
 """
 
+import io
 import json
 import socket
 import struct
 from typing import Any, NamedTuple
 
 from fedcore.errors import UserCodeError
+from fedcore.platform.logging import storable_text
 
 VERSION = 1
 MAX_JSON_BYTES = 16 << 20
+MAX_VALUES = 1_000_000
+"""Keys and values in the JSON of an answer: as objects, small ones take 70 bytes each."""
+WITH_DATA = frozenset({"checkpoint", "model", "best_model"})
+"""Requests whose answers have bytes beside their JSON."""
 _HEADER = struct.Struct("!IQ")
 _PIECE_BYTES = 1 << 20
 
@@ -27,14 +33,18 @@ class Message(NamedTuple):
 
 
 class ProtocolError(UserCodeError):
-    """A message that is not one."""
+    """A message that is not one, or says what cannot be."""
+
+    def __init__(self, message: str) -> None:
+        """Of `message`, which may repeat what was received, 2,000 characters are kept."""
+        super().__init__(storable_text(message[:2_000]))
 
 
 class Channel:
-    """One end of a connection; messages have at most `max_data` bytes beside their JSON."""
+    """One end of a connection."""
 
-    def __init__(self, connection: socket.socket, max_data: int) -> None:
-        self._connection, self._max_data = connection, max_data
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
 
     def send(self, fields: dict[str, Any], data: bytes = b"") -> None:
         """Send a message; raises OSError where the other side is gone."""
@@ -43,37 +53,44 @@ class Channel:
         if data:
             self._connection.sendall(data)
 
-    def receive(self) -> Message:
-        """Wait for a message.
+    def receive(self, max_data: int) -> Message:
+        """Wait for a message with at most `max_data` bytes beside its JSON.
 
         Raises EOFError where the other side is gone, and ProtocolError for anything else than a
         message.
         """
         text_bytes, data_bytes = _HEADER.unpack(self._read(_HEADER.size))
-        if text_bytes > MAX_JSON_BYTES or data_bytes > self._max_data:
+        if text_bytes > MAX_JSON_BYTES or data_bytes > max_data:
             raise ProtocolError(
                 f"a message of {text_bytes} and {data_bytes} bytes is too long; allowed are {MAX_JSON_BYTES}"
-                f" and {self._max_data}"
+                f" and {max_data}"
             )
-        text, data = self._read(text_bytes), self._read(data_bytes)
-        try:
-            fields = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError(f"a message is not JSON: {error}") from error
-        if not isinstance(fields, dict):
-            raise ProtocolError("a message is not a JSON object")
-        return Message(fields, bytes(data))
+        fields = _parse(self._read(text_bytes))
+        return Message(fields, self._read(data_bytes))
 
     def close(self) -> None:
         """Close this end."""
         self._connection.close()
 
-    def _read(self, count: int) -> bytearray:
-        # Grows with what arrives: a length alone takes no memory.
-        received = bytearray()
-        while len(received) < count:
-            piece = self._connection.recv(min(count - len(received), _PIECE_BYTES))
+    def _read(self, count: int) -> bytes:
+        # Grows with what arrives: a length alone takes no memory. `getvalue` returns its buffer, no copy.
+        received = io.BytesIO()
+        while (missing := count - received.tell()) > 0:
+            piece = self._connection.recv(min(missing, _PIECE_BYTES))
             if not piece:
                 raise EOFError("the other side is gone")
-            received += piece
-        return received
+            received.write(piece)
+        return received.getvalue()
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    # Each follows one of these characters; those in strings count too.
+    if sum(map(text.count, (b",", b":", b"[", b"{"))) > MAX_VALUES:
+        raise ProtocolError(f"a message has more than {MAX_VALUES} keys and values")
+    try:
+        fields = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"a message is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ProtocolError("a message is not a JSON object")
+    return fields

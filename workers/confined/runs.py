@@ -3,12 +3,14 @@
 from typing import Any
 
 from fedcore import bundles
+from fedcore.data.base import DatasetSpec
 from fedcore.errors import DataUnavailableError, ResourceNotFoundError, StorageError
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.leases import Claim
 from fedcore.settings import Settings
+from fedcore.spec import stored_arms, stored_spec, sweep
 from fedcore.spec.code import CodeBundle
 from workers.confined.sandbox import Sandbox
 from workers.confined.simulation import ConfinedRun, ConfinedSimulation
@@ -31,17 +33,18 @@ class ConfinedRuns:
         self._settings, self._device, self._storage = settings, device, storage
         self._sandbox: Sandbox | None = None
         self._experiment = ""
+        self._datasets: list[DatasetSpec] = []
         self._made_with: dict[str, Any] = {}
 
     def start(self, claim: Claim) -> ConfinedSimulation:
         """The simulation of a run before its first round, in a computing process of its own.
 
-        Raises UserCodeError, SpecificationError, DataUnavailableError, StorageError, and
+        Raises UserCodeError, SpecificationError, DataUnavailableError, StorageError, BusyError, and
         ConfinementError where there can be no sandbox.
         """
         sandbox = self._sandbox_of(claim)
         self._weights.copy_to(sandbox.uploads, claim)
-        copy_datasets(sandbox, self._storage, claim.spec)
+        copy_datasets(sandbox, self._storage, self._datasets)
         return ConfinedSimulation(
             sandbox,
             ConfinedRun(
@@ -78,6 +81,7 @@ class ConfinedRuns:
             archive = self._archive(code)
             self._sandbox = Sandbox(archive, self._settings, self._device)
             self._experiment = claim.experiment_id
+            self._datasets = _datasets_of_arms(claim.spec)
             self._made_with = {
                 "digest": code.digest,
                 "files": [file.name for file in bundles.list_files(archive)],
@@ -97,3 +101,10 @@ class ConfinedRuns:
         if bundles.digest(archive) != code.digest:
             raise StorageError(f"the stored bundle {code.id} is damaged: its bytes have another digest")
         return archive
+
+
+def _datasets_of_arms(document: dict[str, Any]) -> list[DatasetSpec]:
+    spec = stored_spec(document)
+    if "problem" not in sweep.fields(spec.sweep):
+        return [spec.problem.dataset]
+    return [arm.spec.problem.dataset for arm in stored_arms(document)]

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +23,19 @@ from typing import IO, Any, NoReturn, Self
 import psutil
 
 from fedcore import bundles
-from fedcore.errors import UserCodeError
+from fedcore.errors import BusyError, UserCodeError
 from fedcore.platform.out_of_memory import oom_kill_count
 from fedcore.settings import Settings
 from workers.confined.confinement import ConfinementError, chosen_confinement, server_command
 from workers.confined.limits import BUNDLE, ENDED, MAX_PROCESSES, UPLOADS
-from workers.confined.protocol import Channel, Message
+from workers.confined.protocol import WITH_DATA, Channel, Message
 
 START_S = 120.0
 """Time for loading the libraries, on a busy machine."""
+CLOCK = 4
+"""Where the machine is busy, a step may take this many times its limit by the clock."""
+DATA_SHARE = 2
+"""A process that sends its state has it twice, so it has at most this part of its memory to send."""
 _PREFIX, _LOCK = "fedq-bundle-", "lock"
 _LOOK_S = 0.25
 _END_S = 2.0
@@ -43,7 +47,7 @@ class Sandbox:
     def __init__(self, archive: bytes, settings: Settings, device: str = "cpu") -> None:
         """Unpack the bundle and start its fork server.
 
-        Raises ExtensionError if it is no bundle, and ConfinementError.
+        Raises ExtensionError if it is no bundle, ConfinementError, and BusyError.
         """
         self.confinement = chosen_confinement(settings)
         self.memory_bytes = settings.code_memory_bytes
@@ -168,18 +172,23 @@ class Sandbox:
         )
 
     def _fail(self) -> NoReturn:
+        has_ended = self.has_ended()
         self.kill()
+        if not has_ended:
+            raise BusyError(f"the machine is busy: no libraries were loaded within {START_S:g} s; try again")
         self._errors.seek(0)
         said = self._errors.read()[-2_000:].decode(errors="replace").strip()
         raise ConfinementError(f"the process for bundles ended at its start: {said}")
 
 
 @dataclass
-class _Deadline:
-    """The time by which an answer must be there."""
+class _Allowance:
+    """The time that an answer may take: `seconds` of the bundle's own, and `clock_s` by the clock."""
 
     seconds: float
-    at: float
+    clock_s: float
+    began: float
+    used_s: float = 0.0
 
 
 class Session:
@@ -187,29 +196,43 @@ class Session:
 
     def __init__(self, sandbox: Sandbox, connection: socket.socket) -> None:
         self._sandbox, self._connection = sandbox, connection
-        self._channel = Channel(connection, sandbox.memory_bytes)
-        self._deadline: _Deadline | None = None
-        self._reason: str | None = None
+        self._channel = Channel(connection)
+        self._allowance: _Allowance | None = None
+        self._looked, self._processor_s = time.monotonic(), 0.0
+        self._reason: Exception | None = None
         self._closed = threading.Event()
         self._kills = oom_kill_count()
         self._watch = threading.Thread(target=self._look, name="sandbox", daemon=True)
         self._watch.start()
 
-    def request(self, fields: Mapping[str, Any], timeout_s: float, data: bytes = b"") -> Message:
+    def request(
+        self,
+        fields: Mapping[str, Any],
+        timeout_s: float,
+        data: bytes = b"",
+        *,
+        clock_s: float | None = None,
+    ) -> Message:
         """Send a request and return the answer.
 
-        The processes are killed if they take longer than `timeout_s`, more memory than allowed, or
-        have too many processes. Raises UserCodeError that names the cause, then or where they have
-        ended; MemoryError where the system killed them because memory ran out.
+        The processes are killed if they take more time or memory than allowed, or are too many. `timeout_s`
+        limits their processor time, no more than what passes by the clock, and time in which all
+        sleep; time in which they wait for a processor or a disk is limited by the clock alone, to `clock_s`
+        (default: CLOCK times `timeout_s`).
+
+        Raises UserCodeError that names the cause, then or where they have ended; BusyError where
+        the machine is the cause; MemoryError where the system killed them because memory ran out.
         """
-        self._deadline = _Deadline(timeout_s, time.monotonic() + timeout_s)
+        max_data = self._sandbox.memory_bytes // DATA_SHARE if fields["do"] in WITH_DATA else 0
+        clock_s = CLOCK * timeout_s if clock_s is None else clock_s
+        self._allowance = _Allowance(timeout_s, clock_s, time.monotonic())
         try:
             self._channel.send(dict(fields), data)
-            return self._channel.receive()
+            return self._channel.receive(max_data)
         except (EOFError, OSError):
             raise self._ending() from None
         finally:
-            self._deadline = None
+            self._allowance = None
 
     def close(self) -> None:
         """End the process, and the sandbox if anything of the session is left."""
@@ -234,7 +257,7 @@ class Session:
         how = "ended" if code is None else f"ended with exit code {code}"
         if code is not None and code < 0:
             how = f"was ended by signal {-code}"
-        return UserCodeError(self._reason or f"the bundle's process {how} in the middle of its work")
+        return self._reason or UserCodeError(f"the bundle's process {how} in the middle of its work")
 
     def _look(self) -> None:
         """Watch the processes until the session is closed."""
@@ -249,20 +272,40 @@ class Session:
                     self._connection.shutdown(socket.SHUT_RDWR)
                 return
 
-    def _excess(self) -> str | None:
-        deadline = self._deadline
-        if deadline is not None and time.monotonic() > deadline.at:
-            return (
-                f"the bundle took longer than {deadline.seconds:g} s of wall-clock time for one step and was"
-                " ended; where the machine is busy, try again"
-            )
+    def _excess(self) -> Exception | None:
         processes = self._sandbox.processes()
+        if (late := self._late(processes)) is not None:
+            return late
         if len(processes) > MAX_PROCESSES:
-            return f"the bundle started more than {MAX_PROCESSES} processes and was ended"
+            return UserCodeError(f"the bundle started more than {MAX_PROCESSES} processes and was ended")
         allowed = self._sandbox.memory_bytes
         # Each shares the libraries with the fork server, until it changes them.
         if sum(max(0, _memory_bytes(each) - self._sandbox.libraries_bytes) for each in processes) > allowed:
-            return f"the bundle took more than {allowed} bytes of memory and was ended"
+            return UserCodeError(f"the bundle took more than {allowed} bytes of memory and was ended")
+        return None
+
+    def _late(self, processes: Sequence[psutil.Process]) -> Exception | None:
+        """Count the time since the last look; the error of a request that has taken too long."""
+        since, before = self._looked, self._processor_s
+        now = self._looked = time.monotonic()
+        self._processor_s = sum(map(_processor_s, processes))
+        allowance = self._allowance
+        if allowance is None:
+            return None
+        elapsed, computed = now - max(since, allowance.began), max(0.0, self._processor_s - before)
+        # Processor time comes in steps of 10 ms.
+        sleeps = not computed and not any(map(_waits_for_machine, processes))
+        allowance.used_s += elapsed if sleeps else min(elapsed, computed)
+        if allowance.used_s > allowance.seconds:
+            return UserCodeError(
+                f"the bundle took longer than {allowance.seconds:g} s for one step, in processor time and"
+                " sleep, and was ended"
+            )
+        if now - allowance.began > allowance.clock_s:
+            return BusyError(
+                f"the machine is busy: in {allowance.clock_s:g} s the bundle got {allowance.used_s:.1f} s of"
+                " processor time and did not finish one step; try again"
+            )
         return None
 
 
@@ -292,6 +335,23 @@ def _memory_bytes(process: psutil.Process) -> int:
     lines = dict(line.split(":", 1) for line in text.splitlines())
     # A process that has just ended has none.
     return sum(int(lines[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem") if name in lines)
+
+
+def _processor_s(process: psutil.Process) -> float:
+    """Processor time of a process and of its children that have ended."""
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def _waits_for_machine(process: psutil.Process) -> bool:
+    """True if a process computes, or waits for a processor or a disk."""
+    try:
+        return process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_WAKING, psutil.STATUS_DISK_SLEEP)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _descendants(pid: int) -> list[psutil.Process]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from fedcore.engine.choice import EngineChoice
 from fedcore.engine.engines import EngineName
 from fedcore.simulation.best_round import BestRound
 from fedcore.simulation.report import RoundReport, StopReason
-from workers.confined.answers import RunState, raise_failure, round_of, state_of
+from workers.confined.answers import RunState, expect_data_alone, round_of, state_of
 from workers.confined.protocol import Message, ProtocolError
 from workers.confined.sandbox import Sandbox
 
@@ -157,11 +156,11 @@ class ConfinedSimulation:
 
     def checkpoint(self) -> bytes:
         """Return the whole state of the run, which only a computing process reads."""
-        return self._request({"do": "checkpoint"}).data
+        return self._data("checkpoint")
 
     def restore(self, data: bytes) -> None:
         """Restore the state of `checkpoint`; raises CheckpointError."""
-        self._take(state_of(self._request({"do": "restore"}, data).fields), None)
+        self._take(state_of(self._request({"do": "restore"}, data).fields, restored=True), None)
 
     def model(self) -> dict[str, Tensor]:
         """Return the global model's parameters, by the names of its module."""
@@ -176,19 +175,25 @@ class ConfinedSimulation:
         self._session.close()
 
     def _parameters(self, name: str) -> dict[str, Tensor]:
+        data = self._data(name)
         try:
-            return load(self._request({"do": name}).data)
-        except SafetensorError as error:
+            return load(data)
+        except MemoryError:
+            raise
+        except Exception as error:  # The library raises anything for bytes that nobody writes by accident.
             raise ProtocolError(f"the computing process sent a model that cannot be read: {error}") from None
 
+    def _data(self, name: str) -> bytes:
+        answer = self._request({"do": name})
+        expect_data_alone(answer.fields)
+        return answer.data
+
     def _request(self, fields: Mapping[str, Any], data: bytes = b"") -> Message:
-        answer = self._session.request(fields, self._run.round_s, data)
-        raise_failure(answer.fields)
-        return answer
+        return self._session.request(fields, self._run.round_s, data)
 
     def _take(self, state: RunState, round: int | None) -> None:
         """Note the state after `round`; None: after any."""
-        choice = EngineChoice.of(state.choice)
+        choice = EngineChoice.of(state.choice.model_dump())
         if choice is None or state.round > self._run.rounds or round not in (None, state.round):
             raise ProtocolError("the computing process reported a round or an engine that cannot be")
         self._state, self._choice = state, choice

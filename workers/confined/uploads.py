@@ -1,36 +1,29 @@
-"""Uploaded data sets that a specification names, copied to where the sessions of its sandbox read them."""
+"""Uploaded data sets that arms train on, copied to where the sessions of their sandbox read them."""
 
 import shutil
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable
 
+from fedcore.data.base import DatasetSpec
 from fedcore.data.uploaded import Uploaded
 from fedcore.platform.storage import Storage
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from workers.confined.sandbox import Sandbox
 
 
-def copy_datasets(sandbox: Sandbox, storage: Storage, document: Any) -> None:
-    """Copy the data sets that a specification names from the storage; raises DataUnavailableError and
+def copy_datasets(sandbox: Sandbox, storage: Storage, datasets: Iterable[DatasetSpec]) -> None:
+    """Copy those of the data sets that are uploaded from the storage; raises DataUnavailableError and
     StorageError.
+
+    They are those of arms, which the service has looked up for the owner of the experiment: what a
+    bundle's own fields name is not copied.
     """
     shelf = SharedDatasetStorage(storage)
-    for dataset in _uploads(document):
+    for dataset in datasets:
+        if not isinstance(dataset, Uploaded):
+            continue
         path = sandbox.uploads / f"{dataset.known.digest}.npz"
         if not path.exists():
             partial = path.with_suffix(".partial")
             with shelf.open(dataset) as source, partial.open("wb") as target:
                 shutil.copyfileobj(source, target)
             partial.rename(path)
-
-
-def _uploads(value: Any) -> Iterator[Uploaded]:
-    """The uploaded data sets anywhere in a document."""
-    if isinstance(value, dict):
-        if value.get("kind") == "uploaded" and value.get("content") is not None:
-            yield Uploaded.model_validate(value)
-        for inner in value.values():
-            yield from _uploads(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _uploads(inner)

@@ -40,8 +40,8 @@ from fedq.schemas import (
 )
 
 JSON = {"Content-Type": "application/json"}
-CHECK_TIMEOUT_S = 180.0
-"""The service checks a bundle before it answers, one at a time."""
+CHECK_TIMEOUT_S = 300.0
+"""The service loads a bundle before it answers, one at a time."""
 
 
 class Calls:
@@ -133,7 +133,10 @@ class ExperimentCalls(BundleCalls):
         digest = None if code is None else (await self.send_bundle(code)).digest
         content = body_of(specification, overrides or {}, digest)
         headers = JSON | {"Idempotency-Key": idempotency_key or str(uuid4())}
-        return await self._transport.send(Experiment, "POST", EXPERIMENTS, content=content, headers=headers)
+        options: dict[str, Any] = {} if digest is None else {"timeout": CHECK_TIMEOUT_S}
+        return await self._transport.send(
+            Experiment, "POST", EXPERIMENTS, content=content, headers=headers, **options
+        )
 
     async def dry_run(
         self,
@@ -151,7 +154,7 @@ class ExperimentCalls(BundleCalls):
         content = body_of(specification, overrides or {}, digest)
         params = given(dry_run=True, probe=probe or None)
         options: dict[str, Any] = {"content": content, "headers": JSON, "params": params}
-        if probe:
+        if probe or digest is not None:
             options["timeout"] = CHECK_TIMEOUT_S
         return await self._transport.send(Plan, "POST", EXPERIMENTS, repeatable=True, **options)
 
