@@ -1,6 +1,8 @@
-"""Code bundles: who may send them, what is checked, and how long they are kept."""
+"""Code bundles: who may send them, what is checked, what is believed, and how long they are kept."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -8,6 +10,8 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
 
 from fedcore import bundles
 from fedcore.platform.access import Scope
@@ -15,8 +19,19 @@ from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database, experiments, removals
 from fedcore.platform.store import bundles as stored
 from fedcore.settings import Settings
+from tests.documents import Document
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
+from tests.support.scripted_bundles import (
+    DEEP,
+    SILENT,
+    ScriptedProcess,
+    ScriptedSandbox,
+    each_lie,
+    frame,
+    lies,
+)
+from workers.confined import check
 from workers.confined.confinement import bubblewrap
 
 RULES = """
@@ -234,3 +249,310 @@ def test_a_service_that_cannot_confine_code_says_so(
         bubblewrap.cache_clear()
     assert refused.status_code == 501
     assert "cannot run code bundles" in refused.json()["detail"]
+
+
+FIELDS = {"kind": "half_speed", "server_lr": 1.0, "factor": 0.5}
+ESTIMATE = {
+    "parameters": 2,
+    "local_steps": 18,
+    "gradients": 18,
+    "bytes_up": 48,
+    "bytes_down": 48,
+    "memory_bytes": 1 << 28,
+    "privacy": {"noise_multiplier": 1.0, "epsilon": 2.0, "delta": 1e-5},
+}
+CHECKED: Document = {"value": {"components": {"algorithms": ["half_speed"]}, "flaws": []}}
+PREPARED: Document = {"value": {"flaws": [], "components": {"/algorithm": FIELDS}, "estimates": [ESTIMATE]}}
+FLAW = {"pointer": "/rounds", "detail": "too many"}
+FLAWED: Document = {"value": {"flaws": [FLAW], "components": {}, "estimates": []}}
+TRACEBACK = {"type": "E", "message": "m", "file": "a.py", "line": 3, "traceback": "t"}
+ERRORS: list[Document] = [
+    {"error": {"kind": "code", "error": TRACEBACK}},
+    {"error": {"kind": "specification", "pointer": "/rounds", "detail": "too many"}},
+    *({"error": {"kind": kind, "detail": "why"}} for kind in ("data", "checkpoint", "memory")),
+]
+OWN: Document = {
+    **{name: value for name, value in EXPERIMENT.items() if name != "sweep"},
+    "algorithm": {"kind": "half_speed"},
+}
+Say = Callable[[Any], None]
+Kept = Callable[[], tuple[int, int, int]]
+
+
+@pytest.fixture
+def say(monkeypatch: pytest.MonkeyPatch) -> Say:
+    """Has the processes of bundles send this answer, or these bytes."""
+
+    def script(answer: Any) -> None:
+        sent = answer if isinstance(answer, bytes) else frame(answer)
+        monkeypatch.setattr(check, "Sandbox", lambda _archive, _settings: ScriptedSandbox(lambda _: sent))
+
+    return script
+
+
+@pytest.fixture
+def kept(rows: Database, settings: Settings) -> Kept:
+    """Counts what is stored: bundles, experiments and files."""
+
+    def count() -> tuple[int, int, int]:
+        with rows.reading() as session:
+            bundle_count = len(stored.BUNDLES.page(session).items)
+            experiment_count = len(experiments.page(session, experiments.Filter()).items)
+        return bundle_count, experiment_count, len(open_storage(settings.storage).keys("bundles"))
+
+    return count
+
+
+BROKEN_FRAMES = {
+    "no answer": b"",
+    "UTF-16": json.dumps(CHECKED).encode("utf-16"),
+    "UTF-8 with a mark": json.dumps(CHECKED).encode("utf-8-sig"),
+    "no object": b"[]",
+    "a number": b"1",
+    "half": b'{"value": ',
+    "deep": b"[" * 100_000,
+    "a long number": b'{"value": ' + b"9" * 10_000 + b"}",
+    "many values": b'{"value": [' + b"0," * 1_000_001 + b"0]}",
+    "a key twice": b'{"value": 1, "value": 2}',
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_FRAMES)
+def test_what_is_no_message_is_an_error_of_the_bundle(
+    ann: httpx.Client, kept: Kept, say: Say, tmp_path: Path, name: str
+) -> None:
+    say(frame(BROKEN_FRAMES[name]))
+    assert send(ann, archive(tmp_path / "lab")).status_code == 422
+    assert kept() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("answer", ERRORS, ids=lambda answer: answer["error"]["kind"])
+def test_an_error_of_any_kind_is_one_of_the_bundle(
+    ann: httpx.Client, kept: Kept, say: Say, held: str, tmp_path: Path, answer: Document
+) -> None:
+    before = kept()
+    say(answer)
+    assert send(ann, archive(tmp_path / "lab")).status_code == 422
+    assert ann.post("/v1/experiments", json=OWN | {"code": held}).status_code == 422
+    assert kept() == before
+
+
+LIES_OF_CHECKS: list[Any] = [
+    {"flaws": [], "components": "x"},
+    {"flaws": [], "components": {"algorithm": {"a": {"b": 1}}}},
+    {"flaws": [], "components": [float("nan")]},
+    {"flaws": [], "components": {"algorithms": ["x" * 101]}},
+    {"flaws": [], "components": {"algorithms": [f"k{number}" for number in range(1_001)]}},
+    {"flaws": [], "components": {f"{chr(97 + number)}": ["k"] * 100 for number in range(11)}},
+    {"flaws": [], "components": {"algorithms": ["Half"]}},
+    {"flaws": [], "components": {"algorithms\n": ["half"]}},
+    {"flaws": [], "components": {}},
+    {"flaws": []},
+    {"flaws": [{"pointer": "code", "detail": "x"}] * 101, "components": {"algorithms": ["half"]}},
+    {"flaws": [{"pointer": "code", "detail": "x" * 20_000}], "components": {"algorithms": ["half"]}},
+    {"flaws": ["code"], "components": {"algorithms": ["half"]}},
+    *({}, [], 1, "x", None),
+]
+
+
+@pytest.mark.parametrize("value", LIES_OF_CHECKS, ids=lambda value: repr(value)[:60])
+def test_a_check_that_lies_stores_nothing_and_the_list_stays(
+    ann: httpx.Client, http: httpx.Client, kept: Kept, say: Say, tmp_path: Path, value: Any
+) -> None:
+    say({"value": value})
+    refused = send(ann, archive(tmp_path / "lab"))
+    assert refused.status_code == 422, refused.text
+    assert [flaw["pointer"] for flaw in refused.json()["errors"]] == ["code"]
+    assert kept() == (0, 0, 0)
+    for client in (ann, http):
+        assert client.get("/v1/bundles").json()["items"] == []
+
+
+LIES_OF_PLANS: dict[str, Any] = {
+    "no estimates": {"estimates": []},
+    "too many estimates": {"estimates": [ESTIMATE] * 2},
+    "nothing": {"components": {}},
+    "another kind": {"components": {"/algorithm": {**FIELDS, "kind": "fedavg"}}},
+    "a block that is not its own": {
+        "components": {"/algorithm": FIELDS, "/problem/dataset": {"kind": "quadratic", "generate": {}}}
+    },
+    "a block that is not there": {"components": {"/algorithm": FIELDS, "/search/space": {"kind": "x"}}},
+    "code": {"components": {"/algorithm": FIELDS, "/code": {"digest": "sha256:" + "0" * 64, "kind": "x"}}},
+    "the whole": {"components": {"": {"kind": "half_speed"}}},
+    "a sweep": {"components": {"/algorithm": FIELDS, "/sweep": {"rounds": [1_000_000]}}},
+    "a specification": {"specification": {"rounds": 9}},
+    "a plan": {"plan": {"specification": {**OWN, "rounds": 9}}},
+    "deep fields": {"components": {"/algorithm": {**FIELDS, "x": DEEP}}},
+    "a surrogate": {"components": {"/algorithm": {**FIELDS, "x": "\ud800"}}},
+    "a surrogate in a key": {"components": {"/algorithm": {**FIELDS, "\ud800": 1}}},
+    "NUL": {"components": {"/algorithm": {**FIELDS, "x": "\x00"}}},
+    "no number": {"components": {"/algorithm": {**FIELDS, "x": float("nan")}}},
+    "a field of the base class": {"components": {"/algorithm": {**FIELDS, "server_lr": -1}}},
+    **{
+        f"{name} {value}": {"estimates": [{**ESTIMATE, name: value}]}
+        for name, values in {
+            "memory_bytes": (-5, 0, 2**63, 10**30, float("nan"), 1.5, "1", True, None),
+            "parameters": (-1, 0, 2**63, 10**12),
+            "bytes_up": (-1, 2**63),
+            "privacy": ({"noise_multiplier": -1.0, "epsilon": 1.0, "delta": 0.1}, {}),
+        }.items()
+        for value in values
+    },
+}
+
+
+@pytest.mark.parametrize("name", LIES_OF_PLANS)
+def test_a_plan_that_lies_stores_nothing(
+    ann: httpx.Client, kept: Kept, say: Say, held: str, name: str
+) -> None:
+    before = kept()
+    say({"value": {**PREPARED["value"], **LIES_OF_PLANS[name]}})
+    for asked in ({"dry_run": True}, {}):
+        refused = ann.post("/v1/experiments", params=asked, json=OWN | {"code": held})
+        assert refused.status_code == 422, refused.text
+    assert kept() == before
+
+
+def test_only_the_fields_of_its_own_components_are_filled_in(ann: httpx.Client, say: Say, held: str) -> None:
+    lie = deepcopy(PREPARED)
+    lie["value"]["components"]["/algorithm"] |= {"factor": 0.75, "more": {"x": [1, None]}}
+    say(lie)
+    made = ann.post("/v1/experiments", json=OWN | {"code": held}).json()["specification"]
+    assert made["algorithm"] == {**FIELDS, "factor": 0.75, "more": {"x": [1, None]}}
+    say(PREPARED)
+    honest = ann.post("/v1/experiments", json=OWN | {"code": held}).json()["specification"]
+    assert {**made, "algorithm": None} == {**honest, "algorithm": None}
+
+
+def test_estimates_of_a_bundle_stand_in_its_plan(ann: httpx.Client, say: Say, held: str) -> None:
+    say(PREPARED)
+    document = OWN | {"code": held, "seeds": [0, 1]}
+    plan = ann.post("/v1/experiments", params={"dry_run": True}, json=document).json()
+    assert {name: plan["arms"][0][name] for name in ESTIMATE} == ESTIMATE
+    assert (plan["runs"], plan["bytes_up"], plan["memory_bytes"]) == (2, 96, 1 << 28)
+    assert plan["specification"]["algorithm"] == FIELDS
+
+
+def test_a_study_with_a_bundle_needs_the_same_memory_for_each_trial(
+    ann: httpx.Client, say: Say, held: str
+) -> None:
+    say(PREPARED)
+    space = {"algorithm.factor": {"kind": "float", "low": 0.1, "high": 1.0}}
+    study = {"kind": "study", "metric": "objective", "trials": 3, "space": space}
+    made = ann.post("/v1/experiments", json=OWN | {"code": held, "search": study})
+    assert made.status_code == 201, made.text
+    runs = ann.get(f"/v1/experiments/{made.json()['id']}/runs").json()["items"]
+    assert [run["memory_bytes"] for run in runs] == [1 << 28] * 3
+
+
+def test_a_data_set_that_was_not_looked_up_is_not_swept_in(ann: httpx.Client, say: Say, held: str) -> None:
+    say(PREPARED)
+    given = {"kind": "half_speed", "id": "set_1", "content": {"digest": "0" * 64}}
+    for sweep in ({"problem.dataset.kind": ["uploaded"]}, {"arms": [{"problem.dataset.kind": "uploaded"}]}):
+        document = OWN | {"code": held, "problem": {"dataset": given}, "sweep": sweep}
+        refused = ann.post("/v1/experiments", json=document)
+        assert refused.status_code == 422
+        assert refused.json()["errors"][0]["pointer"].endswith("problem.dataset.kind")
+
+
+Lie = Callable[[Document], None]
+
+
+@pytest.fixture
+def lie_about_check(ann: httpx.Client, http: httpx.Client, kept: Kept, say: Say, tmp_path: Path) -> Lie:
+    """Sends a bundle whose check answers this, and holds the service to what it says of that."""
+    content = archive(tmp_path / "lie")
+
+    def lie(answer: Document) -> None:
+        before = kept()
+        say(answer)
+        sent = send(ann, content)
+        assert sent.status_code in (201, 422), (answer, sent.text)
+        if sent.status_code == 422:
+            assert kept() == before
+        else:
+            assert len(sent.content) < 300_000
+            assert http.get("/v1/bundles").json()["items"] == [sent.json()]
+            assert ann.delete(sent.headers["Location"]).status_code == 204
+
+    return lie
+
+
+@pytest.fixture
+def lie_about_plan(ann: httpx.Client, kept: Kept, say: Say, held: str) -> Lie:
+    """Submits a specification of whose plan a bundle answers this, and holds the service to it."""
+    document = OWN | {"code": held}
+    say(PREPARED)
+    honest = ann.post("/v1/experiments", params={"dry_run": True}, json=document).json()["specification"]
+
+    def lie(answer: Document) -> None:
+        before = kept()
+        say(answer)
+        planned = ann.post("/v1/experiments", params={"dry_run": True}, json=document)
+        made = ann.post("/v1/experiments", json=document)
+        assert (planned.status_code, made.status_code) in ((200, 201), (422, 422)), (answer, made.text)
+        if made.status_code == 422:
+            assert kept() == before
+        else:
+            found = made.json()["specification"]
+            assert {**found, "algorithm": None} == {**honest, "algorithm": None}
+            assert found["algorithm"]["kind"] == "half_speed"
+            assert ann.get(f"/v1/experiments/{made.json()['id']}").status_code == 200
+            assert ann.get(f"/v1/experiments/{made.json()['id']}/runs").status_code == 200
+
+    return lie
+
+
+FUZZ = examples(suppress_health_check=list(HealthCheck), deadline=None, max_examples=100)
+
+
+@FUZZ
+@given(answer=lies([CHECKED, *ERRORS]))
+def test_whatever_a_check_answers_is_stored_well_or_not_at_all(
+    lie_about_check: Lie, answer: Document
+) -> None:
+    lie_about_check(answer)
+
+
+@FUZZ
+@given(answer=lies([PREPARED, FLAWED]))
+def test_whatever_a_bundle_says_of_a_plan_is_stored_well_or_not_at_all(
+    lie_about_plan: Lie, answer: Document
+) -> None:
+    lie_about_plan(answer)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("answer", [CHECKED, *ERRORS], ids=lambda answer: repr(answer)[:40])
+def test_each_value_that_a_check_answers_may_be_a_lie(lie_about_check: Lie, answer: Document) -> None:
+    for lie in each_lie(answer):
+        lie_about_check(lie)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("answer", [PREPARED, FLAWED], ids=["prepared", "flawed"])
+def test_each_value_that_a_bundle_says_of_a_plan_may_be_a_lie(lie_about_plan: Lie, answer: Document) -> None:
+    for lie in each_lie(answer):
+        lie_about_plan(lie)
+
+
+@pytest.mark.parametrize(
+    ("share", "status", "answered"), [(0.05, "running", 503), (1.0, "running", 422), (0.0, "sleeping", 422)]
+)
+def test_a_busy_machine_is_no_fault_of_the_bundle(
+    ann: httpx.Client,
+    kept: Kept,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    share: float,
+    status: str,
+    answered: int,
+) -> None:
+    process = ScriptedProcess(share, status)
+    sandbox = ScriptedSandbox(lambda _: SILENT, processes=[process])
+    monkeypatch.setattr(check, "Sandbox", lambda _archive, _settings: sandbox)
+    monkeypatch.setattr(check, "CHECK_S", 0.3)
+    refused = send(ann, archive(tmp_path / "lab"))
+    assert refused.status_code == answered, refused.text
+    assert refused.headers.get("Retry-After") == ("30" if answered == 503 else None)
+    assert kept() == (0, 0, 0)

@@ -5,10 +5,17 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from fedcore.errors import SpecificationError
 from fedcore.simulation.checkpoint import fingerprint
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.code import MAX_KINDS, CodeBundle
+from fedcore.spec.components import FAMILIES
 from fedcore.spec.digest import specification_sha256
 from fedcore.spec.experiment import stored_arms
+from fedcore.spec.limits import ExperimentLimits, refuse_excess
+from fedq.planning.estimates import RunEstimate, plan
+from fedq.planning.evaluation import default_interval
+from tests.documents import DIGITS
 
 DIGEST = "sha256:" + "0" * 64
 CODE = {
@@ -43,6 +50,112 @@ def test_fields_of_a_bundles_components_are_kept_as_they_are() -> None:
     }
     assert dumped["evaluation"]["measures"][2] == {"kind": "update_norm", "p": 3}
     assert ExperimentSpec.model_validate(dumped) == spec
+
+
+OWN = {"kind": "own", "deep": {"x": [1]}}
+PLACES: dict[str, Any] = {
+    "algorithms": {"algorithm": OWN},
+    "aggregators": {"aggregator": OWN},
+    "privacy": {"privacy": {**OWN, "noise_multiplier": 1.0}},
+    "server_optimisers": {"server": OWN},
+    "local_optimisers": {"local": {"optimizer": OWN}},
+    "lr_schedules": {"local": {"lr_schedule": OWN}},
+    "compressors": {"compression": {"uplink": OWN}},
+    "models": {"problem": {"model": OWN}},
+    "losses": {"problem": {"loss": OWN}},
+    "datasets": {"problem": {"dataset": OWN}},
+    "transforms": {"problem": {"dataset": {"augmentation": OWN}}},
+    "partitions": {"problem": {"partition": {**OWN, "clients": 10}}},
+    "participations": {"participation": OWN},
+    "availabilities": {"systems": {"availability": OWN}},
+    "attacks": {"systems": {"attack": {**OWN, "share": 0.1}}},
+    "work": {"local": {"epochs": None}, "systems": {"steps": OWN}},
+    "batch_sizes": {"systems": {"batch_size": OWN}},
+    "device_rates": {"systems": {"devices": {"latency_seconds": OWN}}},
+    "measures": {"evaluation": {"measures": ["train_loss", OWN]}},
+}
+"""Where a specification has a component of each family."""
+ESTIMATE = RunEstimate(5, 4, 3, 2, 1, 1 << 20, None)
+
+
+def replaced(document: Any, block: Any) -> Any:
+    """`document` with the entries of `block`, in which blocks of a bundle replace what is there."""
+    if not isinstance(block, dict) or not isinstance(document, dict) or block.get("kind") == "own":
+        return block
+    return document | {name: replaced(document.get(name), value) for name, value in block.items()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_component_of_any_family_is_read_and_planned_without_its_code(family: str) -> None:
+    code = {"digest": DIGEST, "id": "cod_1", "components": {family: ["own"]}}
+    spec = ExperimentSpec.model_validate({**replaced(DIGITS, PLACES[family]), "code": code})
+    assert spec.has_stand_ins
+    dumped = spec.model_dump(mode="json")
+    assert ExperimentSpec.model_validate(dumped) == spec
+    assert [arm.spec.has_stand_ins for arm in stored_arms(dumped)] == [True]
+    assert default_interval(spec) == 1
+    refuse_excess(spec, ExperimentLimits(10, 10_000, 1_000))
+    (arm,) = plan(spec, [ESTIMATE]).arms
+    assert (arm.parameters, arm.bytes_up, arm.memory_bytes) == (5, 2, 1 << 20)
+    swept = {"problem": [dumped["problem"]], "algorithm": [dumped["algorithm"]]}
+    assert default_interval(ExperimentSpec.model_validate(dumped | {"sweep": swept})) == 1
+
+
+LONG = "x" * 10_000
+HALVING = {"kind": "asha", "metric": "train_loss", "min_rounds": 1}
+STUDY = {"kind": "study", "metric": "train_loss", "trials": 3}
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"seeds": [1, 1]}, "/seeds"),
+        ({"seeds": list(range(1_000)), "sweep": {"local.lr": [0.1] * 11}}, "/sweep"),
+        ({"sweep": {f"local.{name}": [1] * 100 for name in "abcdefgh"}}, "/sweep"),
+        ({"description": LONG, "sweep": {"description": [LONG] * 100, "local.lr": [0.1] * 100}}, "/sweep"),
+        ({"search": HALVING, "sweep": {"rounds": [1, 2]}}, "/sweep/rounds"),
+        ({"search": HALVING, "sweep": {"local.lr": [0.1, 0.2]}}, "/search/eta"),
+        ({"search": HALVING}, "/search/eta"),
+        (
+            {"search": {**STUDY, "space": {"code.id": {"kind": "choice", "values": ["a", "b"]}}}},
+            "/search/space",
+        ),
+        (
+            {
+                "search": {
+                    **STUDY,
+                    "space": {"local.lr": {"kind": "float", "low": 0.1, "high": 0.2}},
+                    "proposed": [{"problem.dataset.id": 1}],
+                }
+            },
+            "/search/proposed/0",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_what_needs_no_code_is_checked_without_it(fields: dict[str, Any], pointer: str) -> None:
+    for algorithm in ({"kind": "newrule"}, {"kind": "fedavg"}):
+        with pytest.raises(SpecificationError) as refused:
+            ExperimentSpec.model_validate(document(algorithm=algorithm, **fields))
+        assert refused.value.pointer.startswith(pointer)
+
+
+def test_the_parameters_of_known_models_are_limited_beside_a_bundle() -> None:
+    code = {"digest": DIGEST, "id": "cod_1", "components": {"models": ["own"]}}
+    models = [OWN, {"kind": "logistic"}]
+    problem = {**DIGITS["problem"], "model": OWN}
+    document = {**DIGITS, "problem": problem, "code": code, "sweep": {"problem.model": models}}
+    spec = ExperimentSpec.model_validate(document)
+    refuse_excess(spec, ExperimentLimits(10, 10_000, 1_000_000))
+    with pytest.raises(SpecificationError, match="FEDQ_MAX_PARAMETERS"):
+        refuse_excess(spec, ExperimentLimits(10, 10_000, 100))
+
+
+def test_a_bundle_has_a_largest_number_of_kinds_in_all() -> None:
+    many = {family: [f"k{number}" for number in range(MAX_KINDS // 2)] for family in ("models", "losses")}
+    assert len(CodeBundle.model_validate({"digest": DIGEST, "components": many}).components) == 2
+    with pytest.raises(ValidationError, match="at most 1000 kinds"):
+        CodeBundle.model_validate({"digest": DIGEST, "components": {**many, "algorithms": ["one"]}})
 
 
 def test_the_kinds_of_a_bundle_are_known_only_to_its_experiments() -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, Self, TypeVar
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -34,7 +35,13 @@ MAX_DETAIL = 2 * MAX_LENGTH
 MAX_COMPONENTS = 100
 """In a specification without its sweep."""
 
-_Text = Annotated[str, Field(max_length=MAX_DETAIL), AfterValidator(storable_text)]
+
+def _cleaned(value: Any) -> Any:
+    # Users' code puts anything into the texts of its errors.
+    return storable_text(value) if isinstance(value, str) else value
+
+
+_Text = Annotated[str, Field(max_length=MAX_DETAIL), BeforeValidator(_cleaned)]
 _Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Size = Annotated[int, Field(ge=1, lt=2**63)]

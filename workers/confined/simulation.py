@@ -18,6 +18,9 @@ from workers.confined.answers import RunState, expect_data_alone, round_of, stat
 from workers.confined.protocol import Message, ProtocolError
 from workers.confined.sandbox import Sandbox
 
+MAX_NAME_LENGTH = 1_000
+"""Of a parameter."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConfinedRun:
@@ -177,15 +180,21 @@ class ConfinedSimulation:
     def _parameters(self, name: str) -> dict[str, Tensor]:
         data = self._data(name)
         try:
-            return load(data)
+            parameters = load(data)
         except MemoryError:
             raise
         except Exception as error:  # The library raises anything for bytes that nobody writes by accident.
             raise ProtocolError(f"the computing process sent a model that cannot be read: {error}") from None
+        for parameter in parameters:
+            if not parameter.isprintable() or len(parameter) > MAX_NAME_LENGTH:
+                raise ProtocolError(f"no name of a parameter can be read: {parameter!r}")
+        return parameters
 
     def _data(self, name: str) -> bytes:
         answer = self._request({"do": name})
         expect_data_alone(answer.fields)
+        if not answer.data:
+            raise ProtocolError(f"the computing process sent no {name.replace('_', ' ')}")
         return answer.data
 
     def _request(self, fields: Mapping[str, Any], data: bytes = b"") -> Message:

@@ -24,7 +24,7 @@ from workers.confined import check
 
 archive, document, confinement = Path(sys.argv[1]).read_bytes(), json.loads(sys.argv[2]), sys.argv[3]
 settings = Settings(_env_file=None, code_confinement=confinement)
-print(json.dumps(check.call(archive, "prepare", document, settings)["flaws"]))
+print(check.prepare(archive, document, settings).flaws)
 """
 
 
