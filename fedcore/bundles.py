@@ -8,6 +8,7 @@ archives that grow when they are unpacked are refused by one comparison.
 import hashlib
 import io
 import os
+import re
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ MAX_NAME_LENGTH = 99
 PREFIX = "sha256:"
 MAX_ARCHIVE_BYTES = MAX_BYTES + (1 << 20)
 """With room for the headers of MAX_FILES files, and the padding after each."""
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,99}")
 
 
 class BundleFile(NamedTuple):
@@ -101,14 +103,19 @@ def load(folder: Path, families: Mapping[str, type[Block]]) -> dict[str, dict[st
     import each other. Not imported are tests (`test_*.py`, `conftest.py`, the folder `tests`),
     `setup.py`, `__main__.py` and files whose path is not a module name.
 
-    Raises ExtensionError where there is no component, two have the same kind, or a module has the name
-    of an installed one; and whatever the modules raise.
+    Raises ExtensionError where there is no component, a kind is no name, two have the same kind, or a
+    module has the name of an installed one; and whatever the modules raise.
     """
     found: dict[str, dict[str, type[Block]]] = {}
     for module in _modules(folder.absolute()):
         for family, member in _components(module, families):
             known = found.setdefault(family, {})
             kind = kind_of(member)
+            if not _KIND.fullmatch(kind):
+                raise ExtensionError(
+                    f"{member.__module__}.{member.__name__} has the kind {kind!r}; use at most 100 small"
+                    " letters, digits and _, beginning with a letter"
+                )
             if known.setdefault(kind, member) is not member:
                 raise ExtensionError(
                     f"{known[kind].__module__}.{known[kind].__name__} and {member.__module__}"

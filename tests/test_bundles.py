@@ -209,9 +209,10 @@ def test_components_are_found_where_they_are_defined(tmp_path: Path) -> None:
             {name: COMPONENTS.format(name="Same", kind="same") for name in ("lab_b.py", "lab_c.py")},
             r"lab_b\.Same and lab_c\.Same have the same kind 'same'",
         ),
+        ({"lab_d.py": COMPONENTS.format(name="Odd", kind="Odd")}, r"lab_d\.Odd has the kind 'Odd'"),
         ({"random.py": ""}, "an installed module is called random"),
     ],
-    ids=["none", "twice", "name of a library"],
+    ids=["none", "twice", "no name", "name of a library"],
 )
 def test_a_bundle_without_clear_components_is_refused(
     tmp_path: Path, files: dict[str, str], said: str

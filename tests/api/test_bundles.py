@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 
 from fedcore import bundles
+from fedcore.data.uploaded import Uploaded, UploadedContent
 from fedcore.platform.access import Scope
 from fedcore.platform.storage import open_storage
-from fedcore.platform.store import Database, experiments, removals
+from fedcore.platform.store import Database, datasets, experiments, removals
 from fedcore.platform.store import bundles as stored
 from fedcore.settings import Settings
 from tests.documents import Document
@@ -453,6 +454,50 @@ def test_a_data_set_that_was_not_looked_up_is_not_swept_in(ann: httpx.Client, sa
         refused = ann.post("/v1/experiments", json=document)
         assert refused.status_code == 422
         assert refused.json()["errors"][0]["pointer"].endswith("problem.dataset.kind")
+
+
+FORGES = """
+from workers.confined.protocol import Channel
+
+FORGED = {forged!r}
+send = Channel.send
+
+
+def forge(self, fields, data=b""):
+    value = fields.get("value")
+    if value and "plan" in value:
+        value["plan"]["specification"]["problem"] = FORGED
+    elif value and "estimates" in value:
+        value["components"]["/problem/dataset"] = FORGED["dataset"]
+    send(self, fields, data)
+
+
+Channel.send = forge
+"""
+"""Puts another problem into the answer of `prepare`, as this version and earlier ones have it."""
+
+
+@pytest.mark.slow
+def test_a_bundle_cannot_use_the_data_set_of_another_owner(
+    ann: httpx.Client, app: FastAPI, settings: Settings, rows: Database, tmp_path: Path
+) -> None:
+    content = UploadedContent(
+        digest="1" * 64, features=(2,), classes=2, clients=3, train_samples=30, test_samples=0
+    )
+    with rows.transaction() as session:
+        id = datasets.create(
+            session, "set_1", content, name="x", client_sizes={}, size_bytes=0, owner="ben"
+        ).id
+    dataset = Uploaded(kind="uploaded", id=id, content=content).model_dump(mode="json")
+    forged = {"dataset": dataset, "partition": None, "model": {"kind": "logistic", "l2": 0.0}}
+    bundle = archive(tmp_path / "lab", dedent(RULES) + FORGES.format(forged=forged))
+    digest = send(ann, bundle).json()["digest"]
+    answered = ann.post("/v1/experiments", json=OWN | {"code": digest})
+    assert id not in answered.text
+    assert answered.status_code == 422
+    assert "/problem/dataset, which is not its own" in answered.text
+    with calling(app, key_for(settings.database, "ben", Scope.SUBMIT)) as ben:
+        assert ben.delete(f"/v1/datasets/{id}").status_code == 204
 
 
 Lie = Callable[[Document], None]

@@ -408,15 +408,15 @@ def test_the_api_process_holds_no_upload_and_loads_no_arrays_and_its_reader_hold
 class Upload:
     """An upload whose body is sent when the test says so."""
 
-    def __init__(self, app: FastAPI, key: str, group: TaskGroup) -> None:
+    def __init__(self, app: FastAPI, key: str, group: TaskGroup, path: str) -> None:
         self.asked, self._rest = anyio.Event(), anyio.Event()
         self.status = 0
         headers = [(b"authorization", f"Bearer {key}".encode())]
         scope = {
             "type": "http",
             "method": "POST",
-            "path": "/v1/datasets",
-            "query_string": b"name=mine",
+            "path": path,
+            "query_string": b"name=mine" if path == "/v1/datasets" else b"",
             "headers": headers,
         }
         group.start_soon(app, scope, self._receive, self._send)
@@ -437,16 +437,19 @@ class Upload:
         self.status = message.get("status", self.status)
 
 
-def test_no_more_than_two_uploads_of_a_key_are_read_at_a_time(app: FastAPI, settings: Settings) -> None:
-    keys = [key_for(settings.database, owner) for owner in ("ann", "bob")]
+@pytest.mark.parametrize("path", ["/v1/datasets", "/v1/weights", "/v1/bundles"])
+def test_no_more_than_two_uploads_of_a_key_are_read_at_a_time(
+    app: FastAPI, settings: Settings, path: str
+) -> None:
+    keys = [key_for(settings.database, owner, code=True) for owner in ("ann", "bob")]
 
     async def compete() -> None:
         async with app.router.lifespan_context(app), anyio.create_task_group() as group:
             with anyio.fail_after(60):
-                first, second = (Upload(app, keys[0], group) for _ in range(2))
+                first, second = (Upload(app, keys[0], group, path) for _ in range(2))
                 await first.asked.wait()
                 await second.asked.wait()
-                third, bobs = Upload(app, keys[0], group), Upload(app, keys[1], group)
+                third, bobs = (Upload(app, key, group, path) for key in keys)
                 await bobs.asked.wait()
                 await bobs.finish()
                 assert not third.asked.is_set()

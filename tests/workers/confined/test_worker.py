@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,13 @@ import torch
 from safetensors.torch import load, save
 
 from fedcore import ExperimentSpec, bundles
+from fedcore.data.uploaded import Uploaded
+from fedcore.data.user_datasets import UserSamples
 from fedcore.platform.access import LOCAL
 from fedcore.platform.store import Status, datasets, telemetry
 from fedcore.platform.store import bundles as stored
 from fedcore.platform.store.tables import RoundRecord
+from fedcore.platform.uploads.dataset_storage import storage_key
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from tests.documents import SYNTHETIC, Document, merged
@@ -199,11 +201,8 @@ def test_a_bundle_that_is_not_stored_is_named(embedded: Site) -> None:
     assert f"bundle {code['id']} is not in the storage" in (run.error or "")
 
 
-def test_uploaded_data_reach_the_bundle(embedded: Site, tmp_path: Path) -> None:
-    from fedcore.data.uploaded import Uploaded
-    from fedcore.data.user_datasets import UserSamples
-    from fedcore.platform.uploads.dataset_storage import storage_key
-
+def upload(site: Site) -> Document:
+    """Store a data set; returns the block of specifications that names it."""
     draw = np.random.default_rng(0)
     samples = UserSamples(
         features=draw.normal(size=(40, 5)),
@@ -211,17 +210,45 @@ def test_uploaded_data_reach_the_bundle(embedded: Site, tmp_path: Path) -> None:
         clients=None,
         test=np.arange(40) % 5 == 0,
     )
-    with (tmp_path / "samples.npz").open("wb") as file:
+    with (site.folder / "samples.npz").open("wb") as file:
         samples.save(file)
-    content = (tmp_path / "samples.npz").read_bytes()
-    with embedded.database.transaction() as session:
+    content = (site.folder / "samples.npz").read_bytes()
+    with site.database.transaction() as session:
         record = datasets.create(
             session, datasets.new_id(session), samples.content, name="mine", client_sizes={}, size_bytes=0
         )
         uploaded = Uploaded(kind="uploaded", id=record.id, content=samples.content)
-    embedded.storage.put(storage_key(record.id, samples.content.digest), content)
+    site.storage.put(storage_key(record.id, samples.content.digest), content)
+    return uploaded.model_dump(mode="json")
+
+
+LISTS = (
+    MINE
+    + """
+    note: dict[str, object] = {}
+
+    def rule(self):
+        from pathlib import Path
+
+        uploads = Path(__file__).resolve().parents[1] / "uploads"
+        raise RuntimeError(f"given {sorted(each.name for each in uploads.iterdir())}")
+"""
+)
+"""Its error lists the uploaded data sets that it sees."""
+
+
+def test_a_bundle_is_given_the_data_of_its_arms_and_none_that_its_own_fields_name(embedded: Site) -> None:
+    dataset = upload(embedded)
+    document = bundled(embedded, LISTS, algorithm={"kind": "mine", "note": dataset})
+    id = embedded.submit(document, nudge=False)
+    with embedded.runner() as runner:
+        runner.work()
+    assert "RuntimeError: given []" in (embedded.run(id).error or "")
+
+
+def test_uploaded_data_reach_the_bundle(embedded: Site) -> None:
     problem = {
-        "dataset": uploaded.model_dump(mode="json"),
+        "dataset": upload(embedded),
         "partition": {"kind": "iid", "clients": 4},
         "model": {"kind": "logistic"},
     }
