@@ -107,7 +107,7 @@ class ScriptedSandbox:
         channel = Channel(theirs)
         with suppress(OSError, EOFError):
             while True:
-                theirs.sendall(self._answer(channel.receive(2**63).fields))
+                theirs.sendall(self._answer(channel.receive(None).fields))
 
 
 SILENT = b""

@@ -47,7 +47,7 @@ _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Size = Annotated[int, Field(ge=1, lt=2**63)]
 _Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Measure = Annotated[str, Field(max_length=100, pattern=r"^[\w.:/ -]+$")]
-_Values = Annotated[list[float], Field(max_length=1_000_000)]
+_Values = Annotated[list[float], Field(fail_fast=True, max_length=1_000_000)]
 
 
 class _Answer(BaseModel):
@@ -120,7 +120,7 @@ class _ReportedFlaw(_Answer):
 
 
 _KINDS: TypeAdapter[dict[str, tuple[str, ...]]] = TypeAdapter(Kinds)
-_Flaws = Annotated[list[_ReportedFlaw], Field(max_length=MAX_FLAWS)]
+_Flaws = Annotated[list[_ReportedFlaw], Field(fail_fast=True, max_length=MAX_FLAWS)]
 
 
 def _storable(fields: dict[str, Any]) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class _Prepared(_Answer):
     components: Annotated[
         dict[_Word, Annotated[dict[str, Any], AfterValidator(_storable)]], Field(max_length=MAX_COMPONENTS)
     ] = {}
-    estimates: Annotated[list[_Estimate], Field(max_length=MAX_RUNS)] = []
+    estimates: Annotated[list[_Estimate], Field(fail_fast=True, max_length=MAX_RUNS)] = []
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -276,7 +276,7 @@ def _answered(model: type[M], fields: dict[str, Any], *, restored: bool = False)
             raise CheckpointError(flaw.detail)
         case _:
             raise ProtocolError(
-                f"the computing process read no checkpoint, and finds fault with one: {flaw.detail}"
+                f"the bundle's process was given no checkpoint and refuses one: {flaw.detail}"
             )
 
 
@@ -284,4 +284,8 @@ def _parsed(model: type[M], fields: dict[str, Any]) -> M:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        raise ProtocolError(f"the computing process sent an answer of another form: {error}") from None
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ProtocolError(
+            f"the bundle's process sent an answer of another form: {place}: {first['msg']}"
+        ) from None

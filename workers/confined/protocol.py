@@ -18,6 +18,8 @@ VERSION = 1
 MAX_JSON_BYTES = 16 << 20
 MAX_VALUES = 1_000_000
 """Keys and values in the JSON of an answer: as objects, small ones take 70 bytes each."""
+MAX_FIELDS = 10_000
+"""Fields of one mapping in it."""
 WITH_DATA = frozenset({"checkpoint", "model", "best_model"})
 """Requests whose answers have bytes beside their JSON."""
 _HEADER = struct.Struct("!IQ")
@@ -53,19 +55,21 @@ class Channel:
         if data:
             self._connection.sendall(data)
 
-    def receive(self, max_data: int) -> Message:
-        """Wait for a message with at most `max_data` bytes beside its JSON.
+    def receive(self, max_data: int | None) -> Message:
+        """Wait for a message with at most `max_data` bytes beside its JSON; None: from a side that is
+        trusted, of any length.
 
         Raises EOFError where the other side is gone, and ProtocolError for anything else than a
         message.
         """
         text_bytes, data_bytes = _HEADER.unpack(self._read(_HEADER.size))
-        if text_bytes > MAX_JSON_BYTES or data_bytes > max_data:
+        if max_data is not None and (text_bytes > MAX_JSON_BYTES or data_bytes > max_data):
             raise ProtocolError(
                 f"a message of {text_bytes} and {data_bytes} bytes is too long; allowed are {MAX_JSON_BYTES}"
                 f" and {max_data}"
             )
-        fields = _parse(self._read(text_bytes))
+        text = self._read(text_bytes)
+        fields = json.loads(text) if max_data is None else _parse(text)
         return Message(fields, self._read(data_bytes))
 
     def close(self) -> None:
@@ -88,9 +92,15 @@ def _parse(text: bytes) -> dict[str, Any]:
     if sum(map(text.count, (b",", b":", b"[", b"{"))) > MAX_VALUES:
         raise ProtocolError(f"a message has more than {MAX_VALUES} keys and values")
     try:
-        fields = json.loads(text.decode())
+        fields = json.loads(text.decode(), object_hook=_few)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"a message is not JSON: {error}") from None
+        raise ProtocolError(f"a message cannot be read as JSON: {error}") from None
     if not isinstance(fields, dict):
         raise ProtocolError("a message is not a JSON object")
     return fields
+
+
+def _few(mapping: dict[str, Any]) -> dict[str, Any]:
+    if len(mapping) > MAX_FIELDS:
+        raise ValueError(f"a mapping has {len(mapping)} fields; allowed are {MAX_FIELDS}")
+    return mapping

@@ -153,7 +153,7 @@ class ConfinedSimulation:
         seconds = time.perf_counter() - began
         about = (report.arm, report.seed, report.round, report.diverged, report.stopped)
         if about != (self._run.arm, self._run.seed, state.round, state.diverged, state.stopped):
-            raise ProtocolError("the computing process reported another run or round than it was asked for")
+            raise ProtocolError("the bundle's process reported another run or round than it was asked for")
         self._take(state, self.round + 1)
         return replace(report, seconds=seconds)
 
@@ -184,7 +184,7 @@ class ConfinedSimulation:
         except MemoryError:
             raise
         except Exception as error:  # The library raises anything for bytes that nobody writes by accident.
-            raise ProtocolError(f"the computing process sent a model that cannot be read: {error}") from None
+            raise ProtocolError(f"the bundle's process sent a model that cannot be read: {error}") from None
         for parameter in parameters:
             if not parameter.isprintable() or len(parameter) > MAX_NAME_LENGTH:
                 raise ProtocolError(f"no name of a parameter can be read: {parameter!r}")
@@ -194,7 +194,7 @@ class ConfinedSimulation:
         answer = self._request({"do": name})
         expect_data_alone(answer.fields)
         if not answer.data:
-            raise ProtocolError(f"the computing process sent no {name.replace('_', ' ')}")
+            raise ProtocolError(f"the bundle's process sent no {name.replace('_', ' ')}")
         return answer.data
 
     def _request(self, fields: Mapping[str, Any], data: bytes = b"") -> Message:
@@ -204,5 +204,5 @@ class ConfinedSimulation:
         """Note the state after `round`; None: after any."""
         choice = EngineChoice.of(state.choice.model_dump())
         if choice is None or state.round > self._run.rounds or round not in (None, state.round):
-            raise ProtocolError("the computing process reported a round or an engine that cannot be")
+            raise ProtocolError("the bundle's process reported a round or an engine that cannot be")
         self._state, self._choice = state, choice

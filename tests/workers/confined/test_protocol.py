@@ -12,7 +12,14 @@ import pytest
 
 from fedcore.platform.logging import storable_text
 from tests.support.scripted_bundles import ScriptedSandbox, closing_session, frame
-from workers.confined.protocol import MAX_JSON_BYTES, MAX_VALUES, WITH_DATA, Channel, ProtocolError
+from workers.confined.protocol import (
+    MAX_FIELDS,
+    MAX_JSON_BYTES,
+    MAX_VALUES,
+    WITH_DATA,
+    Channel,
+    ProtocolError,
+)
 
 LENGTH = 64 << 20
 
@@ -77,6 +84,7 @@ def test_a_length_alone_takes_no_memory() -> None:
         json.dumps({"a": 1}).encode("utf-32-le"),
         b'{"a": [' + b"0," * MAX_VALUES + b"0]}",
         b'{"a": [' + b"[]," * MAX_VALUES + b"0]}",
+        json.dumps({"a": [dict.fromkeys(map(str, range(MAX_FIELDS + 1)))]}).encode(),
     ],
     ids=lambda text: repr(text[:20]),
 )
@@ -89,6 +97,12 @@ def test_a_message_may_have_the_numbers_of_many_clients() -> None:
     fields = {"extra": {"loss": [0.123456789] * 400_000}}
     with sent(frame(fields)) as channel:
         assert channel.receive(0).fields == fields
+
+
+def test_a_side_that_is_trusted_may_send_messages_of_any_length() -> None:
+    fields = {"document": [0] * (MAX_VALUES + 1)}
+    with sent(frame(fields, b"x" * 100)) as channel:
+        assert channel.receive(None) == (fields, b"x" * 100)
 
 
 def test_a_text_beyond_the_limit_is_refused_unread() -> None:
