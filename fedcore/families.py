@@ -53,7 +53,7 @@ class Family(Generic[C]):
         documents; `convert` makes a component of an object of another class.
         """
         self.name, self.base, self.builtin = name, base, tuple(builtin)
-        self._default_kind, self._convert = default_kind, convert
+        self.default_kind, self._convert = default_kind, convert
         self._of_objects: dict[str, type[C]] = {}
 
     def __iter__(self) -> Iterator[type[C]]:
@@ -79,7 +79,7 @@ class Family(Generic[C]):
         known = (*self, *self._of_objects.values())
         if not (wanted := _BUNDLE_KINDS.get().get(self.name)):
             return known
-        have = _by_kind(known)
+        have = {*_by_kind(known), self.default_kind}
         return (*known, *(_stand_in(self.base, kind) for kind in wanted if kind not in have))
 
     def note(self, instance: C) -> C:
@@ -96,18 +96,19 @@ class Family(Generic[C]):
         return instance
 
     def note_class(self, member: type[C]) -> None:
-        """Make a class known by its kind in this process.
+        """Make a class known by its kind in this process, unless it is a stand-in, which only the
+        specifications of its bundle may use.
 
         Raises ValueError if the kind is that of another component.
         """
-        if member not in self:
-            kind = kind_of(member)
-            taken = self.find(kind)
-            if taken is not None and taken in self:
-                raise ValueError(
-                    f"kind {kind!r} of {member.__name__} is that of {taken.__name__}; choose another kind"
-                )
-            self._of_objects[kind] = member
+        if member in self or issubclass(member, StandIn):
+            return
+        kind = kind_of(member)
+        taken = self.find(kind)
+        if (taken is not None and taken in self) or kind == self.default_kind:
+            of = "the default" if taken is None else f"that of {taken.__name__}"
+            raise ValueError(f"kind {kind!r} of {member.__name__} is {of}; choose another kind")
+        self._of_objects[kind] = member
 
     def kinds(self) -> tuple[str, ...]:
         """The kinds known now."""
@@ -122,7 +123,7 @@ class Family(Generic[C]):
 
     def adapter(self) -> TypeAdapter[C]:
         """Validates documents of the kinds known now."""
-        return _union(self.known(), self._default_kind)
+        return _union(self.known(), self.default_kind)
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -135,7 +136,7 @@ class Family(Generic[C]):
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return handler(_union(tuple(self), self._default_kind).core_schema)
+        return handler(_union(tuple(self), self.default_kind).core_schema)
 
 
 def _by_kind(members: Sequence[type[C]]) -> dict[str, type[C]]:

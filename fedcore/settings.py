@@ -120,7 +120,9 @@ class Settings(BaseSettings):
     code_memory_bytes: Annotated[int, Field(ge=1)] = 4 << 30
     """Maximum memory of the processes of a code bundle, in bytes."""
     code_round_seconds: Timeout = 600.0
-    """Maximum time for one round of a run with a code bundle, and for loading its data."""
+    """Maximum processor time for one round of a run with a code bundle, and for loading its data, time in
+    which it sleeps included; by the clock, four times as long.
+    """
     upload_max_bytes: Annotated[int, Field(ge=1)] = 1 << 30
     """Maximum size in bytes of an uploaded data set, both as a file and unpacked."""
     upload_max_samples: Annotated[int, Field(ge=1)] = 10_000_000

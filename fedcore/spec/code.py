@@ -20,7 +20,7 @@ from fedcore.families import bundle_kinds
 Kind = Annotated[str, Field(max_length=100, pattern=r"^[a-z][a-z0-9_]*$")]
 FamilyName = Annotated[str, Field(max_length=40, pattern=r"^[a-z_]+$")]
 MAX_KINDS = 1_000
-"""Of a bundle, in all families together."""
+"""Maximum number of kinds of a bundle, in all families together."""
 
 
 def _few(kinds: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

@@ -50,7 +50,7 @@ WORKING_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class RunEstimate:
-    """What a run of one arm takes, as in `ArmPlan`."""
+    """Estimated work, traffic and memory of a run of one arm, as in `ArmPlan`."""
 
     parameters: int
     local_steps: int
@@ -62,8 +62,8 @@ class RunEstimate:
 
 
 def estimate_runs(spec: ExperimentSpec) -> list[RunEstimate]:
-    """What the runs of each arm of `spec` take; of a study one estimate for all trials, which take what
-    one with the settings of the specification does, and as much memory as the largest of the space.
+    """Estimate a run of each arm of `spec`; of a study one for all trials, whose work is that of the
+    specification as it is, and whose memory that of the largest of the space.
     """
     if isinstance(spec.search, Study):
         return [replace(_estimate(spec.arms()[0].spec), memory_bytes=memory_needed(spec)[0])]

@@ -1,8 +1,10 @@
 """Code bundles: who may send them, what is checked, what is believed, and how long they are kept."""
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from itertools import count
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -600,4 +602,20 @@ def test_a_busy_machine_is_no_fault_of_the_bundle(
     refused = send(ann, archive(tmp_path / "lab"))
     assert refused.status_code == answered, refused.text
     assert refused.headers.get("Retry-After") == ("30" if answered == 503 else None)
+    assert kept() == (0, 0, 0)
+
+
+def test_memory_that_the_machine_lacks_is_no_fault_of_the_bundle(
+    ann: httpx.Client, kept: Kept, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def end(_: Any) -> bytes:
+        raise EOFError
+
+    sandbox, kills = ScriptedSandbox(end), count()
+    sandbox.exit_code = -signal.SIGKILL
+    monkeypatch.setattr(check, "Sandbox", lambda _archive, _settings: sandbox)
+    monkeypatch.setattr("workers.confined.sandbox.oom_kill_count", lambda: next(kills))
+    refused = send(ann, archive(tmp_path / "lab"))
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "30")
+    assert "memory ran out; try again" in refused.json()["detail"]
     assert kept() == (0, 0, 0)

@@ -1,11 +1,12 @@
 """Specifications that use a code bundle, in a process that has not loaded it."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError
+from fedcore.families import bundle_kinds
 from fedcore.simulation.checkpoint import fingerprint
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import MAX_KINDS, CodeBundle
@@ -52,7 +53,7 @@ def test_fields_of_a_bundles_components_are_kept_as_they_are() -> None:
     assert ExperimentSpec.model_validate(dumped) == spec
 
 
-OWN = {"kind": "own", "deep": {"x": [1]}}
+OWN = {"kind": "mine", "deep": {"x": [1]}}
 PLACES: dict[str, Any] = {
     "algorithms": {"algorithm": OWN},
     "aggregators": {"aggregator": OWN},
@@ -80,14 +81,14 @@ ESTIMATE = RunEstimate(5, 4, 3, 2, 1, 1 << 20, None)
 
 def replaced(document: Any, block: Any) -> Any:
     """`document` with the entries of `block`, in which blocks of a bundle replace what is there."""
-    if not isinstance(block, dict) or not isinstance(document, dict) or block.get("kind") == "own":
+    if not isinstance(block, dict) or not isinstance(document, dict) or block.get("kind") == "mine":
         return block
     return document | {name: replaced(document.get(name), value) for name, value in block.items()}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_component_of_any_family_is_read_and_planned_without_its_code(family: str) -> None:
-    code = {"digest": DIGEST, "id": "cod_1", "components": {family: ["own"]}}
+    code = {"digest": DIGEST, "id": "cod_1", "components": {family: ["mine"]}}
     spec = ExperimentSpec.model_validate({**replaced(DIGITS, PLACES[family]), "code": code})
     assert spec.has_stand_ins
     dumped = spec.model_dump(mode="json")
@@ -141,7 +142,7 @@ def test_what_needs_no_code_is_checked_without_it(fields: dict[str, Any], pointe
 
 
 def test_the_parameters_of_known_models_are_limited_beside_a_bundle() -> None:
-    code = {"digest": DIGEST, "id": "cod_1", "components": {"models": ["own"]}}
+    code = {"digest": DIGEST, "id": "cod_1", "components": {"models": ["mine"]}}
     models = [OWN, {"kind": "logistic"}]
     problem = {**DIGITS["problem"], "model": OWN}
     document = {**DIGITS, "problem": problem, "code": code, "sweep": {"problem.model": models}}
@@ -164,6 +165,29 @@ def test_the_kinds_of_a_bundle_are_known_only_to_its_experiments() -> None:
         ExperimentSpec.model_validate(document(code=None))
     with pytest.raises(ValidationError, match="newrule"):
         ExperimentSpec.model_validate(document(code={**CODE, "components": {}}))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_kind_of_a_bundle_is_known_to_no_other_specification_after_its_arms_are_read(family: str) -> None:
+    code = {"digest": DIGEST, "id": "cod_1", "components": {family: ["mine"]}}
+    document = {**replaced(DIGITS, PLACES[family]), "sweep": {"rounds": [1, 2]}}
+    arms = ExperimentSpec.model_validate({**document, "code": code}).arms()
+    assert [arm.spec.has_stand_ins for arm in arms] == [True, True]
+    assert FAMILIES[family].find("mine") is None
+    with pytest.raises(ValidationError, match="mine"):
+        ExperimentSpec.model_validate(document)
+
+
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.default_kind])
+def test_a_bundle_cannot_take_the_kind_that_documents_mean_when_they_name_none(family: str) -> None:
+    default = FAMILIES[family].default_kind
+    assert default is not None
+    with bundle_kinds({family: [default]}):
+        found = FAMILIES[family].validate({"lr": 0.1})
+    assert type(found) in FAMILIES[family]
+    taking = type("Taking", (FAMILIES[family].base,), {"__annotations__": {"kind": Literal[default]}})
+    with pytest.raises(ValueError, match="choose another kind"):
+        FAMILIES[family].note_class(taking)
 
 
 def test_arms_may_sweep_the_kinds_of_a_bundle_beside_built_in_ones() -> None:

@@ -40,12 +40,12 @@ class ScriptedProcess:
         self._began, self._share, self._status = time.monotonic(), share, status
 
     def cpu_times(self) -> SimpleNamespace:
-        """What it has got so far."""
+        """Return its processor time so far."""
         user = self._share * (time.monotonic() - self._began)
         return SimpleNamespace(user=user, system=0.0, children_user=0.0, children_system=0.0)
 
     def status(self) -> str:
-        """As of psutil."""
+        """Return its state, by the names of psutil."""
         return self._status
 
 
@@ -59,6 +59,7 @@ class ScriptedSandbox:
         self, answer: Answer, memory_bytes: int = 1 << 30, processes: Sequence[ScriptedProcess] = ()
     ) -> None:
         self._answer, self.memory_bytes, self._processes = answer, memory_bytes, list(processes)
+        self.exit_code: int | None = None
         self.alive = True
         self._theirs: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -71,8 +72,8 @@ class ScriptedSandbox:
 
     @property
     def uploads(self) -> Path:
-        """Not to be used: nothing is given to a script."""
-        raise AssertionError("nothing is given to a script")
+        """A folder that is not there: nothing is given to a script."""
+        return Path("/nowhere")
 
     def session(self) -> Session:
         """A session with a thread that answers."""
@@ -91,8 +92,12 @@ class ScriptedSandbox:
         return False
 
     def ended(self, _timeout_s: float) -> int | None:
-        """As after an end without an exit code."""
-        return None
+        """Return `exit_code`."""
+        return self.exit_code
+
+    def close(self) -> None:
+        """End the thread."""
+        self.kill()
 
     def kill(self) -> None:
         """End the thread."""
@@ -108,6 +113,8 @@ class ScriptedSandbox:
         with suppress(OSError, EOFError):
             while True:
                 theirs.sendall(self._answer(channel.receive(None).fields))
+        with suppress(OSError):
+            theirs.shutdown(socket.SHUT_RDWR)
 
 
 SILENT = b""

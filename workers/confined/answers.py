@@ -202,7 +202,7 @@ class _Called(_Answer, Generic[M]):
 
 
 class CheckedBundle(NamedTuple):
-    """What the checks of a bundle found."""
+    """Components of a bundle, and findings of its checks."""
 
     components: Mapping[str, Sequence[str]]
     """Its kinds, by family."""
@@ -210,7 +210,7 @@ class CheckedBundle(NamedTuple):
 
 
 class PreparedSpecification(NamedTuple):
-    """What only a bundle knows of a specification that uses it."""
+    """Facts about a specification that only the bundle which it uses knows."""
 
     flaws: list[Flaw]
     """If there are any, there is nothing else."""
@@ -238,18 +238,18 @@ def expect_data_alone(fields: dict[str, Any]) -> None:
 def checked_bundle(fields: dict[str, Any]) -> CheckedBundle:
     """The answer of `check`."""
     found = _answered(_Called[_Checked], fields).value
-    return CheckedBundle(found.components, _told(found.flaws))
+    return CheckedBundle(found.components, _flaws_of(found.flaws))
 
 
 def prepared_specification(fields: dict[str, Any]) -> PreparedSpecification:
     """The answer of `prepare`."""
     found = _answered(_Called[_Prepared], fields).value
     return PreparedSpecification(
-        _told(found.flaws), found.components, [_estimate(each) for each in found.estimates]
+        _flaws_of(found.flaws), found.components, [_estimate(each) for each in found.estimates]
     )
 
 
-def _told(flaws: Sequence[_ReportedFlaw]) -> list[Flaw]:
+def _flaws_of(flaws: Sequence[_ReportedFlaw]) -> list[Flaw]:
     return [Flaw(pointer=flaw.pointer, detail=flaw.detail) for flaw in flaws]
 
 

@@ -1,4 +1,4 @@
-"""What the service asks of a bundle before it is run, in the confinement of the bundle."""
+"""Questions of the service to a bundle before it is run, in the confinement of the bundle."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ def check_bundle(archive: bytes, settings: Settings) -> CheckedBundle:
 
 
 def prepare(archive: bytes, document: Any, settings: Settings) -> PreparedSpecification:
-    """What a bundle says of a specification that uses it; raises as `check_bundle`."""
+    """Validate a specification by the bundle that it uses; raises as `check_bundle`."""
     return _call(archive, "prepare", document, settings, PREPARE_S, prepared_specification)
 
 

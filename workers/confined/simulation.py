@@ -19,7 +19,7 @@ from workers.confined.protocol import Message, ProtocolError
 from workers.confined.sandbox import Sandbox
 
 MAX_NAME_LENGTH = 1_000
-"""Of a parameter."""
+"""Maximum length of the name of a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class ConfinedSimulation:
             parameters = load(data)
         except MemoryError:
             raise
-        except Exception as error:  # The library raises anything for bytes that nobody writes by accident.
+        except Exception as error:  # The library raises errors of any class for malformed bytes.
             raise ProtocolError(f"the bundle's process sent a model that cannot be read: {error}") from None
         for parameter in parameters:
             if not parameter.isprintable() or len(parameter) > MAX_NAME_LENGTH:

@@ -3,11 +3,16 @@ waiting.
 """
 
 import time
+from pathlib import Path
 
 import pytest
 
 from fedcore.errors import BusyError, UserCodeError
+from fedcore.settings import Settings
 from tests.support.scripted_bundles import SILENT, ScriptedProcess, ScriptedSandbox, closing_session
+from tests.workers.confined.conftest import packed
+from workers.confined import sandbox
+from workers.confined.sandbox import Sandbox
 
 LIMIT_S = 0.4
 
@@ -52,3 +57,11 @@ def test_processes_together_use_no_more_time_than_passes() -> None:
     ):
         session.request({"do": "advance"}, LIMIT_S)
     assert time.monotonic() - began > LIMIT_S
+
+
+def test_libraries_that_are_not_loaded_in_time_are_the_machines_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "START_S", 0.01)
+    with pytest.raises(BusyError, match="no libraries were loaded"):
+        Sandbox(packed(tmp_path / "mylab"), Settings(_env_file=None, code_confinement="limits"))

@@ -28,9 +28,11 @@ from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from tests.documents import SYNTHETIC, Document, merged
 from tests.support.polling import eventually
+from tests.support.scripted_bundles import SILENT, ScriptedProcess, ScriptedSandbox
 from tests.workers.confined.conftest import MINE, packed
 from tests.workers.site import END_S, Site
 from tests.workers.test_uploaded import calling_site
+from workers.confined import runs as confined_runs
 from workers.confined.confinement import bubblewrap
 
 pytestmark = pytest.mark.slow
@@ -187,6 +189,22 @@ def test_a_bundle_fails_its_run_at_once_and_the_worker_goes_on(
     assert all(part in run.error for part in said)
     assert "fedcore/" not in run.error
     assert site.run(another).status is Status.SUCCEEDED
+
+
+def test_a_run_that_a_busy_machine_kept_waiting_is_tried_again(
+    embedded: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object) -> ScriptedSandbox:
+        return ScriptedSandbox(lambda _: SILENT, processes=[ScriptedProcess(0.05, "running")])
+
+    monkeypatch.setattr(confined_runs, "Sandbox", busy)
+    site = embedded.with_settings(code_round_seconds=0.1, attempts=2)
+    id = site.submit(bundled(site), nudge=False)
+    with site.runner() as runner:
+        runner.work()
+    run = site.run(id)
+    assert (run.status, run.attempts) == (Status.FAILED, 2)
+    assert "the machine is busy" in (run.error or "")
 
 
 def test_a_bundle_that_is_not_stored_is_named(embedded: Site) -> None:
