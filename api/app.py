@@ -203,6 +203,7 @@ def build_state(
         reading_gate=OwnerGate(2),
         upload_slots=UploadSlots(),
         upload_gate=CapacityLimiter(1),
+        code_slots=UploadSlots(),
         code_gate=CapacityLimiter(1),
         probe_gate=Lock(),
         document_gate=CapacityLimiter(1),

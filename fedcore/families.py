@@ -69,18 +69,22 @@ class Family(Generic[C]):
         return member in tuple(self)
 
     def find(self, kind: str) -> type[C] | None:
-        """The component with this kind, or of an object with it; None if there is none."""
-        return _by_kind(self.known()).get(kind)
+        """The component with this kind, or of an object with it, or the stand-in for one of a bundle; None
+        if there is none.
+        """
+        return _by_kind(self.known()).get(kind) or self._stand_in(kind)
 
     def known(self) -> tuple[type[C], ...]:
-        """The components that documents may name here: registered ones, those of objects, and
-        stand-ins for those of a bundle.
+        """The components that this process has loaded: registered ones, and those of objects."""
+        return (*self, *self._of_objects.values())
+
+    def _stand_in(self, kind: object) -> type[C] | None:
+        """The stand-in for a kind of a bundle, made for those alone that are asked for: a bundle may have
+        a thousand.
         """
-        known = (*self, *self._of_objects.values())
-        if not (wanted := _BUNDLE_KINDS.get().get(self.name)):
-            return known
-        have = {*_by_kind(known), self.default_kind}
-        return (*known, *(_stand_in(self.base, kind) for kind in wanted if kind not in have))
+        if kind not in _BUNDLE_KINDS.get().get(self.name, ()) or kind == self.default_kind:
+            return None
+        return None if kind in _by_kind(self.known()) else _stand_in(self.base, str(kind))
 
     def note(self, instance: C) -> C:
         """Make the class of an object known by its kind; returns the object, or one of the same fields
@@ -111,18 +115,20 @@ class Family(Generic[C]):
         self._of_objects[kind] = member
 
     def kinds(self) -> tuple[str, ...]:
-        """The kinds known now."""
-        return tuple(_by_kind(self.known()))
+        """The kinds known now, those of a bundle included."""
+        return tuple(dict.fromkeys((*_by_kind(self.known()), *_BUNDLE_KINDS.get().get(self.name, ()))))
 
     def validate(self, value: Any, context: Any = None) -> C:
         """The component that `value`, a document or an object, stands for; raises ValidationError."""
         value = self._convert(value)
         if isinstance(value, self.base):
             return self.note(value)
-        return self.adapter().validate_python(value, context=context)
+        stand_in = self._stand_in(value.get("kind")) if isinstance(value, dict) else None
+        adapter = self.adapter() if stand_in is None else _alone(stand_in)
+        return cast("C", adapter.validate_python(value, context=context))
 
     def adapter(self) -> TypeAdapter[C]:
-        """Validates documents of the kinds known now."""
+        """Validates documents of the kinds that this process has loaded."""
         return _union(self.known(), self.default_kind)
 
     def __get_pydantic_core_schema__(
@@ -179,6 +185,11 @@ def _stand_in(base: type[Any], kind: str) -> type[Any]:
         "__doc__": StandIn.__doc__,
     }
     return with_kind(type(base.__name__, (base, StandIn), namespace), kind)
+
+
+@lru_cache(maxsize=256)
+def _alone(member: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(member)
 
 
 def _dumped(value: Any, dump: Callable[[Any], Any]) -> Any:

@@ -6,14 +6,14 @@ No code of a bundle runs in this process.
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import structlog
-from fastapi import HTTPException, Request
+from fastapi import Depends, HTTPException, Request
 
-from api.http.authentication import Sender
+from api.http.authentication import Sender, Submitter
 from api.http.dependencies import AppState, AppStateDep
-from api.http.documents import pieces_within, validate
+from api.http.documents import Document, pieces_within, validate
 from api.http.problems import InvalidDocumentError
 from api.stored_uploads import create_row
 from fedcore import bundles
@@ -61,8 +61,31 @@ async def receive(request: Request, principal: Sender, state: AppStateDep) -> As
     limit = bundles.MAX_ARCHIVE_BYTES
     excess = f"The bundle exceeds {limit} bytes; leave out data and results."
     pieces = pieces_within(request, limit, excess)
-    async with state.upload_slots.of(principal.key_id):
+    async with state.code_slots.of(principal.key_id):
         yield b"".join([piece async for piece in pieces])
+
+
+async def _hold_slot(principal: Submitter, state: AppStateDep) -> AsyncIterator[None]:
+    """Hold one of the key's slots: what follows may load a bundle, in a process of 0.7 GB."""
+    async with state.code_slots.of(principal.key_id):
+        yield
+
+
+async def _hold_slot_for_code(
+    principal: Submitter, document: Document, state: AppStateDep
+) -> AsyncIterator[None]:
+    """Hold one of the key's slots if the document, or the overrides of a preset in it, have `code`."""
+    value = document.value if isinstance(document.value, dict) else {}
+    overrides = value.get("overrides")
+    if value.get("code") is None and not (isinstance(overrides, dict) and overrides.get("code") is not None):
+        yield
+        return
+    async with state.code_slots.of(principal.key_id):
+        yield
+
+
+Slot = Annotated[None, Depends(_hold_slot, scope="function")]
+CodeSlot = Annotated[None, Depends(_hold_slot_for_code, scope="function")]
 
 
 def keep(

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api.access import access_answer, change_access
+from api.bundles.service import CodeSlot
 from api.experiments.imports import new_import
 from api.experiments.service import (
     create_experiment,
@@ -157,6 +158,7 @@ def submit_experiment(
     facts: Audit,
     dry_run: Annotated[bool, Depends(_dry_run)],
     document: Document,
+    _slot: CodeSlot,
     state: AppStateDep,
     response: Response,
     idempotency_key: IdempotencyKey = None,

@@ -65,6 +65,8 @@ class AppState:
     upload_slots: UploadSlots
     upload_gate: CapacityLimiter
     """One data set is checked at a time: its arrays are in memory."""
+    code_slots: UploadSlots
+    """Two code bundles of one key are checked or used for a specification at a time; others wait."""
     code_gate: CapacityLimiter
     """One code bundle is checked at a time: its process loads PyTorch."""
     probe_gate: Lock

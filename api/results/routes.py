@@ -9,6 +9,7 @@ from typing import IO, Annotated, Any, Literal
 from fastapi import APIRouter, Header, HTTPException, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from api.bundles.service import Slot
 from api.experiments.service import create_experiment, new_reproduction
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
@@ -330,6 +331,7 @@ def reproduce_experiment(
     principal: Submitter,
     facts: Audit,
     experiment_id: ExperimentId,
+    _slot: Slot,
     state: AppStateDep,
     response: Response,
     idempotency_key: IdempotencyKey = None,

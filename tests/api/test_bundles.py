@@ -3,10 +3,13 @@
 import json
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from itertools import count
 from pathlib import Path
 from textwrap import dedent
+from threading import Lock
+from time import sleep
 from typing import Any
 
 import httpx
@@ -619,3 +622,28 @@ def test_memory_that_the_machine_lacks_is_no_fault_of_the_bundle(
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "30")
     assert "memory ran out; try again" in refused.json()["detail"]
     assert kept() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["a specification", "a preset"])
+def test_no_more_than_two_bundles_of_a_key_are_loaded_at_a_time(
+    app: FastAPI, settings: Settings, held: str, monkeypatch: pytest.MonkeyPatch, wrapped: bool
+) -> None:
+    loaded, most, lock = 0, 0, Lock()
+
+    def answer(_: Any) -> bytes:
+        nonlocal loaded, most
+        with lock:
+            loaded += 1
+            most = max(most, loaded)
+        sleep(0.2)
+        with lock:
+            loaded -= 1
+        return frame(FLAWED)
+
+    monkeypatch.setattr(check, "Sandbox", lambda _archive, _settings: ScriptedSandbox(answer))
+    document = {"preset": "demo", "overrides": {"code": held}} if wrapped else OWN | {"code": held}
+    key = key_for(settings.database, "ann", Scope.SUBMIT, code=True)
+    with calling(app, key) as client, ThreadPoolExecutor(6) as pool:
+        sent = [pool.submit(client.post, "/v1/experiments", json=document) for _ in range(6)]
+        assert {future.result().status_code for future in sent} == {422}
+    assert most == 2

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import ValidationError
 
+from fedcore import families
 from fedcore.errors import SpecificationError
 from fedcore.families import bundle_kinds
 from fedcore.simulation.checkpoint import fingerprint
@@ -176,6 +177,18 @@ def test_a_kind_of_a_bundle_is_known_to_no_other_specification_after_its_arms_ar
     assert FAMILIES[family].find("mine") is None
     with pytest.raises(ValidationError, match="mine"):
         ExperimentSpec.model_validate(document)
+
+
+def test_a_thousand_kinds_of_a_bundle_cost_no_more_than_the_one_that_is_used() -> None:
+    kinds = [f"newrule_{number}" for number in range(MAX_KINDS)]
+    code = {"digest": DIGEST, "id": "cod_1", "components": {"algorithms": kinds}}
+    swept = {"algorithm": [{"kind": kinds[500], "strength": number} for number in range(20)]}
+    before = families._stand_in.cache_info().misses
+    spec = ExperimentSpec.model_validate(
+        document(algorithm={"kind": kinds[500]}, code=code, evaluation={}, sweep=swept)
+    )
+    assert len(spec.arms()) == 20
+    assert families._stand_in.cache_info().misses - before == 1
 
 
 @pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.default_kind])
