@@ -141,7 +141,7 @@ def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) 
         )
     code = validate(CodeBundle, document["code"], "/code")
     with state.database.reading() as session:
-        record = stored.BUNDLES.find(session, code.digest, principal.sees)
+        record = stored.BUNDLES.find(session, code.digest, principal.sees, principal.owner)
     document = {**document, "code": code_of(record)}
     with _errors_at("/code"):
         answer = check.prepare(archive_of(record, state), document, state.settings)

@@ -302,7 +302,7 @@ def kept(rows: Database, settings: Settings) -> Kept:
 
     def count() -> tuple[int, int, int]:
         with rows.reading() as session:
-            bundle_count = len(stored.BUNDLES.page(session).items)
+            bundle_count = len(stored.BUNDLES.page(session, None).items)
             experiment_count = len(experiments.page(session, experiments.Filter()).items)
         return bundle_count, experiment_count, len(open_storage(settings.storage).keys("bundles"))
 

@@ -31,7 +31,7 @@ from fedcore.platform.store.tables import (
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec, yaml_documents
 from fedcore.spec.digest import results_sha256
-from fedq.planning.estimates import plan
+from fedq.planning.estimates import estimate_runs
 from tests.api.experiments.test_submit_pages import text_of
 from tests.api.histories import TINY
 from tests.api.test_bundles import EXPERIMENT, archive
@@ -269,7 +269,7 @@ def test_what_a_bundle_makes_of_a_specification_names_no_uploads_of_others(
     sent = {**TINY, "code": {"digest": own.digest, "id": own.id}}
     for (target, attack), dry_run in product(attacks.items(), (True, False)):
         found = ExperimentSpec.model_validate(attack(sent))
-        monkeypatch.setattr(service, "prepare", lambda *_, found=found: Prepared(found, plan(found)))
+        monkeypatch.setattr(service, "prepare", lambda *_, found=found: Prepared(found, estimate_runs(found)))
         answer = lab.ann.post("/v1/experiments", params={"dry_run": dry_run}, json=sent)
         assert answer.status_code == 422, (target, answer.text)
     assert lab.ann.get("/v1/experiments").json()["items"] == []
