@@ -78,7 +78,7 @@ SEARCH = merged(
     },
 )
 REFUSED = (ConflictError, InvalidRequestError, NotAllowedError, NotFoundError)
-"""What the state of an experiment, a quota, or another actor makes of a request."""
+"""Refusals of a request by the state of an experiment, a quota, or another actor."""
 COUNTING = (
     "CREATE TABLE committed (rounds bigint)",
     """CREATE FUNCTION count_committed() RETURNS trigger LANGUAGE plpgsql AS
@@ -212,7 +212,7 @@ ACTS: dict[Callable[[Client, random.Random], None], int] = {
     _delete: 2,
     _read: 2,
 }
-"""What actors do, and how often in relation to one another."""
+"""Requests of actors, and how often each is made in relation to the others."""
 
 
 class Crowd:

@@ -46,7 +46,7 @@ class LeaseWatch:
         """Look at all leases, and return those that have expired."""
         held = select(RunRecord.id, RunRecord.fence, RunRecord.lease_until, sql_now()).where(*RUNS.leased())
         found, now = session.execute(held).all(), self._clock()
-        # Whoever begins to watch cannot wait for a renewal: workers may have been gone for long.
+        # The first look cannot wait for a renewal: workers may have been gone for long.
         known, least_s = ({}, 0.0) if self._deadlines is None else (self._deadlines, self._renewal_s)
         self._deadlines = {}
         for run_id, fence, until, moment in found:
