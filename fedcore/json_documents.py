@@ -28,6 +28,8 @@ def load(text: str | bytes) -> Any:
         return json.loads(text, object_pairs_hook=_object)
     except _RepeatedKeyError as error:
         raise _located(text, error.key) from None
+    except RecursionError:
+        raise ValueError("JSON is nested too deeply") from None
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

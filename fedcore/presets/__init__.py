@@ -56,7 +56,7 @@ def load(name: str) -> PresetSpec:
     """Load the preset `name`; raises PresetNotFoundError."""
     if name not in _all():
         raise PresetNotFoundError(
-            f"there is no preset {name!r}; the nearest are {_nearest(name, names())} (of {len(names())})"
+            f"there is no preset {name!r}; {_nearest(name, names())} (of {len(names())})"
         )
     return _all()[name]
 
@@ -138,7 +138,7 @@ def override(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    return ", ".join(get_close_matches(name, known, n=3, cutoff=0.0))
+    return "the nearest are " + ", ".join(get_close_matches(name, known, n=3, cutoff=0.0))
 
 
 @cache

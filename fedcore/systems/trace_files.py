@@ -46,7 +46,7 @@ def read_devices(path: Path, what: str, fields: str) -> Mapping[str, Any]:
     """
     try:
         devices = json_documents.load(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataUnavailableError(
             f"{path} is not {what} in JSON ({error}); convert FedScale's pickle as"
             " docs/simulated-time.md says"

@@ -78,7 +78,7 @@ def _json_content(path: Path) -> Content:
     if size <= MAX_CONFIGURATION_BYTES:
         try:
             document = json_documents.load(content)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise UploadError("", f"the file is not JSON: {error}") from error
         if isinstance(document.get("model_type"), str):
             return "configuration"

@@ -53,7 +53,7 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDQ_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(transport, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(transport, "FIRST_PATIENCE_S", 0.0)
     monkeypatch.setattr(experiment, "ProcessPoolExecutor", _NoProcesses)
     # A process for each of hundreds of files would take minutes: see test_local_data.py.
     monkeypatch.setattr(

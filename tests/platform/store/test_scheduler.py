@@ -241,7 +241,7 @@ def fill_queues(database: Database, draw: Random, exhausted: int) -> None:
                 "status": status,
                 "worker": f"worker-{number % 7}" if status is Status.RUNNING else None,
                 "queued_at": at - timedelta(seconds=draw.randint(0, 5)),
-                "not_before": draw.choice([None, None, None, at + timedelta(hours=1)]),
+                "not_before": draw.choice([None, None, None, at + timedelta(minutes=2)]),
                 "memory_bytes": draw.choice([1, 1, 1, 9]),
             }
             rows.append(draw.choice(templates) | changes)
