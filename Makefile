@@ -58,7 +58,7 @@ docs: $(DEVELOPMENT) ## Build the documentation as a site, into site/
 e2e: $(DEVELOPMENT) ## Use the pages in a real browser, which must be on PATH (ARGS=--screenshots makes the pictures of docs/images/pages anew)
 	@$(BIN)/python -m pytest --override-ini='python_files=e2e_*.py' tests/browser $(ARGS)
 
-chaos: $(DEVELOPMENT) ## Kill, freeze and cut off what carries a run out, 50 times and more, and report how soon it goes on (twenty minutes)
+chaos: $(DEVELOPMENT) ## Kill, freeze and cut off what carries a run out, 50 times and more, and report how soon it goes on (half an hour)
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 check: $(DEVELOPMENT) ## Format, lint, types, import contracts, prose
