@@ -16,6 +16,8 @@ _NAME = re.compile("'([^']*)'")
 _NAMES = re.compile("'[^']*'(?:(?:, | or )'[^']*')*")
 FEW = 8
 """Names that a message lists beside its suggestion."""
+LONGEST = 60
+"""Characters of an invalid value that a message shows, at most; of a name, its beginning."""
 SLIP = 0.8
 """Similarity (of difflib) from which a word is a slip of another one."""
 
@@ -126,7 +128,10 @@ def not_among(given: Any, names: Sequence[str]) -> str:
     is_slip = bool(close and get_close_matches(given, close, 1, SLIP))
     listed = f"{len(names)} names" if is_slip and len(names) > FEW else ", ".join(map(repr, names))
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"must be one of {listed}{_given(given)}{_no_package(given)}{hint}"
+    if isinstance(given, str):
+        shown = given if len(given) <= LONGEST else f"{given[:LONGEST]}..."
+        return f"must be one of {listed}, not {shown!r}{_no_package(given)}{hint}"
+    return f"must be one of {listed}{_given(given)}"
 
 
 def _quoted(expected: str) -> list[str]:
@@ -141,4 +146,5 @@ def _no_package(name: Any) -> str:
 
 def _given(value: Any) -> str:
     """The invalid value, if it is short."""
-    return f", not {value!r}" if isinstance(value, str | int | float) and len(repr(value)) <= 60 else ""
+    short = isinstance(value, str | int | float) and len(repr(value)) <= LONGEST
+    return f", not {value!r}" if short else ""

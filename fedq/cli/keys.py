@@ -31,13 +31,11 @@ if TYPE_CHECKING:
     import pydantic
 
     from fedcore import settings as configuration
-    from fedcore.spec import validation
     from fedq import schemas
     from fedq.schemas import Key, KeyEdit, KeyRequest
 else:
     pydantic = LazyModule("pydantic")
     configuration = LazyModule("fedcore.settings")
-    validation = LazyModule("fedcore.spec.validation")
     schemas = LazyModule("fedq.schemas")
 
 Checked = TypeVar("Checked", "KeyRequest", "KeyEdit")
@@ -201,7 +199,7 @@ def _checked(model: type[Checked], **fields: Any) -> Checked:
         return model(**fields)
     except pydantic.ValidationError as error:
         for flaw in error.errors():
-            complain(f"{flaw['loc'][0]}: {validation.detail_of(flaw)}")
+            complain(f"{flaw['loc'][0]}: {flaw['msg']}, not {flaw['input']!r}")
         raise typer.Exit(ExitCode.REFUSED) from error
 
 

@@ -291,7 +291,7 @@ def test_an_unknown_id_is_pointed_at_wherever_it_stands(http: httpx.Client, dry_
         ({"preset": "demo", "overrides": {"problem": problem}}, "/overrides/problem/dataset/id"),
     ):
         answer = http.post("/v1/experiments", params={"dry_run": dry_run}, json=document)
-        assert [(where, detail.partition(":")[0]) for where, detail in flaws(answer)] == [
+        assert [(where, detail.partition(" among")[0]) for where, detail in flaws(answer)] == [
             (pointer, "there is no data set 'set_gone'")
         ]
     assert flaws(http.post("/v1/experiments", json=OWN))[0][0] == "/problem/dataset/id"

@@ -85,6 +85,7 @@ def test_a_field_that_looks_alike_is_suggested_or_else_all_there_are(
         ),
         ("zzz", MANY, f"must be one of {', '.join(map(repr, MANY))}, not 'zzz'"),
         (3, ["sgd"], "must be one of 'sgd', not 3"),
+        ("x" * 70, ["sgd"], f"must be one of 'sgd', not '{'x' * 60}...'"),
     ],
 )
 def test_of_a_closed_list_the_name_that_looks_alike_is_suggested(
