@@ -274,7 +274,7 @@ class ShardGroup:
         with suppress(StaleLeaseError):
             while not self._ended.is_set():
                 with suppress(*UNAVAILABLE):
-                    self._note_seats(self._publish())
+                    self._note_places(self._publish())
                 self._accept(time.monotonic() + self._pacing.look_s)
 
     def _publish(self) -> dict[str, str]:
@@ -292,7 +292,7 @@ class ShardGroup:
         with self._database.reading() as session:
             return groups.members(session, self._claim)
 
-    def _note_seats(self, taken: dict[str, str]) -> None:
+    def _note_places(self, taken: dict[str, str]) -> None:
         # One that has just left has other work.
         if len(taken) < self._seats and taken.keys() >= self._seats_taken.keys():
             self._wake()
