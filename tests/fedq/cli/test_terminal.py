@@ -98,6 +98,7 @@ def words(service: Service, client: Client, tmp_path: Path) -> Iterator[dict[str
         "table": str(table),
         "new": str(folder / "new"),
         "nothing": str(folder / f"nothing{HOSTILE}"),
+        "family": HOSTILE,
     }
     write(database, webhooks.delete, hook.id)
     with database.transaction() as session:
@@ -147,7 +148,7 @@ COMMAND_LINES = {
     "me": "",
     "migrate": "",
     "model": "{failed}",
-    "new": "{nothing} mine",
+    "new": "{family} mine",
     "open": "{nothing}",
     "pause": "{nothing}",
     "plan": "{spec}",
