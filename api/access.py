@@ -2,15 +2,24 @@
 each resource.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from api.http.documents import Parsed, validate
-from api.http.problems import InvalidDocumentError
+from api.http.documents import Parsed, body_of, validate
+from api.http.problems import InvalidDocumentError, responses
 from fedcore.platform.store import Session, audit, sharing
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.sharing import Access, Owned
 from fedcore.platform.store.tables import ExperimentRecord
 from fedq.schemas import AccessEdit, Flaw, SharedAccess
+
+READ_ACCESS: Mapping[str, Any] = {"responses": responses(404, 422), "summary": "Read who has access"}
+EDIT_ACCESS: Mapping[str, Any] = {
+    "responses": responses(400, 404, 413, 415, 422),
+    "openapi_extra": body_of("AccessEdit"),
+    "summary": "Share with other users",
+}
+"""Descriptions of the two endpoints, the same of each resource."""
 
 
 def access_answer(session: Session, record: Owned) -> SharedAccess:

@@ -143,6 +143,10 @@ class Block(BaseModel):
     """Version of `fedq.extensions` that an extension was written for."""
 
 
+KIND, LONGEST_KIND = "[a-z][a-z0-9_]*", 100
+"""Pattern of the kinds that users name, and their maximum number of characters."""
+
+
 def kind_of(member: type[Block]) -> str:
     """The value of `kind` that stands for `member`."""
     return str(get_args(member.model_fields["kind"].annotation)[0])

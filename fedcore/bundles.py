@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import NamedTuple
 
-from fedcore.block import Block, kind_of
+from fedcore.block import KIND, LONGEST_KIND, Block, kind_of
 from fedcore.errors import ExtensionError
 
 MAX_FILES = 500
@@ -29,7 +29,6 @@ MAX_NAME_LENGTH = 99
 PREFIX = "sha256:"
 MAX_ARCHIVE_BYTES = MAX_BYTES + (1 << 20)
 """With room for the headers of MAX_FILES files, and the padding after each."""
-_KIND = re.compile(r"[a-z][a-z0-9_]{0,99}")
 
 
 class BundleFile(NamedTuple):
@@ -111,10 +110,10 @@ def load(folder: Path, families: Mapping[str, type[Block]]) -> dict[str, dict[st
         for family, member in _components(module, families):
             known = found.setdefault(family, {})
             kind = kind_of(member)
-            if not _KIND.fullmatch(kind):
+            if len(kind) > LONGEST_KIND or not re.fullmatch(KIND, kind):
                 raise ExtensionError(
-                    f"{member.__module__}.{member.__name__} has the kind {kind!r}; use at most 100 small"
-                    " letters, digits and _, beginning with a letter"
+                    f"{member.__module__}.{member.__name__} has the kind {kind!r}; use at most {LONGEST_KIND}"
+                    " small letters, digits and _, beginning with a letter"
                 )
             if known.setdefault(kind, member) is not member:
                 raise ExtensionError(

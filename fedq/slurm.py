@@ -151,7 +151,7 @@ def _requeue_if_preempted() -> None:
     job = submitit.JobEnvironment().job_id
     asked = _answer_of("squeue", "--noheader", f"--jobs={job}", "--Format=State,PreemptTime")
     state, preempted, *_ = [*asked.split(), NEVER, NEVER]
-    if (state, preempted != NEVER) == ("RUNNING", True):
+    if state == "RUNNING" and preempted != NEVER:
         _answer_of("scontrol", "requeue", job)
 
 

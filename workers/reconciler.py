@@ -21,7 +21,7 @@ from fedcore.errors import StorageError
 from fedcore.platform import watchdog
 from fedcore.platform.logging import configure
 from fedcore.platform.starting import starting
-from fedcore.platform.storage import Storage, open_storage, require_storage
+from fedcore.platform.storage import Storage, open_storage, require_storage_and_archive
 from fedcore.platform.store import (
     UNAVAILABLE,
     Database,
@@ -69,9 +69,7 @@ def main() -> None:
         configured = settings()
         configure(configured, "reconciler")
         require_schema(configured.database)
-        require_storage(configured.storage)
-        if configured.archive is not None:
-            require_storage(configured.archive, "FEDQ_ARCHIVE_URL")
+        require_storage_and_archive(configured)
         database = open_database(configured.database, idle_s=configured.lease_seconds)
     run_forever(database, configured, ended)
 

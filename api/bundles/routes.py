@@ -5,13 +5,13 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Response
 
-from api.access import access_answer, change_access
+from api.access import EDIT_ACCESS, READ_ACCESS, access_answer, change_access
 from api.bundles.service import MEDIA_TYPE, archive_of, keep, receive
 from api.datasets.service import upload_body
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Sender, Submitter
 from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, created
-from api.http.documents import Document, body_of
+from api.http.documents import Document
 from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadDigest, UploadLimit
@@ -91,7 +91,7 @@ def download_bundle(principal: Reader, bundle_digest: UploadDigest, state: AppSt
     return Response(archive_of(record, state), media_type=MEDIA_TYPE, headers=headers)
 
 
-@router.get("/{bundle_digest}/access", responses=responses(404, 422), summary="Read who has access")
+@router.get("/{bundle_digest}/access", **READ_ACCESS)
 def read_bundle_access(principal: Reader, bundle_digest: UploadDigest, database: DatabaseDep) -> SharedAccess:
     """Return the owner of a code bundle and the users with whom it is shared."""
     with database.reading() as session:
@@ -99,12 +99,7 @@ def read_bundle_access(principal: Reader, bundle_digest: UploadDigest, database:
         return access_answer(session, record)
 
 
-@router.patch(
-    "/{bundle_digest}/access",
-    responses=responses(400, 404, 413, 415, 422),
-    openapi_extra=body_of("AccessEdit"),
-    summary="Share with other users",
-)
+@router.patch("/{bundle_digest}/access", **EDIT_ACCESS)
 def edit_bundle_access(
     principal: Submitter, bundle_digest: UploadDigest, document: Document, database: DatabaseDep, facts: Audit
 ) -> SharedAccess:

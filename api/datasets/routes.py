@@ -3,12 +3,12 @@
 from anyio import to_thread
 from fastapi import APIRouter, Response
 
-from api.access import access_answer, change_access
+from api.access import EDIT_ACCESS, READ_ACCESS, access_answer, change_access
 from api.datasets.service import Labelled, Received, dataset_answer, keep, upload_body
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.dependencies import REPLAYED, AppStateDep, Cursor, DatabaseDep, DatasetId, created
-from api.http.documents import Document, body_of
+from api.http.documents import Document
 from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadLimit
@@ -87,19 +87,14 @@ def read_dataset(principal: Reader, dataset_id: DatasetId, database: DatabaseDep
         return dataset_answer(datasets.find(session, dataset_id, principal.sees))
 
 
-@router.get("/{dataset_id}/access", responses=responses(404, 422), summary="Read who has access")
+@router.get("/{dataset_id}/access", **READ_ACCESS)
 def read_dataset_access(principal: Reader, dataset_id: DatasetId, database: DatabaseDep) -> SharedAccess:
     """Return the owner of a data set and the users with whom it is shared."""
     with database.reading() as session:
         return access_answer(session, datasets.find(session, dataset_id, principal.sees))
 
 
-@router.patch(
-    "/{dataset_id}/access",
-    responses=responses(400, 404, 413, 415, 422),
-    openapi_extra=body_of("AccessEdit"),
-    summary="Share with other users",
-)
+@router.patch("/{dataset_id}/access", **EDIT_ACCESS)
 def edit_dataset_access(
     principal: Submitter, dataset_id: DatasetId, document: Document, database: DatabaseDep, facts: Audit
 ) -> SharedAccess:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from api.access import access_answer, change_access
+from api.access import EDIT_ACCESS, READ_ACCESS, access_answer, change_access
 from api.bundles.service import CodeSlot
 from api.experiments.imports import new_import
 from api.experiments.service import (
@@ -323,19 +323,14 @@ def extend_experiment(
     return answer
 
 
-@router.get("/{experiment_id}/access", responses=responses(404, 422), summary="Read who has access")
+@router.get("/{experiment_id}/access", **READ_ACCESS)
 def read_access(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> SharedAccess:
     """Return the owner of an experiment and the users with whom it is shared."""
     with database.reading() as session:
         return access_answer(session, experiments.find(session, experiment_id, principal.sees))
 
 
-@router.patch(
-    "/{experiment_id}/access",
-    responses=responses(400, 404, 413, 415, 422),
-    openapi_extra=body_of("AccessEdit"),
-    summary="Share with other users",
-)
+@router.patch("/{experiment_id}/access", **EDIT_ACCESS)
 def edit_access(
     principal: Submitter, experiment_id: ExperimentId, document: Document, database: DatabaseDep, facts: Audit
 ) -> SharedAccess:

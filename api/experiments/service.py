@@ -212,7 +212,7 @@ def _validated(document: Any, state: AppState, principal: Principal, at: str = "
     if isinstance(described, dict) and described.get("code") is not None:
         spec, estimates = prepare(described, state, principal)
         with state.database.reading() as session:
-            experiments.check_uploads(session, spec, spec.model_dump(mode="json"), principal.sees)
+            experiments.check_uploads(session, spec, principal.sees)
     else:
         spec = validate(ExperimentSpec, described, at)
     try:

@@ -8,12 +8,12 @@ from typing import BinaryIO
 from anyio import to_thread
 from fastapi import APIRouter, Response
 
-from api.access import access_answer, change_access
+from api.access import EDIT_ACCESS, READ_ACCESS, access_answer, change_access
 from api.datasets.service import Received, upload_body, upload_folder
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep, created
-from api.http.documents import Document, body_of
+from api.http.documents import Document
 from api.http.parameters import NextLink
 from api.http.problems import responses
 from api.stored_uploads import UploadDigest, UploadLimit, create_row
@@ -76,7 +76,7 @@ def read_weights(principal: Reader, weights_digest: UploadDigest, database: Data
         return Weights.model_validate(record)
 
 
-@router.get("/{weights_digest}/access", responses=responses(404, 422), summary="Read who has access")
+@router.get("/{weights_digest}/access", **READ_ACCESS)
 def read_weights_access(
     principal: Reader, weights_digest: UploadDigest, database: DatabaseDep
 ) -> SharedAccess:
@@ -86,12 +86,7 @@ def read_weights_access(
         return access_answer(session, record)
 
 
-@router.patch(
-    "/{weights_digest}/access",
-    responses=responses(400, 404, 413, 415, 422),
-    openapi_extra=body_of("AccessEdit"),
-    summary="Share with other users",
-)
+@router.patch("/{weights_digest}/access", **EDIT_ACCESS)
 def edit_weights_access(
     principal: Submitter,
     weights_digest: UploadDigest,

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from fedcore.block import Block
+from fedcore.block import KIND, LONGEST_KIND, Block
 from fedcore.data.digest_files import Digest
 from fedcore.families import bundle_kinds
 
-Kind = Annotated[str, Field(max_length=100, pattern=r"^[a-z][a-z0-9_]*$")]
+Kind = Annotated[str, Field(max_length=LONGEST_KIND, pattern=f"^{KIND}$")]
 FamilyName = Annotated[str, Field(max_length=40, pattern=r"^[a-z_]+$")]
 MAX_KINDS = 1_000
 """Maximum number of kinds of a bundle, in all families together."""

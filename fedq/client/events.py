@@ -97,7 +97,7 @@ async def follow(
         except (ServiceUnreachableError, ServiceUnavailableError, TooManyRequestsError, SSEError):
             yield None
             # Waits for a service that is away: only one that is there can be said to block streams.
-            await transport.read(Experiment, f"/v1/experiments/{experiment_id}")
+            await transport.read(Experiment, (EXPERIMENTS, experiment_id))
         strikes += 1
         if not seen.ended:
             await transport.wire.sleep(FIRST_PAUSE_S * 2**strikes)

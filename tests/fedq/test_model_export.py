@@ -440,7 +440,7 @@ def test_the_command_exports_a_run_of_a_folder(fedq: Fedq, tmp_path: Path) -> No
         simulation.advance()
     started = files.start({})
     models, digests = model_files(simulation, MODEL, started.id, "exp")
-    ended = {"status": Status.SUCCEEDED, "provenance": digests}
+    ended = {"status": Status.SUCCEEDED, "finished_at": started.started_at, "provenance": digests}
     files.finish(started.model_copy(update=ended), models)
     for option in ((), ("--best",)):
         path = tmp_path / "model.onnx"

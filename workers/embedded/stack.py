@@ -30,7 +30,7 @@ from fedcore.errors import AuthenticationError
 from fedcore.platform import local_credentials
 from fedcore.platform.access import LOCAL, Scope, Token
 from fedcore.platform.private_files import make_private_folder
-from fedcore.platform.storage import require_storage
+from fedcore.platform.storage import require_storage_and_archive
 from fedcore.platform.watchdog import PERIOD_S, Watchdog, end_with_parent
 from fedcore.settings import Settings
 from workers.embedded.process import ManagedFork, ManagedProcess
@@ -228,14 +228,8 @@ def _prepare(configured: Settings) -> str:
     # As yet there is one thread; elsewhere system libraries may have started some.
     context = get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(1, context, _end_with_supervisor, (os.getpid(),)) as pool:
-        pool.submit(_check_storage, configured).result()
+        pool.submit(require_storage_and_archive, configured).result()
         return pool.submit(ensure_admin_key, configured).result()
-
-
-def _check_storage(configured: Settings) -> None:
-    require_storage(configured.storage)
-    if configured.archive is not None:
-        require_storage(configured.archive, "FEDQ_ARCHIVE_URL")
 
 
 def _end_with_supervisor(pid: int) -> None:

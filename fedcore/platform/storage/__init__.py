@@ -8,11 +8,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 from urllib.parse import unquote, urlparse
 
 from fedcore.errors import FedcoreError, ResourceNotFoundError, SettingsError, StorageError
 from fedcore.platform.storage.remote import TIMEOUT_S, RemoteStorage, nothing, package_of
+
+if TYPE_CHECKING:
+    from fedcore.settings import Settings
 
 CHECK_S = 10.0
 """Longest wait of a process that starts for its object store."""
@@ -85,6 +88,13 @@ def require_storage(url: str, setting: str = "FEDQ_STORAGE_URL") -> None:
         raise
     except Exception as error:  # Whatever a library for a store raises.
         log.warning("%s: the storage does not answer: %s: %s", setting, type(error).__name__, error)
+
+
+def require_storage_and_archive(configured: "Settings") -> None:
+    """`require_storage` for a process that also archives experiments, if the settings say so."""
+    require_storage(configured.storage)
+    if configured.archive is not None:
+        require_storage(configured.archive, "FEDQ_ARCHIVE_URL")
 
 
 def _folder_of(url: str) -> Path | None:

@@ -194,11 +194,11 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     return CreatedExperiment(record, is_new=True)
 
 
-def check_uploads(session: Session, spec: ExperimentSpec, document: Document, owner: str | None) -> None:
+def check_uploads(session: Session, spec: ExperimentSpec, owner: str | None) -> None:
     """Raise SpecificationError unless `owner`, None: an administrator, may use the data sets and the
-    code bundle of a specification, of which `document` is the text.
+    code bundle of a specification.
     """
-    datasets.check_use(session, document, spec.arms(), owner)
+    datasets.check_use(session, spec.model_dump(mode="json"), spec.arms(), owner)
     if spec.code is not None:
         bundles.check_use(session, spec.code, owner)
 

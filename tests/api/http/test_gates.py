@@ -1,19 +1,16 @@
 """Tables and results that take long delay no other request."""
 
-import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
-from api.http.gates import OwnerGate, Result
-from fedcore.errors import StateConflictError
 from fedcore.platform.store.database import POOLED
 from fedcore.settings import Settings
 from tests.api.histories import TWO_ARMS, submit
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
+from tests.support.slow_gates import SlowGate
 
 READ = (
     "/v1/arms",
@@ -32,27 +29,11 @@ READ = (
 )
 
 
-class SlowGate(OwnerGate):
-    """Work that takes until it may go on, and then ends in an error."""
-
-    def __init__(self) -> None:
-        super().__init__(2)
-        self.began, self.go_on = threading.Semaphore(0), threading.Event()
-
-    async def run(self, owner: str, work: Callable[[], Result]) -> Result:
-        def work_slowly() -> Result:
-            self.began.release()
-            self.go_on.wait()
-            raise StateConflictError("enough")
-
-        return await super().run(owner, work_slowly)
-
-
 @pytest.mark.parametrize("path", READ)
 def test_an_owner_reads_one_at_a_time_and_others_meanwhile(
     settings: Settings, admin_key: str, path: str
 ) -> None:
-    gate, app = SlowGate(), application(settings)
+    gate, app = SlowGate(2), application(settings)
     app.state.fedq = replace(app.state.fedq, reading_gate=gate)
     with (
         calling(app, admin_key) as http,

@@ -2,7 +2,7 @@
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from weakref import ref
@@ -12,14 +12,14 @@ import httpx
 import matplotlib.figure
 import pytest
 
-from api.results.pictures import DrawingGate, Result
-from fedcore.errors import StateConflictError
+from api.results.pictures import DrawingGate
 from fedcore.platform.store import Database
 from fedcore.platform.store.database import POOLED
 from fedcore.settings import Settings
 from tests.api.histories import TWO_ARMS, submit, write
 from tests.platform.store.acts import report
 from tests.support.asgi import application, calling
+from tests.support.slow_gates import SlowGate
 
 DRAWN = (
     "/v1/experiments/{id}/figure.png",
@@ -42,25 +42,13 @@ def collector_off() -> Iterator[None]:
     gc.enable()
 
 
-class SlowGate(DrawingGate):
-    """Drawings that take until they may go on, and then end in an error."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.began, self.go_on = threading.Semaphore(0), threading.Event()
-
-    async def run(self, owner: str, draw: Callable[[], Result]) -> Result:
-        def draw_slowly() -> Result:
-            self.began.release()
-            self.go_on.wait()
-            raise StateConflictError("enough")
-
-        return await super().run(owner, draw_slowly)
+class SlowDrawingGate(SlowGate, DrawingGate):
+    """Drawings that take until they may go on."""
 
 
 @pytest.mark.parametrize("path", DRAWN)
 def test_drawings_that_wait_delay_no_other_request(settings: Settings, admin_key: str, path: str) -> None:
-    gate = SlowGate()
+    gate = SlowDrawingGate()
     with (
         calling(application(settings, drawing_gate=gate), admin_key) as http,
         ThreadPoolExecutor(POOLED + 3) as clients,
