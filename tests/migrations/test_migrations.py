@@ -20,12 +20,13 @@ from sqlalchemy import Column, Connection, Integer, insert, inspect, text
 from sqlalchemy.exc import OperationalError
 
 from fedcore.platform.access import LOCAL, Scope
-from fedcore.platform.store import Database, datasets, keys, open_database, sharing, upgrade
+from fedcore.platform.store import Database, datasets, keys, open_database, progress, sharing, upgrade
 from fedcore.platform.store.database import canonical, engine
 from fedcore.platform.store.migration import migrating
 from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import GrantRecord
-from tests.platform.store.acts import claim, commit, finish, submit, the_run
+from fedcore.statistics.poor_runs import WarningKind
+from tests.platform.store.acts import claim, commit, finish, report, submit, the_run
 from tests.platform.store.test_blocks import ROUNDS, everything, history, packed, played, stored_rows
 from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database
@@ -197,6 +198,21 @@ def test_shared_experiments_stay_shared(alembic_runner: MigrationContext, databa
     with database_at.reading() as session:
         assert sharing.shares(session, experiment.id) == {"ben": Access.READ, "eve": Access.WRITE}
         assert sharing.shares(session, "set_0") == {}
+
+
+def test_warnings_of_runs_outlast_their_column(
+    alembic_runner: MigrationContext, database_at: Database
+) -> None:
+    alembic_runner.migrate_up_to("heads")
+    held = played(database_at, [report(round, train_loss=float(round)) for round in (1, 2)], rounds=2)
+    finish(database_at, held)
+    with database_at.reading() as session:
+        before = progress.progress(session, held.experiment_id).warnings
+    alembic_runner.migrate_down_to("0032")
+    alembic_runner.migrate_up_to("heads")
+    with database_at.reading() as session:
+        assert progress.progress(session, held.experiment_id).warnings == before
+    assert before[WarningKind.WORSE] == 1
 
 
 def test_a_downgrade_writes_packed_rows_back(alembic_runner: MigrationContext, database_at: Database) -> None:

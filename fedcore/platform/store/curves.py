@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sys import float_info
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from sqlalchemy import ColumnElement, Integer, Text, bindparam, case, cast, func, select, true
 from sqlalchemy.orm import Session
 
-from fedcore.platform.provenance import CHANCE_ACCURACY, warning_entry
+from fedcore.platform.provenance import CHANCE_ACCURACY, WARNING, warning_entry
 from fedcore.platform.store.blocks import (
     ABSENT,
     ANCHOR,
@@ -30,7 +30,7 @@ from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import BlockRecord, Document, RoundRecord, RunRecord
 from fedcore.simulation.report import COLUMNS, RoundReport
-from fedcore.statistics.poor_runs import MeasureEnds
+from fedcore.statistics.poor_runs import MeasureEnds, WarningKind
 from fedcore.statistics.series import Series
 
 _IN_ORDER = (
@@ -82,13 +82,26 @@ def measures_of(row: Document) -> dict[str, float]:
     return numbers_of({column: row[column] for column in COLUMNS}, row["extra"])
 
 
-def warning_of(figures: Document, provenance: Document) -> Document:
-    """The entry for the provenance of a finished run that holds its warning; empty without one."""
+class Judgement(TypedDict):
+    """Columns of a finished run that say whether there is a reason to distrust it."""
+
+    provenance: Document
+    warning_kind: WarningKind | None
+
+
+def judge(figures: Document, provenance: Mapping[str, Any], diverged_round: int | None) -> Judgement:
+    """Return the provenance of a finished run with the warning that follows from its `figures`, and
+    the kind of that warning; one that diverged needs none.
+    """
     known = {measure: Figures(*stored) for measure, stored in figures.items()}
     ends = {measure: MeasureEnds(found.first, found.last) for measure, found in known.items()}
     chance = provenance.get(CHANCE_ACCURACY)
-    # An imported provenance may hold anything.
-    return warning_entry(ends, chance if isinstance(chance, float) else None)
+    # An imported provenance may hold anything, such as the warning of other rows.
+    kept = {name: value for name, value in provenance.items() if name != WARNING}
+    if diverged_round is not None:
+        return {"provenance": kept, "warning_kind": None}
+    entry = warning_entry(ends, chance if isinstance(chance, float) else None)
+    return {"provenance": kept | entry, "warning_kind": entry[WARNING]["kind"] if entry else None}
 
 
 def committed_figures(session: Session, run_id: str, reports: Sequence[RoundReport]) -> Document:

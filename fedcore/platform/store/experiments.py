@@ -18,7 +18,6 @@ from sqlalchemy.orm import Session, defer
 from fedcore.errors import ForbiddenError, ResourceNotFoundError
 from fedcore.packages import requirement
 from fedcore.platform.access import LOCAL
-from fedcore.platform.provenance import WARNING
 from fedcore.platform.status import ENDED, RunRequest, Status
 from fedcore.platform.store import (
     bundles,
@@ -513,20 +512,12 @@ def _ended(runs: Sequence[Document], outcomes: Sequence[RunOutcome], at: datetim
             "error": outcome.error,
             "started_at": outcome.started_at,
             "finished_at": outcome.finished_at or at,
-            "provenance": _judged(outcome, found),
+            **curves.judge(found, outcome.provenance, outcome.diverged_round),
             "packages": outcome.packages,
             "figures": found,
         }
         for id, outcome, found in zip(sorted(run["id"] for run in runs), outcomes, figures, strict=True)
     ]
-
-
-def _judged(outcome: RunOutcome, figures: Document) -> Document:
-    """Return the provenance of a run with the warning that follows from its rows, not the one it came
-    with.
-    """
-    kept = {name: value for name, value in outcome.provenance.items() if name != WARNING}
-    return kept if outcome.diverged_round is not None else kept | curves.warning_of(figures, kept)
 
 
 def _store_rows(session: Session, runs: Sequence[Document], outcomes: Sequence[RunOutcome]) -> None:

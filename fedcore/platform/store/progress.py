@@ -9,20 +9,18 @@ from typing import NamedTuple
 from sqlalchemy import Executable, Text, bindparam, case, cast, func, select
 from sqlalchemy.orm import Session
 
-from fedcore.platform.provenance import WARNING
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord
 from fedcore.statistics.poor_runs import WarningKind
 
-_KIND = RunRecord.provenance[(WARNING, "kind")].as_string()
 _SUMS = (
     func.count(),
     func.sum(RunRecord.done),
     func.sum(RunRecord.rounds),
     func.sum(RunRecord.seconds),
     func.count(RunRecord.diverged_round),
-    func.count(case((_KIND == WarningKind.AT_CHANCE, 1))),
-    func.count(case((_KIND == WarningKind.WORSE, 1))),
+    func.count(case((RunRecord.warning_kind == WarningKind.AT_CHANCE, 1))),
+    func.count(case((RunRecord.warning_kind == WarningKind.WORSE, 1))),
 )
 """Columns of a `_Group`, after the status."""
 # JSON cannot be grouped by, its text can; that of an arm is the same in all its runs.

@@ -27,12 +27,12 @@ from fedcore.platform.store import (
     workers,
 )
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.curves import append_rounds, committed_figures, warning_of
+from fedcore.platform.store.curves import append_rounds, committed_figures, judge
 from fedcore.platform.store.fair_share import OwnerQueue
 from fedcore.platform.store.leases import ANY_MEMORY, RUNS, Claim
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, refresh_status
 from fedcore.platform.store.records import get_by_id
-from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import RoundReport, StopReason
 
 _CONTROL = {RunRequest.PAUSE: WorkerDirective.PAUSE, RunRequest.CANCEL: WorkerDirective.CANCEL}
@@ -263,7 +263,7 @@ def pause_at_rung(session: Session, claim: Claim, *, model: str, provenance: Map
     row = RUNS.lock(session, claim.lease, RunRecord.request, RunRecord.figures, where=_intact(claim))
     request, figures = _valid(row, claim)
     # If its arm is not promoted, this is its end.
-    made = {"model": model, "provenance": _with_warning(provenance, figures)}
+    made = {"model": model, **judge(figures or {}, provenance, None)}
     _release(
         session,
         claim,
@@ -293,13 +293,9 @@ def finish(
     ending = {
         "diverged_round": diverged_round,
         "stop_reason": stop_reason,
-        "provenance": _with_warning(provenance, figures) if diverged_round is None else dict(provenance),
+        **judge(figures or {}, provenance, diverged_round),
     }
     _release(session, claim, Status.SUCCEEDED, error=None, model=model, **ending)
-
-
-def _with_warning(provenance: Mapping[str, Any], figures: Document | None) -> Document:
-    return {**provenance, **warning_of(figures or {}, dict(provenance))}
 
 
 def fail(

@@ -16,7 +16,7 @@ from fedcore.platform.status import DeliveryStatus, LogLevel, RunRequest, Status
 from fedcore.platform.store.clock import Timestamp
 from fedcore.simulation.halving import Verdict
 from fedcore.simulation.report import StopReason
-from fedcore.statistics.poor_runs import RunWarning
+from fedcore.statistics.poor_runs import RunWarning, WarningKind
 
 Document = dict[str, Any]
 
@@ -45,6 +45,7 @@ class Base(DeclarativeBase):
         Status: _words(Status),
         RunRequest: _words(RunRequest),
         StopReason: _words(StopReason),
+        WarningKind: _words(WarningKind),
         Verdict: _words(Verdict),
         DeliveryStatus: _words(DeliveryStatus),
         LogLevel: _words(LogLevel),
@@ -218,6 +219,8 @@ class RunRecord(Base):
     """The API key it was made with; empty for none."""
     provenance: Mapped[Document]
     """How it was executed: engine, device, data, versions."""
+    warning_kind: Mapped[WarningKind | None]
+    """The kind of the warning in `provenance`, which queries of many runs need not read then."""
     notes: Mapped[str] = mapped_column(Text, default="")
     """Markdown."""
     figures: Mapped[Document | None] = mapped_column(deferred=True, deferred_raiseload=True)
