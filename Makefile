@@ -8,6 +8,7 @@ DEVELOPMENT := .venv/.development
 LOWEST := .lowest/.installed
 PROJECTS := pyproject.toml deploy/service/pyproject.toml
 ARGS ?=
+PROCESSES ?= logical
 
 # TORCH=cpu installs PyTorch without CUDA, a quarter of the size.
 TORCH ?=
@@ -36,7 +37,7 @@ up: $(DEMO) ## Start the embedded stack and keep it running
 	@$(BIN)/fedq up $(ARGS)
 
 test: $(DEVELOPMENT) ## Run the tests, on all cores, without the slow ones
-	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'not slow and not papers and not nightly' $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --maxprocesses=8 --dist=worksteal -m 'not slow and not papers and not nightly' $(ARGS)
 
 test-slow: $(DEVELOPMENT) ## Run the slow tests alone, without the exhaustive ones
 	@# Half of the time they wait for processes that they have started. Files without any are not imported.

@@ -92,13 +92,11 @@ def _transport(
         raise SettingsError(
             f"{name} must begin with http:// or https://, e.g. http://{address}, not {address}"
         )
-    return Transport(
-        wire,
-        address,
-        api_key or settings().api_key or local_credentials.discover(address),
-        patience_s,
-        timeout_s,
-    )
+    key = (api_key or settings().api_key or local_credentials.discover(address) or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        name = "api_key" if api_key else "FEDQ_API_KEY"
+        raise SettingsError(f"{name} has characters that no key of FedQ has: copy the key once more")
+    return Transport(wire, address, key, patience_s, timeout_s)
 
 
 class AsyncClient(AllCalls):

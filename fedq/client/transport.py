@@ -304,6 +304,13 @@ class Transport:
             raise refusal(HTTPStatus.REQUEST_URI_TOO_LONG, f"the request is too long: {error}") from error
         except UnicodeEncodeError as error:
             raise refusal(HTTPStatus.BAD_REQUEST, f"the request cannot be sent: {error}") from error
+        for name, value in request.headers.items():
+            # httpx finds this when it sends, and calls it an error of the connection.
+            if not value.isprintable() or value != value.strip():
+                raise refusal(
+                    HTTPStatus.BAD_REQUEST,
+                    f"the request cannot be sent: {name} has control characters, or blanks at an end",
+                )
         if isinstance(content, httpx.SyncByteStream | httpx.AsyncByteStream):
             request.stream = content
         return request

@@ -74,7 +74,7 @@ def test_without_a_service_it_says_so_and_ends_with_3(
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = closed.getsockname()
     monkeypatch.setenv("FEDQ_URL", "http://{}:{}".format(*address))
-    monkeypatch.setattr(transport, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(transport, "FIRST_PATIENCE_S", 0.1)
     settings.cache_clear()
     with pytest.raises(SystemExit) as ended:
         main([*name.split(), *arguments, *GIVEN.get(name, [])])

@@ -226,6 +226,22 @@ def test_an_address_without_http_is_refused_with_what_would_be_right(
     settings.cache_clear()
 
 
+def test_a_key_that_was_copied_badly_is_mended_or_refused_and_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Client(api_key="fedq_secret\n") as client:
+        assert client._transport.wire.http.headers["Authorization"] == "Bearer fedq_secret"
+    for key in ("fedq_sec\nret", "fedq_secr\u00e9t", "fedq_sec\x00ret"):
+        with pytest.raises(SettingsError, match=r"^api_key has characters") as refused:
+            Client(api_key=key)
+        assert "sec" not in str(refused.value)
+        monkeypatch.setenv("FEDQ_API_KEY", key.replace("\x00", "\x01"))
+        settings.cache_clear()
+        with pytest.raises(SettingsError, match=r"^FEDQ_API_KEY has characters"):
+            AsyncClient()
+    settings.cache_clear()
+
+
 LISTS = ("experiments", "rounds", "logs", "resources", "stream", "datasets", "bundles", "keys", "audit")
 
 

@@ -332,8 +332,10 @@ def test_what_cannot_be_sent_is_an_error_of_the_client() -> None:
                 client.experiment(given)
             with pytest.raises(InvalidRequestError, match="cannot be sent"):
                 client.compare([given])
-        with pytest.raises(InvalidRequestError, match="cannot be sent"):
-            client.reproduce(ID, idempotency_key="\u00fc")
+    with Client("http://127.0.0.1:1", patience_s=1000) as client:
+        for given in ("\u00fc", "a\nb", "a\x7f", " a", "a "):
+            with pytest.raises(InvalidRequestError, match="cannot be sent"):
+                client.reproduce(ID, idempotency_key=given)
 
 
 def _requested(calls: type, call: str, **arguments: Any) -> list[str]:
