@@ -66,7 +66,7 @@ from fedcore.platform.storage import open_storage, require_storage
 from fedcore.platform.store import Database, open_database, require_schema
 from fedcore.platform.store.database import POOLED
 from fedcore.platform.version import release
-from fedcore.platform.wakeups import WakeupNotifier
+from fedcore.platform.wakeups import WakeupNotifier, require_broker
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
 from fedcore.spec.components import check_packages
@@ -137,6 +137,7 @@ def create_app(
             require_schema(settings.database)
         tracing.configure("api")
         require_storage(settings.storage)
+        require_broker(settings.broker)
         state = build_state(settings, url_validator, drawing_gate)
     # Its pages of documentation load nothing from other hosts.
     app = FastAPIOffline(

@@ -36,7 +36,7 @@ from fedcore.platform.store import (
     weights,
     workers,
 )
-from fedcore.platform.wakeups import WakeupNotifier
+from fedcore.platform.wakeups import WakeupNotifier, require_broker
 from fedcore.settings import Settings, settings
 from fedcore.spec.components import check_packages
 from workers.celery_app import send_wakeup
@@ -70,6 +70,7 @@ def main() -> None:
         configure(configured, "reconciler")
         require_schema(configured.database)
         require_storage_and_archive(configured)
+        require_broker(configured.broker)
         database = open_database(configured.database, idle_s=configured.lease_seconds)
     run_forever(database, configured, ended)
 

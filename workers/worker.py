@@ -27,6 +27,7 @@ from fedcore.platform.logging import configure
 from fedcore.platform.starting import starting
 from fedcore.platform.storage import require_storage
 from fedcore.platform.store import require_schema
+from fedcore.platform.wakeups import require_broker
 from fedcore.settings import Settings, settings
 from fedcore.spec.components import check_packages
 from workers.celery_app import WAKEUP_TASK, celery_app, own_queue, queue_name, send_wakeup
@@ -63,6 +64,7 @@ def main(build: Callable[[Settings, str, Callable[[], bool]], Runner] = _build_r
         watchdog.reset_from_thread()
         # Here too, so that an unusable URL ends the worker before it is ready.
         require_storage(configured.storage)
+        require_broker(configured.broker)
     worker = WorkerProcess(configured, build)
     worker.watch()
     app = celery_app(configured.broker)

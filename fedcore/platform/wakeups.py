@@ -8,6 +8,15 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
+from typing import TYPE_CHECKING
+
+from fedcore.errors import SettingsError
+from fedcore.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from kombu import connection
+else:
+    connection = LazyModule("kombu.connection")
 
 CLOSE_S = 2.0
 """At the end, wake-ups that have not gone out by then are left to the reconciler."""
@@ -49,3 +58,23 @@ class WakeupNotifier:
             for queue in pending:
                 if queue is not None:
                     self._send(queue)
+
+
+def require_broker(url: str) -> None:
+    """Raise SettingsError if no broker can be at `url`; one that is away may come back.
+
+    The URL, which may hold a password, is not shown.
+    """
+    kind, separator, _ = url.partition("://")
+    try:
+        if separator:
+            connection.Connection(url).get_transport_cls()
+            return
+        reason = "is no URL"
+    except KeyError:
+        reason = f"{kind} is no kind of broker"
+    except ValueError:
+        reason = "the port is not a number (in a password, write / as %2F and @ as %40)"
+    except (ImportError, NameError) as error:  # NameError: some transports name what they could not import
+        reason = f"{kind} needs a package that is not installed: {error}"
+    raise SettingsError(f"FEDQ_BROKER_URL: {reason}; give, e.g., redis://HOST:6379/0")

@@ -45,6 +45,27 @@ def test_each_flaw_is_a_line(flaw: Exception) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("process", ["api", "worker", "reconciler"])
+def test_every_process_names_a_url_that_no_broker_has(
+    sqlite_template: Path, tmp_path: Path, process: str
+) -> None:
+    (tmp_path / "fedq.db").write_bytes(sqlite_template.read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-m", *PROCESSES[process]],
+        cwd=tmp_path,
+        env=os.environ | {"FEDQ_HOME": str(tmp_path), "FEDQ_BROKER_URL": "foo://user:secret@host"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode not in (0, None)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("fedq: FEDQ_BROKER_URL: foo is no kind of broker")
+    assert "secret" not in line
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("process", "flaw"), CASES)
 def test_every_process_names_what_is_wrong_with_its_object_store(
     s3: S3, tmp_path: Path, process: str, flaw: str

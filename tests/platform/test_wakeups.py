@@ -4,7 +4,8 @@ from threading import Event
 
 import pytest
 
-from fedcore.platform.wakeups import WakeupNotifier
+from fedcore.errors import SettingsError
+from fedcore.platform.wakeups import WakeupNotifier, require_broker
 from tests.support.polling import eventually
 
 
@@ -55,3 +56,29 @@ def test_the_end_waits_no_longer_than_it_should_for_a_broker_that_hangs(broker: 
 def test_a_notifier_that_sent_nothing_ends_at_once(broker: SlowBroker) -> None:
     WakeupNotifier(broker.send).close(patience_s=60)
     assert broker.sent == []
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("foo://user:secret@host", "foo is no kind of broker"),
+        ("redis://user:secret/1@host", "the port is not a number"),
+        ("redis://host:99999/0", "the port is not a number"),
+        ("secret@host", "is no URL"),
+        ("", "is no URL"),
+        ("kafka://secret", "kafka needs a package"),
+    ],
+)
+def test_a_url_that_no_broker_has_is_refused_without_its_password(url: str, reason: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        require_broker(url)
+    assert str(refused.value).startswith(f"FEDQ_BROKER_URL: {reason}")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://:p%2Fw@host:1/0", "rediss://host", "redis+socket:///a/b", "amqp://host//", "filesystem:///a"],
+)
+def test_a_broker_may_be_away(url: str) -> None:
+    require_broker(url)
