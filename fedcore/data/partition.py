@@ -176,7 +176,7 @@ def partition(spec: Partition, labels: Ids, seed: int, keys: Ids | None = None) 
 
     Raises SpecificationError if the data cannot be divided as specified.
     """
-    parts = spec.parts(labels, spec.own_seed(seed), keys)
+    parts = _checked(spec, spec.parts(labels, spec.own_seed(seed), keys), len(labels))
     fewest, least = min(map(len, parts)), spec.least_samples()
     if fewest < least:
         detail = (
@@ -185,6 +185,36 @@ def partition(spec: Partition, labels: Ids, seed: int, keys: Ids | None = None) 
         )
         raise SpecificationError("/problem/partition/clients", detail)
     return parts
+
+
+def _checked(spec: Partition, parts: list[Ids], samples: int) -> list[Ids]:
+    """Return `parts`, if they give each of so many samples to one client at most.
+
+    Engines read rows without looking, and the accountant counts each sample for one client.
+    """
+
+    def refusal(detail: str) -> SpecificationError:
+        return SpecificationError(
+            "/problem/partition",
+            f"{type(spec).__name__}.parts must return the row numbers of the samples of each client, each"
+            f" sample once at most: {detail}",
+        )
+
+    if len(parts) != spec.clients:
+        raise refusal(f"it returned {len(parts)} parts for {spec.clients} clients")
+    arrays = [np.asarray(part) for part in parts]
+    for client, rows in enumerate(arrays):
+        if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+            remedy = "; use np.flatnonzero(mask)" if rows.dtype == bool else ""
+            raise refusal(f"part {client} is an array {rows.shape} of {rows.dtype}{remedy}")
+        for row in (rows.min(), rows.max()) if len(rows) else ():
+            if not 0 <= row < samples:
+                raise refusal(f"part {client} has row {row} of {samples}")
+    checked = [rows.astype(np.int64, copy=False) for rows in arrays]
+    counts = np.bincount(np.concatenate(checked), minlength=1)
+    if counts.max() > 1:
+        raise refusal(f"row {counts.argmax()} occurs {counts.max()} times")
+    return checked
 
 
 def redraw(spec: Partition, alpha: float, draw: Callable[[], Drawn | None]) -> Drawn:

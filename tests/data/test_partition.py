@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from fedcore.data.federated import Ids
 from fedcore.data.images import Digits
 from fedcore.data.label_skew import ClassesPerClientPartition, ShardsPartition
 from fedcore.data.owner_partitions import ByKeyPartition
-from fedcore.data.partition import partition
+from fedcore.data.partition import Partition, partition
 from fedcore.data.partitions import AnyPartition
 from fedcore.data.size_skew import IidPartition
 from fedcore.errors import SpecificationError
@@ -423,3 +423,41 @@ def test_more_clients_than_samples_are_refused(name: str) -> None:
     with pytest.raises(SpecificationError, match="one client would hold 0 of the 5 samples") as refusal:
         partition(spec, labels_of([2, 3]), seed=0)
     assert refusal.value.pointer == "/problem/partition/clients"
+
+
+def _own(parts: list[Any]) -> Partition:
+    class OwnPartition(Partition):
+        kind: Literal["own"] = "own"
+
+        def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
+            return parts
+
+    return OwnPartition(clients=2)
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ([[0, 1], [1, 2]], "row 1 occurs 2 times"),
+        ([[0, 0], [1]], "row 0 occurs 2 times"),
+        ([[0], [-1]], "part 1 has row -1 of 5"),
+        ([[0], [5]], "part 1 has row 5 of 5"),
+        ([[0], [1.0]], "part 1 is an array (1,) of float64"),
+        ([[True, False], [False, True]], "part 0 is an array (2,) of bool; use np.flatnonzero(mask)"),
+        ([[[0]], [1]], "part 0 is an array (1, 1) of int64"),
+        ([[0]], "it returned 1 parts for 2 clients"),
+        ([[0], [1], [2]], "it returned 3 parts for 2 clients"),
+    ],
+)
+def test_own_parts_that_are_no_division_are_refused(parts: list[Any], told: str) -> None:
+    with pytest.raises(SpecificationError) as refusal:
+        partition(_own([np.array(part) for part in parts]), np.arange(5), seed=0)
+    assert str(refusal.value).endswith(told)
+    assert refusal.value.pointer == "/problem/partition"
+
+
+def test_own_parts_may_leave_samples_out_and_be_of_any_integers() -> None:
+    parts = [np.array([4], np.uint8), np.array([2, 0], np.int32)]
+    found = partition(_own(parts), np.arange(5), seed=0)
+    assert [part.tolist() for part in found] == [[4], [2, 0]]
+    assert {part.dtype for part in found} == {np.dtype(np.int64)}
