@@ -35,7 +35,7 @@ from fedcore.spec import ExperimentSpec, stored_arms
 from fedq.client.calls.results import ModelForm, WhichModel
 from fedq.client.errors import ExportError, MissingPackageError
 from fedq.client.exports.sinks import export_errors
-from fedq.local.folder import ExperimentFolder, FolderError, RunKey
+from fedq.local.folder import EXPERIMENT, ExperimentFolder, FolderError, RunKey
 
 if TYPE_CHECKING:
     import transformers
@@ -74,6 +74,10 @@ class TrainedModel:
 
         Raises ExportError if there is none.
         """
+        if (run / EXPERIMENT).exists():
+            raise ExportError(
+                f"{run} has several runs: name the folder of one, such as {run / 'runs' / '0-0'}"
+            )
         try:
             folder = ExperimentFolder(run.absolute().parents[1])
             key = RunKey(*map(int, run.absolute().name.split("-")))

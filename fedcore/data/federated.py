@@ -74,11 +74,21 @@ class Samples:
         return self.features.dtype if self.features.is_floating_point() else None
 
     def to(self, device: str, dtype: torch.dtype) -> Samples:
-        """A copy on `device` with real numbers in `dtype`; symbols and classes stay integers."""
+        """A copy on `device` with real numbers in `dtype`; symbols and classes stay integers.
+
+        Raises SpecificationError for numbers that `dtype` cannot hold.
+        """
         features, labels = (
             part.to(device, dtype if part.is_floating_point() else None)
             for part in (self.features, self.labels)
         )
+        for name, before, after in (("features", self.features, features), ("labels", self.labels, labels)):
+            if before.dtype == torch.float64 and after.dtype == torch.float32 and after.isinf().any():
+                raise SpecificationError(
+                    "/problem/dataset",
+                    f"{name} reach {before.abs().max():.3g}, which single precision cannot hold: scale them,"
+                    " or set `execution.precision: float64`",
+                )
         return Samples(features, labels, self.scale and self.scale.to(device, dtype))
 
     def take(self, rows: Tensor) -> Samples:

@@ -256,11 +256,19 @@ def load(file: IO[bytes], content: UploadedContent) -> UserSamples:
     except Exception as error:
         # Whatever a damaged archive makes zipfile, zlib and NumPy raise.
         raise DataUnavailableError(
-            f"the uploaded data set {content.digest} cannot be read: {error}; upload it again"
+            f"the data set {content.digest} cannot be read: {error}; upload it again, or `fedq data keep` it"
         ) from error
-    if found != content.model_copy(update={"description": None}):
+    if found.digest != content.digest:
         raise DataUnavailableError(
-            f"the uploaded data set {content.digest} is damaged: its content has digest {found.digest}"
+            f"the data set {content.digest} is damaged: its content has digest {found.digest}; upload it"
+            " again, or `fedq data keep` it"
+        )
+    given = content.model_copy(update={"description": None})
+    if wrong := [name for name, value in found if getattr(given, name) != value]:
+        name = wrong[0]
+        raise DataUnavailableError(
+            f"the data set {content.digest} has {name} {getattr(found, name)}, not {getattr(given, name)} as"
+            " the specification says: use the block that was printed when it was kept or uploaded"
         )
     return samples
 

@@ -48,6 +48,13 @@ class ModelSpec(Block):
     """Adds l2 |theta|^2 / 2 to every client's loss."""
 
     @property
+    def has_dropout(self) -> bool:
+        """True if its fields say that it uses dropout; what modules do otherwise is found by their
+        examination.
+        """
+        return False
+
+    @property
     def squared_error(self) -> bool:
         """True if the loss is the squared error, which takes real labels too; else cross-entropy."""
         return False

@@ -121,6 +121,10 @@ class DropoutCnn(_ImageModel):
     Biases are PyTorch's own in both.
     """
 
+    @property
+    def has_dropout(self) -> bool:
+        return True
+
     def parameter_count(self, shape: DataShape) -> int:
         channels, height, width = shape.features
         flat = 64 * ((height - 4) // 2) * ((width - 4) // 2)

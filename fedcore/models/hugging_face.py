@@ -103,6 +103,10 @@ class _Transformer(NetworkSpec):
     the right one.
     """
 
+    @property
+    def has_dropout(self) -> bool:
+        return self.lora is not None and self.lora.dropout > 0
+
     @model_validator(mode="after")
     def _values_fit(self) -> Self:
         if (self.architecture is None) == (self.configuration is None):

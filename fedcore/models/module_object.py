@@ -149,6 +149,9 @@ class ModuleObject(NetworkSpec):
             )
         if self.initial == "shared" or count == 1 or varies:
             return
+        made = self._known.made
+        if not any(True for _ in (made if _is_module(made) else _made(made, 0)).parameters()):
+            raise SpecificationError(POINTER, "the module has no parameters to be trained")
         raise SpecificationError(
             f"{POINTER}/initial",
             f"all {count} seeds would start from the same parameters, those of the module: pass its class, or"

@@ -68,7 +68,7 @@ def require_broker(url: str) -> None:
     kind, separator, _ = url.partition("://")
     try:
         if separator:
-            connection.Connection(url).get_transport_cls()
+            connection.Connection(url).get_transport_cls()  # type: ignore[no-untyped-call]
             return
         reason = "is no URL"
     except KeyError:

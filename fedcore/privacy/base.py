@@ -54,6 +54,13 @@ class Release(NamedTuple):
     """True if both are those of its logarithm."""
 
 
+SAMPLES_TOGETHER = (
+    "samples have no gradients of their own in networks with dropout or batch norm: use another model, or"
+    " `privacy: client_level`"
+)
+"""Why a network cannot be trained with clipped gradients of samples."""
+
+
 class Privacy(Block):
     """A mechanism of differential privacy and its parameters.
 

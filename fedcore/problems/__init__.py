@@ -14,6 +14,7 @@ from fedcore.data.user_datasets import local_dataset_storage as local_shelf
 from fedcore.errors import SpecificationError
 from fedcore.models.examination import ExpectedScores, scores_of
 from fedcore.models.layers import build_module, constants_digest, in_evaluation, share_constants
+from fedcore.privacy.base import SAMPLES_TOGETHER
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.gradients import SampleClipping
 from fedcore.problems.least_squares import load_least_squares
@@ -101,11 +102,7 @@ def private(problem: TrainingProblem, spec: "ExperimentSpec") -> TrainingProblem
         return problem
     assert batch != "full"
     if type(problem) is not SupervisedProblem:
-        raise SpecificationError(
-            "/problem/model",
-            "samples have no gradients of their own in networks with dropout or batch norm: use another"
-            " model, or `privacy: client_level`",
-        )
+        raise SpecificationError("/problem/model", SAMPLES_TOGETHER)
     norm = privacy.clip_norm
     return problem.clipped(SampleClipping(norm, batch, noise * norm / batch))
 

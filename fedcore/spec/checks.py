@@ -15,7 +15,7 @@ from fedcore.models.module_object import ModuleObject
 from fedcore.spec.asynchrony import check_asynchrony
 from fedcore.spec.engines import not_compiled
 from fedcore.spec.evaluation import NO_BEST_MODEL
-from fedcore.spec.privacy import check_privacy
+from fedcore.spec.privacy import check_privacy, check_private_algorithm
 from fedcore.spec.problem import Problem, dimension, misfit, population, tests_of_clients
 from fedcore.spec.search import check_early_stopping, unmeasured
 from fedcore.spec.systems import check_systems
@@ -68,6 +68,9 @@ def check(spec: ExperimentSpec) -> None:
     _check_length(spec)
     _check_solver(spec)
     spec.participation.check(clients, spec.rounds)
+    if spec.privacy is not None and spec.algorithm.own_weights:
+        # First: no weighting would help.
+        check_private_algorithm(spec.algorithm, spec.privacy)
     _check_weighting(spec)
     shape = spec.problem.dataset.shape()
     check_systems(spec.systems, spec.participation, clients, spec.rounds, shape)

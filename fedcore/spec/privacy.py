@@ -15,7 +15,8 @@ from fedcore.data.augment import TRANSFORMS, Transform
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
 from fedcore.models.base import BatchNormPolicy
-from fedcore.privacy import PrivateRun
+from fedcore.privacy import Privacy, PrivateRun
+from fedcore.privacy.base import SAMPLES_TOGETHER
 from fedcore.solvers.optimisers import OPTIMISERS
 from fedcore.solvers.schedules import SCHEDULES, LrSchedule
 from fedcore.spec.problem import dimension, population
@@ -72,7 +73,7 @@ def check_privacy(spec: ExperimentSpec) -> None:
         )
     run = private_run(spec)
     privacy.check(run)
-    for part in parts_of(spec):
+    for part in parts_of(spec, privacy):
         required = privacy.requires & part.asked
         missing = [one for one in Assurance if one in required - part.assures]
         if missing:
@@ -81,22 +82,28 @@ def check_privacy(spec: ExperimentSpec) -> None:
                 f"{part.what} does not assure that {missing[0]}, which `privacy: {privacy.kind}` requires:"
                 f" {part.remedy(required)}",
             )
+    check_private_algorithm(spec.algorithm, privacy)
     if privacy.clips_samples:
         _check_samples(spec)
-    else:
-        _check_average(spec)
     if privacy.replaces_aggregator:
-        _check_sum(spec)
+        _check_sum(spec, privacy)
     privacy.aggregator(spec.algorithm.aggregator(), run)  # so that z is found, or the reason why not
 
 
-def parts_of(spec: ExperimentSpec) -> Iterator[AssuringPart]:
+def parts_of(spec: ExperimentSpec, privacy: Privacy) -> Iterator[AssuringPart]:
     """The parts that could make a statement false. Server optimisers and compression of the downlink
     are not among them, since they are given nothing but what was released.
     """
     local, systems, link, dim = spec.local, spec.systems, spec.compression.uplink, dimension(spec.problem)
     own = ClientRule.assures | Aggregator.assures
-    yield _component("/algorithm", ALGORITHMS, spec.algorithm, own, of_algorithm)
+    yield _component(
+        "/algorithm",
+        ALGORITHMS,
+        spec.algorithm,
+        own,
+        of_algorithm,
+        lambda block: _mismatch(block, privacy) is None,
+    )
     if spec.aggregator is not None:
         yield _component(
             "/aggregator",
@@ -196,11 +203,11 @@ def _component(
     block: B,
     asked: Assurances,
     resolve: Callable[[B], Assurances] = assured,
+    fits: Callable[[B], bool] = lambda _: True,
 ) -> AssuringPart:
     def remedy(required: Assurances) -> str:
-        kinds = (
-            kind_of(member) for member in family.builtin if required <= resolve(member(**member.example))
-        )
+        choices = ((kind_of(member), member(**member.example)) for member in family.builtin)
+        kinds = (kind for kind, choice in choices if required <= resolve(choice) and fits(choice))
         declare = "" if type(block) in family.builtin else ", or declare what is true of yours as `assures`"
         return _use(kinds) + declare
 
@@ -219,6 +226,8 @@ def _check_samples(spec: ExperimentSpec) -> None:
         raise SpecificationError(
             "/privacy", f"a {spec.problem.dataset.kind} has no samples: use `client_level` or `local`"
         )
+    if spec.problem.model is not None and spec.problem.model.has_dropout:
+        raise SpecificationError("/problem/model", SAMPLES_TOGETHER)
     if spec.participation.transforms_objective:
         raise SpecificationError(
             "/participation/transformed", "scales gradients after they are clipped: omit this"
@@ -237,28 +246,33 @@ def _check_samples(spec: ExperimentSpec) -> None:
         )
 
 
-def _check_average(spec: ExperimentSpec) -> None:
-    """Noise and clipping must not move the fixed point of an exact method."""
-    if spec.algorithm.averages_exactly:
-        raise SpecificationError(
-            "/algorithm",
-            f"{spec.algorithm.kind} requires x to be the average of the clients, which noise and clipping"
-            " prevent: use `fedavg` or another algorithm",
+def check_private_algorithm(algorithm: AlgorithmSpec, privacy: Privacy) -> None:
+    """Raise SpecificationError if the mechanism cannot be used with what the algorithm does with changes."""
+    reason = _mismatch(algorithm, privacy)
+    if reason is not None:
+        raise SpecificationError("/algorithm", reason)
+
+
+def _mismatch(algorithm: AlgorithmSpec, privacy: Privacy) -> str | None:
+    if algorithm.averages_exactly and not privacy.clips_samples:
+        return (
+            f"{algorithm.kind} requires x to be the average of the clients, which noise and clipping"
+            " prevent: use `fedavg` or another algorithm"
         )
+    if privacy.replaces_aggregator and type(algorithm.aggregator()) is not Aggregator:
+        return (
+            f"{algorithm.kind} has an aggregation of its own, and so has `privacy: {privacy.kind}`: use"
+            " `fedavg`, or `privacy: local`"
+        )
+    return None
 
 
-def _check_sum(spec: ExperimentSpec) -> None:
+def _check_sum(spec: ExperimentSpec, privacy: Privacy) -> None:
     """The mechanism's own aggregation must be the only one, and its weights those that are stated."""
-    algorithm, kind = spec.algorithm, spec.privacy.kind if spec.privacy else ""
     if spec.aggregator is not None:
         raise SpecificationError(
-            "/aggregator", f"`privacy: {kind}` has an aggregation of its own: omit this, or use `local`"
-        )
-    if type(algorithm.aggregator()) is not Aggregator:
-        raise SpecificationError(
-            "/algorithm",
-            f"{algorithm.kind} has an aggregation of its own, and so has `privacy: {kind}`: use `fedavg`, or"
-            " `privacy: local`",
+            "/aggregator",
+            f"`privacy: {privacy.kind}` has an aggregation of its own: omit this, or use `local`",
         )
     if spec.participation.weighting != "uniform":
         raise SpecificationError(

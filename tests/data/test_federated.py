@@ -1,9 +1,11 @@
 """Samples divided over clients."""
 
 import numpy as np
+import pytest
 import torch
 
 from fedcore.data.federated import Keys, Samples, UndividedDataset, divide, with_tests_of
+from fedcore.errors import SpecificationError
 
 TRAIN = Samples(torch.arange(20.0).view(10, 2), torch.arange(10))
 TEST = Samples(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))
@@ -52,3 +54,16 @@ def test_symbols_stay_whole_numbers_in_any_precision() -> None:
     assert moved.train.features.dtype == torch.uint8
     assert moved.vectors is not None
     assert moved.vectors.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ["features", "labels"])
+def test_numbers_that_single_precision_cannot_hold_are_refused_with_the_remedy(name: str) -> None:
+    numbers = {
+        "features": torch.ones(3, 2, dtype=torch.float64),
+        "labels": torch.ones(3, dtype=torch.float64),
+    }
+    numbers[name].view(-1)[1] = -1e300
+    samples = Samples(numbers["features"], numbers["labels"])
+    assert samples.to("cpu", torch.float64).features.dtype == torch.float64
+    with pytest.raises(SpecificationError, match=f"{name} reach 1e.300, .*`execution.precision: float64`"):
+        samples.to("cpu", torch.float32)

@@ -68,6 +68,13 @@ def test_damaged_and_exchanged_files_are_found_out() -> None:
         load(io.BytesIO(whole[:100]), samples.content)
 
 
+def test_a_block_that_was_edited_is_no_damage_and_the_field_is_named() -> None:
+    samples = take(npz(arrays()))
+    edited = samples.content.model_copy(update={"classes": samples.content.classes + 1})
+    with pytest.raises(DataUnavailableError, match=r" has classes \d+, not \d+ as the specification says"):
+        load(io.BytesIO(_saved(samples)), edited)
+
+
 @settings(max_examples=50)
 @given(st.data())
 def test_whatever_is_uploaded_every_sample_is_trained_on_by_one_client_or_tested_on(

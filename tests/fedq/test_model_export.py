@@ -436,6 +436,8 @@ def test_the_command_exports_a_run_of_a_folder(fedq: Fedq, tmp_path: Path) -> No
     files.write(files.start({}))
     early = fedq("export-model", str(place), "--format", "onnx")
     assert (early.code != 0, "has no model yet" in early.err) == (True, True)
+    whole = fedq("export-model", str(tmp_path / "out"), "--format", "onnx")
+    assert (whole.code != 0, "name the folder of one, such as" in whole.err) == (True, True)
     while not simulation.finished:
         simulation.advance()
     started = files.start({})

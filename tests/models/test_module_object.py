@@ -131,6 +131,12 @@ def test_what_makes_no_module_is_refused(maker: Any, told: str) -> None:
         experiment(maker)
 
 
+@pytest.mark.parametrize("model", [nn.Sequential, nn.Sequential(nn.Flatten())])
+def test_a_module_without_parameters_is_refused_for_that(model: Any) -> None:
+    with pytest.raises(SpecificationError, match="has no parameters to be trained"):
+        experiment(model, seeds=[0, 1])
+
+
 def test_a_module_that_is_made_is_where_its_runs_start_whatever_the_user_does_with_it_later() -> None:
     module = Scaled()  # pretrained, say
     before = {name: value.clone() for name, value in module.state_dict().items()}

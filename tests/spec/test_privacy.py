@@ -11,10 +11,11 @@ import pytest
 from pydantic import ValidationError
 
 from fedcore import presets
+from fedcore.algorithms import ALGORITHMS
 from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import Assurance
-from fedcore.block import Block
+from fedcore.block import Block, kind_of
 from fedcore.compression.base import CompressorSpec
 from fedcore.core import Aggregate, Aggregator, ClientContext, ClientRule, Cohort, Compressor, Solver, Vectors
 from fedcore.errors import CheckpointError, SpecificationError, StateConflictError
@@ -28,7 +29,7 @@ from fedcore.spec.privacy import private_run
 from fedcore.systems.attacks import SignFlipping
 from fedcore.systems.participation import Full
 from fedcore.systems.work import Constant
-from tests.documents import DIGITS, SYNTHETIC, merged, specification
+from tests.documents import DIGITS, SYNTHETIC, Document, merged, specification
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -502,3 +503,48 @@ def test_without_privacy_nothing_is_said_of_it() -> None:
     assert "privacy" not in spec.model_dump(mode="json")
     assert spec.epsilon(4) is None
     assert spec.noise_multiplier is None
+
+
+MECHANISMS: tuple[Document, ...] = (
+    {"participation": {"kind": "bernoulli", "probability": 0.5, "weighting": "uniform"}},
+    {
+        "privacy": {"kind": "local", "clip_norm": 0.3, "noise_multiplier": 1.0, "delta": 1e-3},
+        "participation": {"weighting": None},
+    },
+    {
+        "privacy": {"kind": "example_level", "clip_norm": 0.3, "noise_multiplier": 1.0, "delta": 1e-3},
+        "local": {"epochs": 1, "batch_size": 10},
+        "participation": {"weighting": None},
+    },
+)
+
+
+@pytest.mark.parametrize("changes", MECHANISMS, ids=["client_level", "local", "example_level"])
+def test_each_algorithm_that_a_refusal_recommends_is_accepted(changes: Document) -> None:
+    examples = {kind_of(member): member.example for member in ALGORITHMS.builtin}
+    with pytest.raises(SpecificationError) as refused:
+        specification(PRIVATE, **merged(changes, {"algorithm": {"kind": "fedsvrg"}}))
+    told = str(refused.value).rpartition(": use ")[2]
+    recommended = [kind for kind in re.findall("`([a-z_]+)`", told) if kind in examples]
+    assert "fedavg" in recommended
+    for kind in recommended:
+        spec = specification(PRIVATE, **merged(changes, {"algorithm": {"kind": kind, **examples[kind]}}))
+        assert spec.algorithm.kind == kind
+
+
+@pytest.mark.parametrize("weighting", [None, "uniform"])
+def test_a_mechanism_with_an_aggregation_of_its_own_says_so_whatever_the_weighting(
+    weighting: str | None,
+) -> None:
+    scheme = {"kind": "bernoulli", "probability": 0.5, "weighting": weighting}
+    with pytest.raises(SpecificationError, match="has an aggregation of its own") as refused:
+        specification(PRIVATE, algorithm={"kind": "fedaware"}, participation=scheme)
+    assert refused.value.pointer == "/algorithm"
+
+
+def test_dropout_is_refused_beside_gradients_of_samples_before_any_network_is_built() -> None:
+    problem = {"dataset": {"kind": "digits"}, "partition": {"kind": "iid", "clients": 3}}
+    changes = merged(MECHANISMS[2], {"problem": {**problem, "model": {"kind": "dropout_cnn"}}})
+    with pytest.raises(SpecificationError, match="no gradients of their own in networks with dropout") as no:
+        specification(PRIVATE, **changes)
+    assert no.value.pointer == "/problem/model"
