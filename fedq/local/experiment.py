@@ -242,8 +242,9 @@ class LocalExperiment:
                     future.result()
                 except BrokenProcessPool as error:
                     raise ProcessesError(
-                        "a computing process was killed, perhaps because memory ran out; the same command"
-                        " continues, with --processes on fewer runs at a time"
+                        "a computing process has died. If its stack is printed above, compiled code"
+                        " crashed there; else it was killed, perhaps because memory ran out, and the same"
+                        " command continues, with --processes on fewer runs at a time"
                     ) from error
                 yield future
             if self._interrupted:

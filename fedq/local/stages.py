@@ -4,6 +4,7 @@ a run to its end, or to a rung of its search.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
@@ -90,6 +91,7 @@ def begin_process(setup: Setup) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # of Slurm, to all processes of a job
+    faulthandler.enable()  # Of a process that crashes, the pool tells nothing.
     end_with_parent()
     if os.getppid() != setup.parent:
         os._exit(1)

@@ -241,6 +241,36 @@ def test_components_in_a_folder_are_run(tmp_path: Path, fedq: Fedq) -> None:
     assert "code.digest is " in changed.err
 
 
+CRASHING = """
+import ctypes
+from typing import Literal
+from fedq.extensions import Partition
+
+class Crashing(Partition):
+    kind: Literal["crashing"] = "crashing"
+
+    def parts(self, labels, seed, keys):
+        return ctypes.string_at(0)
+"""
+
+
+@pytest.mark.nightly
+def test_a_crash_of_compiled_code_is_told_with_its_place(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "crashing.py").write_text(CRASHING)
+    problem = {"partition": {"kind": "crashing", "clients": 2}}
+    file = spec_file(tmp_path, merged(DIGITS, {"problem": problem, "rounds": 1, "seeds": [0]}))
+    command = [sys.executable, "-m", "fedq.cli", "run", str(file), "--code", str(code)]
+    ended = subprocess.run(
+        [*command, "--output", str(tmp_path / "out")], check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 1
+    assert "Segmentation fault" in ended.stderr
+    assert f'File "{code}/crashing.py", line 10 in parts' in ended.stderr
+    assert "compiled code crashed there" in " ".join(ended.stderr.split())
+
+
 def test_a_run_that_diverged_says_with_which_client_and_step(tmp_path: Path, fedq: Fedq) -> None:
     document = merged(QUADRATIC, {"local": {"lr": 400.0, "steps": 200}, "systems": {"steps": None}})
     file, out = spec_file(tmp_path, document), tmp_path / "out"
