@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import StateConflictError
@@ -36,7 +36,8 @@ def extend(
     Nothing changes if it has both.
 
     Finished runs continue from their last round, and so do runs that a worker holds: its next
-    commit is refused. New runs belong to the key `key_id`. `measure` returns the memory in bytes
+    commit is refused. Runs that are new or get more rounds belong to the key `key_id` from now on.
+    `measure` returns the memory in bytes
     that a run of each arm of the new specification needs; `may_use_all` as of a `NewExperiment`;
     `made_with` is added to the provenance.
 
@@ -55,7 +56,7 @@ def extend(
     memory_bytes = measure(after) or _memory_of_arms(session, experiment_id)
     waiting = Status.PAUSED if record.status is Status.PAUSED else Status.QUEUED
     if after.rounds > before.rounds:
-        _lengthen(session, experiment_id, before.rounds, after.rounds, waiting)
+        _lengthen(session, experiment_id, before.rounds, after.rounds, waiting, key_id)
     for arm, needed in enumerate(memory_bytes):
         session.execute(
             update(RunRecord).where(_of(experiment_id), RunRecord.arm == arm).values(memory_bytes=needed)
@@ -66,7 +67,7 @@ def extend(
     # Since it was submitted, its uploads may have been deleted, or be no longer shared with its owner.
     use_uploads(session, experiment_id, after, points, record.owner, may_use_all=may_use_all)
     _note(session, record, before, after, made_with or {})
-    quotas.check_retry(session, experiment_id)
+    quotas.check_runs(session, key_id)
     return refresh_status(session, [experiment_id])[0]
 
 
@@ -95,7 +96,9 @@ def _played(session: Session, experiment_id: str) -> dict[int, int]:
     return dict(session.execute(query).all())
 
 
-def _lengthen(session: Session, experiment_id: str, before: int, after: int, waiting: Status) -> None:
+def _lengthen(
+    session: Session, experiment_id: str, before: int, after: int, waiting: Status, key_id: str
+) -> None:
     session.execute(update(RunRecord).where(_of(experiment_id)).values(rounds=after))
     again = {
         "attempts": 0,
@@ -107,6 +110,9 @@ def _lengthen(session: Session, experiment_id: str, before: int, after: int, wai
     }
     # One that was stopped early or has diverged would have been in more rounds, too.
     whole = RunRecord.done == before, RunRecord.stop_reason.is_(None), RunRecord.diverged_round.is_(None)
+    # Failed and cancelled ones, too: `retry` continues them to the new last round.
+    goes_on = or_(RunRecord.status != Status.SUCCEEDED, and_(*whole))
+    quotas.move_runs(session, key_id, _of(experiment_id), goes_on)
     _change(session, experiment_id, Status.SUCCEEDED, *whole, status=waiting, finished_at=None, **again)
     for request in RunRequest:
         status = STATUS_AFTER_REQUEST.get(request, Status.QUEUED)

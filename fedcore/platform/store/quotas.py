@@ -2,7 +2,7 @@
 would take more.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, bindparam, exists, func, or_, select, update
@@ -176,10 +176,26 @@ def archive_usage(session: Session, experiment_id: str) -> None:
         .where(RunRecord.experiment_id == experiment_id)
         .group_by(RunRecord.key_id)
     )
-    # In order: two deletions that lock the same keys in different orders would wait for each other.
-    for key_id, seconds in session.execute(spent.order_by(RunRecord.key_id)).all():
-        more = {"spent_seconds": KeyRecord.spent_seconds + seconds}
-        session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(more))
+    _add_spent(session, dict(session.execute(spent).all()))
+
+
+def move_runs(session: Session, key_id: str, *which: ColumnElement[bool]) -> None:
+    """Locked runs belong to this key from now on: what they have computed stays spent by the keys before.
+    """
+    others = *which, RunRecord.key_id != key_id
+    spent = select(RunRecord.key_id, func.sum(RunRecord.seconds)).where(*others).group_by(RunRecord.key_id)
+    more = dict(session.execute(spent).all())
+    # The runs bring all of their seconds, of which this key has spent none.
+    more[key_id] = -sum(more.values())
+    _add_spent(session, more)
+    session.execute(update(RunRecord).where(*others).values(key_id=key_id))
+
+
+def _add_spent(session: Session, more: Mapping[str, float]) -> None:
+    # In order: two that lock the same keys in different orders would wait for each other.
+    for key_id, seconds in sorted(more.items()):
+        spent = {"spent_seconds": KeyRecord.spent_seconds + seconds}
+        session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(spent))
 
 
 def _hold_seconds(quota: Quota, used: Usage) -> None:

@@ -674,7 +674,9 @@ class KeyRecord(Base):
     max_stored_bytes: Mapped[int | None] = mapped_column(BigInteger)
     max_compute_seconds: Mapped[float | None]
     spent_seconds: Mapped[float] = mapped_column(default=0.0)
-    """That rounds of its deleted runs took."""
+    """Seconds of rounds beside those of its runs: of runs that were deleted or went to another key, less
+    what runs had taken before they came to this one.
+    """
 
     @property
     def prefix(self) -> str:

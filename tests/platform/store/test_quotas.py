@@ -214,6 +214,31 @@ def test_a_quota_holds_for_runs_that_were_added_to_another_key_s_experiment(data
     assert used(database, narrow).running_runs == 0
 
 
+def test_rounds_that_another_key_adds_are_that_key_s_and_not_the_owner_s(database: Database) -> None:
+    """Whether a run had finished, was cancelled, or is in the hands of a worker; what it has computed stays
+    with the key that it was made with.
+    """
+    ana, gus, poor = made(database, compute_seconds=3.0), made(database), made(database, compute_seconds=0.0)
+    experiment = submit(database, ana, runs=3)
+    finish(database, claim(database))
+    commit(database, claim(database))
+    longer: dict[str, Any] = {"rounds": 9, "seeds": [], "measure": lambda spec: [0] * len(spec.arms())}
+    with pytest.raises(QuotaError, match="max_compute_seconds"):
+        write(database, extension.extend, experiment, **longer, key_id=poor)
+    assert used(database, ana) == Usage(1, 1, 0, 2.5)
+    write(database, extension.extend, experiment, **longer, key_id=gus)
+    assert (used(database, ana), used(database, gus)) == (Usage(0, 0, 0, 2.5), Usage(3, 0, 0, 0.0))
+    held = claim(database)
+    finish(database, held)
+    spent = 0.5 * (held.rounds - held.done)
+    assert (used(database, ana).compute_seconds, used(database, gus).compute_seconds) == (2.5, spent)
+    write(database, experiments.cancel, experiment)
+    write(database, extension.extend, experiment, **longer | {"rounds": 10}, key_id=ana)
+    write(database, experiments.retry, experiment)
+    write(database, experiments.delete, experiment)
+    assert (used(database, ana), used(database, gus)) == (Usage(0, 0, 0, 2.5), Usage(0, 0, 0, spent))
+
+
 def test_data_sets_larger_than_they_may_be_are_refused_until_one_is_deleted(database: Database) -> None:
     key_id = made(database, stored_bytes=2 * BYTES)
     first = upload(database, key_id, "0")
