@@ -192,7 +192,8 @@ class ClaimedRun:
 
     def _restored(self) -> AnySimulation:
         self._checkpoints.find()
-        return self._resources.simulations.get(self.lease.claim, self._checkpoints)
+        lease = self.lease
+        return self._resources.simulations.get(lease.claim, self._checkpoints, lambda: lease.lost)
 
     def reload(self) -> None:
         """Load again, where the simulation's state is in doubt."""

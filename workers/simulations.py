@@ -137,13 +137,14 @@ class SimulationCache:
         self._held: dict[str, Simulation] = {}
         self._computing: ConfinedSimulation | None = None
 
-    def get(self, claim: Claim, checkpoints: Checkpoints) -> AnySimulation:
-        """Return the run's simulation after round `claim.done`.
+    def get(self, claim: Claim, checkpoints: Checkpoints, is_lost: Callable[[], bool]) -> AnySimulation:
+        """Return the run's simulation after round `claim.done`; that of a bundle ends once the claim
+        `is_lost`.
 
         Raises SpecificationError or DataUnavailableError when the run cannot be executed here.
         """
         if bundle_of(claim) is not None:
-            return self._start_confined(claim, checkpoints)
+            return self._start_confined(claim, checkpoints, is_lost)
         arm = self._arms_of(claim)[claim.arm]
         held = self._held.pop(claim.run_id, None)
         if held is None or held.round != claim.done or held.spec != arm.spec:
@@ -198,9 +199,11 @@ class SimulationCache:
         self._confined.close()
         self._weights.close()
 
-    def _start_confined(self, claim: Claim, checkpoints: Checkpoints) -> ConfinedSimulation:
+    def _start_confined(
+        self, claim: Claim, checkpoints: Checkpoints, is_lost: Callable[[], bool]
+    ) -> ConfinedSimulation:
         self.end_session()
-        self._computing = self._confined.start(claim)
+        self._computing = self._confined.start(claim, is_lost)
         checkpoints.restore(self._computing)
         return self._computing
 

@@ -354,7 +354,8 @@ def delete_experiment(
 ) -> None:
     """Remove an experiment of yours with its rows, whatever its status, and its files soon after.
 
-    A worker that has one of its runs drops it at its next commit.
+    A worker that has one of its runs drops it at its next commit; the processes of a code bundle are
+    ended before that, within FEDQ_LEASE_SECONDS.
     """
     with database.transaction() as session:
         experiments.find_own(session, experiment_id, principal.sees)

@@ -75,13 +75,13 @@ class ScriptedSandbox:
         """A folder that is not there: nothing is given to a script."""
         return Path("/nowhere")
 
-    def session(self) -> Session:
+    def session(self, is_lost: Callable[[], bool] = lambda: False) -> Session:
         """A session with a thread that answers."""
         ours, theirs = socket.socketpair()
         self._theirs = theirs
         self._thread = threading.Thread(target=self._serve, args=(theirs,), daemon=True)
         self._thread.start()
-        return Session(self, ours)  # type: ignore[arg-type]
+        return Session(self, ours, is_lost)  # type: ignore[arg-type]
 
     def processes(self) -> list[ScriptedProcess]:
         """The processes whose time is counted."""

@@ -1,5 +1,6 @@
 """Runs with a code bundle, as a worker starts them in the sandbox of their experiment."""
 
+from collections.abc import Callable
 from typing import Any
 
 from fedcore import bundles
@@ -36,11 +37,12 @@ class ConfinedRuns:
         self._datasets: list[DatasetSpec] = []
         self._made_with: dict[str, Any] = {}
 
-    def start(self, claim: Claim) -> ConfinedSimulation:
-        """The simulation of a run before its first round, in a computing process of its own.
+    def start(self, claim: Claim, is_lost: Callable[[], bool]) -> ConfinedSimulation:
+        """The simulation of a run before its first round, in a computing process of its own, which ends
+        once the claim `is_lost`.
 
-        Raises UserCodeError, SpecificationError, DataUnavailableError, StorageError, BusyError, and
-        ConfinementError where there can be no sandbox.
+        Raises UserCodeError, SpecificationError, DataUnavailableError, StorageError, BusyError,
+        StaleLeaseError, and ConfinementError where there can be no sandbox.
         """
         sandbox = self._sandbox_of(claim)
         self._weights.copy_to(sandbox.uploads, claim)
@@ -59,6 +61,7 @@ class ConfinedRuns:
                 round_s=self._settings.code_round_seconds,
                 bundle=self._made_with,
             ),
+            is_lost,
         )
 
     def keep_for(self, experiment_id: str) -> None:

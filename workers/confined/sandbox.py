@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import IO, Any, NoReturn, Self
 import psutil
 
 from fedcore import bundles
-from fedcore.errors import BusyError, UserCodeError
+from fedcore.errors import BusyError, StaleLeaseError, UserCodeError
 from fedcore.platform.out_of_memory import oom_kill_count
 from fedcore.settings import Settings
 from workers.confined.confinement import ConfinementError, chosen_confinement, server_command
@@ -95,8 +95,11 @@ class Sandbox:
         """True if sessions can be started."""
         return self._process is not None and self._process.poll() is None
 
-    def session(self) -> "Session":
-        """Fork a computing process, after the end of the one before; raises ConfinementError."""
+    def session(self, is_lost: Callable[[], bool] = lambda: False) -> "Session":
+        """Fork a computing process, after the end of the one before; raises ConfinementError.
+
+        It is ended as soon as `is_lost`.
+        """
         self._end_session()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -105,7 +108,7 @@ class Sandbox:
             except OSError as error:
                 ours.close()
                 raise ConfinementError("the process for bundles has ended") from error
-        self._session = Session(self, ours)
+        self._session = Session(self, ours, is_lost)
         return self._session
 
     def processes(self) -> list[psutil.Process]:
@@ -194,8 +197,8 @@ class _Allowance:
 class Session:
     """A computing process and its connection; `request` asks it for something."""
 
-    def __init__(self, sandbox: Sandbox, connection: socket.socket) -> None:
-        self._sandbox, self._connection = sandbox, connection
+    def __init__(self, sandbox: Sandbox, connection: socket.socket, is_lost: Callable[[], bool]) -> None:
+        self._sandbox, self._connection, self._is_lost = sandbox, connection, is_lost
         self._channel = Channel(connection)
         self._allowance: _Allowance | None = None
         self._looked, self._processor_s = time.monotonic(), 0.0
@@ -221,7 +224,7 @@ class Session:
         (default: CLOCK times `timeout_s`).
 
         Raises UserCodeError that names the cause, then or where they have ended; BusyError where
-        the machine is the cause; MemoryError where the system killed them because memory ran out.
+        the machine is the cause; StaleLeaseError where the run is lost; MemoryError where the system killed them because memory ran out.
         """
         max_data = self._sandbox.memory_bytes // DATA_SHARE if fields["do"] in WITH_DATA else 0
         clock_s = CLOCK * timeout_s if clock_s is None else clock_s
@@ -273,6 +276,9 @@ class Session:
                 return
 
     def _excess(self) -> Exception | None:
+        if self._is_lost():
+            # No answer could be committed.
+            return StaleLeaseError("the run was deleted, or taken by its lease, during a step of its bundle")
         processes = self._sandbox.processes()
         if (late := self._late(processes)) is not None:
             return late

@@ -3,7 +3,7 @@ use it: lease, fence, rows and checkpoints are the same.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,15 +46,16 @@ class ConfinedSimulation:
     """One run of a bundle; `close` ends its computing process.
 
     Every answer is checked before it is used. Errors of the bundle are UserCodeError; errors of the
-    specification, the data, the checkpoint and of memory are those of `Simulation`.
+    specification, the data, the checkpoint and of memory are those of `Simulation`. Once `is_lost`,
+    the computing process is ended, and what waits for it raises StaleLeaseError.
     """
 
     batched_runs = 1
     benefits_from_batching = False
 
-    def __init__(self, sandbox: Sandbox, run: ConfinedRun) -> None:
+    def __init__(self, sandbox: Sandbox, run: ConfinedRun, is_lost: Callable[[], bool]) -> None:
         """Load the problem and stop before the first round."""
-        self._run, self._session = run, sandbox.session()
+        self._run, self._session = run, sandbox.session(is_lost)
         request = {
             "do": "start",
             "spec": dict(run.spec),

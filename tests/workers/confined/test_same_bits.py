@@ -75,7 +75,7 @@ def confined(sandbox: Sandbox, document: Document, **values: Any) -> ConfinedSim
         round_s=60.0,
         bundle={},
     )
-    return ConfinedSimulation(sandbox, replace(run, **values))
+    return ConfinedSimulation(sandbox, replace(run, **values), lambda: False)
 
 
 def untimed(report: RoundReport) -> RoundReport:

@@ -20,7 +20,7 @@ from fedcore import ExperimentSpec, bundles
 from fedcore.data.uploaded import Uploaded
 from fedcore.data.user_datasets import UserSamples
 from fedcore.platform.access import LOCAL
-from fedcore.platform.store import Status, datasets, telemetry
+from fedcore.platform.store import Status, datasets, experiments, telemetry
 from fedcore.platform.store import bundles as stored
 from fedcore.platform.store.tables import RoundRecord
 from fedcore.platform.uploads.dataset_storage import storage_key
@@ -205,6 +205,30 @@ def test_a_run_that_a_busy_machine_kept_waiting_is_tried_again(
     run = site.run(id)
     assert (run.status, run.attempts) == (Status.FAILED, 2)
     assert "the machine is busy" in (run.error or "")
+
+
+def test_the_processes_of_a_bundle_end_soon_after_its_run_is_deleted(
+    embedded: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in the middle of a step, which may take long: the worker is free for others."""
+    site = embedded.with_settings(code_round_seconds=60)
+    deleted: list[float] = []
+
+    def delete(_: object) -> bytes:
+        with site.database.transaction() as session:
+            experiments.delete(session, id)
+        deleted.append(time.monotonic())
+        return SILENT
+
+    sandbox = ScriptedSandbox(delete, processes=[ScriptedProcess(1.0, "running")])
+    monkeypatch.setattr(confined_runs, "Sandbox", lambda *_: sandbox)
+    id = site.submit(bundled(site), nudge=False)
+    another = site.submit(FEDAVG, nudge=False)
+    with site.runner() as runner:
+        runner.work()
+    assert not sandbox.alive
+    assert time.monotonic() - deleted[0] < 30
+    assert site.run(another).status is Status.SUCCEEDED
 
 
 def test_a_bundle_that_is_not_stored_is_named(embedded: Site) -> None:
