@@ -277,7 +277,9 @@ class AccessEdit(RequestBody):
     """Changes to the access of other users. Omitted fields keep their values."""
 
     read: Users | None = None
-    """Users who may read it, by the owner of their keys; replaces the present ones."""
+    """Users who may read it, by the owner of their keys; replaces the present ones. One who may change
+    it may only read it then, unless `write` names them, too.
+    """
     write: Users | None = None
     """Users who may edit, control and extend an experiment, too; replaces the present ones."""
 

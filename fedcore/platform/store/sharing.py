@@ -109,9 +109,10 @@ def shares(session: Session, resource_id: str) -> dict[str, Access]:
 def share(
     session: Session, record: Owned, *, read: Sequence[str] | None = None, write: Sequence[str] | None = None
 ) -> dict[str, Access]:
-    """Replace the users who may read, and those who may change; None: unchanged.
+    """Replace the users who may read, and those who may change; None: unchanged, except that a name in
+    the other has the right of that one.
 
-    Returns the rights of all. A name in both may change the resource. Raises ResourceNotFoundError if
+    Returns the rights of all. A name given in both may change the resource. Raises ResourceNotFoundError if
     it was deleted meanwhile.
     """
     # Two that share at the same time wait for each other.
@@ -123,6 +124,8 @@ def share(
     readers = [name for name, access in before if access is Access.READ] if read is None else read
     writers = [name for name, access in before if access is Access.WRITE] if write is None else write
     rights = dict.fromkeys(readers, Access.READ) | dict.fromkeys(writers, Access.WRITE)
+    if write is None:
+        rights |= dict.fromkeys(readers, Access.READ)
     end(session, record.id)
     rows = [
         {"resource_id": record.id, "grantee": grantee, "may_change": access is Access.WRITE}

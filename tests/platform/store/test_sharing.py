@@ -92,6 +92,19 @@ def test_a_user_is_whoever_owns_a_valid_key(database: Database) -> None:
 
 
 @on_postgresql
+def test_a_name_that_is_given_has_the_right_that_it_is_given_whatever_it_had(database: Database) -> None:
+    record = submit(database, owner="ann")
+
+    def shared(**given: list[str]) -> dict[str, Access]:
+        return write(database, sharing.share, record, **given)
+
+    shared(read=["ben"], write=["dan", "eve"])
+    assert shared(read=["dan"]) == {"dan": Access.READ, "eve": Access.WRITE}
+    assert shared(write=["dan"]) == {"dan": Access.WRITE}
+    assert shared(read=["dan"], write=["dan"]) == {"dan": Access.WRITE}
+    assert shared(read=["dan"], write=[]) == {"dan": Access.READ}
+
+
 def test_two_who_share_at_the_same_time_wait_for_each_other(database: Database) -> None:
     record = keep(database)
     with ThreadPoolExecutor(4) as sharers:
