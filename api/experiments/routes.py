@@ -9,7 +9,9 @@ from api.access import EDIT_ACCESS, READ_ACCESS, access_answer, change_access
 from api.bundles.service import CodeSlot
 from api.experiments.imports import new_import
 from api.experiments.service import (
+    RepeatableRequest,
     create_experiment,
+    create_once,
     experiment_answer,
     limits_of,
     new_submission,
@@ -171,14 +173,17 @@ def submit_experiment(
         response.status_code = 200
         return service_plan(document.value, state, principal, probing=probe)
     with span("submit"):
-        submission = specification(document.value, state, principal)
-        request_hash = document.digest if idempotency_key else None
-        new = new_submission(principal, submission, idempotency_key, request_hash)
-        answer, is_new = create_experiment(state.database, new, facts)
+        answer, is_new = create_once(
+            state.database,
+            principal,
+            RepeatableRequest(idempotency_key, document.digest if idempotency_key else None),
+            lambda: new_submission(principal, specification(document.value, state, principal)),
+            facts,
+        )
     if not is_new:
         response.headers.update(REPLAYED)
     response.headers["Location"] = f"{router.prefix}/{answer.id}"
-    state.wakeups.notify([submission.spec.execution.queue])
+    state.wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
 

@@ -75,6 +75,14 @@ class PresetSubmission(BaseModel):
     """
 
 
+class RepeatableRequest(NamedTuple):
+    """A request that creates an experiment once, if it has an idempotency key."""
+
+    idempotency_key: str | None
+    hash: str | None
+    """Tells it from other requests with the same key."""
+
+
 class CreatedAnswer(NamedTuple):
     """Result of `create_experiment`."""
 
@@ -94,6 +102,28 @@ def create_experiment(database: Database, new: NewExperiment, facts: AuditFacts)
         answer = experiment_answer(session, record)
     log.info("experiment submitted", experiment_id=record.id, queue=new.spec.execution.queue)
     return CreatedAnswer(answer, is_new)
+
+
+def create_once(
+    database: Database,
+    principal: Principal,
+    request: RepeatableRequest,
+    make: Callable[[], NewExperiment],
+    facts: AuditFacts,
+) -> CreatedAnswer:
+    """Store the experiment that `make` returns, unless the same request of the principal did before:
+    then `make` is not called, since what the request names may be gone by now.
+
+    Raises as `make` and `create_experiment`.
+    """
+    if request.idempotency_key is not None:
+        with database.transaction() as session:
+            made = experiments.find_repeated(session, principal.owner, request.idempotency_key, request.hash)
+            if made is not None:
+                audit.record(session, facts, made.id)
+                return CreatedAnswer(experiment_answer(session, made), is_new=False)
+    new = replace(make(), idempotency_key=request.idempotency_key, request_hash=request.hash)
+    return create_experiment(database, new, facts)
 
 
 class Submission(NamedTuple):
@@ -133,29 +163,20 @@ def _gives_interval(document: Any) -> bool:
     return isinstance(block, dict) and "every" in block
 
 
-def new_submission(
-    principal: Principal,
-    submission: Submission,
-    idempotency_key: str | None,
-    request_hash: str | None,
-) -> NewExperiment:
+def new_submission(principal: Principal, submission: Submission) -> NewExperiment:
     """Return an experiment whose runs are queued, in the trace of the request."""
     return NewExperiment(
         submission.spec,
         owner=principal.owner,
         key_id=principal.key_id,
         may_use_all=principal.sees is None,
-        idempotency_key=idempotency_key,
-        request_hash=request_hash,
         provenance=submission.provenance,
         traceparent=traceparent(),
         memory_bytes=submission.memory_bytes,
     )
 
 
-def new_reproduction(
-    state: AppState, principal: Principal, original_id: str, idempotency_key: str | None
-) -> NewExperiment:
+def new_reproduction(state: AppState, principal: Principal, original_id: str) -> NewExperiment:
     """Return the same experiment again, each run with the engine of the original.
 
     Raises ResourceNotFoundError, and StateConflictError unless the original has succeeded.
@@ -174,12 +195,7 @@ def new_reproduction(
         origin = experiments.origin(inherited)
         inherited = {name: origin[name] for name in PRESET_ENTRIES if name in origin}
     provenance = inherited | submission.provenance | {REPRODUCES: original.id}
-    new = new_submission(
-        principal,
-        submission._replace(provenance=provenance),
-        idempotency_key,
-        f"reproduce {original.id}",
-    )
+    new = new_submission(principal, submission._replace(provenance=provenance))
     return replace(new, run_provenance=engines, run_packages=packages)
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, HTTPException, Path, Query, Request, Resp
 from fastapi.responses import StreamingResponse
 
 from api.bundles.service import Slot
-from api.experiments.service import create_experiment, new_reproduction
+from api.experiments.service import RepeatableRequest, create_once, new_reproduction
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.dependencies import (
@@ -341,12 +341,17 @@ def reproduce_experiment(
     `GET .../reproduction` of the new experiment returns the comparison. 409 unless the original has
     succeeded.
     """
-    new = new_reproduction(state, principal, experiment_id, idempotency_key)
-    answer, is_new = create_experiment(state.database, new, facts)
+    answer, is_new = create_once(
+        state.database,
+        principal,
+        RepeatableRequest(idempotency_key, f"reproduce {experiment_id}"),
+        lambda: new_reproduction(state, principal, experiment_id),
+        facts,
+    )
     if not is_new:
         response.headers.update(REPLAYED)
     response.headers["Location"] = f"/v1/experiments/{answer.id}"
-    state.wakeups.notify([new.spec.execution.queue])
+    state.wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
 

@@ -351,6 +351,28 @@ def test_what_is_shared_is_used_until_it_no_longer_is(lab: Lab) -> None:
     ]
 
 
+def test_a_repeated_request_is_answered_with_what_it_made_when_its_data_are_gone(lab: Lab) -> None:
+    lab.share(lab.paths[0], "ann")
+    once = {"Idempotency-Key": "once"}
+
+    def submit_again(document: Document) -> httpx.Response:
+        return lab.ann.post("/v1/experiments", json=document, headers=once)
+
+    def reproduce_again(id: str) -> httpx.Response:
+        return lab.ann.post(f"/v1/experiments/{id}/reproduce", headers={"Idempotency-Key": "twice"})
+
+    made = submit_again(on(lab.dataset)).json()["id"]
+    finish(lab.rows, claim(lab.rows))
+    reproduction = reproduce_again(made).json()["id"]
+    for withdraw in (lambda: lab.share(lab.paths[0]), lambda: lab.ben.delete(lab.paths[0])):
+        withdraw()
+        for again, id in ((submit_again(on(lab.dataset)), made), (reproduce_again(made), reproduction)):
+            assert (again.status_code, again.headers["idempotency-replayed"]) == (201, "true")
+            assert again.json()["id"] == id
+    assert submit_again(TINY).json()["type"] == "urn:fedq:problem:idempotency"
+    assert lab.ann.post("/v1/experiments", json=on(lab.dataset)).status_code == 422
+
+
 @pytest.mark.slow
 def test_whoever_has_access_to_a_bundle_submits_with_it(lab: Lab) -> None:
     lab.share(lab.paths[1], "ann")

@@ -224,7 +224,8 @@ class Session:
         (default: CLOCK times `timeout_s`).
 
         Raises UserCodeError that names the cause, then or where they have ended; BusyError where
-        the machine is the cause; StaleLeaseError where the run is lost; MemoryError where the system killed them because memory ran out.
+        the machine is the cause; StaleLeaseError where the run is lost; MemoryError where the system
+        killed them because memory ran out.
         """
         max_data = self._sandbox.memory_bytes // DATA_SHARE if fields["do"] in WITH_DATA else 0
         clock_s = CLOCK * timeout_s if clock_s is None else clock_s

@@ -34,7 +34,7 @@ from fedcore.platform.store import (
 )
 from fedcore.platform.store.blocks import append_blocks
 from fedcore.platform.store.clock import database_time, sql_now
-from fedcore.platform.store.idempotency import claim_key
+from fedcore.platform.store.idempotency import claim_key, find_made
 from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lock_runs, pause
 from fedcore.platform.store.records import (
     RecordPage,
@@ -72,6 +72,7 @@ __all__ = [
     "edit",
     "find",
     "find_own",
+    "find_repeated",
     "find_to_change",
     "origin",
     "page",
@@ -191,6 +192,18 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     record = get_by_id(session, ExperimentRecord, id)
     assert record is not None
     return CreatedExperiment(record, is_new=True)
+
+
+def find_repeated(
+    session: Session, owner: str, idempotency_key: str, request_hash: str
+) -> ExperimentRecord | None:
+    """The experiment that `create` made for the same request before; None for a new request.
+
+    Raises IdempotencyError for another request under a used key.
+    """
+    made = IdempotencyRecord.experiment_id
+    first = find_made(session, made, owner, idempotency_key, request_hash, request="request")
+    return None if first is None else find(session, first)
 
 
 def check_uploads(session: Session, spec: ExperimentSpec, owner: str | None) -> None:

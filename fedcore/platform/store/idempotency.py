@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import ReturningInsert
@@ -39,12 +40,37 @@ def claim_key(
         made.key: id,
     }
     known_hash, known_id = session.execute(_claim(made, dialect_of(session)), values).one()
+    return _same(key, request_hash, known_hash, known_id, request)
+
+
+def find_made(
+    session: Session,
+    made: InstrumentedAttribute[str],
+    principal: str,
+    key: str,
+    request_hash: str,
+    *,
+    request: str,
+) -> str | None:
+    """The id of what has `key`, for a request that was made before; None for a new one.
+
+    Raises IdempotencyError as `claim_key`.
+    """
+    table = made.class_.__table__
+    known = select(table.c.request_hash, table.c[made.key]).where(
+        table.c.principal == principal, table.c.key == key
+    )
+    found = session.execute(known.with_for_update()).first()
+    return None if found is None else _same(key, request_hash, *found, request)
+
+
+def _same(key: str, request_hash: str, known_hash: str, known_id: str, request: str) -> str:
     if known_hash != request_hash:
         raise IdempotencyError(
             f"the idempotency key {key!r} was already used for another {request}, which created {known_id};"
             " use a new key"
         )
-    return str(known_id)
+    return known_id
 
 
 @cache

@@ -180,8 +180,7 @@ def archive_usage(session: Session, experiment_id: str) -> None:
 
 
 def move_runs(session: Session, key_id: str, *which: ColumnElement[bool]) -> None:
-    """Locked runs belong to this key from now on: what they have computed stays spent by the keys before.
-    """
+    """Locked runs belong to this key from now on: what they have computed stays spent by the keys before."""
     others = *which, RunRecord.key_id != key_id
     spent = select(RunRecord.key_id, func.sum(RunRecord.seconds)).where(*others).group_by(RunRecord.key_id)
     more = dict(session.execute(spent).all())

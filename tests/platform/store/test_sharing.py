@@ -91,7 +91,6 @@ def test_a_user_is_whoever_owns_a_valid_key(database: Database) -> None:
         assert sharing.unknown_users(session, record.id, names) == {"gone", "nobody", "Ben"}
 
 
-@on_postgresql
 def test_a_name_that_is_given_has_the_right_that_it_is_given_whatever_it_had(database: Database) -> None:
     record = submit(database, owner="ann")
 
@@ -105,6 +104,7 @@ def test_a_name_that_is_given_has_the_right_that_it_is_given_whatever_it_had(dat
     assert shared(read=["dan"], write=[]) == {"dan": Access.READ}
 
 
+@on_postgresql
 def test_two_who_share_at_the_same_time_wait_for_each_other(database: Database) -> None:
     record = keep(database)
     with ThreadPoolExecutor(4) as sharers:
