@@ -40,7 +40,7 @@ from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import IMPORTED, NewExperiment
 from fedcore.platform.store.progress import ArmPoint, RunProgress
 from fedcore.platform.store.records import REPRODUCES
-from fedcore.platform.store.tables import ExperimentRecord, WorkerRecord
+from fedcore.platform.store.tables import DatasetRecord, ExperimentRecord, WorkerRecord
 from fedcore.platform.tracing import traceparent
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
@@ -224,7 +224,7 @@ def specification(document: Any, state: AppState, principal: Principal) -> Submi
 
 def _validated(document: Any, state: AppState, principal: Principal, at: str = "") -> Submission:
     settings, estimates = state.settings, None
-    described = describe(document, state.database, principal.sees, at)
+    described = describe(document, state.database, principal, at)
     if isinstance(described, dict) and described.get("code") is not None:
         spec, estimates = prepare(described, state, principal)
         with state.database.reading() as session:
@@ -370,21 +370,28 @@ _Change = Callable[[Any, str], Any]
 _PART = re.compile(r"problem\.dataset\.(id|content)(\.|$)")
 
 
-def describe(document: Any, database: Database, owner: str | None, at: str = "") -> Any:
-    """Return `document` with the `content` of each uploaded data set that it names.
+def describe(document: Any, database: Database, principal: Principal, at: str = "") -> Any:
+    """Return `document` with the id and the `content` of each uploaded data set that it names by its
+    id, or by the digest in a `content`. A `content` without `description` stays so.
 
-    `at` is its pointer in the body. Raises SpecificationError for an id that does not exist, or that
-    `owner`, None: an administrator, may not read. All other errors are left to validation.
+    `at` is its pointer in the body. Raises SpecificationError for a data set that does not exist, or
+    that the principal may not read. All other errors are left to validation.
     """
 
     def dataset(block: Any, pointer: str) -> Any:
         if not isinstance(block, dict) or block.get("kind") != "uploaded":
             return block
-        if block.get("id") is None:
+        given = block.get("content")
+        digest = given.get("digest") if isinstance(given, dict) else None
+        if block.get("id") is None and digest is None:
             raise SpecificationError(
                 f"{pointer}/id", "required: the id that the upload of the data set has returned"
             )
-        return {**block, "content": _content(block["id"], f"{pointer}/id", database, owner)}
+        record = _dataset(block.get("id"), digest, f"{pointer}/id", database, principal)
+        content = dict(record.content)
+        if isinstance(given, dict) and given.get("description") is None:
+            content.pop("description", None)
+        return {**block, "id": record.id, "content": content}
 
     def problem(block: Any, pointer: str) -> Any:
         return _changed(block, {"dataset": dataset}, pointer)
@@ -437,9 +444,12 @@ def _each(change: _Change) -> _Change:
     return change_each
 
 
-def _content(dataset_id: Any, pointer: str, database: Database, owner: str | None) -> Any:
+def _dataset(
+    dataset_id: Any, digest: Any, pointer: str, database: Database, principal: Principal
+) -> DatasetRecord:
+    named = str(dataset_id or ""), str(digest or "")
     try:
         with database.reading() as session:
-            return datasets.find(session, str(dataset_id), owner).content
+            return datasets.find_same(session, *named, principal.sees, principal.owner)
     except ResourceNotFoundError as error:
-        raise datasets.unknown(pointer, str(dataset_id)) from error
+        raise datasets.unknown(pointer, str(dataset_id or digest)) from error

@@ -133,7 +133,10 @@ class Uploaded(StoredDataset):
     id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None
     """Data set id, returned by `POST /v1/datasets`; omitted for a local file."""
     content: UploadedContent | None = None
-    """Description of the content. The service sets it from the id and ignores other values."""
+    """Description of the content. The service sets it from the id and ignores other values, but leaves
+    `description` out where a given content has none. Without an id, or with one that the service does
+    not know, it finds a data set of yours by the `digest`.
+    """
 
     @model_validator(mode="after")
     def _is_described(self) -> Self:

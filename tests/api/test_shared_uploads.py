@@ -14,6 +14,7 @@ from sqlalchemy import select
 from api.bundles.service import Prepared
 from api.experiments import service
 from fedcore import bundles
+from fedcore.data.uploaded import UploadedContent
 from fedcore.platform.access import Scope
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database, experiments
@@ -237,6 +238,41 @@ def test_what_others_did_is_not_repeated_with_their_uploads(lab: Lab) -> None:
         answers.append(reproduce(lab, original))
         assert [answer.status_code for answer in answers] == [status] * 3
     assert lab.used_by_others() == set()
+
+
+def test_an_experiment_of_another_service_is_repeated_on_the_same_content(lab: Lab) -> None:
+    elsewhere = on(lab.dataset | {"id": "set_elsewhere"})
+    without_id = {name: value for name, value in lab.dataset.items() if name != "id"}
+    id = imported(lab, elsewhere)
+    refused = reproduce(lab, id)
+    assert (refused.status_code, "upload it" in refused.text) == (422, True)
+    lab.share(lab.paths[0], "ann")
+    for again in (
+        reproduce(lab, id),
+        lab.ann.post("/v1/experiments", json=on(without_id)),
+        lab.ann.post("/v1/experiments", json={**TINY, "sweep": {"problem": [elsewhere["problem"]]}}),
+    ):
+        assert again.status_code == 201, again.text
+        assert lab.dataset["id"] in again.text
+        assert "set_elsewhere" not in again.text
+    own = keep(lab.rows, owner="ann").id
+    assert reproduce(lab, id).json()["specification"]["problem"]["dataset"]["id"] == own
+    assert own not in lab.ann.post("/v1/experiments", json=on(lab.dataset)).text
+
+
+def test_names_in_a_data_set_are_stored_unless_its_content_is_sent_without_them(lab: Lab) -> None:
+    known = lab.dataset["content"] | {"description": {"feature_names": ["pulse"]}}
+    named = UploadedContent.model_validate(known).model_dump(mode="json")
+    with lab.rows.transaction() as session:
+        session.get_one(DatasetRecord, lab.dataset["id"]).content = named
+    block = {name: lab.dataset[name] for name in ("kind", "id")}
+    unnamed = block | {"content": lab.dataset["content"]}
+    for sent, shown in ((block, True), (unnamed, False), (unnamed | {"content": named}, True)):
+        for document in (on(sent), {**TINY, "sweep": {"problem": [on(sent)["problem"]]}}):
+            id = submitted(lab.ben, document)
+            lab.ben.patch(f"/v1/experiments/{id}/access", json={"read": ["ann"]})
+            assert ("pulse" in lab.ann.get(f"/v1/experiments/{id}").text) is shown
+            assert lab.ben.post(f"/v1/experiments/{id}/extend", json={"seeds": [7]}).status_code == 200
 
 
 def test_an_import_gives_nothing_and_holds_nothing(lab: Lab) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete as delete_from
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from fedcore.data.uploaded import Uploaded, UploadedContent, uploads_in
@@ -94,6 +94,21 @@ def find(session: Session, dataset_id: str, owner: str | None) -> DatasetRecord:
     return record
 
 
+def find_same(session: Session, dataset_id: str, digest: str, owner: str | None, own: str) -> DatasetRecord:
+    """As `find`; without one, the data set of this content that `owner` may read: of several that of
+    `own`, or else the oldest. Where an experiment was made elsewhere, only its content is known here.
+    """
+    readable = sharing.visible_to(DatasetRecord, owner)
+    query = select(DatasetRecord).where(
+        or_(DatasetRecord.id == dataset_id, DatasetRecord.digest == digest), readable
+    )
+    first = DatasetRecord.id != dataset_id, DatasetRecord.owner != own, DatasetRecord.id
+    found = session.scalars(query.order_by(*first).limit(1)).first()
+    if found is None:
+        raise ResourceNotFoundError(f"there is no data set {dataset_id!r}, and none of its content")
+    return found
+
+
 def page(
     session: Session, owner: str | None, *, limit: int = 50, cursor: str | None = None
 ) -> RecordPage[DatasetRecord]:
@@ -165,12 +180,18 @@ def check_use(
             )
         if dataset.id not in known:
             raise unknown("/problem/dataset/id", dataset.id)
-        if known[dataset.id] != dataset.content:
+        if not _describes(dataset.content, known[dataset.id]):
             raise SpecificationError(
                 "/problem/dataset/content",
                 f"does not match {dataset.id}; omit it, or sweep `problem.dataset`",
             )
     return ids
+
+
+def _describes(given: UploadedContent | None, known: UploadedContent) -> bool:
+    """True if `given` is the content `known`, whose description may be left out."""
+    unnamed = known.model_copy(update={"description": None})
+    return given in (known, unnamed)
 
 
 def use(
@@ -193,6 +214,6 @@ def unknown(pointer: str, dataset_id: str) -> SpecificationError:
     """
     return SpecificationError(
         pointer,
-        f"there is no data set {dataset_id!r} among yours and those that are shared with you: upload it, and"
-        " give the id that this returns",
+        f"there is no data set {dataset_id!r} among yours and those that are shared with you, and none of the"
+        " same content: upload it, and give the id that this returns or the digest in `content`",
     )
