@@ -24,7 +24,7 @@ router = APIRouter(include_in_schema=False)
 QUOTAS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("waiting_runs", "queued and paused runs", rendering.count),
     ("running_runs", "running runs", rendering.count),
-    ("stored_bytes", "data sets", rendering.size),
+    ("stored_bytes", "uploads", rendering.size),
     ("compute_seconds", "computing time", rendering.duration),
 )
 """Field of the usage (with prefix `max_` of the key), label, and format."""

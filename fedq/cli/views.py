@@ -357,7 +357,7 @@ def keys(items: Sequence[Key]) -> Table:
     return table(
         columns,
         (
-            (item.id, item.owner, item.scope, item.name, _end(item), _time(item.last_used_at))
+            (item.id, item.owner, _scopes(item), item.name, _end(item), _time(item.last_used_at))
             for item in items
         ),
     )
@@ -366,7 +366,6 @@ def keys(items: Sequence[Key]) -> Table:
 def key(item: Key) -> Table:
     """Table of the editable fields of an API key."""
     shown = (
-        "scope",
         "name",
         "expires_at",
         "max_waiting_runs",
@@ -374,7 +373,9 @@ def key(item: Key) -> Table:
         "max_stored_bytes",
         "max_compute_seconds",
     )
-    return table((item.id, "value"), ((name, getattr(item, name)) for name in shown))
+    return table(
+        (item.id, "value"), [("scope", _scopes(item)), *((name, getattr(item, name)) for name in shown)]
+    )
 
 
 def audit(items: Sequence[AuditEntry]) -> Table:
@@ -393,12 +394,16 @@ def standing(item: KeyStanding) -> RenderableType:
     counted = (
         ("queued and paused runs", used.waiting_runs, key.max_waiting_runs),
         ("running runs", used.running_runs, key.max_running_runs),
-        ("stored bytes of data sets", used.stored_bytes, key.max_stored_bytes),
+        ("stored bytes of uploads", used.stored_bytes, key.max_stored_bytes),
         ("compute seconds", round(used.compute_seconds, 1), key.max_compute_seconds),
     )
     return Group(
-        Text(f"{key.owner}, key {key.id} of scope {key.scope}"), table(("quota", "used", "limit"), counted)
+        Text(f"{key.owner}, key {key.id} of scope {_scopes(key)}"), table(("quota", "used", "limit"), counted)
     )
+
+
+def _scopes(key: Key) -> str:
+    return f"{key.scope}, code" if key.code else str(key.scope)
 
 
 def _end(key: Key) -> str | None:

@@ -32,7 +32,7 @@ class Quota:
     running_runs: int | None = None
     """Runs that workers hold; those that would be more wait."""
     stored_bytes: int | None = None
-    """Of uploaded data sets, as they are kept."""
+    """Of uploads as they are kept: data sets, code bundles and weights."""
     compute_seconds: float | None = None
     """Seconds that rounds took, deleted runs included; once they are used up, no run is executed.
     """

@@ -37,7 +37,7 @@ def test_administrators_see_all_keys_with_state_and_quotas(browser: httpx.Client
     page = browser.get("/keys").text
     rows = dict(re.findall(r'<tr data-key="(\w+)"(.*?)</tr>', page, re.DOTALL))
     assert "running runs: 2" in rows[limited["id"]]
-    assert "data sets: 5 MB" in rows[limited["id"]]
+    assert "uploads: 5 MB" in rows[limited["id"]]
     assert ">valid<" in rows[limited["id"]]
     assert ">revoked<" in rows[ended["id"]]
     assert "data-action" not in rows[ended["id"]]

@@ -35,6 +35,26 @@ def test_a_key_with_quotas_shows_what_is_left_of_them(fedq: Fedq) -> None:
     ]
 
 
+def test_who_may_send_code_is_shown_wherever_the_scope_is(fedq: Fedq) -> None:
+    made = {code: fedq("key", "create", "ann", *code) for code in ((), ("--code",))}
+    ids = {code: Token.parse(answer.out.strip()).key_id for code, answer in made.items()}
+    listed = fedq("key", "list").out.splitlines()
+    for code, answer in made.items():
+        edited = fedq("key", "edit", ids[code], "--set", "name=laptop").out.splitlines()
+        for shown in (
+            answer.err,
+            fedq("--key", answer.out.strip(), "me").out.splitlines()[0],
+            fedq("key", "show", ids[code]).out.splitlines()[0],
+            next(line for line in listed if ids[code] in line),
+            next(line for line in edited if "scope" in line),
+        ):
+            assert ("submit, code" in shown) is bool(code), shown
+
+
+def test_the_quota_of_stored_bytes_is_one_of_all_uploads(fedq: Fedq) -> None:
+    assert "stored bytes of uploads" in fedq("me").out
+
+
 def test_an_option_holds_for_its_command_alone(fedq: Fedq, service: Service) -> None:
     other = key_for(str(service.database.url), "bob")
     assert fedq("--key", other, "me").out.startswith("bob, ")
