@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedcore.platform.provenance import BEST_MODEL, ENGINE_CHOICE, MODEL_SHA256
-from fedcore.platform.store import ENDED, Session, reproductions, runs
+from fedcore.platform.store import ENDED, Session, Status, reproductions, runs
 from fedcore.platform.store.reproductions import Pair
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.spec.digest import specification_sha256
 from fedq.schemas import MadeOtherwise, Reproduction, ReproductionOutcome, RunDifference
 
+UNSUCCESSFUL = (Status.FAILED, Status.CANCELLED)
 TOLD = 1_000
 """Maximum number of runs whose differences are listed."""
 
@@ -23,15 +24,11 @@ def compare_with_original(
     pairs = reproductions.pairs(session, here.id, original.id)
     found = [difference for pair in pairs if (difference := _difference(session, pair)) is not None]
     everything = len(runs.of_experiment(session, here.id)) + len(runs.of_experiment(session, original.id))
-    ended = all(run.status in ENDED for pair in pairs for run in pair)
     return Reproduction(
         experiment_id=here.id,
         reproduces=original.id,
-        outcome=ReproductionOutcome.DIFFERENT
-        if found
-        else ReproductionOutcome.IDENTICAL
-        if ended
-        else ReproductionOutcome.PENDING,
+        outcome=_outcome(pairs, found),
+        error=here.error,
         runs=len(pairs),
         unmatched=everything - 2 * len(pairs),
         rounds=sum(min(run.done for run in pair) for pair in pairs),
@@ -41,6 +38,16 @@ def compare_with_original(
             pairs, specification_sha256(original.spec), specification_sha256(here.spec)
         ),
     )
+
+
+def _outcome(pairs: Sequence[Pair], found: Sequence[RunDifference]) -> ReproductionOutcome:
+    # A run that did not succeed says nothing about its numbers.
+    unsuccessful = [one for one in found if one.measure == "status" and one.here in UNSUCCESSFUL]
+    if len(unsuccessful) < len(found):
+        return ReproductionOutcome.DIFFERENT
+    if not all(run.status in ENDED for pair in pairs for run in pair):
+        return ReproductionOutcome.PENDING
+    return ReproductionOutcome.FAILED if unsuccessful else ReproductionOutcome.IDENTICAL
 
 
 def _difference(session: Session, pair: Pair) -> RunDifference | None:

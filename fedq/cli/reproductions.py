@@ -45,6 +45,7 @@ else:
 CODES = {
     "identical": ExitCode.DONE,
     "different": ExitCode.UNSUCCESSFUL,
+    "failed": ExitCode.UNSUCCESSFUL,
     "pending": ExitCode.IMPOSSIBLE,
 }
 SHOWN = 10
@@ -61,7 +62,7 @@ Check = Annotated[
 def reproduce(experiment: ExperimentId, check: Check = False, as_json: AsJson = False) -> None:
     """Run a succeeded experiment again and compare the results bit by bit.
 
-    Exit code 1 if they differ.
+    Exit code 1 if they differ, or if a run of the repetition fails.
     """
     with connect() as client:
         if not check:
@@ -88,6 +89,8 @@ def _comparison(found: Reproduction) -> RenderableType:
     items: list[RenderableType] = [
         Text(f"{found.experiment_id} reproduces {found.reproduces}: {found.outcome} ({compared}{unmatched})")
     ]
+    if found.error:
+        items.append(Text(f"error: {found.error}", style="red"))
     if found.differing:
         rows = (
             (

@@ -20,6 +20,8 @@ class ReproductionOutcome(StrEnum):
     bit-identical.
     """
     DIFFERENT = "different"
+    FAILED = "failed"
+    """Runs of the reproduction have failed or were cancelled; all that was compared is identical."""
 
 
 class RunDifference(Schema):
@@ -70,9 +72,11 @@ class Reproduction(Schema):
     reproduces: str
     """The original experiment."""
     outcome: ReproductionOutcome
-    """`identical`, `different`, or `pending` while there is no difference and runs are
-    unfinished.
+    """`identical`, `different`, `failed` if runs of the reproduction did not succeed, or `pending` while
+    there is no difference and runs are unfinished.
     """
+    error: str | None = None
+    """Why runs of the reproduction failed; null if none did."""
     runs: int
     """Number of compared runs, matched by arm and seed."""
     unmatched: int

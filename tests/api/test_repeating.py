@@ -65,6 +65,24 @@ def test_runs_that_fail_or_stop_elsewhere_differ(http: httpx.Client, rows: Datab
     assert found == [("status", 2, "succeeded", "failed"), *[("rounds", 3, 3, 2)] * 3]
 
 
+def test_a_repetition_whose_runs_fail_has_failed_and_says_why(http: httpx.Client, rows: Database) -> None:
+    """It says nothing about the numbers, unless others differ."""
+    original = _done(http, rows)
+    again, other, ended = (_again(http, original) for _ in range(3))
+    http.post(f"/v1/experiments/{ended}/cancel")
+    assert [_compared(http, ended)[name] for name in ("outcome", "error")] == ["failed", None]
+    fail(rows, claim(rows), "DataUnavailableError: gone")
+    assert _compared(http, again)["outcome"] == "pending"
+    write(rows, _history, 5)
+    assert [_compared(http, again)[name] for name in ("outcome", "error")] == [
+        "failed",
+        "DataUnavailableError: gone",
+    ]
+    fail(rows, claim(rows))
+    write(rows, lambda _: [report(1, train_loss=7.0)], 5)
+    assert _compared(http, other)["outcome"] == "different"
+
+
 def test_what_has_not_succeeded_is_not_repeated(http: httpx.Client) -> None:
     made = submit(http)
     answer = http.post(f"/v1/experiments/{made['id']}/reproduce")

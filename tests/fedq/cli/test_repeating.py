@@ -11,7 +11,7 @@ from fedcore.simulation.report import RoundReport
 from fedq.client import Client
 from tests.api.histories import TWO_ARMS, write
 from tests.fedq.cli.conftest import Fedq
-from tests.platform.store.acts import report
+from tests.platform.store.acts import claim, fail, report
 from tests.support.polling import eventually
 from tests.support.service import Service
 
@@ -56,6 +56,18 @@ def test_a_repetition_is_carried_out_and_compared(service: Service, client: Clie
     assert "different" in told.out
     assert "lr=0.05 1 2 train_loss 0.25 0.5 5.0e-01" in " ".join(told.out.split())
     assert fedq("reproduce", original.id, "--check").code == 4
+
+
+def test_a_repetition_that_fails_says_so_and_why(service: Service, client: Client, fedq: Fedq) -> None:
+    original = client.submit(TWO_ARMS)
+    write(service.database, _history, 6)
+    repetition = client.reproduce(original.id).id
+    fail(service.database, claim(service.database), "DataUnavailableError: no file of the data set")
+    write(service.database, _history, 5)
+    told = fedq("reproduce", repetition, "--check")
+    assert told.code == 1
+    assert f"{repetition} reproduces {original.id}: failed (" in " ".join(told.out.split())
+    assert "error: DataUnavailableError: no file of the data set" in told.out
 
 
 def test_a_repetition_under_way_is_neither(service: Service, client: Client, fedq: Fedq) -> None:
