@@ -176,7 +176,7 @@ def submit_experiment(
         answer, is_new = create_once(
             state.database,
             principal,
-            RepeatableRequest(idempotency_key, document.digest if idempotency_key else None),
+            RepeatableRequest(idempotency_key, document.digest if idempotency_key else ""),
             lambda: new_submission(principal, specification(document.value, state, principal)),
             facts,
         )

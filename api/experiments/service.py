@@ -79,8 +79,8 @@ class RepeatableRequest(NamedTuple):
     """A request that creates an experiment once, if it has an idempotency key."""
 
     idempotency_key: str | None
-    hash: str | None
-    """Tells it from other requests with the same key."""
+    hash: str
+    """Tells it from other requests with the same key; empty without a key."""
 
 
 class CreatedAnswer(NamedTuple):

@@ -95,8 +95,10 @@ def find(session: Session, dataset_id: str, owner: str | None) -> DatasetRecord:
 
 
 def find_same(session: Session, dataset_id: str, digest: str, owner: str | None, own: str) -> DatasetRecord:
-    """As `find`; without one, the data set of this content that `owner` may read: of several that of
-    `own`, or else the oldest. Where an experiment was made elsewhere, only its content is known here.
+    """The data set with this id or else this digest that `owner`, None: an administrator, may read; of
+    several the one of `own`, or else the oldest. The id of another service is unknown here.
+
+    Raises ResourceNotFoundError.
     """
     readable = sharing.visible_to(DatasetRecord, owner)
     query = select(DatasetRecord).where(

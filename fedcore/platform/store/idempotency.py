@@ -61,7 +61,10 @@ def find_made(
         table.c.principal == principal, table.c.key == key
     )
     found = session.execute(known.with_for_update()).first()
-    return None if found is None else _same(key, request_hash, *found, request)
+    if found is None:
+        return None
+    known_hash, known_id = found
+    return _same(key, request_hash, known_hash, known_id, request)
 
 
 def _same(key: str, request_hash: str, known_hash: str, known_id: str, request: str) -> str:

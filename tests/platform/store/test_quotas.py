@@ -215,8 +215,8 @@ def test_a_quota_holds_for_runs_that_were_added_to_another_key_s_experiment(data
 
 
 def test_rounds_that_another_key_adds_are_that_key_s_and_not_the_owner_s(database: Database) -> None:
-    """Whether a run had finished, was cancelled, or is in the hands of a worker; what it has computed stays
-    with the key that it was made with.
+    """Finished runs, cancelled ones and one that a worker holds; the seconds of earlier rounds stay with the
+    key before.
     """
     ana, gus, poor = made(database, compute_seconds=3.0), made(database), made(database, compute_seconds=0.0)
     experiment = submit(database, ana, runs=3)

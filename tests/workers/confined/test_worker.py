@@ -216,13 +216,13 @@ def test_the_processes_of_a_bundle_end_soon_after_its_run_is_deleted(
 
     def delete(_: object) -> bytes:
         with site.database.transaction() as session:
-            experiments.delete(session, id)
+            experiments.delete(session, doomed)
         deleted.append(time.monotonic())
         return SILENT
 
     sandbox = ScriptedSandbox(delete, processes=[ScriptedProcess(1.0, "running")])
     monkeypatch.setattr(confined_runs, "Sandbox", lambda *_: sandbox)
-    id = site.submit(bundled(site), nudge=False)
+    doomed = site.submit(bundled(site), nudge=False)
     another = site.submit(FEDAVG, nudge=False)
     with site.runner() as runner:
         runner.work()
