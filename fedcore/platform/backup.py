@@ -11,11 +11,11 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedcore.errors import ResourceNotFoundError
+from fedcore.errors import BackupError, ResourceNotFoundError
 from fedcore.platform.private_files import make_private_folder, private_files
-from fedcore.platform.storage import Storage, open_storage
+from fedcore.platform.storage import Storage, folder_of, open_storage
 from fedcore.platform.store import Database, open_database, runs
-from fedcore.platform.store.dump import dump, load
+from fedcore.platform.store.dump import dump, load, refuse_database
 
 FILES = "storage"
 _UPLOADS = ("datasets", "bundles", "weights")
@@ -24,8 +24,10 @@ _UPLOADS = ("datasets", "bundles", "weights")
 def back_up(database_url: str, storage_url: str, folder: Path) -> None:
     """Copy database and files into `folder`, which only the user of this process can read then.
 
-    It may hold an older backup of the same service. Raises BackupError.
+    It may hold an older backup of the same service. Raises BackupError, also where a service keeps its
+    database or storage in it.
     """
+    _refuse_state(storage_url, folder)
     make_private_folder(folder)
     with private_files():
         back_up_files(database_url, storage_url, folder)
@@ -36,8 +38,10 @@ def back_up(database_url: str, storage_url: str, folder: Path) -> None:
 def back_up_files(database_url: str, storage_url: str, folder: Path) -> None:
     """Copy the files that `folder` does not have yet, before and after the database is copied.
 
-    Their modes are left to the umask: who restores them may be another user, as in a container.
+    Their modes are left to the umask: who restores them may be another user, as in a container. Raises
+    BackupError where a service keeps its database or storage in `folder`.
     """
+    _refuse_state(storage_url, folder)
     storage, database = open_storage(storage_url), open_database(database_url)
     try:
         for key in _keys(storage, database):
@@ -60,6 +64,13 @@ def restore_files(storage_url: str, folder: Path) -> None:
     storage, root = open_storage(storage_url), folder / FILES
     for path in sorted(path for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")):
         storage.put_file(path.relative_to(root).as_posix(), path)
+
+
+def _refuse_state(storage_url: str, folder: Path) -> None:
+    refuse_database(folder)
+    live, target = folder_of(storage_url), folder / FILES
+    if live is not None and live.resolve() == target.resolve():
+        raise BackupError(f"{target} is the storage of the service: give another folder for the backup")
 
 
 def _keys(storage: Storage, database: Database) -> Iterable[str]:

@@ -1,13 +1,14 @@
 """Backups of files and database, and when they are refused."""
 
 import os
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fedcore.errors import BackupError
-from fedcore.platform.backup import back_up, restore
+from fedcore.platform.backup import back_up, back_up_files, restore
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database
 from tests.platform.store.acts import claim, commit, submit, the_run
@@ -122,9 +123,50 @@ def test_a_file_that_is_no_database_is_not_written_over(database_url: str, tmp_p
 
 @sqlite_only
 def test_a_database_with_tables_is_not_written_over(database_url: str, tmp_path: Path) -> None:
-    back_up(database_url, str(tmp_path / "storage"), tmp_path)
+    back_up(database_url, str(tmp_path / "storage"), tmp_path / "backup")
     with pytest.raises(BackupError, match="is not empty"):
-        restore(database_url, str(tmp_path / "storage"), tmp_path)
+        restore(database_url, str(tmp_path / "storage"), tmp_path / "backup")
+
+
+@sqlite_only
+@pytest.mark.parametrize("act", [back_up, back_up_files])
+@pytest.mark.parametrize(
+    "state", ["its own", "that of another home", "one that was just restored", "no database"]
+)
+def test_a_backup_never_takes_the_place_of_a_database(
+    database: Database, database_url: str, tmp_path: Path, act: Callable[[str, str, Path], None], state: str
+) -> None:
+    submit(database)
+    folder, storage = tmp_path / "home", str(tmp_path / "storage")
+    target = folder / "fedq.db"
+    back_up(database_url, storage, tmp_path / "backup")
+    if state == "no database":
+        folder.mkdir()
+        target.write_bytes(b"letters" * 1_000)
+    else:
+        restore(f"sqlite:///{target}", storage, tmp_path / "backup")
+    if state == "that of another home":
+        with closing(Database(f"sqlite:///{target}")) as other:
+            submit(other)
+    before = target.read_bytes()
+    source = f"sqlite:///{target}" if state == "its own" else database_url
+    with pytest.raises(BackupError, match=r"home/fedq\.db .* give another folder"):
+        act(source, storage, folder)
+    assert [path.name for path in folder.iterdir()] == ["fedq.db"]
+    assert target.read_bytes() == before
+
+
+@sqlite_only
+@pytest.mark.parametrize("act", [back_up, back_up_files])
+def test_a_backup_is_not_made_of_the_storage_into_itself(
+    database_url: str, tmp_path: Path, act: Callable[[str, str, Path], None]
+) -> None:
+    home = tmp_path / "home"
+    (home / "storage").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(home)
+    with pytest.raises(BackupError, match=r"link/storage is the storage of the service: give another folder"):
+        act(database_url, (home / "storage").as_uri(), tmp_path / "link")
+    assert [path.name for path in home.iterdir()] == ["storage"]
 
 
 def test_a_folder_without_a_backup_is_named(empty_url: str, tmp_path: Path) -> None:
@@ -138,7 +180,7 @@ def test_without_the_programs_of_postgresql_it_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BackupError, match="pg_dump is not on PATH"):
-        back_up(database_url, str(tmp_path / "storage"), tmp_path)
+        back_up(database_url, str(tmp_path / "storage"), tmp_path / "backup")
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)

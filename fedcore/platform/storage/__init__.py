@@ -64,7 +64,7 @@ def open_storage(url: str, setting: str = "FEDQ_STORAGE_URL") -> Storage:
     Connects to nothing. Raises SettingsError, which names `setting`, for another URL, and where a
     package is missing.
     """
-    folder = _folder_of(url)
+    folder = folder_of(url)
     return ErrorTranslatingStorage(
         _open_remote(url, setting, TIMEOUT_S) if folder is None else FolderStorage(folder)
     )
@@ -76,7 +76,7 @@ def require_storage(url: str, setting: str = "FEDQ_STORAGE_URL") -> None:
 
     A store that does not answer may do so later: that is only logged.
     """
-    if _folder_of(url) is not None:
+    if folder_of(url) is not None:
         return
     try:
         _open_remote(url, setting, CHECK_S).check()
@@ -97,7 +97,7 @@ def require_storage_and_archive(configured: "Settings") -> None:
         require_storage(configured.archive, "FEDQ_ARCHIVE_URL")
 
 
-def _folder_of(url: str) -> Path | None:
+def folder_of(url: str) -> Path | None:
     """The folder at `url`; None if it is the URL of an object store."""
     parsed = urlparse(url)
     if parsed.scheme in ("", "file"):

@@ -17,18 +17,39 @@ from fedcore.platform.store.database import POOLER, canonical, engine
 
 SQLITE, POSTGRESQL = "fedq.db", "fedq.dump"
 """Name of the copy in its folder."""
+_NO_LOG = b"\1\1"
+"""Versions for reading and writing in the header of an SQLite file without a write-ahead log."""
 
 
 def dump(url: str, folder: Path) -> Path:
     """Copy the database at `url` as it is at one moment into `folder`; raises BackupError."""
+    refuse_database(folder)
     parsed = canonical(url)
     if parsed.get_backend_name() == "sqlite":
-        return _copy(_file_of(parsed), folder / SQLITE)
+        return _copy(_file_of(parsed), folder / SQLITE, journal="DELETE")
     target = folder / POSTGRESQL
     # A dump that fails leaves the one before as it was.
     with private_files(), _replacing(target) as partial:
         _run(parsed, "pg_dump", "--format=custom", f"--file={partial}")
     return target
+
+
+def refuse_database(folder: Path) -> None:
+    """Raise BackupError if a database that is no copy is where `dump` would write one.
+
+    FedQ keeps a write-ahead log for each database that it works on, which the file notes; copies have
+    none, so that they are whole without further files.
+    """
+    file = folder / SQLITE
+    if not file.exists():
+        return
+    with file.open("rb") as opened:
+        versions = opened.read(20)[18:]
+    if versions not in (b"", _NO_LOG):
+        raise BackupError(
+            f"{file} is a database that FedQ works on, or no database, and would be overwritten: give"
+            " another folder for the backup"
+        )
 
 
 def load(url: str, folder: Path) -> None:
@@ -41,13 +62,13 @@ def load(url: str, folder: Path) -> None:
     if parsed.get_backend_name() == "sqlite":
         source, target = _existing(folder / SQLITE), _file_of(parsed)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _copy(source, target)
+        _copy(source, target, journal="WAL")
     else:
         options = ("--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction")
         _run(parsed, "pg_restore", *options, str(_existing(folder / POSTGRESQL)))
 
 
-def _copy(source: Path, target: Path) -> Path:
+def _copy(source: Path, target: Path, journal: str) -> Path:
     """By SQLite's own way of copying, which waits for writers and sees no half of a transaction."""
     read_only = f"{source.absolute().as_uri()}?mode=ro"
     try:
@@ -59,6 +80,7 @@ def _copy(source: Path, target: Path) -> Path:
         ):
             old.backup(new)
             _check_copy(new, source)
+            new.execute(f"PRAGMA journal_mode = {journal}")
     except sqlite3.Error as error:
         raise BackupError(f"{source} cannot be copied to {target}: {error}") from error
     return target
