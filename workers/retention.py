@@ -5,7 +5,6 @@ A process that is killed in between leaves both; the next attempt writes the sam
 """
 
 import gzip
-import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from logging import ERROR
@@ -17,7 +16,7 @@ from typing import Any
 import structlog
 
 from fedcore.errors import ResourceNotFoundError, StorageError
-from fedcore.platform.provenance import best_model_key
+from fedcore.platform.provenance import model_digests, model_pieces
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import UNAVAILABLE, Database, Session, audit, counters, curves, experiments, runs
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
@@ -103,20 +102,24 @@ def write_archive(
 
 
 def _copy_files(storage: Storage, archive: Storage, run: RunRecord, folder: str, copy: Path) -> None:
-    """Copy what is listed, so that no kind of file is left out; `copy` is a file on the way."""
-    stored = storage.keys(run.id)
-    best = None if run.model is None else best_model_key(run.model, run.provenance)
-    missing = {key for key in (run.model, best, run.checkpoint) if key is not None}.difference(stored)
-    for key in stored:
+    """Copy what is listed, so that no kind of file is left out; `copy` is a file on the way.
+
+    Raises StorageError if a model of the run is missing or damaged, or the checkpoint of one without models
+    is missing.
+    """
+    models = model_digests(run.model, run.provenance)
+    needed = models if models or run.checkpoint is None else {run.checkpoint}
+    for key in sorted({*storage.keys(run.id), *needed}):
         try:
-            with storage.open(key) as source, copy.open("wb") as target:
-                shutil.copyfileobj(source, target)
-        except ResourceNotFoundError:
-            missing.add(key)
+            with copy.open("wb") as target:
+                target.writelines(model_pieces(storage.open(key), key, models.get(key)))
+        except ResourceNotFoundError as error:
+            if key in needed:
+                raise StorageError(
+                    f"{error}; put it back, check FEDQ_STORAGE_URL, or delete the experiment by hand"
+                ) from error
         else:
             archive.put_file(f"{folder}/{key}", copy)
-    if missing:
-        log.warning("files are missing in the storage", experiment_id=folder, keys=sorted(missing))
 
 
 def _fields(run: RunRecord) -> Mapping[str, Any]:

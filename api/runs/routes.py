@@ -1,5 +1,6 @@
 """`/v1/experiments/{id}/runs` and `/v1/runs/{id}`: runs, their rows, logs, resource use and files."""
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated, Any, Literal
 
@@ -16,8 +17,8 @@ from api.http.problems import responses
 from api.runs.service import line_answer, pieces_of, run_answer, sample_answer, stored_model
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
+from fedcore.platform.provenance import model_digests, model_pieces
 from fedcore.platform.status import LogLevel
-from fedcore.platform.storage import Storage
 from fedcore.platform.store import (
     Session,
     audit,
@@ -226,12 +227,16 @@ def read_model(
     """Return the parameters of the global model as safetensors, named as in its module: after the last
     round, or with `which=best` after the best evaluated one, which `best_model` of the run describes.
 
-    404 until the run has succeeded.
+    404 until the run has succeeded, and if the file is not the one that the run has stored. Where that
+    shows only at the end of a large file, the response is not completed.
     """
     with state.database.reading() as session:
-        key = stored_model(runs.find(session, run_id, principal.sees), which)
-    name = run_id if which == "final" else f"{run_id}-best"
-    return _file(state.storage, key, f"{name}.safetensors", f"run {run_id} has no {which} model, or none yet")
+        run = runs.find(session, run_id, principal.sees)
+    key = stored_model(run, which)
+    if key is None:
+        raise ResourceNotFoundError(f"run {run_id} has no {which} model, or none yet")
+    pieces = model_pieces(state.storage.open(key), key, model_digests(run.model, run.provenance)[key])
+    return _file(pieces, f"{run_id}.safetensors" if which == "final" else f"{run_id}-best.safetensors")
 
 
 @router.get(
@@ -255,14 +260,13 @@ def read_checkpoint(principal: Reader, run_id: RunId, state: AppStateDep) -> Str
 def _checkpoint(principal: Principal, run_id: str, state: AppState) -> StreamingResponse:
     with state.database.reading() as session:
         key = runs.find(session, run_id, principal.sees).checkpoint
-    return _file(state.storage, key, f"{run_id}-checkpoint.safetensors", f"run {run_id} has no checkpoint")
-
-
-def _file(storage: Storage, key: str | None, name: str, absent: str) -> StreamingResponse:
     if key is None:
-        raise ResourceNotFoundError(absent)
-    # Begun here, so that a missing file, or a storage that fails, is answered as such.
-    pieces = pieces_of(storage.open(key))
+        raise ResourceNotFoundError(f"run {run_id} has no checkpoint")
+    return _file(pieces_of(state.storage.open(key)), f"{run_id}-checkpoint.safetensors")
+
+
+def _file(pieces: Iterator[bytes], name: str) -> StreamingResponse:
+    # Begun here, so that a damaged file, or a storage that fails, is answered as such.
     first = next(pieces, b"")
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(chain([first], pieces), media_type=SAFETENSORS, headers=headers)

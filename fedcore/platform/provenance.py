@@ -1,8 +1,14 @@
-"""Provenance: the code that accepted an experiment, and keys of the provenance of runs."""
+"""Provenance: the code that accepted an experiment, keys of the provenance of runs, and stored models, which
+must be those that it names.
+"""
 
-from collections.abc import Mapping
-from typing import Any
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
 
+from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.status import Status
 from fedcore.platform.version import commit, release
 from fedcore.statistics.poor_runs import MeasureEnds, RunWarning, WarningKind, find_warning
@@ -21,6 +27,9 @@ WARNING = "warning"
 """Key of a run's provenance: the `kind` and `detail` of a `RunWarning`, of a run that has one."""
 PACKAGES = "packages"
 """Key of a run's provenance: versions and digests of the installed packages that it used, by name."""
+PIECE_BYTES = 1 << 20
+MOST_HEADER_BYTES = 100_000_000
+"""Of a file that safetensors would read."""
 
 
 def warning_entry(ends: Mapping[str, MeasureEnds], chance: float | None) -> dict[str, Any]:
@@ -63,3 +72,57 @@ def best_key_beside(model: str) -> str:
     """Return the storage key for the best model, if it is not the final one at `model`."""
     folder, slash, name = model.rpartition("/")
     return f"{folder}{slash}best-{name}"
+
+
+def model_digests(model: str | None, provenance: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the digest of each model that is stored of a run, by storage key, where its final one is at
+    `model`; None where it was not noted.
+    """
+    if model is None:
+        return {}
+    digests = {model: provenance.get(MODEL_SHA256)}
+    best = best_model_key(model, provenance)
+    return digests if best in (None, model) else {**digests, best: provenance[BEST_MODEL]["sha256"]}
+
+
+def model_pieces(file: BinaryIO, key: str, digest: str | None) -> Iterator[bytes]:
+    """Yield the content of the model at `key`, a safetensors file, and close it. `digest` is the SHA-256 of
+    the file without its metadata.
+
+    Raises ResourceNotFoundError if it has another one: before the first piece where the file has another
+    length than its header says, and always before the last.
+    """
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        if digest is None:
+            yield from iter(lambda: file.read(PIECE_BYTES), b"")
+            return
+        length = file.read(8)
+        header = file.read(min(int.from_bytes(length, "little"), MOST_HEADER_BYTES))
+        try:
+            entries = json.loads(header)
+            entries.pop("__metadata__", None)
+            end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            raise _damaged(key) from None
+        if size != len(length) + len(header) + end:
+            raise _damaged(key)
+        # As safetensors writes it.
+        plain = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+        plain += b" " * (-len(plain) % 8)
+        found = hashlib.sha256(len(plain).to_bytes(8, "little") + plain)
+        piece = length + header
+        while following := file.read(PIECE_BYTES):
+            found.update(following)
+            yield piece
+            piece = following
+        if found.hexdigest() != digest:
+            raise _damaged(key)
+        yield piece
+
+
+def _damaged(key: str) -> ResourceNotFoundError:
+    return ResourceNotFoundError(
+        f"{key} in the storage is damaged: it is not the model that the run has stored"
+    )

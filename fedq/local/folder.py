@@ -31,8 +31,8 @@ from typing import IO, Any, Literal, NamedTuple
 from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from fedcore import json_documents
-from fedcore.errors import FedcoreError, SpecificationError
-from fedcore.platform.provenance import best_key_beside, best_model_key
+from fedcore.errors import FedcoreError, ResourceNotFoundError, SpecificationError
+from fedcore.platform.provenance import best_key_beside, best_model_key, model_digests, model_pieces
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.storage import FolderStorage
 from fedcore.simulation.report import RoundReport, StopReason
@@ -226,7 +226,7 @@ class RunFolder:
             self._files.delete(CHECKPOINT)
 
     def model(self, *, best: bool = False) -> bytes:
-        """Return the final model, or the best one; raises FolderError if there is none."""
+        """Return the final model, or the best one; raises FolderError if there is none, or it is damaged."""
         run = self.read()
         key = best_model_key(MODEL, run.provenance) if best and run is not None else MODEL
         if key is None:
@@ -234,7 +234,13 @@ class RunFolder:
         content = _content(self._path / key)
         if content is None:
             raise FolderError(f"the run in {self._path} has no model yet")
-        return content
+        digest = None if run is None else model_digests(MODEL, run.provenance)[key]
+        try:
+            return b"".join(model_pieces(io.BytesIO(content), key, digest))
+        except ResourceNotFoundError as error:
+            raise FolderError(
+                f"the run in {self._path} has a damaged model: {key} is not what it stored"
+            ) from error
 
     def reports(self) -> list[RoundReport]:
         """Return the rounds as the simulation reported them; what was not finite is absent."""

@@ -4,14 +4,14 @@ import httpx
 import pytest
 from safetensors.numpy import load
 
-from fedcore.platform.storage import open_storage
+from fedcore.platform.storage import open_storage, read
 from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from tests.api.histories import TINY, TWO_ARMS, carry_out, commit, submit, write
 from tests.documents import Document
-from tests.platform.store.acts import claim, finish, report
+from tests.platform.store.acts import claim, finish, finish_with_models, report
 from tests.support.asgi import application, calling
 from tests.support.s3 import S3, Fault
 
@@ -209,6 +209,25 @@ def test_a_file_that_somebody_removed_is_not_found(http: httpx.Client, rows: Dat
         answer = http.get(f"/v1/runs/{held.run_id}/{file}")
         assert answer.status_code == 404
         assert "may have been removed" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("which", ["final", "best"])
+def test_a_model_that_was_cut_or_altered_is_not_given_out(
+    http: httpx.Client, rows: Database, settings: Settings, which: str
+) -> None:
+    submit(http)
+    storage = open_storage(settings.storage)
+    keys = finish_with_models(rows, storage, claim(rows))
+    key, url = keys[which == "best"], f"/v1/runs/{keys[0].partition('/')[0]}/model?which={which}"
+    content = read(storage, key)
+    assert http.get(url).content == content
+    for damage in (b"", content[:100], content[:-1], content + b"x"):
+        storage.put(key, damage)
+        answer = http.get(url)
+        assert answer.status_code == 404
+        assert f"{key} in the storage is damaged" in answer.json()["detail"]
+    storage.put(key, content[:-1] + b"x")
+    assert len(http.get(url).content) < len(content)
 
 
 @pytest.mark.parametrize("path", ["", "/metrics", "/model", "/checkpoint"])

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any, BinaryIO
@@ -14,7 +15,7 @@ from fedcore.platform.storage import FolderStorage, Storage, open_storage, read
 from fedcore.platform.store import Database, Status, audit, counters, experiments
 from fedcore.platform.store.tables import ExperimentRecord
 from tests.documents import SYNTHETIC, Document, merged
-from tests.platform.store.acts import claim, finish, submit, write
+from tests.platform.store.acts import claim, commit, fail, finish, finish_with_models, submit, write
 from tests.platform.store.acts import read as see
 from tests.simulation.test_local_run import HALVING, SEARCH
 from tests.support.s3 import S3, Fault
@@ -217,14 +218,47 @@ def test_an_object_store_that_fails_now_and_then_loses_nothing_on_the_way_to_the
     assert s3.objects(kept) == {}
 
 
-def test_a_model_that_is_missing_keeps_no_experiment(
-    database: Database, storage: FolderStorage, archive: FolderStorage
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("damage", [None, lambda content: content[:100], lambda content: content[:-1] + b"x"])
+def test_an_experiment_whose_final_or_best_model_is_missing_or_damaged_is_kept(
+    database: Database,
+    storage: FolderStorage,
+    archive: FolderStorage,
+    lost: int,
+    damage: Callable[[bytes], bytes] | None,
 ) -> None:
-    id, run = ended(database, storage)
-    storage.delete(f"{run}/model.safetensors")
+    experiment = submit(database).id
+    keys = finish_with_models(database, storage, claim(database))
+    content = read(storage, keys[lost])
+    storage.delete(keys[lost])
+    if damage is not None:
+        storage.put(keys[lost], damage(content))
+    with capture_logs() as lines:
+        remove_expired(database, storage, archive, AT_ONCE, Patient())
+    assert ids(database) == {experiment}
+    assert archive.keys(experiment) in ([], [f"{experiment}/{keys[0].partition('/')[0]}"])
+    (line,) = (line for line in lines if line["log_level"] == "error")
+    assert keys[lost] in line["error"]
+    assert line["exc_info"] is None
+    assert see(database, counters.totals)[counters.RETENTION_FAILURES] == 1
+    storage.put(keys[lost], content)
     remove_expired(database, storage, archive, AT_ONCE, Event())
-    assert archive.keys(id) == [f"{id}/{RESULTS}"]
     assert ids(database) == set()
+    assert [read(archive, f"{experiment}/{key}") for key in keys] == [read(storage, key) for key in keys]
+
+
+@pytest.mark.parametrize("succeeded", [True, False])
+def test_only_a_run_without_a_model_needs_its_checkpoint(
+    database: Database, storage: FolderStorage, archive: FolderStorage, succeeded: bool
+) -> None:
+    experiment = submit(database).id
+    held = commit(database, claim(database))
+    if succeeded:
+        finish_with_models(database, storage, held)
+    else:
+        fail(database, held)
+    remove_expired(database, storage, archive, AT_ONCE, Patient())
+    assert ids(database) == (set() if succeeded else {experiment})
 
 
 @pytest.mark.parametrize("change", [{"starred": True}, {"name": "the best one"}])

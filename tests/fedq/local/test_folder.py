@@ -2,15 +2,18 @@
 
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save
 
 from fedcore import Simulation
 from fedcore.platform.status import Status
 from fedcore.simulation.report import RoundReport
 from fedq.local.experiment import ArrayPart, results
-from fedq.local.folder import ROUNDS, RUN, ExperimentFolder, FolderError, RunKey, archive
+from fedq.local.folder import BEST_MODEL, MODEL, ROUNDS, RUN, ExperimentFolder, FolderError, RunKey, archive
 from tests.documents import QUADRATIC, specification
 
 SPEC = specification(QUADRATIC, rounds=3, seeds=[0, 1])
@@ -92,6 +95,25 @@ def test_rounds_behind_the_checkpoint_and_half_written_ones_are_dropped(folder: 
     assert [report.round for report in files.reports()] == [1]
     with pytest.raises(FolderError, match="has 1 of the 2 rounds of its checkpoint"):
         files.keep_rows(2)
+
+
+@pytest.mark.parametrize("best", [True, False])
+def test_a_model_that_was_cut_is_not_given_out(folder: ExperimentFolder, best: bool) -> None:
+    files = folder.run(folder.run_keys()[0])
+    models = {MODEL: {"w": torch.zeros(9)}, BEST_MODEL: {"w": torch.ones(9)}}
+    final, other = (sha256(save(model)).hexdigest() for model in models.values())
+    run = files.start({"model_sha256": final, "best_model": {"sha256": other}})
+    name = BEST_MODEL if best else MODEL
+    contents = {name: save(model, {"format": "pt"}) for name, model in models.items()}
+    files.finish(run, contents)
+    assert files.model(best=best) == contents[name]
+    for place in contents:
+        files.finish(run, contents | {place: contents[place][:-1]})
+        if place == name:
+            with pytest.raises(FolderError, match=f"damaged model: {name}"):
+                files.model(best=best)
+        else:
+            assert files.model(best=best) == contents[name]
 
 
 def test_a_line_that_is_no_round_is_named(folder: ExperimentFolder) -> None:

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
+import torch
+from safetensors.torch import save
 
+from fedcore.platform.storage import Storage
 from fedcore.platform.store import (
     UNAVAILABLE,
     Database,
@@ -134,6 +138,26 @@ def finish(database: Database, held: Claim) -> None:
         model=f"{held.run_id}/model.safetensors",
         provenance={"engine": "vectorised"},
     )
+
+
+def finish_with_models(database: Database, storage: Storage, held: Claim) -> list[str]:
+    """Play what is left of a run, and end it with a final model and a best one; returns their keys."""
+    keys = [f"{held.run_id}/{name}" for name in ("model.safetensors", "best-model.safetensors")]
+    digests = []
+    for place, key in enumerate(keys):
+        # Other than the metadata, so long that it is sent in pieces.
+        model = {"größe": torch.full((700_000,), float(place)), "a": torch.ones(3, dtype=torch.float16)}
+        storage.put(key, save(model, {"format": "pt", "run": held.run_id}))
+        digests.append(sha256(save(model)).hexdigest())
+    provenance = {"engine": "vectorised", "model_sha256": digests[0], "best_model": {"sha256": digests[1]}}
+    write(
+        database,
+        runs.finish,
+        commit(database, held, held.rounds - held.done),
+        model=keys[0],
+        provenance=provenance,
+    )
+    return keys
 
 
 def fail(database: Database, held: Claim, error: str = "ValueError: no") -> Status:
