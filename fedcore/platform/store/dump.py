@@ -1,22 +1,32 @@
 """Copies of a whole database, taken while it is in use, and put into an empty one."""
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import URL, inspect
+from sqlalchemy import URL, inspect, select
 from sqlalchemy.exc import DatabaseError
+from sqlalchemy.orm import Session
 
+from fedcore import bundles
 from fedcore.errors import BackupError
 from fedcore.platform.private_files import private_files
+from fedcore.platform.status import ENDED
 from fedcore.platform.store.database import POOLER, canonical, engine
+from fedcore.platform.store.migration import refuse_newer
+from fedcore.platform.store.tables import BundleRecord, DatasetRecord, RunRecord, WeightsRecord
+from fedcore.platform.uploads import dataset_storage as datasets
+from fedcore.platform.uploads import weights
 
 SQLITE, POSTGRESQL = "fedq.db", "fedq.dump"
 """Name of the copy in its folder."""
+_VERSION_OF_DUMP = re.compile(r"(?<=FROM stdin;\n)\S+")
 _NO_LOG = b"\1\1"
 """Versions for reading and writing in the header of an SQLite file without a write-ahead log."""
 
@@ -52,6 +62,28 @@ def refuse_database(folder: Path) -> None:
         )
 
 
+def check_loadable(url: str, folder: Path) -> None:
+    """Raise BackupError unless the database at `url` is empty and the copy in `folder` is whole, and
+    NewerSchemaError if this version does not know its schema.
+    """
+    parsed = canonical(url)
+    _refuse_if_filled(parsed)
+    if parsed.get_backend_name() == "sqlite":
+        source = _existing(folder / SQLITE)
+        try:
+            with closing(_opened(source)) as copy:
+                _check_copy(copy, source)
+                found = copy.execute("SELECT version_num FROM alembic_version").fetchone()
+        except sqlite3.Error as error:
+            raise BackupError(f"{source} cannot be copied to {_file_of(parsed)}: {error}") from error
+    else:
+        source = _existing(folder / POSTGRESQL)
+        options = ("--data-only", "--table=alembic_version", "--file=-", str(source))
+        found = _VERSION_OF_DUMP.search(_check([_program("pg_restore"), *options], os.environ))
+    if found is not None:
+        refuse_newer(found[0], f"the backup {source}")
+
+
 def load(url: str, folder: Path) -> None:
     """Fill the empty database at `url` with the copy in `folder`.
 
@@ -70,12 +102,11 @@ def load(url: str, folder: Path) -> None:
 
 def _copy(source: Path, target: Path, journal: str) -> Path:
     """By SQLite's own way of copying, which waits for writers and sees no half of a transaction."""
-    read_only = f"{source.absolute().as_uri()}?mode=ro"
     try:
         with (
             private_files(),
             _replacing(target) as partial,
-            closing(sqlite3.connect(read_only, uri=True)) as old,
+            closing(_opened(source)) as old,
             closing(sqlite3.connect(partial)) as new,
         ):
             old.backup(new)
@@ -84,6 +115,10 @@ def _copy(source: Path, target: Path, journal: str) -> Path:
     except sqlite3.Error as error:
         raise BackupError(f"{source} cannot be copied to {target}: {error}") from error
     return target
+
+
+def _opened(source: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
 
 
 def _check_copy(copy: sqlite3.Connection, source: Path) -> None:
@@ -141,12 +176,7 @@ def _refuse_if_filled(url: URL) -> None:
 
 
 def _run(url: URL, program: str, *arguments: str) -> None:
-    path = shutil.which(program)
-    if path is None:
-        raise BackupError(
-            f"{program} is not on PATH: install the client programs of your PostgreSQL, or dump it where they"
-            " are and take --files"
-        )
+    path = _program(program)
     direct = url.difference_update_query([POOLER])
     plain = direct.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
     # The password goes where a list of processes does not show it.
@@ -154,7 +184,38 @@ def _run(url: URL, program: str, *arguments: str) -> None:
     _check([path, f"--dbname={plain}", *arguments], environment)
 
 
-def _check(command: Sequence[str], environment: dict[str, str]) -> None:
+def _program(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise BackupError(
+            f"{name} is not on PATH: install the client programs of your PostgreSQL, or dump it where they"
+            " are and take --files"
+        )
+    return path
+
+
+def _check(command: Sequence[str], environment: Mapping[str, str]) -> str:
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - PostgreSQL's own program
     if ended.returncode:
         raise BackupError(f"{Path(command[0]).name} failed: {ended.stderr.strip()}")
+    return ended.stdout
+
+
+def ended_models(session: Session) -> Sequence[tuple[str | None, Mapping[str, Any]]]:
+    """Storage key of the final model and provenance of each run that has ended."""
+    query = select(RunRecord.model, RunRecord.provenance).where(RunRecord.status.in_(ENDED))
+    return [(model, provenance) for model, provenance in session.execute(query)]
+
+
+def upload_sizes(session: Session) -> Mapping[str, int]:
+    """Size in bytes of each file that users have uploaded, by storage key."""
+    tables = (
+        (DatasetRecord, datasets.storage_key),
+        (WeightsRecord, weights.storage_key),
+        (BundleRecord, bundles.storage_key),
+    )
+    return {
+        key(id, digest): size
+        for table, key in tables
+        for id, digest, size in session.execute(select(table.id, table.digest, table.size_bytes))
+    }

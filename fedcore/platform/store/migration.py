@@ -71,22 +71,26 @@ def _compare(connection: Connection) -> None:
     found = None
     if inspect(connection).has_table("alembic_version"):
         found = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    where = f"the database {connection.engine.url.render_as_string()}"
+    if found is None:
+        raise _OlderSchemaError(f"{where} has no tables of FedQ yet: run `fedq migrate`")
+    if found != (newest := refuse_newer(found, where)):
+        raise _OlderSchemaError(
+            f"{where} is of an older FedQ (schema {found}; this one needs {newest}): run `fedq migrate`"
+        )
+
+
+def refuse_newer(found: str, where: str) -> str:
+    """Return the schema of this version; raises NewerSchemaError if it does not know the one `found`."""
     # By their names: to load Alembic would take 15 MB.
     names = [file.name for file in (files("migrations") / "versions").iterdir()]
     known = sorted(name.partition("_")[0] for name in names if name[0].isdecimal())
-    where = connection.engine.url.render_as_string()
-    if found is None:
-        raise _OlderSchemaError(f"the database {where} has no tables of FedQ yet: run `fedq migrate`")
     if found not in known:
         raise NewerSchemaError(
-            f"the database {where} is of a newer FedQ (schema {found}; this one knows {known[-1]}): install"
-            " that version, or restore a backup of before its migration"
+            f"{where} is of a newer FedQ (schema {found}; this one knows {known[-1]}): install that version,"
+            " or restore a backup of before its migration"
         )
-    if found != known[-1]:
-        raise _OlderSchemaError(
-            f"the database {where} is of an older FedQ (schema {found}; this one needs {known[-1]}): run"
-            " `fedq migrate`"
-        )
+    return known[-1]
 
 
 @contextmanager
