@@ -27,6 +27,8 @@ Tag = Annotated[str, Field(max_length=64, pattern=r"^\w[\w .:/-]*$")]
 r"""Label of an experiment. Bounded by its length: `\w{0,63}` is an automaton of 6 MB wherever it is
 compiled.
 """
+QueueName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+"""Of a queue that workers serve."""
 Mode = Literal["min", "max"]
 """Which values of a metric are better."""
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, IPvAnyNetwork, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from fedcore.block import QueueName
 from fedcore.errors import SettingsError
 
 
@@ -23,14 +24,14 @@ Seconds = Annotated[float, Field(gt=0)]
 Timeout = Annotated[float, Field(gt=0, le=1_000_000)]
 """Seconds that sockets and PostgreSQL store in milliseconds and 31 bits."""
 RetentionDays = Annotated[float, Field(gt=0, le=10_000)]
-_Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Words = Annotated[_Words, Field(min_length=1)]
 
 
 class Settings(BaseSettings):
-    """Settings, read from environment variables `FEDQ_<NAME>`."""
+    """Settings, read from environment variables `FEDQ_<NAME>`. An empty one counts as not set."""
 
-    model_config = SettingsConfigDict(env_prefix="FEDQ_", env_file=".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="FEDQ_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+    )
 
     home: Path = Path(".fedq")
     """State of the embedded stack: database, broker socket, checkpoints, models, logs. Workers note
@@ -90,7 +91,9 @@ class Settings(BaseSettings):
     """Time for which a worker retries while the database or the storage is unavailable or full,
     before it releases the run.
     """
-    queues: Words = ("default",)
+    queues: Annotated[tuple[QueueName, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)] = (
+        "default",
+    )
     """Queues that a worker serves, separated by commas."""
     device: str = "auto"
     """Device of a worker: `cpu`, `cuda`, `cuda:1`; `auto` uses a GPU if one is available."""
@@ -108,7 +111,7 @@ class Settings(BaseSettings):
     """The redis-server or valkey-server of the embedded stack (default: that of the wheel, or the
     one on PATH).
     """
-    models_allowed: _Words = ()
+    models_allowed: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
     """Import paths of models that workers may run, as patterns separated by commas:
     `mylab.models:*` (default: none).
     """

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from fedcore.errors import SettingsError
-from fedcore.settings import settings
+from fedcore.settings import Settings, settings
+from tests.documents import QUADRATIC, specification
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +47,29 @@ def test_a_timeout_that_sockets_and_databases_cannot_count_is_refused(
         SettingsError, match=f"^FEDQ_{name}: Input should be less than or equal to 1000000, not '3e6'$"
     ):
         settings()
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_an_empty_value_counts_as_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    default = Settings.model_fields[name].default
+    monkeypatch.setenv(f"FEDQ_{name.upper()}", "")
+    assert getattr(settings(), name) == default
+    settings.cache_clear()
+    monkeypatch.delenv(f"FEDQ_{name.upper()}")
+    (tmp_path / ".env").write_text(f"FEDQ_{name.upper()}=\n")
+    assert getattr(settings(), name) == default
+
+
+@pytest.mark.parametrize("queue", ["A", "-a", "a b", "é", "a" * 65, "a_9-z", "0", "a" * 64])
+def test_a_worker_serves_the_queues_that_specifications_can_name(
+    monkeypatch: pytest.MonkeyPatch, queue: str
+) -> None:
+    monkeypatch.setenv("FEDQ_QUEUES", f"default, {queue}")
+    try:
+        specification(QUADRATIC, execution={"queue": queue})
+    except ValidationError:
+        with pytest.raises(SettingsError, match=r"^FEDQ_QUEUES: String should match pattern .*, not "):
+            settings()
+    else:
+        assert settings().queues == ("default", queue)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 
-from fedcore.block import Block, PositiveRate, is_none
+from fedcore.block import Block, PositiveRate, QueueName, is_none
 from fedcore.families import AS_THE_OBJECT, Names, one_of
 from fedcore.measures import EXTENSIONS, MEASURES
 from fedcore.measures.base import MeasureSpec
@@ -135,7 +135,7 @@ AUTO_SHARDS = 8
 class Execution(Block):
     """Execution of the runs. It changes their results only by rounding."""
 
-    queue: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")] = "default"
+    queue: QueueName = "default"
     """Queue of the runs, served by certain workers."""
     priority: Annotated[int, Field(ge=0, le=9)] = 5
     """0 to 9; higher priorities run first."""

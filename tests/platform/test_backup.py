@@ -196,17 +196,13 @@ def test_files_that_a_restored_backup_lacks_are_named(
         assert (home / "fedq.db").exists()
 
     restore_it()
-    for key in (final, best, data):
+    for key, ending in ((final, b"x"), (best, b""), (data, b"")):
         file = folder / "storage" / key
         content = file.read_bytes()
-        for damaged in (None, content[:-1], *([content[:-1] + b"x"] if key != data else [])):
-            file.unlink()
-            if damaged is not None:
-                file.write_bytes(damaged)
-            with pytest.raises(BackupError, match=rf"^the backup is restored, but 1 of .* damaged: {key};"):
-                restore_it()
-            file.write_bytes(content)
-    restore_it()
+        file.write_bytes(content[:-1] + ending)
+        with pytest.raises(BackupError, match=rf"^the backup is restored, but 1 of .* damaged: {key};"):
+            restore_it()
+        file.write_bytes(content)
     shutil.rmtree(folder / "storage")
     with pytest.raises(BackupError, match="but 3 of its files are missing"):
         restore_it()

@@ -44,6 +44,8 @@ def test_a_home_that_others_could_read_is_closed_when_it_is_restored_into(
     assert _fedq(monkeypatch, "one", "key", *KEY) == 0
     assert _fedq(monkeypatch, "one", "backup", "copy") == 0
     Path("two").mkdir(mode=0o755)
+    # As a file of variables may have it.
+    monkeypatch.setenv("FEDQ_DATABASE_URL", "")
     assert _fedq(monkeypatch, "two", "restore", "copy") == 0
     assert Path("two").stat().st_mode & 0o777 == 0o700
     assert Path("two", "fedq.db").stat().st_mode & 0o777 == 0o600
