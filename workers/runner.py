@@ -24,7 +24,7 @@ from structlog.contextvars import bound_contextvars
 from fedcore import ExperimentSpec, presets
 from fedcore.data.plan import compile_shuffling
 from fedcore.engine.process_tuning import release_freed_memory
-from fedcore.errors import DataUnavailableError, SpecificationError
+from fedcore.errors import DataUnavailableError, SettingsError, SpecificationError
 from fedcore.packages import file_digest, installed_packages
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, Database, groups, open_database, runs
@@ -70,13 +70,17 @@ def build_runner(
     """Build the runner of this process and start its heartbeat.
 
     `stopping` is true once the worker has been asked to end. `database` is that of the settings
-    unless another one is given; the runner closes it.
+    unless another one is given; the runner closes it. Raises SettingsError if the device cannot be used.
     """
     torch.set_num_threads(configured.torch_threads)
     device = configured.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.empty((), device=device)  # raises now, not in every run, where there is no such device
+    try:
+        torch.empty((), device=device)  # raises now, not in every run, where there is no such device
+    except (AssertionError, RuntimeError) as error:  # Of a build of PyTorch without it; of the driver.
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise SettingsError(f"FEDQ_DEVICE: {device} cannot be used: {reason}") from error
     # A worker that is silent in a transaction for as long as its lease, its machine gone perhaps,
     # has lost its runs: their rows are unlocked.
     database = database or open_database(configured.database, idle_s=configured.lease_seconds)

@@ -82,7 +82,7 @@ def main(build: Callable[[Settings, str, Callable[[], bool]], Runner] = _build_r
         without_heartbeat=True,
     )
     running.start()
-    sys.exit(running.exitcode)
+    sys.exit(running.exitcode or worker.exit_code)
 
 
 class WorkerProcess:
@@ -94,11 +94,17 @@ class WorkerProcess:
         self._settings, self._build = configured, build
         # Shared memory without a lock: a child killed at any moment cannot leave it locked.
         self._stop_flag = mmap.mmap(-1, 1)
+        self._useless_flag = mmap.mmap(-1, 1)
         self._watchdog = ChildWatchdog(max(configured.lease_seconds, PATIENCE_S))
         self.queue = own_queue()
         """Queue of the messages to this worker alone."""
         self._runner: Runner | None = None
         self._monitor: WakeupMonitor | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """1 if the child could not be started, so that whoever watches the worker knows."""
+        return self._useless_flag[0]
 
     def watch(self) -> None:
         """Kill a child that has stopped; Celery starts another one."""
@@ -145,6 +151,7 @@ class WorkerProcess:
             # Celery would log it and give this child work all the same.
             trace = None if isinstance(error, SettingsError) else error
             log.log(logging.ERROR, "this worker cannot execute rounds: %s", error, exc_info=trace)
+            self._useless_flag[0] = 1
             os.kill(os.getppid(), signal.SIGTERM)
             os._exit(1)
         self._watchdog.attach()

@@ -66,6 +66,53 @@ def test_every_process_names_a_url_that_no_broker_has(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("process", ["worker", "supervisor"])
+def test_every_process_names_a_storage_folder_that_cannot_be_made(
+    sqlite_template: Path, tmp_path: Path, process: str
+) -> None:
+    (tmp_path / "fedq.db").write_bytes(sqlite_template.read_bytes())
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "storage"
+    done = subprocess.run(
+        [sys.executable, "-m", *PROCESSES[process]],
+        cwd=tmp_path,
+        env=os.environ | {"FEDQ_HOME": str(tmp_path), "FEDQ_STORAGE_URL": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode not in (0, None)
+    assert f"fedq: FEDQ_STORAGE_URL: the folder {folder} cannot be made: Not a directory" in " ".join(
+        done.stderr.split()
+    )
+
+
+@pytest.mark.slow
+def test_a_worker_names_a_device_that_it_cannot_use_and_ends(sqlite_template: Path, tmp_path: Path) -> None:
+    (tmp_path / "fedq.db").write_bytes(sqlite_template.read_bytes())
+    (tmp_path / "broker").mkdir()
+    own = {
+        "FEDQ_HOME": str(tmp_path),
+        "FEDQ_BROKER_URL": f"filesystem://{tmp_path / 'broker'}",
+        "FEDQ_DEVICE": "cuda:99",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", *PROCESSES["worker"]],
+        cwd=tmp_path,
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if '"level": "error"' in line]
+    assert "FEDQ_DEVICE: cuda:99 cannot be used: " in line
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("process", "flaw"), CASES)
 def test_every_process_names_what_is_wrong_with_its_object_store(
     s3: S3, tmp_path: Path, process: str, flaw: str

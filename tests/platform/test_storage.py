@@ -292,6 +292,16 @@ def test_a_process_that_starts_finds_its_bucket_missing_or_closed_to_it(
         require_storage(url)
 
 
+@pytest.mark.parametrize("place", ["file/new/storage", "file", "/proc/fedq/storage", "/proc/fedq"])
+def test_a_process_that_starts_finds_that_its_folder_cannot_be_made(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    for url in (str(tmp_path / place), (tmp_path / place).as_uri()):
+        with pytest.raises(SettingsError, match=rf"^FEDQ_STORAGE_URL: the folder .*{place} cannot be made: "):
+            require_storage(url)
+    require_storage(str(tmp_path / "new" / "storage"))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_a_process_that_starts_does_not_insist_on_a_store_that_may_come_back(
     s3: S3, caplog: pytest.LogCaptureFixture
 ) -> None:

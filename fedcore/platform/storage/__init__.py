@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -72,11 +73,13 @@ def open_storage(url: str, setting: str = "FEDQ_STORAGE_URL") -> Storage:
 
 def require_storage(url: str, setting: str = "FEDQ_STORAGE_URL") -> None:
     """Check the storage that a process is about to use; raises SettingsError as `open_storage`, and if
-    the bucket does not exist or may not be used.
+    the folder cannot be made, or the bucket does not exist or may not be used.
 
     A store that does not answer may do so later: that is only logged.
     """
-    if folder_of(url) is not None:
+    folder = folder_of(url)
+    if folder is not None:
+        _require_folder(folder, setting)
         return
     try:
         _open_remote(url, setting, CHECK_S).check()
@@ -88,6 +91,18 @@ def require_storage(url: str, setting: str = "FEDQ_STORAGE_URL") -> None:
         raise
     except Exception as error:  # Whatever a library for a store raises.
         log.warning("%s: the storage does not answer: %s: %s", setting, type(error).__name__, error)
+
+
+def _require_folder(folder: Path, setting: str) -> None:
+    """Raise SettingsError unless `folder` is there or could be made; it is made when something is stored."""
+    try:
+        if not folder.is_dir():
+            above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+            tempfile.TemporaryFile(dir=above).close()
+    except OSError as error:
+        raise SettingsError(
+            f"{setting}: the folder {folder} cannot be made: {error.strerror}; give another one"
+        ) from error
 
 
 def require_storage_and_archive(configured: "Settings") -> None:
