@@ -91,7 +91,7 @@ def run_forever(database: Database, configured: Settings, ended: threading.Event
             try:
                 reconcile(database, configured, wakeups, leases)
             except UNAVAILABLE as error:
-                log.warning("the database is away: %s", error)
+                log.warning("the database is away: %s", getattr(error, "orig", None) or error)
             except Exception:
                 # Go on: without a reconciler, runs of lost workers would stay lost.
                 log.exception("not reconciled")
@@ -143,7 +143,7 @@ def _in_thread(name: str, step: Callable[[threading.Event], None]) -> Iterator[N
             try:
                 step(ended)
             except UNAVAILABLE as error:
-                log.warning("the database is away: %s", error)
+                log.warning("the database is away: %s", getattr(error, "orig", None) or error)
             except Exception:
                 # It is still to be done, and tried again.
                 log.exception("%s did not work", name)

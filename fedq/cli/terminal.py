@@ -237,7 +237,7 @@ def using_database() -> Iterator[None]:
     try:
         yield
     except UNAVAILABLE as error:
-        complain(f"the database is unavailable: {error}")
+        complain(f"the database is unavailable: {getattr(error, 'orig', None) or error}")
         raise typer.Exit(ExitCode.UNREACHABLE) from error
 
 

@@ -168,9 +168,16 @@ def _sqlite(url: URL, lock_timeout_s: float) -> Engine:
     if url.database and url.database != ":memory:":
         refuse_network_file_system(Path(url.database))
     made = create_engine(url, hide_parameters=True, connect_args={"timeout": lock_timeout_s})
+    event.listen(made, "do_connect", partial(_require_folder, url))
     event.listen(made, "connect", partial(_prepare, lock_timeout_s))
     event.listen(made, "begin", _begin)
     return made
+
+
+def _require_folder(url: URL, *_: Any) -> None:
+    # SQLite would not say which file it is unable to open.
+    if url.database and not (folder := Path(url.database).parent).is_dir():
+        raise sqlite3.OperationalError(f"there is no folder {folder}; set FEDQ_HOME or FEDQ_DATABASE_URL")
 
 
 def _prepare(lock_timeout_s: float, connection: DBAPIConnection, _record: Any) -> None:

@@ -60,6 +60,20 @@ def test_what_is_wrong_with_a_backup_is_said_in_a_line(
     assert capsys.readouterr().err.split("\n")[0].startswith("fedq: copy/fedq.db cannot be copied to ")
 
 
+@pytest.mark.parametrize("command", [("migrate",), ("backup", "copy")])
+def test_a_home_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    assert _fedq(monkeypatch, "typo", *command) == 3
+    said = " ".join(capsys.readouterr().err.split())
+    folder = Path("typo").absolute()
+    assert said.startswith(
+        f"fedq: the database is unavailable: there is no folder {folder}; set FEDQ_HOME or"
+    )
+    assert "sqlalche.me" not in said
+    assert not folder.exists()
+
+
 def test_a_storage_that_fails_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], s3: S3
 ) -> None:
