@@ -28,7 +28,7 @@ r"""Label of an experiment. Bounded by its length: `\w{0,63}` is an automaton of
 compiled.
 """
 QueueName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
-"""Of a queue that workers serve."""
+"""Name of a queue that workers serve."""
 Mode = Literal["min", "max"]
 """Which values of a metric are better."""
 

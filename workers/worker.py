@@ -103,7 +103,7 @@ class WorkerProcess:
 
     @property
     def exit_code(self) -> int:
-        """1 if the child could not be started, so that whoever watches the worker knows."""
+        """1 if the child could not be started, which tells a supervisor of the failure."""
         return self._useless_flag[0]
 
     def watch(self) -> None:

@@ -29,7 +29,7 @@ PACKAGES = "packages"
 """Key of a run's provenance: versions and digests of the installed packages that it used, by name."""
 PIECE_BYTES = 1 << 20
 MOST_HEADER_BYTES = 100_000_000
-"""Of a file that safetensors would read."""
+"""Longest header that safetensors reads."""
 
 
 def warning_entry(ends: Mapping[str, MeasureEnds], chance: float | None) -> dict[str, Any]:
