@@ -216,3 +216,75 @@ def test_each_field_has_a_help_text_of_its_own(opened: Opened) -> None:
     expect(_verdict(page)).to_have_text(VALID)
     texts = [page.locator(f'[id="f/{name}-help"]').inner_text() for name in ("name", "description", "tags")]
     assert len(set(texts)) == 3
+
+
+def _row(page: Page, field: str, values: str) -> Locator:
+    """A new row of the sweep."""
+    page.get_by_role("button", name="Add a field to sweep").click()
+    row = page.locator('details:has(> [id="f/sweep"]) .row').last
+    row.get_by_label("Field to sweep").fill(field)
+    row.locator("input").last.fill(values)
+    return row
+
+
+def _hold_refused(page: Page, stack: Stack, detail: str) -> None:
+    """Fail where a document with one error that the form found can be submitted."""
+    before = [experiment.id for experiment in stack.client.experiments()]
+    submit = page.get_by_role("button", name="Submit", exact=True)
+    submit.click()
+    expect(page.get_by_text("Correct the errors first.").first).to_be_visible()
+    expect(submit).to_have_attribute("aria-disabled", "true")
+    expect(_verdict(page)).to_have_text("1 error")
+    expect(page.locator(".flaws li")).to_contain_text(detail)
+    assert [experiment.id for experiment in stack.client.experiments()] == before
+
+
+def test_what_a_field_cannot_read_is_an_error_until_it_is_corrected(opened: Opened, stack: Stack) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    for pointer, text in (("/seeds", "3, 4, {5}, ["), ("/rounds", "{2"), ("/problem/model/hidden", "8, [")):
+        field = _field(page, pointer)
+        before = field.input_value()
+        field.fill(text)
+        _hold_refused(page, stack, "invalid value")
+        _field(page, "/problem/partition/kind").select_option("shards")
+        _field(page, "/problem/partition/kind").select_option("dirichlet")
+        page.get_by_role("tab", name="YAML").click()
+        page.locator(".flaws a").click()
+        expect(field).to_be_focused()
+        expect(field).to_have_value(text)
+        expect(field).to_have_attribute("aria-invalid", "true")
+        field.fill(before)
+        expect(_verdict(page)).to_have_text(VALID)
+        expect(field).not_to_have_attribute("aria-invalid", "true")
+
+
+def test_a_row_of_the_sweep_that_cannot_be_read_is_an_error(opened: Opened, stack: Stack) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text("Valid: 3 arms, 9 runs")
+    for field, values, detail in (
+        ("local.momentum", "{a: 1}, {a: 2", "values of local.momentum"),
+        ("local.momentum", "", "local.momentum needs at least one value"),
+        ("", "0.1, 1", "0.1, 1: which field has these values?"),
+        ("local.lr", "0.1", "local.lr stands in two rows"),
+    ):
+        if field == "local.lr":
+            first = _row(page, "local.lr", "0.2")
+            expect(_verdict(page)).to_have_text("Valid: 3 arms, 9 runs")
+        row = _row(page, field, values)
+        _hold_refused(page, stack, detail)
+        expect(row.locator("[aria-invalid=true]")).to_have_count(1)
+        row.get_by_role("button", name="Remove").click()
+        expect(_verdict(page)).to_have_text("Valid: 3 arms, 9 runs")
+    first.get_by_role("button", name="Remove").click()
+
+
+def test_yaml_replaces_what_the_form_could_not_read(opened: Opened) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    _field(page, "/seeds").fill("3, [")
+    expect(_verdict(page)).to_have_text("1 error")
+    _write(page, yaml_documents.dump(SYNTHETIC))
+    expect(_verdict(page)).to_have_text(VALID)
+    page.get_by_role("tab", name="Form").click()
+    expect(_field(page, "/seeds")).not_to_have_value("3, [")

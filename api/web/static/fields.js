@@ -61,7 +61,7 @@ export function free(form, path, read, required, value) {
 
 /** A map from what is swept to its values, a row for each. */
 export function rows(form, path, value) {
-  const table = h("div", { class: "rows" });
+  const table = h("div", { class: "rows", oninput: write });
   const list = `paths${pointerOf(path)}`;
   const paths = h("datalist", { id: list });
   function suggest() {
@@ -69,21 +69,27 @@ export function rows(form, path, value) {
     paths.replaceChildren(...[...new Set(known)].map((name) => h("option", { value: name })));
   }
   function write() {
-    const entries = [...table.children].map((row) => [...row.querySelectorAll("input")].map((input) => input.value.trim()));
-    const isMeant = entries.filter(([name, values]) => name && values);
-    try {
-      const map = Object.fromEntries(isMeant.map(([name, values]) => [name, understand(`[${values}]`)]));
-      form.set(path, isMeant.length ? map : undefined);
-      table.removeAttribute("aria-invalid");
-    } catch {
-      table.setAttribute("aria-invalid", "true");
+    const map = new Map();
+    for (const row of table.children) {
+      const [first, second] = row.querySelectorAll("input");
+      const [name, values] = [first.value.trim(), second.value.trim()];
+      for (const input of [first, second]) refuse(input, "");
+      if (!name && !values) continue;
+      if (!name) refuse(first, `${values}: which field has these values?`);
+      else if (map.has(name)) refuse(first, `${name} stands in two rows: put all its values into one`);
+      else if (!values) refuse(second, `${name} needs at least one value`);
+      else map.set(name, reading(second, () => understand(`[${values}]`), `values of ${name}: `));
     }
+    if (!table.querySelector(":invalid")) form.set(path, map.size ? Object.fromEntries(map) : undefined);
+  }
+  function remove(row) {
+    row.remove();
+    table.dispatchEvent(new Event("input", { bubbles: true }));
   }
   function add(name = "", values = "") {
-    const remove = h("button", { type: "button", class: "quiet", onclick: () => (row.remove(), write()) }, "Remove");
-    const first = h("input", { "aria-label": "Field to sweep, as a dotted path", list, placeholder: "local.lr", value: name, spellcheck: "false", oninput: write, onfocus: suggest });
-    const second = h("input", { "aria-label": `Values of ${name || "the field"}`, placeholder: "0.01, 0.1, 1", value: values, spellcheck: "false", oninput: write });
-    const row = h("div", { class: "row" }, first, second, remove);
+    const first = h("input", { "aria-label": "Field to sweep, as a dotted path", list, placeholder: "local.lr", value: name, spellcheck: "false", onfocus: suggest });
+    const second = h("input", { "aria-label": `Values of ${name || "the field"}`, placeholder: "0.01, 0.1, 1", value: values, spellcheck: "false" });
+    const row = h("div", { class: "row" }, first, second, h("button", { type: "button", class: "quiet", onclick: () => remove(row) }, "Remove"));
     table.append(row);
     return first;
   }
@@ -100,16 +106,29 @@ function field(form, path, read, required, control, meant, style = "field") {
   if (required) control.setAttribute("aria-required", "true");
   if (control.tagName !== "SELECT") control.placeholder = read.placeholder ?? defaultOf(read);
   control.addEventListener("input", () => {
-    try {
-      form.set(path, meant());
-    } catch (error) {
-      flaw.textContent = `invalid value: ${error.message.split("\n")[0]}`;
-      flaw.hidden = false;
-    }
+    const value = reading(control, meant, "invalid value: ");
+    if (control.validity.valid) form.set(path, value);
   });
   const label = h("label", { for: id }, path.at(-1), required ? h("span", { class: "muted" }, " required") : "");
   const words = help(read.description, { id: `${id}-help` });
   return form.place(path, h("div", { class: style }, label, control, flaw, words), control, flaw);
+}
+
+/** What `read` makes of what `control` holds; what it cannot read is an error of the control, and the document stays as it is. */
+function reading(control, read, beginning) {
+  refuse(control, "");
+  try {
+    return read();
+  } catch (error) {
+    return refuse(control, beginning + error.message.split("\n")[0]);
+  }
+}
+
+/** The form's errors are those of its controls, until these are read or drawn anew. */
+function refuse(control, detail) {
+  control.setCustomValidity(detail);
+  if (detail) control.setAttribute("aria-invalid", "true");
+  else control.removeAttribute("aria-invalid");
 }
 
 function meaning(written) {

@@ -21,14 +21,31 @@ export class Form {
     Object.assign(this, { root, schema, sources, draft });
   }
 
-  /** Draw it anew; what is open stays open, and the focus stays where it was. */
+  /** Draw it anew; what is open stays open, the focus stays where it was, and what could not be read stays to be corrected. */
   draw() {
     const focused = document.activeElement?.id;
+    const unread = [...this.#places].filter(([, place]) => this.root.contains(place.element) && unreadIn(place).length);
     this.#places.clear();
     const value = this.draft.value;
     this.root.replaceChildren(...(value === undefined ? [unreadable()] : this.#fields([], this.schema.read(this.schema.root).plain, value)));
+    for (const [pointer, place] of unread) {
+      if (!this.#places.has(pointer)) continue;
+      this.#places.get(pointer).element.replaceWith(place.element);
+      this.#places.set(pointer, place);
+    }
     this.mark(this.#flaws);
     if (focused && this.root.contains(document.getElementById(focused))) document.getElementById(focused).focus();
+  }
+
+  /** Forget what is drawn, for a document that others have written. */
+  clear() {
+    this.root.replaceChildren();
+    this.#places.clear();
+  }
+
+  /** Flaws of what was typed here and cannot be read, which the document therefore lacks. */
+  get unread() {
+    return [...this.#places].flatMap(([pointer, place]) => unreadIn(place).map((control) => ({ pointer, detail: control.validationMessage, isUnread: true })));
   }
 
   /** Show flaws at their fields, or at the block that lacks them. */
@@ -48,7 +65,7 @@ export class Form {
     const place = this.#places.get(this.#nearest(pointer));
     if (!place) return;
     for (let above = place.element; above; above = above.parentElement.closest("details")) if (above.tagName === "DETAILS") above.open = true;
-    place.control.focus();
+    (unreadIn(place)[0] ?? place.control).focus();
     place.element.scrollIntoView({ block: "nearest" });
   }
 
@@ -181,6 +198,11 @@ export class Form {
       if (brief && block !== undefined) brief.textContent = short(inline(block));
     }
   }
+}
+
+/** The controls of a place itself, not of those within it, that hold what cannot be read. */
+function unreadIn({ element }) {
+  return [...element.querySelectorAll(":scope > :invalid, :scope > .rows :invalid")];
 }
 
 function absent(read) {

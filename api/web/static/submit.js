@@ -35,17 +35,18 @@ const sending = document.getElementById("submit");
 
 draft.addEventListener("change", ({ detail: by }) => {
   if (by !== "editor") editor.show(draft.text);
+  if (by !== "form") form.clear();
   if (by !== "form" && !document.getElementById("form").hidden) form.draw();
   if (draft.text === given) drafts.drop(address);
   else drafts.keep(address, draft.text);
   once = token();
   showOrigin();
-  clearTimeout(timer);
-  timer = setTimeout(check, PAUSE_MS);
+  checkSoon();
 });
+form.root.addEventListener("input", checkSoon);
 bar.addEventListener("fedq:tab", ({ detail: panel }) => {
-  if (panel === "form") form.draw();
-  else editor.fit();
+  if (panel === "yaml") editor.fit();
+  else if (!form.root.hasChildNodes()) form.draw();
 });
 sending.addEventListener("click", submit);
 document.getElementById("again").addEventListener("click", () => draft.write(given, "start"));
@@ -55,6 +56,11 @@ showDrafts();
 filterPresets();
 await check();
 
+function checkSoon() {
+  clearTimeout(timer);
+  timer = setTimeout(check, PAUSE_MS);
+}
+
 /** Have the service say what is wrong, or what it would do; of answers that overlap the last counts. */
 async function check() {
   clearTimeout(timer);
@@ -63,15 +69,20 @@ async function check() {
   const { text } = draft;
   try {
     const plan = await ask(text, asked.signal);
+    if (form.unread.length) return refuse([]);
     found = { text, plan };
     showPlan(plan);
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Problem)) throw error;
+    refuse(error.errors ?? [], error.detail);
+  }
+
+  function refuse(flaws, detail) {
     found = { text, plan: null };
-    const flaws = error.errors ?? [];
-    const words = flaws.length ? `${flaws.length} ${flaws.length === 1 ? "error" : "errors"}` : error.detail;
-    show("error", words, flaws, flaws.length ? [flawList(flaws, go)] : []);
+    const all = [...form.unread, ...flaws];
+    const words = all.length ? `${all.length} ${all.length === 1 ? "error" : "errors"}` : detail;
+    show("error", words, all, all.length ? [flawList(all, go)] : []);
   }
 }
 
@@ -106,12 +117,13 @@ function show(kind, words, flaws, details) {
   if (verdict.textContent !== words) verdict.textContent = words;
   document.getElementById("found").replaceChildren(...details);
   sending.setAttribute("aria-disabled", String(kind !== "ok"));
-  editor.mark(flaws);
+  editor.mark(flaws.filter((flaw) => !flaw.isUnread));
   form.mark(flaws);
 }
 
-/** Lead to a flaw, in the form or in the text, wherever one is. */
+/** Lead to a flaw, in the form or in the text, wherever one is; the text lacks what the form could not read. */
 function go(flaw) {
+  if (flaw.isUnread) document.getElementById("form-tab").click();
   if (document.getElementById("form").hidden) editor.reveal(flaw.line ?? 1, flaw.column ?? 1);
   else form.reveal(flaw.pointer);
 }
@@ -121,7 +133,7 @@ async function submit() {
   if (sending.getAttribute("aria-busy") === "true") return;
   sending.setAttribute("aria-busy", "true");
   try {
-    if (found.text !== draft.text) await check();
+    if (found.text !== draft.text || form.unread.length) await check();
     if (found.plan === null) {
       tell("Correct the errors first.", "warning");
       return;
