@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fedcore.spec import yaml_documents
+from fedq.schemas import KeyRequest
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
 from tests.documents import SYNTHETIC, merged
 
@@ -153,6 +154,25 @@ def test_a_draft_survives_a_reload_and_is_found_again(opened: Opened) -> None:
     expect(_field(page, "/name")).to_have_value("half a thought")
     page.get_by_role("button", name="Discard changes").click()
     expect(_field(page, "/name")).to_have_value("my first experiment")
+
+
+def test_drafts_are_shown_to_their_owner_only(opened: Opened, stack: Stack) -> None:
+    page = opened("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    _field(page, "/name").fill("half a secret")
+    page.goto("/submit?preset=demo")
+    expect(page.locator("#drafts a", has_text="half a secret")).to_have_count(1)
+    key = stack.client.create_key(KeyRequest(owner="another"))
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("API key").fill(key.key)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator(".who")).to_contain_text("another")
+    page.goto("/submit")
+    expect(_verdict(page)).to_have_text(VALID)
+    expect(_field(page, "/name")).to_have_value("my first experiment")
+    page.goto("/submit?preset=demo")
+    expect(_verdict(page)).to_have_text(VALID)
+    expect(page.locator("#drafts a")).to_have_count(0)
 
 
 def test_the_keyboard_gets_into_the_editor_and_out_of_it(opened: Opened) -> None:

@@ -1,5 +1,5 @@
-// What is being written, kept in this browser by the address it was begun at, so that a reload loses nothing.
-const PREFIX = "fedq-draft:";
+// What is being written, kept in this browser by who writes it and the address it was begun at, so that a reload loses nothing.
+const PREFIX = `fedq-draft:${document.getElementById("desk").dataset.owner}:`;
 
 export function keep(address, text) {
   quietly(() => localStorage.setItem(PREFIX + address, JSON.stringify({ text, at: Date.now() })));
@@ -13,7 +13,7 @@ export function drop(address) {
   quietly(() => localStorage.removeItem(PREFIX + address));
 }
 
-/** Those of other addresses, newest first: [{address, text, at}]. */
+/** Those of the same owner at other addresses, newest first: [{address, text, at}]. */
 export function others(address) {
   const found = quietly(() =>
     Object.keys(localStorage)
