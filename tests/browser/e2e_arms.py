@@ -3,6 +3,7 @@
 import re
 from itertools import pairwise, product
 from math import sqrt
+from pathlib import Path
 from statistics import stdev
 from typing import Any
 
@@ -91,6 +92,14 @@ def shown(page: Page, words: str) -> None:
     expect(page.locator("#arms-count")).to_contain_text(words)
 
 
+def _downloaded(page: Page, path: Path) -> pd.DataFrame:
+    """The table as a file, which is kept at `path`."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV").click()
+    download.value.save_as(path)
+    return pd.read_csv(path)
+
+
 def test_the_best_setting_is_found_in_the_table_of_an_experiment(
     opened: Opened, stack: Stack, swept: str, shoot: Shoot, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -121,6 +130,8 @@ def test_the_best_setting_is_found_in_the_table_of_an_experiment(
     mean = runs[runs["algorithm.kind"] == "fedprox"]["test_accuracy.best"].mean()
     expect(group).to_contain_text(f"best {100 * mean:.2f} ±")
     hold_accessible(page)
+    folder = tmp_path_factory.mktemp("arms")
+    assert len(_downloaded(page, folder / "grouped.csv")) == 24
     page.locator("#arms-group").select_option("")
     page.locator("summary", has_text="Columns").click()
     page.get_by_label("rounds", exact=True).check()
@@ -128,15 +139,11 @@ def test_the_best_setting_is_found_in_the_table_of_an_experiment(
     expect(page.locator(".tabulator-col.tabulator-frozen[tabulator-field=rounds]")).to_be_visible()
     hold_accessible(page)
     page.locator("summary", has_text="Columns").click()
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Download CSV").click()
-    path = tmp_path_factory.mktemp("arms") / "arms.csv"
-    download.value.save_as(path)
+    saved = _downloaded(page, folder / "arms.csv")
     page.reload()
     shown(page, "24 of 24 runs")
     expect(best).to_have_attribute("aria-sort", "descending")
     expect(page.locator(".tabulator-col.tabulator-frozen[tabulator-field=rounds]")).to_be_visible()
-    saved = pd.read_csv(path)
     assert len(saved) == 24
     assert set(saved["local.lr"]) == {0.01, 0.03, 0.1, 0.3}
 

@@ -136,7 +136,8 @@ class ArmsTable {
     root.querySelector(".tabulator-tableholder").setAttribute("role", "rowgroup");
     root.querySelector(".tabulator-table").removeAttribute("role");
     at("download").disabled = false;
-    at("download").addEventListener("click", () => this.table.download("csv", "arms.csv"));
+    // Its own choice of rows is that of the display, which has groups, and no rows of those that are closed.
+    at("download").addEventListener("click", () => this.table.download("csv", "arms.csv", {}, () => this.table.getRows("active")));
     const paths = [...(experiment ? [] : ["experiment"]), "status", ...this.settings.varying];
     at("group").append(...paths.map((path) => h("option", { value: path }, path)));
     if (paths.includes(viewed("group"))) this.group((at("group").value = viewed("group")));
