@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
 MAX_CLIENTS = 1_000_000
 MAX_ROUNDS = 1_000_000
@@ -29,6 +29,23 @@ compiled.
 """
 QueueName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 """Name of a queue that workers serve."""
+STORED = {"stored": True}
+"""Validation context of a specification that was accepted before: what has been rejected since can
+be read, not run.
+"""
+
+
+def refuse_blank(text: str, info: ValidationInfo) -> str:
+    """Return `text`; raises ValueError if it consists of spaces, which lists would show as no name."""
+    if text and not text.strip() and info.context is not STORED:
+        raise ValueError("must not consist of spaces only")
+    return text
+
+
+Name = Annotated[str, Field(max_length=200), AfterValidator(refuse_blank)]
+"""Name that a user gives, which may be empty."""
+
+
 Mode = Literal["min", "max"]
 """Which values of a metric are better."""
 

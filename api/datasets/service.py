@@ -8,12 +8,14 @@ from typing import Annotated, Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
 from fastapi import Depends, HTTPException, Query, Request
+from pydantic import AfterValidator
 from starlette.concurrency import run_in_threadpool
 
 from api.http.authentication import Submitter
 from api.http.dependencies import NO_NUL, AppState, AppStateDep, IdempotencyKey
 from api.http.documents import pieces_within
 from api.stored_uploads import create_row
+from fedcore.block import refuse_blank
 from fedcore.data.uploaded import UploadedContent
 from fedcore.platform.store import Session, audit, datasets, quotas
 from fedcore.platform.store.audit import AuditFacts
@@ -29,6 +31,7 @@ Name = Annotated[
     Query(
         min_length=1, max_length=200, pattern=NO_NUL, description="Display name.", examples=["our hospitals"]
     ),
+    AfterValidator(refuse_blank),
 ]
 
 AT_ONCE = 2

@@ -17,7 +17,7 @@ from pydantic import (
 
 from fedcore.algorithms import AnyAggregator, AnyAlgorithm
 from fedcore.algorithms.server import AnyServer, OwnServer
-from fedcore.block import MAX_ROUNDS, Block, Seed, Tag, is_none
+from fedcore.block import MAX_ROUNDS, STORED, Block, Name, Seed, Tag, is_none
 from fedcore.compression import Compression
 from fedcore.core import Algorithm
 from fedcore.data.exact import ExactProblem
@@ -41,10 +41,6 @@ from fedcore.systems.participation import AnyParticipation, Full
 MAX_RUNS = 10_000
 T = TypeVar("T")
 _PACKAGE_KIND = re.compile(r'"([^\W\d]\w*/[a-z][a-z0-9_]*)"')
-STORED = {"stored": True}
-"""Validation context of a specification that was accepted before: combinations that have been
-rejected since can be read, not run.
-"""
 
 
 class ExperimentSpec(Block):
@@ -52,7 +48,7 @@ class ExperimentSpec(Block):
     sweep.
     """
 
-    name: Annotated[str, Field(min_length=1, max_length=200)]
+    name: Annotated[Name, Field(min_length=1)]
     """Display name."""
     description: Annotated[str, Field(max_length=10_000)] = ""
     """Free text, shown below the name."""
@@ -146,6 +142,7 @@ class ExperimentSpec(Block):
                 "/sweep", f"{count} runs (arms times seeds) exceed the limit of {MAX_RUNS}"
             )
         if self.sweep:
+            sweep.check_values(self.sweep)
             sweep.check_extent(self.model_dump_json(include=sweep.fields(self.sweep)), self.sweep)
             check_search(self, [arm.spec for arm in self.arms()])
         else:

@@ -18,6 +18,8 @@ from fedcore.spec.validation import join_pointer
 
 Document = dict[str, Any]
 LONGEST_NAME = 200
+LONGEST_VALUE = 60
+"""Characters of a value in an error."""
 NOT_SWEPT = frozenset({"name", "description", "tags", "seeds", "sweep", "search", "execution"})
 
 MAX_ARMS_BYTES = 128 << 20
@@ -172,6 +174,35 @@ def _check_paths(sweep: Mapping[str, list[Any]]) -> None:
             )
     for path in sorted(_joint_paths(sweep.get(JOINT, [])) & sweep.keys()):
         raise SpecificationError(f"/sweep/{path}", f"is also set in the sweep's `{JOINT}`; set it once")
+
+
+def check_values(sweep: Mapping[str, list[Any]]) -> None:
+    """Raise SpecificationError if an entry of `sweep` has a value twice, whose arms would be computed
+    twice under one name, or an arm is named by spaces.
+    """
+    for index, arm in enumerate(sweep.get(JOINT, ())):
+        if isinstance(arm, dict) and str(arm.get("name", "-")).isspace():
+            raise SpecificationError(f"/sweep/{JOINT}/{index}/name", "must not consist of spaces only")
+    for key, values in sweep.items():
+        known = set()
+        for index, value in enumerate(values):
+            if (frozen := _hashable(value)) in known:
+                text = json.dumps(value, default=str)
+                shown = text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+                raise SpecificationError(
+                    join_pointer(("sweep", key, index)), f"values must be unique, and {shown} stands twice"
+                )
+            known.add(frozen)
+
+
+def _hashable(value: Any) -> Any:
+    match value:
+        case dict():
+            return frozenset((key, _hashable(item)) for key, item in value.items())
+        case list() | tuple():
+            return tuple(map(_hashable, value))
+        case _:
+            return value
 
 
 def check_extent(swept: str, sweep: Mapping[str, list[Any]]) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedcore.block import MAX_ROUNDS, Mode, Seed, Tag
+from fedcore.block import MAX_ROUNDS, Mode, Name, Seed, Tag
 from fedcore.platform.status import Status
 from fedcore.simulation.halving import Verdict
 from fedq.schemas.base import Notes, Page, RequestBody, Schema
@@ -239,7 +239,7 @@ class ExperimentExtension(RequestBody):
 class ExperimentEdit(RequestBody):
     """Changes to an experiment. Omitted fields keep their values."""
 
-    name: str | None = Field(default=None, min_length=1, max_length=200)
+    name: Annotated[Name, Field(min_length=1)] | None = None
     """Display name."""
     tags: list[Tag] | None = Field(default=None, max_length=32)
     """Tags for filtering."""

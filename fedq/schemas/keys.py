@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from fedcore.block import Name
 from fedcore.platform.access import Scope
 from fedq.schemas.base import Page, RequestBody, Schema, StoredMoment
 
@@ -41,7 +42,7 @@ class _Terms(RequestBody):
     """Scope `code`: the key may also send code bundles, which workers run in confined processes. No
     other scope includes it.
     """
-    name: Annotated[str, Field(max_length=200)] = ""
+    name: Name = ""
     """Purpose of the key."""
     expires_at: Expiry = None
     """Expiry time (ISO 8601 with time zone); null: never."""

@@ -5,13 +5,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool
 
+from fedcore.block import Name
 from fedcore.platform.status import DeliveryStatus, Status
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.platform.webhooks.urls import MOST_CHARACTERS
 from fedq.schemas.base import Page, RequestBody, Schema
 
 Url = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)]
-Name = Annotated[str, Field(max_length=200)]
 Events = Annotated[list[EventKind], Field(min_length=1, max_length=len(EventKind))]
 ExperimentId = Annotated[str, Field(min_length=1, max_length=40)]
 Tag = Annotated[str, Field(min_length=1, max_length=64)]

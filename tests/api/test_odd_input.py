@@ -195,6 +195,26 @@ def test_a_swept_block_whose_kind_is_no_text_points_at_the_sweep(http: httpx.Cli
     assert answer.json()["errors"][0]["pointer"].startswith("/sweep")
 
 
+def test_a_name_of_spaces_is_refused_wherever_names_are_given(http: httpx.Client) -> None:
+    experiment = submit(http, TINY)["id"]
+    key = http.post("/v1/keys", json={"owner": "ann", "name": ""}).json()["id"]
+    hook = "https://hooks.example.org"
+    for method, path, document in (
+        ("POST", "/v1/experiments", TINY),
+        ("PATCH", f"/v1/experiments/{experiment}", {}),
+        ("POST", "/v1/keys", {"owner": "ann"}),
+        ("PATCH", f"/v1/keys/{key}", {}),
+        ("POST", "/v1/webhooks", {"url": hook}),
+        ("PATCH", "/v1/webhooks/whk_01j00000000000000000000000", {}),
+    ):
+        answer = http.request(method, path, json=document | {"name": " \t\u3000"})
+        told = {"pointer": "/name", "detail": "must not consist of spaces only"}
+        assert answer.status_code == 422, (method, path, answer.text)
+        assert told.items() <= answer.json()["errors"][0].items()
+    upload = http.post("/v1/datasets", params={"name": "  "}, content=b"")
+    assert [error["pointer"] for error in upload.json()["errors"]] == ["?name"]
+
+
 def test_an_absurd_number_of_samples_for_each_client_has_an_estimate(http: httpx.Client) -> None:
     partition = {"kind": "classes_per_client", "clients": 5, "classes": 2, "mean": 4, "sigma": 40}
     document = {**DIGITS, "problem": {**DIGITS["problem"], "partition": partition}}

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from fedcore import ExperimentSpec
 from fedcore.errors import SpecificationError
-from tests.documents import QUADRATIC, SYNTHETIC, specification
+from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
 
 EXAMPLE = """
 name: fednova-under-yogi
@@ -244,6 +244,7 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
         {"algorithm": {"kind": "fedlin", "initial_gradient": "stale"}},
         "'exact' or 'zero'",
     ),
+    "a name of spaces": ({"name": " \t"}, "spaces only"),
     "an absurd number of rounds": ({"rounds": 10**9}, "1000000"),
 }
 
@@ -283,6 +284,21 @@ def test_arms_set_several_paths_together_and_multiply_with_the_rest() -> None:
         (5, "fedprox", 0.2),
     ]
     assert arms[0].settings == {"rounds": 3, "algorithm": {"kind": "fedavg"}, "local.lr": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("sweep", "pointer", "hint"),
+    [
+        ({"rounds": [3], "local.lr": [0.1, 1, 1.0]}, "/sweep/local.lr/2", "unique, and 1.0 stands twice"),
+        ({"local": [{"lr": 0.1, "epochs": 1}, {"epochs": 1, "lr": 0.1}]}, "/sweep/local/1", "stands twice"),
+        ({"arms": [{"name": "a", "rounds": 3}, {"name": "a", "rounds": 3}]}, "/sweep/arms/1", "stands twice"),
+        ({"arms": [{"name": " ", "rounds": 3}]}, "/sweep/arms/0/name", "spaces only"),
+    ],
+)
+def test_arms_are_swept_once_and_named(sweep: Document, pointer: str, hint: str) -> None:
+    with pytest.raises(SpecificationError, match=hint) as caught:
+        specification(SYNTHETIC, sweep=sweep)
+    assert caught.value.pointer == pointer
 
 
 def test_a_bad_arm_is_named() -> None:
