@@ -1,7 +1,7 @@
 // One experiment: its buttons, its tabs, and parts that are asked for anew when something has changed.
 import { prose } from "./elements.js";
 import { poll } from "./poll.js";
-import { call, tell } from "./service.js";
+import { call, showDeleted, tell } from "./service.js";
 import { tabs } from "./tabs.js";
 
 const root = document.getElementById("experiment");
@@ -73,10 +73,16 @@ async function edit() {
   form.closest("dialog").showModal();
 }
 
+/** A seed as it was typed where a number would not be the same. */
+function seed(text) {
+  return Number.isSafeInteger(Number(text)) ? Number(text) : text;
+}
+
 async function extend() {
   const { rounds, seeds } = (await call("GET", path)).specification;
   const { form, fields } = opened("extend", async () => {
-    const more = fields.seeds.value.split(/[,\s]+/).filter(Boolean).map(Number);
+    const more = fields.seeds.value.split(/[,\s]+/).filter(Boolean).map(seed);
+    if (fields.rounds.valueAsNumber === rounds && more.every((one) => seeds.includes(one))) throw new Error("Nothing to extend: the runs have these rounds and seeds.");
     await call("POST", `${path}/extend`, { rounds: fields.rounds.valueAsNumber, seeds: more });
     return "Extended: the runs are queued.";
   });
@@ -173,6 +179,15 @@ document.getElementById("copy").addEventListener("click", async () => {
     getSelection().selectAllChildren(yaml);
     tell("Selected: press Ctrl+C to copy.", "warning");
   }
+});
+
+asking.addEventListener("htmx:after:request", (event) => {
+  const seen = document.getElementById("seen").dataset;
+  if (event.detail.ctx.response.status !== 404 || seen.status === "deleted") return;
+  // Nothing is asked for again.
+  Object.assign(seen, { status: "deleted", live: "" });
+  showDeleted(root.querySelector("h1 .badge"));
+  root.querySelector(".toolbar")?.remove();
 });
 
 tabs(document.querySelector("[role=tablist]"));

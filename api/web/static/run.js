@@ -2,7 +2,7 @@
 import { onTheme, strokeOf, theme } from "./axes.js";
 import { Chart, nearest, prepare } from "./chart.js";
 import { h } from "./elements.js";
-import { call, tell } from "./service.js";
+import { call, showDeleted, tell } from "./service.js";
 
 const BUSY_MS = 3000;
 const IDLE_MS = 10_000;
@@ -11,7 +11,7 @@ const MOST_LINES = 1000;
 const GAP_S = 5;
 /** Pixels from the end of the log within which new lines are scrolled to. */
 const NEAR_END_PX = 40;
-const ENDED = new Set(["succeeded", "failed", "cancelled"]);
+const ENDED = new Set(["succeeded", "failed", "cancelled", "deleted"]);
 const LEVELS = ["debug", "info", "warning", "error", "critical"];
 const UNITS = [[3 * 86_400, 86_400, "Days"], [3 * 3600, 3600, "Hours"], [180, 60, "Minutes"], [0, 1, "Seconds"]];
 const GIGA = 1e9;
@@ -181,7 +181,10 @@ async function follow() {
   try {
     status = await load();
   } catch (error) {
-    if (!failed) tell(error.message, "error");
+    if (error.status === 404) {
+      showDeleted(document.querySelector("[data-facts] .badge"));
+      status = root.dataset.status = "deleted";
+    } else if (!failed) tell(error.message, "error");
     failed = true;
   } finally {
     loading = false;

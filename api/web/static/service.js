@@ -30,6 +30,13 @@ export async function call(method, path, body = undefined, options = {}) {
   return value;
 }
 
+/** Show in `badge`, which had its status, that what the page is about exists no more. */
+export function showDeleted(badge) {
+  badge.dataset.status = "cancelled";
+  badge.textContent = "deleted";
+  tell("It was deleted, or is no longer shared with you.", "error");
+}
+
 /** Tell `text` in the corner, and to screen readers; `kind` is `ok`, `warning` or `error`. Errors stay until they are closed. */
 export function tell(text, kind = "ok") {
   const close = h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: () => notice.remove() }, "×");
