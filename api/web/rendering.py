@@ -123,6 +123,9 @@ def markdown(text: str) -> Markup:
     for token in tokens:
         if token.type.startswith("heading"):
             token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"
+        # The policy of pages forbids `style`, which would align the columns of a table.
+        if (style := token.attrs.pop("style", None)) is not None:
+            token.attrs["align"] = str(style).removeprefix("text-align:")
     return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - the renderer escapes HTML
 
 

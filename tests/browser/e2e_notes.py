@@ -1,5 +1,7 @@
 """Notes, stars, the archive and sharing; the keyboard; the navigation of a phone."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -34,9 +36,10 @@ def test_notes_are_written_and_stars_and_the_archive_sort_the_list(
     page.goto(f"/runs/{run}")
     ready(page)
     page.get_by_text("Add notes").click()
-    page.get_by_label("Notes in Markdown").fill("seed *zero*")
+    page.get_by_label("Notes in Markdown").fill("seed *zero*\n\n| left | right |\n|:--|--:|\n| 1 | 2 |")
     page.get_by_role("button", name="Save notes").click()
     expect(page.locator(".notes em")).to_have_text("zero")
+    expect(page.locator(".notes td").last).to_have_css("text-align", re.compile("right$"))
     page.goto("/experiments?shown=starred")
     ready(page)
     star = page.get_by_role("button", name="Star one with notes")
