@@ -75,7 +75,8 @@ function verdictCell(arm, figure, metric) {
   const difference = differenceOf(arm, figure, metric);
   if (!difference) return h("td", { class: "muted" }, ABSENT);
   const [mark, words] = VERDICTS[difference.verdict] ?? ["", difference.verdict];
-  const p = difference.p_adjusted === null ? "" : ` (p ${Number(difference.p_adjusted.toPrecision(2))})`;
+  // A p-value of what may be a chosen part says nothing.
+  const p = difference.p_adjusted === null || difference.verdict === "incomplete" ? "" : ` (p ${Number(difference.p_adjusted.toPrecision(2))})`;
   return h("td", { class: mark ? "verdict" : "verdict muted", "data-verdict": difference.verdict }, mark ? h("span", { "aria-hidden": "true" }, `${mark} `) : null, words + p);
 }
 

@@ -1,5 +1,6 @@
 // The link of `fedq up` holds the key in the fragment, which browsers do not send: move it from the address into the form and post it.
-// A browser that is signed in continues: a link from another site does not carry the cookie, this request does.
+// A browser that is signed in continues: a link from another site does not carry the cookie, this request does. Pages redirect strangers, where /v1 answers
+// with an error, which browsers log.
 const form = document.getElementById("sign-in");
 const key = decodeURIComponent(location.hash.slice(1));
 
@@ -14,6 +15,6 @@ async function signIn() {
 
 if (key.startsWith("fq_")) {
   await signIn();
-} else if ((await fetch("/v1/me")).ok) {
+} else if ((await fetch("/keys", { headers: { Accept: "text/html" }, redirect: "manual" })).ok) {
   location.replace(form.elements.next.value);
 }
