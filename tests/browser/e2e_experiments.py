@@ -51,8 +51,13 @@ def taken_over(page: Page) -> None:
 def test_a_stranger_signs_in_with_a_key_and_gets_where_they_wanted(
     opened: Opened, stack: Stack, done: str, shoot: Shoot
 ) -> None:
-    page = opened(f"/experiments/{done}", known=None)
+    page = opened("/", known=None)
+    refused: list[str] = []
+    page.on("response", lambda answer: refused.append(answer.url) if answer.status >= 400 else None)
+    page.goto(f"/experiments/{done}")
     expect(page).to_have_url(re.compile("/sign-in"))
+    page.wait_for_load_state("networkidle")
+    assert refused == []
     hold_accessible(page)
     shoot(page, "sign-in")
     page.get_by_label("API key").fill("guess")
@@ -140,6 +145,36 @@ def test_the_list_is_narrowed_as_one_types_and_moves_by_itself(
     stack.client.delete(id)
 
 
+def test_pages_of_what_was_deleted_elsewhere_say_so(opened: Opened, stack: Stack) -> None:
+    id = stack.client.submit(LONG).id
+    run = stack.client.runs(id)[0].id
+    pages = opened(f"/experiments/{id}"), opened(f"/runs/{run}")
+    for page in pages:
+        expect(page.locator(".badge").first).to_have_text(re.compile("queued|running"))
+    stack.client.cancel(id)
+    stack.client.wait(id)
+    stack.client.delete(id)
+    for page in pages:
+        page.bring_to_front()
+        expect(page.locator("#notices")).to_contain_text("It was deleted")
+        expect(page.locator(".badge").first).to_have_text("deleted")
+        expect(page.get_by_role("button", name="Delete")).to_have_count(0)
+
+
+def test_an_extension_that_changes_nothing_says_so(opened: Opened, stack: Stack, done: str) -> None:
+    page = opened(f"/experiments/{done}")
+    taken_over(page)
+    seeds = stack.client.experiment(done).specification["seeds"]
+    page.get_by_role("button", name="Extend", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Extend")
+    dialog.get_by_label("Additional seeds").fill(f"{seeds[0]}")
+    dialog.get_by_role("button", name="Extend experiment").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Nothing to extend")
+    dialog.get_by_label("Additional seeds").fill("9" * 20)
+    dialog.get_by_role("button", name="Extend experiment").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("9" * 20)
+
+
 def test_files_are_downloaded_under_their_names(opened: Opened, done: str, tmp_path: Path) -> None:
     page = opened(f"/experiments/{done}#downloads")
     for name, file, beginning in (
@@ -188,7 +223,11 @@ def test_a_phone_shows_all_of_it(opened: Opened, done: str, shoot: Shoot) -> Non
         tab.click()
         expect(page.locator("section:not([hidden])").get_by_text("Loading…")).to_have_count(0)
         hold_narrow(page)
-    page.get_by_role("tab", name="Results").click()
+    page.reload()
+    for name in ("Access", "Results"):
+        if name == "Results":
+            page.goto(f"/experiments/{done}#results")
+        expect(page.get_by_role("tab", name=name, selected=True)).to_be_in_viewport(ratio=1)
     shoot(page, "experiment-phone")
 
 

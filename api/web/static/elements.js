@@ -1,5 +1,8 @@
 // Elements in a line: h("p", {class: "help"}, "text", child).
 
+/** Of what precedes an item that is scrolled to. */
+const MARGIN_PX = 24;
+
 /** @param {Record<string, any>} attributes attributes by name; `on...` are listeners, false and null leave one out */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -9,6 +12,12 @@ export function h(tag, attributes = {}, ...children) {
   }
   element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
   return element;
+}
+
+/** Scroll `box` sideways so that `item` is seen. `scrollIntoView` would also scroll the page, and move the place where Tab begins. */
+export function bringIntoView(box, item) {
+  const [outer, inner] = [box.getBoundingClientRect(), item.getBoundingClientRect()];
+  if (inner.left < outer.left || inner.right > outer.right) box.scrollLeft += inner.left - outer.left - MARGIN_PX;
 }
 
 /** Text in which `code` stands between backticks. */

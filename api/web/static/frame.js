@@ -1,4 +1,6 @@
 // What every page has: the choice of the theme, keyboard shortcuts, and buttons that copy an id.
+import { bringIntoView } from "./elements.js";
+
 const THEMES = ["system", "light", "dark"];
 
 function showTheme(button, name) {
@@ -48,10 +50,10 @@ const help = document.getElementById("help");
 help.hidden = false;
 help.addEventListener("click", () => shortcuts.showModal());
 if (location.pathname === "/" && location.hash === SEARCH) search();
-// On a phone the navigation scrolls. scrollIntoView would also move the place where Tab begins.
+// On a phone the navigation scrolls.
 const navigation = document.querySelector(".bar nav");
 const here = navigation?.querySelector("[aria-current]");
-if (here) navigation.scrollLeft += here.getBoundingClientRect().x - navigation.getBoundingClientRect().x - 24;
+if (here) bringIntoView(navigation, here);
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;

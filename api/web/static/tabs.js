@@ -1,5 +1,7 @@
 // Tabs as WAI-ARIA has them: arrows, Home and End move. The address names the open one, so that Back and Forward move between tabs.
 
+import { bringIntoView } from "./elements.js";
+
 /** A page that is still loading goes to the panel in its address once it has loaded, and takes the focus away from the tab. */
 function afterLoading(act) {
   if (document.readyState === "complete") act();
@@ -19,6 +21,7 @@ export function tabs(list) {
       other.tabIndex = chosen ? 0 : -1;
       document.getElementById(panel(other)).hidden = !chosen;
     }
+    bringIntoView(list, tab);
     list.dispatchEvent(new CustomEvent("fedq:tab", { bubbles: true, detail: panel(tab) }));
   }
 
