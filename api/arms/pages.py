@@ -18,6 +18,7 @@ from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, arms, experiments
 from fedcore.platform.store.arms import ArmFilter
 from fedcore.statistics import summary
+from fedcore.statistics.poor_runs import WORDS
 
 MOST_ROWS = 10_000
 """Arms of a table: as many as an experiment can have."""
@@ -83,6 +84,7 @@ def _rows(database: Database, wanted: ArmFilter) -> Response:
             "figures": {
                 name: values for name, values in figures.items() if any(value is not None for value in values)
             },
+            "warnings": WORDS,
             "more": found.more,
             "quantiles": [summary.students_quantile(freedom) for freedom in range(1, QUANTILES + 1)],
         },

@@ -69,11 +69,12 @@ def find_warning(ends: Mapping[str, MeasureEnds], chance: float | None) -> RunWa
     )
 
 
-_WORDS = {
+WORDS = {
     WarningKind.DIVERGED: ("diverged", "diverged"),
     WarningKind.AT_CHANCE: ("ended at chance level", "ended at chance level"),
     WarningKind.WORSE: ("ended worse than it began", "ended worse than they began"),
 }
+"""What is said of one run, and of several."""
 
 
 def summarise_warnings(counts: Mapping[WarningKind, int], runs: int) -> str | None:
@@ -82,7 +83,7 @@ def summarise_warnings(counts: Mapping[WarningKind, int], runs: int) -> str | No
     """
     parts = [
         f"{count:,} of {runs:,} {'run' if runs == 1 else 'runs'} {words[count > 1]}"
-        for kind, words in _WORDS.items()
+        for kind, words in WORDS.items()
         if (count := counts.get(kind, 0))
     ]
     return "; ".join(parts) or None

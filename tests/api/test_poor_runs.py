@@ -67,6 +67,12 @@ def test_runs_arms_and_experiments_have_the_field(http: httpx.Client, id: str) -
     ]
 
 
+def test_the_table_of_arms_has_the_kind_of_each_run(http: httpx.Client, id: str) -> None:
+    found = http.get("/arms/rows", params={"experiment": id}).json()
+    assert found["runs"]["warning"] == ["diverged", "at_chance", "at_chance", "worse", None, None]
+    assert found["warnings"]["worse"] == ["ended worse than it began", "ended worse than they began"]
+
+
 def test_pages_and_reports_have_a_mark_and_the_words(http: httpx.Client, id: str) -> None:
     (run, *_) = http.get(f"/v1/experiments/{id}/runs").json()["items"][3:]
     mark = f'aria-label="Warning: {EXPERIMENT_WORDS}"'
@@ -89,6 +95,7 @@ def test_a_run_that_goes_on_has_no_warning_any_more(http: httpx.Client, rows: Da
     assert http.get(f"/v1/experiments/{id}").json()["warning"] == "1 of 2 runs ended at chance level"
     assert http.post(f"/v1/experiments/{id}/extend", json={"rounds": 4}).status_code == 200
     assert http.get(f"/v1/experiments/{id}").json()["warning"] is None
+    assert http.get("/arms/rows", params={"experiment": id}).json()["runs"]["warning"] == [None, None]
     held = claim(rows)
     finish(rows, commit(rows, held, [report(4, test_accuracy=0.9, train_loss=0.1)]), provenance=CHANCE)
     assert http.get(f"/v1/experiments/{id}").json()["warning"] is None

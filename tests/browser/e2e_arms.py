@@ -148,6 +148,26 @@ def test_the_best_setting_is_found_in_the_table_of_an_experiment(
     assert set(saved["local.lr"]) == {0.01, 0.03, 0.1, 0.3}
 
 
+def test_arms_and_groups_of_useless_runs_are_marked(opened: Opened, stack: Stack) -> None:
+    useless = {"name": "useless", "seeds": [0, 1], "rounds": 9, "sweep": {"local.lr": [0.03, 1e6]}}
+    id = stack.client.submit(merged(SYNTHETIC, useless)).id
+    stack.client.wait(id)
+    good, bad = (arm.warning for arm in stack.client.results(id).arms)
+    assert (good, bad is not None) == (None, True)
+    for address in (f"/experiments/{id}#arms", "/arms?filter=local.lr = 1e6"):
+        page = opened(address)
+        ready(page)
+        marks = page.locator("#arms-grid").get_by_role("img")
+        expect(marks).to_have_count(1)
+        expect(marks).to_have_accessible_name(f"Warning: {bad}")
+        page.locator("#arms-group").select_option("status")
+        expect(marks).to_have_count(1)
+        page.locator("#arms-group").select_option("")
+        page.locator("#arms-seeds").select_option("each")
+        expect(marks).to_have_count(sum(run.warning is not None for run in stack.client.runs(id)))
+    hold_accessible(page)
+
+
 def test_arms_selected_by_their_settings_are_those_of_the_curves(
     opened: Opened, stack: Stack, swept: str, shoot: Shoot
 ) -> None:

@@ -21,6 +21,13 @@ export function withDeviation({ mean, std }, metric) {
   return format(mean, metric) + (std === null ? "" : ` ± ${format(std, metric)}`);
 }
 
+/** How many of the runs `first` to `end` have each warning, in the words of the service; empty if none has. */
+export function warningOf({ runs, warnings }, spans) {
+  const among = spans.flatMap(({ first, end }) => runs.warning.slice(first, end));
+  const counted = Object.entries(warnings).map(([kind, words]) => [among.filter((found) => found === kind).length, words]);
+  return counted.filter(([count]) => count).map(([count, words]) => `${count} of ${among.length} ${among.length === 1 ? "run" : "runs"} ${words[count > 1 ? 1 : 0]}`).join("; ");
+}
+
 /** The columns of figures that any run has, and what they are called. */
 export function figuresOf({ metrics, figures }) {
   const named = metrics.flatMap(({ name, better }) => {

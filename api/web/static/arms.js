@@ -1,5 +1,5 @@
 // The table of arms: settings and metrics as columns, which are sorted, filtered, grouped, chosen, pinned and taken home.
-import { armRows, estimate, figuresOf, runRows, settingsOf, withDeviation } from "./arms-rows.js";
+import { armRows, estimate, figuresOf, runRows, settingsOf, warningOf, withDeviation } from "./arms-rows.js";
 import { h, prose } from "./elements.js";
 import { ABSENT } from "./results-table.js";
 import { call } from "./service.js";
@@ -66,7 +66,7 @@ class ArmsTable {
   /** Describe all columns by field, and choose those that are shown and pinned at first. */
   define() {
     const name = { title: "Arm", field: "name", formatter: (cell) => h("a", { href: this.address(cell.getData()) }, cell.getValue()), maxWidth: 320, tooltip: true };
-    const status = { title: "Status", field: "status", formatter: (cell) => h("span", { class: "badge", "data-status": cell.getValue() }, cell.getValue()) };
+    const status = { title: "Status", field: "status", formatter: (cell) => this.status(cell) };
     const settings = (paths) => paths.map((path) => ({ title: path, field: path, formatter: (cell) => text(cell.getValue()) }));
     const several = experiment ? [] : [{ title: "Experiment", field: "experiment", maxWidth: 260, formatter: (cell) => h("a", { href: `/experiments/${cell.getData().id}` }, cell.getValue()), tooltip: true }];
     const seeds = { title: this.kind === "each" ? "Seed" : "Seeds", field: "seeds", hozAlign: "right", headerHozAlign: "right" };
@@ -77,6 +77,18 @@ class ArmsTable {
     const known = (fields) => fields.filter((field) => this.definitions.has(field));
     this.shown = new Set(known(viewed("columns")?.split(",") ?? this.usual));
     this.pinned = new Set(known(viewed("pinned")?.split(",") ?? ["name"]));
+  }
+
+  /** The status of a row, with a mark where its runs are of little use. */
+  status(cell) {
+    const found = h("span", {}, h("span", { class: "badge", "data-status": cell.getValue() }, cell.getValue()));
+    found.append(...this.mark([cell.getData()]));
+    return found;
+  }
+
+  mark(rows) {
+    const words = warningOf(this.data, rows);
+    return words ? [" ", h("span", { class: "caution", role: "img", "aria-label": `Warning: ${words}`, title: words }, "⚠")] : [];
   }
 
   /** All fields in the order of their columns; pinned ones stand first, or others would pass below them. */
@@ -223,7 +235,7 @@ class ArmsTable {
       const found = estimate(rows.flatMap(({ first, end }) => this.data.figures[field].slice(first, end)), this.data.quantiles);
       return found && `${title} ${withDeviation(found, metric)}`;
     });
-    return h("span", { role: "gridcell" }, `${this.grouped} = ${key} (${count}): ${means.filter(Boolean).join("; ")}`);
+    return h("span", { role: "gridcell" }, `${this.grouped} = ${key} (${count}): ${means.filter(Boolean).join("; ")}`, ...this.mark(rows));
   }
 
   async filter(words) {

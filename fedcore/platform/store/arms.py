@@ -46,6 +46,7 @@ from fedcore.platform.store.tables import (
 )
 from fedcore.spec import Arm, ExperimentSpec, stored_arms, stored_spec
 from fedcore.spec.parameters import Parameters, Value, parameters_of
+from fedcore.statistics.poor_runs import WarningKind
 
 
 def replace(session: Session, experiment_id: str, spec: ExperimentSpec, arms: Sequence[Arm]) -> None:
@@ -283,7 +284,7 @@ class ArmTable(NamedTuple):
     settings: dict[str, list[Value | None]]
     """Settings in which arms differ, by arm; None: absent."""
     runs: dict[str, list[Any]]
-    """By run: `id`, `seed` and `status`."""
+    """By run: `id`, `seed`, `status` and the kind of its `warning`, None: there is none."""
     seconds: list[float | None]
     """By run; None without rounds."""
     megabytes_sent: list[float | None]
@@ -309,7 +310,8 @@ def table(session: Session, wanted: ArmFilter, figures: Sequence[MeasureFigure],
     runs = _runs(session, ids, {row.arm for row in arms}, figures)
     members = [runs[row.experiment_id, row.arm] for row in arms]
     found = [list(column) for column in zip(*(run for some in members for run in some), strict=True)]
-    run_ids, seeds, statuses, seconds, megabytes, *values = found or [[] for _ in range(5 + len(figures))]
+    columns_of_runs = found or [[] for _ in range(6 + len(figures))]
+    run_ids, seeds, statuses, warnings, seconds, megabytes, *values = columns_of_runs
     shared, settings = _setting_columns([(common[row.experiment_id], row.parameters or {}) for row in arms])
     return ArmTable(
         experiments={id: about[id].name for id in ids},
@@ -322,7 +324,7 @@ def table(session: Session, wanted: ArmFilter, figures: Sequence[MeasureFigure],
         },
         shared=shared,
         settings=settings,
-        runs={"id": run_ids, "seed": seeds, "status": statuses},
+        runs={"id": run_ids, "seed": seeds, "status": statuses, "warning": warnings},
         seconds=seconds,
         megabytes_sent=megabytes,
         figures=values,
@@ -449,13 +451,13 @@ def _about(session: Session, experiment_ids: Sequence[str]) -> dict[str, Any]:
 def _runs(
     session: Session, experiment_ids: Sequence[str], arms: set[int], figures: Sequence[MeasureFigure]
 ) -> dict[tuple[str, int], list[Sequence[Any]]]:
-    """Id, seed, status, seconds, megabytes and figures of each run, by experiment and arm."""
+    """Id, seed, status, warning, seconds, megabytes and figures of each run, by experiment and arm."""
     first, last = min(arms, default=0), max(arms, default=0)
     # The database takes longer for a list of thousands than for a few rows too many.
     among = RunRecord.arm.between(first, last) if last - first < 2 * len(arms) else RunRecord.arm.in_(arms)
     columns = RunRecord.experiment_id, RunRecord.arm, RunRecord.id, RunRecord.seed, RunRecord.status
     query = (
-        select(*columns, _SECONDS, _MEGABYTES, *map(_figure, figures))
+        select(*columns, _WARNING, _SECONDS, _MEGABYTES, *map(_figure, figures))
         .where(RunRecord.experiment_id.in_(experiment_ids), among)
         .order_by(RunRecord.id)
     )
@@ -466,7 +468,7 @@ def _runs(
 
 
 def _seed(run: Sequence[Any], figures: Sequence[MeasureFigure]) -> SeedFigures:
-    run_id, seed, status, seconds, megabytes, *values = run
+    run_id, seed, status, _, seconds, megabytes, *values = run
     return SeedFigures(run_id, seed, status, seconds, megabytes, dict(zip(figures, values, strict=True)))
 
 
@@ -485,6 +487,10 @@ def _figure(figure: MeasureFigure) -> ColumnElement[Any]:
     return case((valid, _stored(figure.measure, "last")))
 
 
+_WARNING = case(
+    (and_(RunRecord.status == Status.SUCCEEDED, RunRecord.diverged_round.is_not(None)), WarningKind.DIVERGED),
+    (RunRecord.status == Status.SUCCEEDED, RunRecord.warning_kind),
+)
 _SECONDS = case((RunRecord.done > 0, RunRecord.seconds))
 _MEGABYTES = (_stored("bytes_up", "total") + _stored("bytes_down", "total")) / 1e6
 _ACTIVE = Status.QUEUED, Status.RUNNING, Status.AT_RUNG
