@@ -42,6 +42,21 @@ HEAT_MAP = """async () => {
     const { xAxis, series } = getInstanceByDom(document.querySelector("[data-chart=heat]")).getOption();
     return { columns: xAxis[0].data, label: series[0].label.formatter({ value: [0, 0, 12.3456] }) };
 }"""
+AXIS = """async () => {
+    const { src } = document.querySelector("script[src$='settings.js']");
+    const { getInstanceByDom } = await import(src.replace("settings", "vendor/echarts/echarts.esm.min"));
+    const chart = getInstanceByDom(document.querySelector("[data-chart=points]"));
+    const { name } = chart.getOption().yAxis[0];
+    const texts = chart.getZr().storage.getDisplayList(true).filter(({ type }) => type === "tspan");
+    const left = (text) => {
+        const box = text.getBoundingRect().clone();
+        if (text.transform) box.applyTransform(text.transform);
+        return box;
+    };
+    const named = left(texts.find(({ style }) => style.text === name));
+    const labels = texts.map(left).filter(({ x, width }) => x + width < 140 && x > named.x + 1);
+    return { name: named.x, labels: Math.min(...labels.map(({ x }) => x)) - named.width };
+}"""
 RANGES = merged(
     SYNTHETIC,
     {
@@ -242,6 +257,18 @@ def test_a_heat_map_of_ranges_has_eight_columns_that_can_be_read(opened: Opened,
             "aria-label", re.compile(r"at \S+ to \S+ and")
         )
     stack.client.delete(id)
+
+
+def test_names_of_vertical_axes_stand_beside_wide_labels(opened: Opened, stack: Stack) -> None:
+    far = {"name": "far", "seeds": [0], "rounds": 2, "sweep": {"local.lr": [1e4, 1e6]}}
+    id = stack.client.submit(merged(SYNTHETIC, far)).id
+    stack.client.wait(id)
+    page = opened(f"/experiments/{id}#settings")
+    page.locator(".settings [name=of]").select_option("train_loss.final")
+    expect(page.locator("[data-chart=points] canvas")).to_be_visible()
+    ends = page.evaluate(AXIS)
+    assert ends["name"] > 0
+    assert ends["name"] < ends["labels"]
 
 
 def test_what_is_equal_for_all_seeds_has_no_deviation(opened: Opened, swept: str) -> None:

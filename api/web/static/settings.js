@@ -13,7 +13,7 @@ const NAMED = 3;
 const FEW = 8;
 /** Of more numbers than these a heat map shows groups. */
 const MOST_COLUMNS = 16;
-/** Pixels of a digit in a cell, and of a line of them. */
+/** Pixels of a digit in a cell or at an axis, and of a line of them. */
 const DIGIT_PX = 7;
 const LINE_PX = 14;
 const ABSENT = "none";
@@ -273,14 +273,16 @@ class Settings {
     const points = this.known.map((row) => ({ row, x: place(row), y: this.value(row), half: (row[`${figure.field} interval`] ?? 0) * this.scale }));
     const ends = padded(...padded(Math.min(...points.map(({ y, half }) => y - half)), Math.max(...points.map(({ y, half }) => y + half)), false), false);
     const across = numbers ? axis({ min: padded(values[0], values.at(-1), log)[0], max: padded(values[0], values.at(-1), log)[1], log, name: path, gap: 26, colours, places: placesOf(values) }) : this.category(values, path, 26);
+    const vertical = axis({ min: ends[0], max: ends[1], name: figure.title, colours });
+    vertical.nameGap = 18 + DIGIT_PX * Math.max(...vertical.axisLabel.customValues.map((value) => short(value).length));
     const colour = (arm) => strokeOf(arm, colours.dark).colour;
     const opacity = (arm) => (hidden.has(arm) ? 0.12 : 0.9);
     this.chart("points", `${figure.title} of ${points.length} arms over ${path}, with 95 % confidence intervals.`, (made) => made.on("click", ({ dataIndex }) => this.select([this.known[dataIndex].arm]))).setOption({
       animation: false,
-      grid: { left: 64, right: 16, top: 10, bottom: 48, outerBoundsMode: "none" },
+      grid: { left: vertical.nameGap + 18, right: 16, top: 10, bottom: 48, outerBoundsMode: "none" },
       tooltip: { ...this.tooltip, formatter: ({ dataIndex }) => this.lines(this.known[dataIndex].name, `${path} ${this.known[dataIndex][path] ?? ABSENT}`, `${figure.title} ${this.told(this.known[dataIndex])}`) },
       xAxis: across,
-      yAxis: axis({ min: ends[0], max: ends[1], name: figure.title, gap: 46, colours }),
+      yAxis: vertical,
       series: [
         {
           type: "custom", silent: true, data: points.map(({ x, y, half }) => [x, y, half]), encode: { x: 0, y: 1 }, z: 1,
@@ -329,7 +331,7 @@ class Settings {
         return this.lines(`${x} ${columns.ranges[place[0]]}, ${y} ${rows.ranges[place[1]]}`, `mean ${figure.title} ${short(Number(mean.toPrecision(5)))}`, `${members.length} arm${members.length > 1 ? "s" : ""}`);
       } },
       xAxis: this.category(columns.names, x, 28),
-      yAxis: this.category(rows.names, y, 76),
+      yAxis: { ...this.category(rows.names, y, 76), axisLabel: { color: colours.muted, width: 62, overflow: "truncate" } },
       visualMap: this.shades(means, 2),
       series: [{
         type: "heatmap",
