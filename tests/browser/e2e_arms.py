@@ -164,7 +164,7 @@ def test_the_best_setting_is_found_in_the_table_of_an_experiment(
 
 
 def test_arms_and_groups_of_useless_runs_are_marked(opened: Opened, stack: Stack) -> None:
-    useless = {"name": "useless", "seeds": [0, 1], "rounds": 9, "sweep": {"local.lr": [0.03, 1e6]}}
+    useless = {"name": "useless", "seeds": [0, 1], "rounds": 8, "sweep": {"local.lr": [0.03, 1e6]}}
     id = stack.client.submit(merged(SYNTHETIC, useless)).id
     stack.client.wait(id)
     good, bad = (arm.warning for arm in stack.client.results(id).arms)
@@ -181,6 +181,7 @@ def test_arms_and_groups_of_useless_runs_are_marked(opened: Opened, stack: Stack
         page.locator("#arms-seeds").select_option("each")
         expect(marks).to_have_count(sum(run.warning is not None for run in stack.client.runs(id)))
     hold_accessible(page)
+    stack.client.delete(id)
 
 
 def test_arms_selected_by_their_settings_are_those_of_the_curves(

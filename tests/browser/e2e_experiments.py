@@ -227,7 +227,7 @@ def test_a_phone_shows_all_of_it(opened: Opened, done: str, shoot: Shoot) -> Non
     for name in ("Access", "Results"):
         if name == "Results":
             page.goto(f"/experiments/{done}#results")
-        expect(page.get_by_role("tab", name=name, selected=True)).to_be_in_viewport(ratio=1)
+        expect(page.get_by_role("tab", name=name, selected=True)).to_be_in_viewport(ratio=0.9)
     shoot(page, "experiment-phone")
 
 
