@@ -74,7 +74,7 @@ WORDS = {
     WarningKind.AT_CHANCE: ("ended at chance level", "ended at chance level"),
     WarningKind.WORSE: ("ended worse than it began", "ended worse than they began"),
 }
-"""What is said of one run, and of several."""
+"""Words for one run, and for several."""
 
 
 def summarise_warnings(counts: Mapping[WarningKind, int], runs: int) -> str | None:
