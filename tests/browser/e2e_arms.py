@@ -180,7 +180,7 @@ def test_arms_and_groups_of_useless_runs_are_marked(opened: Opened, stack: Stack
         page.locator("#arms-group").select_option("")
         page.locator("#arms-seeds").select_option("each")
         expect(marks).to_have_count(sum(run.warning is not None for run in stack.client.runs(id)))
-    hold_accessible(page)
+        hold_accessible(page)
     stack.client.delete(id)
 
 

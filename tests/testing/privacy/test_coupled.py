@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedcore import ExperimentSpec
+from fedcore.block import STORED
 from fedcore.core import Aggregate, ClientUpdate, Cohort, Vectors
 from fedcore.engine import round as rounds_of_engine
 from fedcore.privacy import PRIVACY, Privacy
@@ -19,7 +20,6 @@ from fedcore.privacy.client_level import NOISE, ClientLevelPrivacy, PrivateMean,
 from fedcore.privacy.local import LocalPrivacy, NoisyChanges
 from fedcore.problems.gradients import SampleClipping
 from fedcore.simulation import simulation as simulations
-from fedcore.spec.experiment import STORED
 from fedcore.testing.privacy.comparison import Violation
 from fedcore.testing.privacy.coupled import CoupledAudit
 from fedcore.testing.privacy.worlds import ZERO, Canary, World, canaries
