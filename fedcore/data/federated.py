@@ -78,17 +78,19 @@ class Samples:
 
         Raises SpecificationError for numbers that `dtype` cannot hold.
         """
+        for name, part in (("features", self.features), ("labels", self.labels)):
+            if part.dtype == torch.float64 and dtype == torch.float32 and len(part):
+                largest = float(part.abs().max())
+                if largest > torch.finfo(dtype).max:
+                    raise SpecificationError(
+                        "/problem/dataset",
+                        f"{name} reach {largest:.3g}, which single precision cannot hold: scale them, or set"
+                        " `execution.precision: float64`",
+                    )
         features, labels = (
             part.to(device, dtype if part.is_floating_point() else None)
             for part in (self.features, self.labels)
         )
-        for name, before, after in (("features", self.features, features), ("labels", self.labels, labels)):
-            if before.dtype == torch.float64 and after.dtype == torch.float32 and after.isinf().any():
-                raise SpecificationError(
-                    "/problem/dataset",
-                    f"{name} reach {before.abs().max():.3g}, which single precision cannot hold: scale them,"
-                    " or set `execution.precision: float64`",
-                )
         return Samples(features, labels, self.scale and self.scale.to(device, dtype))
 
     def take(self, rows: Tensor) -> Samples:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule("torch")
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Numbers of options in malloc.h of the GNU C library."""
 _KEPT, _ALONE = 2 << 30, 1 << 30
 """Bytes kept at most, and the size from which a block is mapped for itself all the same."""
@@ -49,6 +49,8 @@ def retain_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _ALONE)
         mallopt(_TRIM_THRESHOLD, _KEPT - 1)
+        # Threads would have arenas of 64 MB, and larger blocks of theirs be mapped anew whatever is kept.
+        mallopt(_ARENA_MAX, 1)
 
 
 def release_freed_memory() -> None:

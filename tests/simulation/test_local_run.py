@@ -86,7 +86,7 @@ def test_what_was_decided_follows_from_the_rows() -> None:
 def test_an_arm_that_diverges_is_never_promoted() -> None:
     search = HALVING | {"kind": "asha", "min_rounds": 9}
     reports, decisions = decided(
-        specification(SEARCH, sweep={"local.lr": [1e6, 0.01, 1e6]}, search=search, rounds=27)
+        specification(SEARCH, sweep={"local.lr": [1e6, 0.01, 9e5]}, search=search, rounds=27)
     )
     assert played(reports)[1] == 2 * 27
     assert sum(report.diverged for report in reports) == 4
