@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
+from fedcore import json_documents
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.status import Status
 from fedcore.platform.version import commit, release
@@ -65,7 +66,7 @@ def best_model_key(model: str, provenance: Mapping[str, Any]) -> str | None:
     best = provenance.get(BEST_MODEL)
     if best is None:
         return None
-    return model if best["sha256"] == provenance[MODEL_SHA256] else best_key_beside(model)
+    return model if best["sha256"] == provenance.get(MODEL_SHA256) else best_key_beside(model)
 
 
 def best_key_beside(model: str) -> str:
@@ -101,7 +102,7 @@ def model_pieces(file: BinaryIO, key: str, digest: str | None) -> Iterator[bytes
         length = file.read(8)
         header = file.read(min(int.from_bytes(length, "little"), MOST_HEADER_BYTES))
         try:
-            entries = json.loads(header)
+            entries = json_documents.load(header)
             entries.pop("__metadata__", None)
             end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
         except (AttributeError, LookupError, TypeError, ValueError):

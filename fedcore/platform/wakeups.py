@@ -9,14 +9,15 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from fedcore.errors import SettingsError
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from kombu import connection
+    from kombu import transport
 else:
-    connection = LazyModule("kombu.connection")
+    transport = LazyModule("kombu.transport")
 
 CLOSE_S = 2.0
 """At the end, wake-ups that have not gone out by then are left to the reconciler."""
@@ -65,16 +66,17 @@ def require_broker(url: str) -> None:
 
     The URL, which may hold a password, is not shown.
     """
-    kind, separator, _ = url.partition("://")
-    try:
-        if separator:
-            connection.Connection(url).get_transport_cls()  # type: ignore[no-untyped-call]
-            return
-        reason = "is no URL"
-    except KeyError:
-        reason = f"{kind} is no kind of broker"
-    except ValueError:
-        reason = "the port is not a number (in a password, write / as %2F and @ as %40)"
-    except (ImportError, NameError) as error:  # NameError: some transports name what they could not import
-        reason = f"{kind} needs a package that is not installed: {error}"
-    raise SettingsError(f"FEDQ_BROKER_URL: {reason}; give, e.g., redis://HOST:6379/0")
+    reason = None
+    for one in url.split(";"):  # of Sentinel
+        kind, separator, _ = one.partition("://")
+        if not separator:
+            reason = "is no URL"
+        elif kind.partition("+")[0] not in transport.TRANSPORT_ALIASES:
+            reason = f"{kind} is no kind of broker"
+        else:
+            try:
+                _ = urlsplit(one).port
+            except ValueError:
+                reason = "the port is not a number (in a password, write / as %2F and @ as %40)"
+    if reason is not None:
+        raise SettingsError(f"FEDQ_BROKER_URL: {reason}; give, e.g., redis://HOST:6379/0")

@@ -228,15 +228,18 @@ class RunFolder:
     def model(self, *, best: bool = False) -> bytes:
         """Return the final model, or the best one; raises FolderError if there is none, or it is damaged."""
         run = self.read()
-        key = best_model_key(MODEL, run.provenance) if best and run is not None else MODEL
+        try:
+            key = best_model_key(MODEL, run.provenance) if best and run is not None else MODEL
+            digests = {} if run is None else model_digests(MODEL, run.provenance)
+        except (AttributeError, LookupError, TypeError) as error:
+            raise FolderError(f"{self._path / RUN} is not readable: the models in its provenance") from error
         if key is None:
             raise FolderError(f"no best model was kept of the run in {self._path}")
         content = _content(self._path / key)
         if content is None:
             raise FolderError(f"the run in {self._path} has no model yet")
-        digest = None if run is None else model_digests(MODEL, run.provenance)[key]
         try:
-            return b"".join(model_pieces(io.BytesIO(content), key, digest))
+            return b"".join(model_pieces(io.BytesIO(content), key, digests.get(key)))
         except ResourceNotFoundError as error:
             raise FolderError(
                 f"the run in {self._path} has a damaged model: {key} is not what it stored"
