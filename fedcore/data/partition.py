@@ -188,7 +188,8 @@ def partition(spec: Partition, labels: Ids, seed: int, keys: Ids | None = None) 
 
 
 def _checked(spec: Partition, parts: list[Ids], samples: int) -> list[Ids]:
-    """Return `parts`, if they give each of so many samples to one client at most.
+    """Return `parts` as integers; raises SpecificationError unless they are row numbers below `samples`,
+    each of one client at most.
 
     Engines read rows without looking, and the accountant counts each sample for one client.
     """

@@ -37,6 +37,18 @@ CASES = [
 ]
 
 
+def _ended(process: str, folder: Path, own: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *PROCESSES[process]],
+        cwd=folder,
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize("flaw", [SettingsError("FEDQ_A: no\nFEDQ_B: no"), ExtensionError("theirs 0.3: no")])
 def test_each_flaw_is_a_line(flaw: Exception) -> None:
     with pytest.raises(SystemExit) as ended, starting():
@@ -50,14 +62,8 @@ def test_every_process_names_a_url_that_no_broker_has(
     sqlite_template: Path, tmp_path: Path, process: str
 ) -> None:
     (tmp_path / "fedq.db").write_bytes(sqlite_template.read_bytes())
-    done = subprocess.run(
-        [sys.executable, "-m", *PROCESSES[process]],
-        cwd=tmp_path,
-        env=os.environ | {"FEDQ_HOME": str(tmp_path), "FEDQ_BROKER_URL": "foo://user:secret@host"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    done = _ended(
+        process, tmp_path, {"FEDQ_HOME": str(tmp_path), "FEDQ_BROKER_URL": "foo://user:secret@host"}
     )
     assert done.returncode not in (0, None)
     (line,) = done.stderr.splitlines()
@@ -73,15 +79,7 @@ def test_every_process_names_a_storage_folder_that_cannot_be_made(
     (tmp_path / "fedq.db").write_bytes(sqlite_template.read_bytes())
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "storage"
-    done = subprocess.run(
-        [sys.executable, "-m", *PROCESSES[process]],
-        cwd=tmp_path,
-        env=os.environ | {"FEDQ_HOME": str(tmp_path), "FEDQ_STORAGE_URL": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = _ended(process, tmp_path, {"FEDQ_HOME": str(tmp_path), "FEDQ_STORAGE_URL": str(folder)})
     assert done.returncode not in (0, None)
     assert f"fedq: FEDQ_STORAGE_URL: the folder {folder} cannot be made: Not a directory" in " ".join(
         done.stderr.split()
@@ -97,15 +95,7 @@ def test_a_worker_names_a_device_that_it_cannot_use_and_ends(sqlite_template: Pa
         "FEDQ_BROKER_URL": f"filesystem://{tmp_path / 'broker'}",
         "FEDQ_DEVICE": "cuda:99",
     }
-    done = subprocess.run(
-        [sys.executable, "-m", *PROCESSES["worker"]],
-        cwd=tmp_path,
-        env=os.environ | own,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = _ended("worker", tmp_path, own)
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if '"level": "error"' in line]
     assert "FEDQ_DEVICE: cuda:99 cannot be used: " in line
@@ -129,15 +119,7 @@ def test_every_process_names_what_is_wrong_with_its_object_store(
     if flaw == "package":
         (tmp_path / "packages" / "s3fs.py").write_text("raise ModuleNotFoundError(name=__name__)\n")
     s3.fail(*[Fault.REFUSED] if flaw == "credentials" else [])
-    done = subprocess.run(
-        [sys.executable, "-m", *PROCESSES[process]],
-        cwd=tmp_path,
-        env=os.environ | own,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = _ended(process, tmp_path, own)
     s3.fail()
     assert done.returncode not in (0, None)
     lines = [" ".join(part.split()) for part in done.stderr.split("fedq: ") if part.strip()]
