@@ -12,11 +12,13 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select
 
 from fedcore.platform.access import Scope
 from fedcore.platform.storage import FolderStorage, open_storage, read
 from fedcore.platform.store import Database, audit, keys
 from fedcore.platform.store.quotas import usage
+from fedcore.platform.store.tables import RunRecord
 from fedcore.settings import Settings
 from fedcore.spec.digest import results_sha256
 from fedq import schemas
@@ -274,8 +276,12 @@ def test_an_experiment_from_the_archive_has_the_same_results_as_before(
 ) -> None:
     id = exported["experiment"]["id"]
     before = http.get(f"/v1/experiments/{id}/results").json()
-    archive = FolderStorage(tmp_path / "archive")
-    remove_expired(rows, FolderStorage(tmp_path / "storage"), archive, -1.0, Event())
+    archive, storage = FolderStorage(tmp_path / "archive"), FolderStorage(tmp_path / "storage")
+    with rows.reading() as session:
+        stored = session.execute(select(RunRecord.model, RunRecord.checkpoint)).all()
+    for key in {key for pair in stored for key in pair if key is not None}:
+        storage.put(key, b"content")
+    remove_expired(rows, storage, archive, -1.0, Event())
     assert http.get(f"/v1/experiments/{id}").status_code == 404
     answer = http.post("/v1/imports", json=json.loads(gzip.decompress(read(archive, f"{id}/{RESULTS}"))))
     assert answer.status_code == 201, answer.text
