@@ -189,7 +189,7 @@ def partition(spec: Partition, labels: Ids, seed: int, keys: Ids | None = None) 
 
 def _checked(spec: Partition, parts: list[Ids], samples: int) -> list[Ids]:
     """Return `parts` as integers; raises SpecificationError unless they are row numbers below `samples`,
-    each of one client at most.
+    and no two clients have the same.
 
     Engines read rows without looking, and the accountant counts each sample for one client.
     """

@@ -75,6 +75,7 @@ def test_a_repetition_is_identical_to_the_bit(http: httpx.Client, repeated: Docu
         "models": 4,
         "differing": [],
         "made_otherwise": [],
+        "error": None,
     }
 
 
