@@ -176,12 +176,13 @@ def reproduce(lab: Lab, id: str) -> httpx.Response:
 
 
 def submissions(dataset: Document) -> dict[str, Document]:
-    """All ways in which a submission names a data set, with its content and without."""
+    """All ways in which a submission names a data set: by its id, its content, or both."""
     quadratic = TINY["problem"]["dataset"]
     problem = {"dataset": dataset, "model": MODEL}
     return {
         "problem": on(dataset),
         "id": on({name: dataset[name] for name in ("kind", "id")}),
+        "content": on({name: dataset[name] for name in ("kind", "content")}),
         "sweep of data sets": on(dataset) | {"sweep": {"problem.dataset": [dataset]}},
         "sweep of one": {**TINY, "sweep": {"problem": [{"dataset": quadratic}, problem]}},
         "arms": {**TINY, "sweep": {"arms": [{"problem": problem}]}},
@@ -219,7 +220,8 @@ def test_no_submission_reaches_the_data_of_others(lab: Lab) -> None:
         assert answer.status_code == 422, (way, answer.text)
         (flaw,) = answer.json()["errors"]
         assert flaw["pointer"].endswith("dataset/id"), way
-        assert f"there is no data set '{lab.dataset['id']}'" in flaw["detail"], way
+        named = lab.dataset["content"]["digest"] if way == "content" else lab.dataset["id"]
+        assert f"there is no data set '{named}'" in flaw["detail"], way
     assert lab.ann.get("/v1/experiments").json()["items"] == []
     assert lab.used_by_others() == set()
 
