@@ -50,13 +50,6 @@ Mode = Literal["min", "max"]
 """Which values of a metric are better."""
 
 
-def is_none(value: object) -> bool:
-    """True for None: with `Field(exclude_if=is_none)` a field that came later says nothing where it
-    is absent, so that digests and fingerprints of earlier documents stay the same.
-    """
-    return value is None
-
-
 def floor_share(share: float, count: int) -> int:
     """floor(share count) of the decimal `share`; see `ceil_share`."""
     return floor(share * count * (1 + 1e-12))

@@ -36,7 +36,7 @@ MEDIA = {"html": "text/html; charset=utf-8", "md": "text/markdown; charset=utf-8
 _SPECIAL, _BACKTICKS = re.compile(r"([\\|\[\]])"), re.compile("`+")
 POINTS = 500
 """Maximum number of points of a curve."""
-OWN = frozenset({BEST_MODEL, ENGINE_CHOICE, "gang", MODEL_SHA256})
+OWN = frozenset({BEST_MODEL, ENGINE_CHOICE, "batched_runs", MODEL_SHA256})
 """Entries of a provenance that concern one run only, or its timing."""
 
 

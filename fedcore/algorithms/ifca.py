@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.personal_layers import Layers, mask_of
-from fedcore.block import NonNegative, is_none
+from fedcore.block import NonNegative
 from fedcore.core import Aggregate, Aggregator, ClientRule, Cohort, Vectors
 from fedcore.lazy import LazyModule
 
@@ -148,7 +148,7 @@ class Ifca(AlgorithmSpec):
     """`models`: the mean over a cluster's clients; `gradients`: weights of the whole cohort."""
     spread: NonNegative = 0.0
     """Standard deviation of Gaussian noise added to each of several models at the start."""
-    head: Annotated[Layers | None, Field(exclude_if=is_none)] = None
+    head: Layers | None = None
     """The layers that each cluster has of its own: their number, counted from the last layer, or the
     names of layers. All others are shared by the clusters (default: nothing is shared).
     """

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from fedcore.assurance import Assurance
-from fedcore.block import is_none
 from fedcore.compression.base import INDEX_BYTES, Sparsifier
 from fedcore.core import Compressor
 
@@ -72,7 +71,7 @@ class TopK(Sparsifier):
     kind: Literal["top_k"] = "top_k"
     error_feedback: bool = True
     """Carry over what was not sent."""
-    feedback: Annotated[Literal["ef21"] | None, Field(exclude_if=is_none)] = None
+    feedback: Literal["ef21"] | None = None
     """Form of error feedback. `ef21`, on the uplink only: the server holds a vector g_i of each client,
     from zero, and receives the compressed difference to it, g_i <- g_i + C(m_i - g_i) (Richtarik et
     al., EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback, NeurIPS

@@ -140,7 +140,7 @@ POINTER = "/problem/dataset/augmentation"
 class ImageDataset(DatasetSpec):
     """A data set of images [channels, height, width], which may be varied while clients train."""
 
-    augmentation: Augmentation = Field(default="none", exclude_if=lambda name: name == "none")
+    augmentation: Augmentation = "none"
     """Random variation of training images in each local step. `crop_flip`: images are padded by 4,
     cropped at random and flipped at random (FedNova, FedAWARE). Or a transform with fields of its own.
     """

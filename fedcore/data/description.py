@@ -4,7 +4,6 @@ it is trained on, and not needed to train.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Protocol
 
@@ -41,9 +40,7 @@ class Description(Block):
     """Column of the labels."""
     classes: Annotated[tuple[SampleGroup, ...], Field(fail_fast=True, max_length=SHOWN)] = ()
     """Classes, by number."""
-    untrained_classes: Annotated[
-        tuple[Text, ...], Field(fail_fast=True, max_length=SHOWN, exclude_if=operator.not_)
-    ] = ()
+    untrained_classes: Annotated[tuple[Text, ...], Field(fail_fast=True, max_length=SHOWN)] = ()
     """Classes that only test samples have."""
     label_range: Annotated[tuple[float, float] | None, Field(examples=[[-1.0, 2.5]])] = None
     """Smallest and largest label; null for classes."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.block import is_none
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.digest_files import Digest, file_of_digest
 from fedcore.data.leaf import ALPHABET, TEXT, TRAIN_SHARE, LeafUser, assemble, character_codes, speeches_of
@@ -58,7 +57,7 @@ class Text(DatasetSpec):
     """`speakers`: the text is a play, in which each speech stands after its speaker's name and a colon
     and before an empty line; the name is not part of the text. Default: the text has no owners.
     """
-    tokenizer: Annotated[Digest | None, Field(exclude_if=is_none)] = None
+    tokenizer: Digest | None = None
     """Tokenizer by the digest of its file in the format of Hugging Face's tokenizers
     (`tokenizer.json`) that was uploaded (`fedq weights add`), or that workers have in the folder
     `tokenizers` of `FEDQ_DATA_DIR` (default: tokens are LEAF's 80 characters, and any other character

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from fedcore.block import Block, ClientCount, is_none
+from fedcore.block import Block, ClientCount
 from fedcore.data.augment import ImageDataset
 from fedcore.data.base import DataShape
 from fedcore.data.description import Count, Description
@@ -49,7 +49,7 @@ class UploadedContent(Block):
     """Number of training samples."""
     test_samples: Count
     """Number of test samples. Without test samples, there is no test loss and accuracy."""
-    description: Annotated[Description | None, Field(exclude_if=is_none)] = None
+    description: Description | None = None
     """Names and counts of what was read; may be omitted."""
 
 

@@ -98,12 +98,12 @@ class ModelSpec(Block):
 class NetworkSpec(ModelSpec):
     """A model whose module may be of any make."""
 
-    batch_norm: BatchNormPolicy | None = Field(default=None, exclude_if=lambda policy: policy is None)
+    batch_norm: BatchNormPolicy | None = None
     """Policy for batch norm, required if the model has any. `average`: the server averages running
     statistics with the weights of the aggregation. `local`: statistics and parameters of batch norm
     stay with the client (FedBN). `frozen`: both are constants. `group`: group norm in its place.
     """
-    weights: Digest | None = Field(default=None, exclude_if=lambda weights: weights is None)
+    weights: Digest | None = None
     """Pretrained weights by the digest of a safetensors file that was uploaded (`fedq weights add`),
     or that workers have in the folder `weights` of `FEDQ_DATA_DIR` (default: the network's own
     initial parameters).
@@ -114,7 +114,7 @@ class NetworkSpec(ModelSpec):
             tuple[Annotated[str, Field(min_length=1, max_length=200)], ...],
             Field(fail_fast=True, min_length=1, max_length=100),
         ]
-    ) = Field(default="all", exclude_if=lambda train: train == "all")
+    ) = "all"
     """Parameters that are trained: all, those of the last layer (`head`), or those whose names match
     one of the patterns, such as `layer4.*`. The others are constants and part of no traffic.
     """

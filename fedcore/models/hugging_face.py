@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from fedcore import json_documents
-from fedcore.block import Block, PositiveRate, is_none
+from fedcore.block import Block, PositiveRate
 from fedcore.data.base import DataShape
 from fedcore.data.digest_files import Digest, file_of_digest
 from fedcore.errors import DataUnavailableError, SpecificationError
@@ -88,7 +88,7 @@ class _Transformer(NetworkSpec):
     """Kind of network as transformers names it (`model_type`), such as `gpt2`; or give
     `configuration`.
     """
-    configuration: Annotated[Digest | None, Field(exclude_if=is_none)] = None
+    configuration: Digest | None = None
     """Architecture and its values by the digest of a `config.json` that was uploaded (`fedq weights
     add`), or that workers have as `<digest>.json` in the folder `weights` of `FEDQ_DATA_DIR`.
     """
@@ -96,7 +96,7 @@ class _Transformer(NetworkSpec):
     """Values of the architecture's configuration, such as `n_layer: 2` of `gpt2`; others are those of
     `configuration`, or transformers' defaults.
     """
-    lora: Annotated[Lora | None, Field(exclude_if=is_none)] = None
+    lora: Lora | None = None
     """Low-rank adapters, which are trained instead of the network (default: none)."""
     parameters: Annotated[int, Field(ge=1, le=2**53)]
     """Number of trained parameters that clients send, D; a wrong number is refused by the worker with

@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary
 
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
-from fedcore.block import is_none
 from fedcore.data.base import DataShape
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
@@ -85,7 +84,7 @@ class ModuleObject(NetworkSpec):
     """
     token: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """Stands for the object in this process."""
-    initial: Annotated[Literal["shared"] | None, Field(exclude_if=is_none)] = None
+    initial: Literal["shared"] | None = None
     """`shared`: all seeds start from the same parameters, those of the module. Required for several
     seeds and a module that is made already, or a function that always makes the same; refused for
     one that draws them.

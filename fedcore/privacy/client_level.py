@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from fedcore.assurance import Assurance
-from fedcore.block import Block, is_none
+from fedcore.block import Block
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
@@ -166,7 +166,7 @@ class ClientLevelPrivacy(Privacy):
     requires = CHANGES | {Assurance.ALL_ARRIVE, Assurance.COHORT_SIZE}
 
     kind: Literal["client_level"] = "client_level"
-    adaptive_clipping: Annotated[AdaptiveClipping | None, Field(exclude_if=is_none)] = None
+    adaptive_clipping: AdaptiveClipping | None = None
     """Adapts C from `clip_norm` on (default: C is fixed)."""
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from fedcore.errors import CheckpointError
 from fedcore.models.module_object import ModuleObject
 from fedcore.spec import ExperimentSpec
 
-FORMAT = 2
+FORMAT = 3
 _MANIFEST = "fedq"
 
 
@@ -26,10 +26,7 @@ def fingerprint(spec: ExperimentSpec, seed: int, *without: str) -> str:
     `rounds` is left out if the caller, who extends a run, makes sure that the existing rounds would
     have been the same.
     """
-    # What is decided about a run is not of its computation; a block that came later says nothing
-    # where it is absent.
-    absent = {"early_stopping"} if spec.early_stopping is None else set()
-    others = {"name", "description", "tags", "seeds", "sweep", "search", "execution", *without} | absent
+    others = {"name", "description", "tags", "seeds", "sweep", "search", "execution", *without}
     computed = spec.model_dump(mode="json", exclude=others)
     if isinstance(spec.problem.model, ModuleObject):
         # It holds in one process, and the same script may resume in another.

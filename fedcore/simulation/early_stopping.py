@@ -34,12 +34,8 @@ class EarlyStoppingState:
         return asdict(self)
 
     @classmethod
-    def of(cls, document: Mapping[str, Any] | None) -> Self:
-        """Read a `document`; for a checkpoint without one, the state of a run without early
-        stopping.
-        """
-        if document is None:
-            return cls()
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """Read a `document`."""
         reason = document["reason"]
         return cls(document["best"], document["waited"], None if reason is None else StopReason(reason))
 

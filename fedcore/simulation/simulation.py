@@ -161,7 +161,6 @@ class Simulation:
         self.best: BestRound | None = None
         """The best evaluated round so far, whose model is kept; None without one."""
         self._best_model: Mapping[str, Tensor] = {}
-        self._keeps_best = spec.evaluation.best_model != NO_BEST_MODEL
         self._arms = arms or facts_about(spec)
         self._choose(recorded)
 
@@ -269,7 +268,7 @@ class Simulation:
         report = self._report(
             account, measured, self._seconds + trained.seconds + time.perf_counter() - began
         )
-        if self._keeps_best:
+        if self.spec.evaluation.best_model != NO_BEST_MODEL:
             self._note_best(report)
         if self.spec.early_stopping:
             self._watch = self._watch.update(
@@ -336,14 +335,16 @@ class Simulation:
             tensors["statistics"] = server.statistics
         tensors |= {f"optimiser.{name}": value for name, value in server.optimiser.items()}
         tensors |= {f"shared.{name}": value for name, value in server.shared.items()}
-        tensors |= {f"book.{name}": value for name, value in server.aggregator_state.items()}
+        tensors |= {f"aggregator.{name}": value for name, value in server.aggregator_state.items()}
         # Copies: arrays that a scheme starts with may be one and the same.
         selection = {name: torch.from_numpy(value.copy()) for name, value in server.selection.items()}
         tensors |= {f"selection.{name}": value for name, value in selection.items()}
         tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
         if server.queue is not None:
             tensors |= {f"queue.{name}": value for name, value in server.queue.state().items()}
-        tensors |= {f"heard.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()}
+        tensors |= {
+            f"traffic.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()
+        }
         tensors |= {f"best.{name}": value for name, value in self.best_model().items()}
         manifest = {
             "run": self._fingerprint,
@@ -351,21 +352,15 @@ class Simulation:
             "clock": server.clock,
             "diverged": self.diverged,
             "divergence": self.divergence,
-        }
-        manifest |= {
             "simulated_seconds": server.seconds,
-            "tuning": dict(server.adaptive_parameters),
-            "gang": self.batched_runs,
-        }
-        manifest |= {
+            "adaptive_parameters": dict(server.adaptive_parameters),
+            "batched_runs": self.batched_runs,
             "engine": self.choice.document(),
-            "thrift": self.memory_divisor,
-            "watch": self._watch.document(),
+            "memory_divisor": self.memory_divisor,
+            "early_stopping": self._watch.document(),
+            "best": self.best and self.best.document(),
+            "noise_multiplier": self.noise_multiplier,
         }
-        if self._keeps_best:
-            manifest["best"] = None if self.best is None else self.best.document()
-        if self.noise_multiplier is not None:
-            manifest["noise_multiplier"] = self.noise_multiplier
         return checkpoint.dumps(tensors, manifest)
 
     def restore(self, data: bytes) -> None:
@@ -374,10 +369,9 @@ class Simulation:
         Raises CheckpointError if it is damaged or of another run.
         """
         tensors, manifest = checkpoint.loads(data)
-        # The second one stands in what was written before runs could be extended.
-        if manifest["run"] not in (self._fingerprint, checkpoint.fingerprint(self.spec, self.seed)):
+        if manifest["run"] != self._fingerprint:
             raise CheckpointError("the checkpoint belongs to another specification or seed")
-        if manifest.get("noise_multiplier") != self.noise_multiplier:
+        if manifest["noise_multiplier"] != self.noise_multiplier:
             raise CheckpointError("the checkpoint was made with another noise multiplier")
         like = self._server.broadcast
         self._server = ServerState(
@@ -386,11 +380,11 @@ class Simulation:
             optimiser={name: value.to(like) for name, value in _under("optimiser.", tensors).items()},
             shared={name: value.to(like) for name, value in _under("shared.", tensors).items()},
             aggregator_state={
-                name: value.to(like.device) for name, value in _under("book.", tensors).items()
+                name: value.to(like.device) for name, value in _under("aggregator.", tensors).items()
             },
             models_compressed=self._server.models_compressed,
             statistics=tensors["statistics"].to(like) if "statistics" in tensors else None,
-            adaptive_parameters=manifest["tuning"],
+            adaptive_parameters=manifest["adaptive_parameters"],
             queue=EventQueue.of(queue, like) if (queue := _under("queue.", tensors)) else None,
             selection={name: value.numpy() for name, value in _under("selection.", tensors).items()},
             clock=manifest["clock"],
@@ -398,18 +392,16 @@ class Simulation:
         )
         self._choose(EngineChoice.of(manifest["engine"]))
         self._setting = replace(
-            self._setting, memory_divisor=max(self.memory_divisor, manifest.get("thrift", 1))
+            self._setting, memory_divisor=max(self.memory_divisor, manifest["memory_divisor"])
         )
         self._clients.load(_under("clients.", tensors))
-        self._traffic.load({name: value.numpy() for name, value in _under("heard.", tensors).items()})
+        self._traffic.load({name: value.numpy() for name, value in _under("traffic.", tensors).items()})
         self.round, self.diverged = manifest["round"], manifest["diverged"]
         self.divergence = manifest["divergence"]
-        self.batched_runs = manifest.get("gang", 1)
-        self._watch = EarlyStoppingState.of(manifest.get("watch"))
-        best = manifest.get("best")
+        self.batched_runs = manifest["batched_runs"]
+        self._watch = EarlyStoppingState.of(manifest["early_stopping"])
+        best = manifest["best"]
         self.best, self._best_model = best and BestRound(**best), _under("best.", tensors)
-        # What was written before best models were kept does not say which of its rounds was the best.
-        self._keeps_best = "best" in manifest
 
     def _choose(self, recorded: EngineChoice | None) -> None:
         """Choose the engine.

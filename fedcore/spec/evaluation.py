@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 
-from fedcore.block import Block, PositiveRate, QueueName, is_none
+from fedcore.block import Block, PositiveRate, QueueName
 from fedcore.families import AS_THE_OBJECT, Names, one_of
 from fedcore.measures import EXTENSIONS, MEASURES
 from fedcore.measures.base import MeasureSpec
@@ -60,7 +60,7 @@ class FineTuning(Block):
 
     steps: Annotated[int, Field(ge=1, le=1_000_000)]
     """Local steps of each client, with `local.optimizer` and `local.batch_size`."""
-    lr: Annotated[PositiveRate | None, Field(exclude_if=is_none)] = None
+    lr: PositiveRate | None = None
     """Step size (default: that of the first local step)."""
 
 
@@ -92,21 +92,20 @@ class Evaluation(Block):
     null. min_norm_weights is a list over at most 1,000 clients, reported per round but not
     summarised.
     """
-    training_loss: Annotated[Literal["sample", "full"] | None, Field(exclude_if=is_none)] = None
+    training_loss: Literal["sample", "full"] | None = None
     """Where train_loss is evaluated: on a `sample` of 5,000 training samples, drawn without
     replacement and keyed by the seed, the same ones for all arms and rounds, or on the `full`
     training data (default of new experiments: `sample`; of presets, and of experiments that were
     stored without this field: `full`). Estimates are unbiased; their rows contain
     `train_loss_samples`. Exact problems and smaller data sets are always evaluated in full.
     """
-    fine_tuning: Annotated[FineTuning | None, Field(exclude_if=is_none)] = None
+    fine_tuning: FineTuning | None = None
     """Training of personal models before they are evaluated, in place of the one that the algorithm
     has (default: that of the algorithm, of most none).
     """
-    best_model: Annotated[
-        Annotated[str, Names(lambda: (*scalar_measures(), *get_args(ExactFigure), NO_BEST_MODEL))] | None,
-        Field(exclude_if=is_none),
-    ] = None
+    best_model: (
+        Annotated[str, Names(lambda: (*scalar_measures(), *get_args(ExactFigure), NO_BEST_MODEL))] | None
+    ) = None
     """Measure whose best evaluated round keeps its model beside the final one, of equal rounds the
     first: a measure of `measures` or a figure of exact problems, with a direction; or `none` (default:
     the headline measure, the first that the run reports of test_accuracy, suboptimality, train_loss
@@ -149,16 +148,14 @@ class Execution(Block):
     """
     precision: Literal["float32", "float64"] | None = None
     """Floating-point precision (default: float32, and float64 for exact problems)."""
-    autocast: Annotated[Literal["bf16"] | None, Field(exclude_if=is_none)] = None
+    autocast: Literal["bf16"] | None = None
     """`bf16`: compute gradients under `torch.autocast`, forward and backward passes in bfloat16
     where PyTorch deems it safe. Parameters, the loss, local steps, aggregation and evaluation stay
     in float32. It pays on processors with avx512_bf16 or AMX and on GPUs. Engines then agree only to
     the rounding of bfloat16, 2^-8; `compiled` is not available, nor on a CPU `vectorised` for
     networks with layer norm.
     """
-    shards: Annotated[
-        Annotated[int, Field(ge=1, le=MAX_SHARDS)] | Literal["auto"] | None, Field(exclude_if=is_none)
-    ] = None
+    shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] | Literal["auto"] | None = None
     """Divide each round's cohort into this many shards, of about as many samples each, which idle
     workers of the queue train beside the worker that has the run. The result depends on the number
     of shards, by rounding, and not on the number of workers. `auto`: 8. Without it, one worker

@@ -17,7 +17,7 @@ from pydantic import (
 
 from fedcore.algorithms import AnyAggregator, AnyAlgorithm
 from fedcore.algorithms.server import AnyServer, OwnServer
-from fedcore.block import MAX_ROUNDS, STORED, Block, Name, Seed, Tag, is_none
+from fedcore.block import MAX_ROUNDS, STORED, Block, Name, Seed, Tag
 from fedcore.compression import Compression
 from fedcore.core import Algorithm
 from fedcore.data.exact import ExactProblem
@@ -58,9 +58,9 @@ class ExperimentSpec(Block):
     """Data set, its partition over clients, and model."""
     algorithm: AnyAlgorithm
     """The algorithm, with its parameters."""
-    aggregator: Annotated[AnyAggregator | None, Field(exclude_if=is_none)] = None
+    aggregator: AnyAggregator | None = None
     """Aggregation of the clients' changes (default: that of the algorithm)."""
-    privacy: Annotated[AnyPrivacy | None, Field(exclude_if=is_none)] = None
+    privacy: AnyPrivacy | None = None
     """Differential privacy of the clients (default: none). Rounds report their `epsilon`, which covers
     what the mechanism releases. Losses, accuracies and personal models are measured for the researcher
     without noise and are not covered by it.
@@ -73,7 +73,7 @@ class ExperimentSpec(Block):
     """Client selection and weighting in each round."""
     systems: Systems = Systems()
     """Systems heterogeneity: stragglers, unequal work, device speeds and availability."""
-    asynchrony: Annotated[AnyAsynchrony | None, Field(exclude_if=is_none)] = None
+    asynchrony: AnyAsynchrony | None = None
     """Asynchronous training on the simulated clock, where a round is a step of the server (default:
     synchronous rounds).
     """
@@ -104,7 +104,7 @@ class ExperimentSpec(Block):
     """Condition for ending a run before its last round (default: only divergence)."""
     execution: Execution = Execution()
     """Execution of the runs."""
-    code: Annotated[CodeBundle | None, Field(exclude_if=is_none)] = None
+    code: CodeBundle | None = None
     """Bundle of your own components, which the other blocks then use by their `kind` (default:
     none).
     """

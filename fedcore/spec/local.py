@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 from math import nan
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from fedcore.block import Block, PositiveRate, is_none
+from fedcore.block import Block, PositiveRate
 from fedcore.core import Solver
 from fedcore.solvers.optimisers import AnyOptimiser, Sgd
 from fedcore.solvers.schedules import AnyLrSchedule, ConstantLr, StepSizes
@@ -22,7 +22,7 @@ class LocalSolver(Block):
     """The step size eta; short for `optimizer.lr`."""
     lr_schedule: AnyLrSchedule = ConstantLr(kind="constant")
     """Schedule of the step size."""
-    clip_norm: Annotated[PositiveRate | None, Field(exclude_if=is_none)] = None
+    clip_norm: PositiveRate | None = None
     """Largest Euclidean norm of the vector that the optimiser receives in a step, for each client
     (default: no limit): a longer one is scaled down, as by `torch.nn.utils.clip_grad_norm_`. The
     vector is the mini-batch gradient with everything that is added to it: the algorithm's

@@ -1,10 +1,10 @@
 """`problem`: data set, partition and model, and their sizes without loading them."""
 
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from fedcore.block import Block, is_none, kind_of
+from fedcore.block import Block, kind_of
 from fedcore.data.base import DataShape
 from fedcore.data.datasets import AnyDataset
 from fedcore.data.exact import ExactProblem
@@ -29,7 +29,7 @@ class Problem(Block):
     """
     model: AnyModel | None = None
     """The model; exact problems have none."""
-    loss: Annotated[AnyLoss | None, Field(exclude_if=is_none)] = None
+    loss: AnyLoss | None = None
     """The loss (default: that of the model, cross-entropy or squared error)."""
 
     @property

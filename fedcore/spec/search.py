@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 from pydantic import Field, model_validator
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.block import MAX_ROUNDS, Block, Finite, Mode, Seed, is_none, kind_of
+from fedcore.block import MAX_ROUNDS, Block, Finite, Mode, Seed, kind_of
 from fedcore.data.base import DatasetSpec
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 def rungs(min_rounds: int, eta: int, rounds: int) -> tuple[int, ...]:
     """r eta^k for k < floor(log_eta(R / r)); none where R < r eta."""
     return (min_rounds, *rungs(min_rounds * eta, eta, rounds)) if min_rounds * eta <= rounds else ()
-
-
-def is_empty(value: object) -> bool:
-    """True for an empty tuple."""
-    return value == ()
 
 
 Cost = Literal["local_steps", "bytes_up", "bytes_down", "simulated_seconds", "epsilon"]
@@ -259,17 +254,15 @@ class Study(Judged):
     """The round of a run whose value counts: its last one, or that with the best value."""
     seed: Seed = 0
     """Seed of the sampler."""
-    further_metrics: Annotated[
-        tuple[FurtherMetric, ...], Field(fail_fast=True, max_length=3, exclude_if=is_empty)
-    ] = ()
+    further_metrics: Annotated[tuple[FurtherMetric, ...], Field(fail_fast=True, max_length=3)] = ()
     """Metrics to optimise beside `metric`: the study searches for the Pareto front, the trials that
     no other is better than in one metric without being worse in another.
     """
-    pruner: Annotated[AnyPruner | None, Field(exclude_if=is_none)] = None
+    pruner: AnyPruner | None = None
     """Stops trials that are not promising (default: all trials run to the last round)."""
     proposed: Annotated[
         tuple[dict[str, Any], ...],
-        Field(fail_fast=True, max_length=MAX_TRIALS, exclude_if=is_empty),
+        Field(fail_fast=True, max_length=MAX_TRIALS),
     ] = ()
     """Settings of the first trials, by dotted path (default: the sampler proposes all). Those of a
     stored experiment are added here as they are proposed.

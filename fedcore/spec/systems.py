@@ -1,10 +1,10 @@
 """`systems`: systems heterogeneity, and what its blocks require of each other."""
 
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from fedcore.block import Block, is_none
+from fedcore.block import Block
 from fedcore.data.base import DataShape
 from fedcore.errors import SpecificationError
 from fedcore.systems.attacks import AnyAttack
@@ -36,7 +36,7 @@ class Systems(Block):
     """Speed of the clients' devices, for a simulated clock (default: no clock)."""
     deadline: Deadline | None = None
     """Time limit of a round (default: wait for all selected clients)."""
-    attack: Annotated[AnyAttack | None, Field(exclude_if=is_none)] = None
+    attack: AnyAttack | None = None
     """Malicious clients, and what they do (default: none)."""
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.block import MAX_CLIENTS, Block, NonNegative, is_none
+from fedcore.block import MAX_CLIENTS, Block, NonNegative
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
 from fedcore.lazy import LazyModule
@@ -173,7 +173,7 @@ class Devices(Block):
     """Bytes per second from the client to the server."""
     latency_seconds: AnyRate | None = None
     """Seconds before the first byte, in each direction."""
-    trace: Annotated[TraceFile | None, Field(exclude_if=is_none)] = None
+    trace: TraceFile | None = None
     """Measured devices, in place of `steps_per_second`, `download_bytes_per_second` and
     `upload_bytes_per_second` (default: none).
     """

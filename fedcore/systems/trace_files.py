@@ -10,11 +10,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fedcore import json_documents
-from fedcore.block import is_none
 from fedcore.errors import DataUnavailableError
 
 FileName = Annotated[str, Field(max_length=100, pattern=r"^\w[\w.-]*$")]
-FileDigest = Annotated[str | None, Field(pattern=r"^sha256:[0-9a-f]{64}$", exclude_if=is_none)]
+FileDigest = Annotated[str | None, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 def find_digest(path: Path, wanted: str | None, pointer: str, original: str) -> str:

@@ -16,18 +16,13 @@ from pytest_alembic.tests import (
     test_upgrade,
 )
 from pytest_alembic.tests.experimental import test_downgrade_leaves_no_trace
-from sqlalchemy import Column, Connection, Integer, insert, inspect, text
+from sqlalchemy import Column, Connection, Integer, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from fedcore.platform.access import LOCAL, Scope
-from fedcore.platform.store import Database, datasets, keys, open_database, progress, sharing, upgrade
+from fedcore.platform.store import Database, open_database, upgrade
 from fedcore.platform.store.database import canonical, engine
 from fedcore.platform.store.migration import migrating
-from fedcore.platform.store.sharing import Access
-from fedcore.platform.store.tables import GrantRecord
-from fedcore.statistics.poor_runs import WarningKind
-from tests.platform.store.acts import claim, commit, finish, report, submit, the_run
-from tests.platform.store.test_blocks import ROUNDS, everything, history, packed, played, stored_rows
+from tests.platform.store.acts import claim, commit, submit, the_run
 from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database
 
@@ -38,15 +33,6 @@ __all__ = [
     "test_up_down_consistency",
     "test_upgrade",
 ]
-
-# Compares the tables after each step up and down, of which there are many.
-test_downgrade_leaves_no_trace = pytest.mark.slow(test_downgrade_leaves_no_trace)
-
-OLD_DATASET = """
-INSERT INTO dataset (id, name, owner, digest, content, client_sizes, size_bytes, created_at)
-VALUES ('set_0', 'old', 'local', 'd', '{}', '{}', 1, '2026-11-01 00:00:00.000')
-"""
-
 
 LOCK_TIMEOUT_S = 0.2
 WAITED = """
@@ -167,61 +153,3 @@ def test_a_filled_database_can_be_taken_all_the_way_down_and_up_again(
     alembic_runner.migrate_down_to("base")
     alembic_runner.migrate_up_to("heads")
     assert the_run(database_at, submit(database_at)).done == 0
-
-
-def test_what_was_made_before_there_were_keys_belongs_to_local_and_can_be_reached(
-    alembic_runner: MigrationContext, database_at: Database
-) -> None:
-    alembic_runner.migrate_up_to("0003")
-    with database_at.transaction() as session:
-        session.execute(text(OLD_DATASET))
-    alembic_runner.migrate_up_to("heads")
-    with database_at.transaction() as session:
-        _, token = keys.create(session, owner=LOCAL, scope=Scope.READ)
-    with database_at.reading() as session:
-        owner = keys.verify(session, token)[0].owner
-        assert [found.id for found in datasets.page(session, owner).items] == ["set_0"]
-    alembic_runner.migrate_down_to("0003")
-    with database_at.reading() as session:
-        assert session.scalars(text("SELECT owner FROM dataset")).all() == [LOCAL]
-
-
-def test_shared_experiments_stay_shared(alembic_runner: MigrationContext, database_at: Database) -> None:
-    alembic_runner.migrate_up_to("heads")
-    experiment = submit(database_at)
-    with database_at.transaction() as session:
-        grants = [(experiment.id, "ben", False), (experiment.id, "eve", True), ("set_0", "ben", False)]
-        for id, name, may_change in grants:
-            session.execute(insert(GrantRecord).values(resource_id=id, grantee=name, may_change=may_change))
-    alembic_runner.migrate_down_to("0031")
-    alembic_runner.migrate_up_to("heads")
-    with database_at.reading() as session:
-        assert sharing.shares(session, experiment.id) == {"ben": Access.READ, "eve": Access.WRITE}
-        assert sharing.shares(session, "set_0") == {}
-
-
-def test_warnings_of_runs_outlast_their_column(
-    alembic_runner: MigrationContext, database_at: Database
-) -> None:
-    alembic_runner.migrate_up_to("heads")
-    held = played(database_at, [report(round, train_loss=float(round)) for round in (1, 2)], rounds=2)
-    finish(database_at, held)
-    with database_at.reading() as session:
-        before = progress.progress(session, held.experiment_id).warnings
-    alembic_runner.migrate_down_to("0032")
-    alembic_runner.migrate_up_to("heads")
-    with database_at.reading() as session:
-        assert progress.progress(session, held.experiment_id).warnings == before
-    assert before[WarningKind.WORSE] == 1
-
-
-def test_a_downgrade_writes_packed_rows_back(alembic_runner: MigrationContext, database_at: Database) -> None:
-    alembic_runner.migrate_up_to("heads")
-    held = played(database_at, history())
-    finish(database_at, held)
-    before = everything(database_at, held)
-    packed(database_at)
-    alembic_runner.migrate_down_to("0025")
-    alembic_runner.migrate_up_to("heads")
-    assert stored_rows(database_at) == ROUNDS
-    assert everything(database_at, held) == before

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,12 +12,13 @@ from pytest_alembic import MigrationContext
 from sqlalchemy import make_url, text
 
 from fedcore.errors import NewerSchemaError, SchemaError
-from fedcore.platform.store import check_schema, open_database, require_schema, upgrade
+from fedcore.platform.store import check_schema, migration, open_database, require_schema, upgrade
 from fedcore.settings import settings
 from fedq.cli import main
 from workers.embedded import supervisor
 
 NEWER = "9999"
+DEVELOPMENT = "0033"
 INSTALL = (
     "is of a newer FedQ (schema 9999; this one knows {newest}): install that version, or restore a backup"
 )
@@ -57,17 +58,31 @@ def test_a_newer_database_is_named_with_what_to_install_and_left_alone(
 
 
 def test_an_older_database_is_refused_with_the_command_that_mends_it(
-    alembic_runner: MigrationContext, empty_url: str
+    empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SchemaError, match=f"has no tables of FedQ yet: {MIGRATE}"):
         check_schema(empty_url)
-    alembic_runner.migrate_up_to("0030")
-    with pytest.raises(SchemaError, match=rf"is of an older FedQ \(schema 0030; .*\): {MIGRATE}"):
+    upgrade(empty_url)
+    require_schema(empty_url)
+    later = tmp_path / "versions" / "9000_later.py"
+    later.parent.mkdir()
+    for name in ("0100_initial.py", later.name):
+        (later.parent / name).touch()
+    monkeypatch.setattr(migration, "files", lambda _: tmp_path)
+    with pytest.raises(SchemaError, match=rf"is of an older FedQ \(schema 0100; .* 9000\): {MIGRATE}"):
         check_schema(empty_url)
     with pytest.raises(SchemaError, match=MIGRATE):
         require_schema(empty_url)
-    upgrade(empty_url)
-    require_schema(empty_url)
+
+
+@pytest.mark.parametrize("act", [check_schema, require_schema, upgrade])
+def test_a_database_of_before_the_first_release_is_refused_and_left_alone(
+    act: Callable[[str], None], sqlite_url: str
+) -> None:
+    set_version(sqlite_url, DEVELOPMENT)
+    with pytest.raises(SchemaError, match=r"is of a FedQ before 0\.1\.0 \(schema 0033\).*`fedq import`"):
+        act(sqlite_url)
+    assert version_of(sqlite_url) == DEVELOPMENT
 
 
 def test_a_database_that_is_away_is_waited_for() -> None:
@@ -116,11 +131,11 @@ def test_a_backup_of_an_older_database_is_refused(
     home: Path, sqlite_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """This version looks for columns that it lacks."""
-    set_version(sqlite_url, "0030")
+    set_version(sqlite_url, DEVELOPMENT)
     with pytest.raises(SystemExit) as ended:
         main(["backup", "copy"])
     assert ended.value.code == 2
-    assert MIGRATE in capsys.readouterr().err
+    assert "of a FedQ before 0.1.0" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -139,7 +154,7 @@ def test_a_backup_of_an_older_database_is_refused(
 def test_processes_of_the_service_end_in_one_line_on_an_older_database(
     home: Path, sqlite_url: str, process: tuple[str, ...]
 ) -> None:
-    set_version(sqlite_url, "0030")
+    set_version(sqlite_url, DEVELOPMENT)
     done = subprocess.run(
         [sys.executable, "-m", *process],
         check=False,
@@ -150,5 +165,6 @@ def test_processes_of_the_service_end_in_one_line_on_an_older_database(
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"fedq: the database sqlite:///{home}/fedq.db is of an older FedQ (schema 0030")
-    assert line.endswith(MIGRATE)
+    assert line.startswith(
+        f"fedq: the database sqlite:///{home}/fedq.db is of a FedQ before 0.1.0 (schema 0033)"
+    )

@@ -13,7 +13,6 @@ from fedcore.errors import SpecificationError
 from fedcore.simulation import checkpoint
 from fedcore.simulation.best_round import BestRound, best_round
 from fedcore.simulation.simulation import COLUMNS, advance_batch
-from fedcore.spec.digest import specification_sha256
 from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.support.networks import sized
 
@@ -169,31 +168,6 @@ def test_with_none_no_model_is_kept() -> None:
     simulation.advance()
     assert (simulation.best, dict(simulation.best_model())) == (None, {})
     assert not [name for name in checkpoint.loads(simulation.checkpoint())[0] if name.startswith("best.")]
-
-
-def test_a_specification_without_the_choice_says_nothing_of_it() -> None:
-    document = specification(SYNTHETIC).model_dump(mode="json")
-    assert "best_model" not in document["evaluation"]
-    chosen = specification(SYNTHETIC, evaluation={"best_model": "none"}).model_dump(mode="json")
-    assert specification_sha256(document) != specification_sha256(chosen)
-
-
-def test_a_run_from_before_best_models_goes_on_without_one() -> None:
-    simulation = Simulation(specification(NOISY), 1)
-    for _ in range(3):
-        simulation.advance()
-    tensors, manifest = checkpoint.loads(simulation.checkpoint())
-    del manifest["best"]
-    before = {name: value for name, value in tensors.items() if not name.startswith("best.")}
-    old = checkpoint.dumps(before, {name: value for name, value in manifest.items() if name != "format"})
-    resumed = Simulation(specification(NOISY), 1)
-    resumed.restore(old)
-    assert resumed.checkpoint() == old
-    while not resumed.finished:
-        resumed.advance()
-        simulation.advance()
-    assert resumed.best is None
-    torch.testing.assert_close(resumed.model(), simulation.model(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

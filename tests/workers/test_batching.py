@@ -86,13 +86,13 @@ def test_seeds_are_played_together_and_say_so(site: Site) -> None:
     experiment = site.submit(GANG, nudge=False)
     work(site)
     assert_each_as_alone(site, site.runs(experiment))
-    assert [run.provenance["gang"] for run in site.runs(experiment)] == [3, 3, 3]
+    assert [run.provenance["batched_runs"] for run in site.runs(experiment)] == [3, 3, 3]
 
 
 def test_a_gang_is_as_large_as_the_setting_says(embedded: Site) -> None:
     experiment = embedded.submit(GANG, nudge=False)
     work(embedded.with_settings(gang_size=2))
-    assert sorted(run.provenance["gang"] for run in embedded.runs(experiment)) == [1, 2, 2]
+    assert sorted(run.provenance["batched_runs"] for run in embedded.runs(experiment)) == [1, 2, 2]
 
 
 def test_one_that_is_paused_leaves_the_others_and_comes_back_later(embedded: Site) -> None:

@@ -82,7 +82,7 @@ def test_a_run_is_played_again_with_fewer_clients_at_a_time_until_there_is_room(
     experiment, asked = embedded.submit(SHORT, nudge=False), scarce(monkeypatch, 1, error)
     work(embedded)
     run = embedded.run(experiment)
-    assert (run.fence, run.shortages, run.provenance["thrift"]) == (2, 1, MEMORY_DIVISOR)
+    assert (run.fence, run.shortages, run.provenance["memory_divisor"]) == (2, 1, MEMORY_DIVISOR)
     assert asked[0] == 4
     assert set(asked[1:]) == {1}
     assert (run.status, run.error, run.model) == (Status.SUCCEEDED, None, f"{run.id}/model-2.safetensors")
@@ -109,7 +109,7 @@ def test_a_run_for_which_memory_is_never_enough_fails_and_says_so_and_others_are
         "memory ran out (OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB); use fewer clients"
     )
     assert asked == [4, 1, 1]
-    assert (other.status, other.fence, other.shortages, other.provenance["thrift"]) == (
+    assert (other.status, other.fence, other.shortages, other.provenance["memory_divisor"]) == (
         Status.SUCCEEDED,
         1,
         0,

@@ -71,7 +71,7 @@ def test_a_run_whose_worker_was_killed_for_memory_goes_on_with_less_before_its_l
             eventually(lambda: site.run(experiment).shortages, timeout_s=END_S)
             send_wakeup("default", site.broker_url)
             (ended,) = site.ended(experiment)
-    assert (ended.status, ended.shortages, ended.error, ended.provenance["thrift"]) == (
+    assert (ended.status, ended.shortages, ended.error, ended.provenance["memory_divisor"]) == (
         Status.SUCCEEDED,
         1,
         None,

@@ -345,13 +345,9 @@ def ensure_admin_key(configured: Settings) -> str:
     with closing(open_database(configured.database)) as database, database.transaction() as session:
         if held is not None:
             try:
-                known, _ = keys.verify(session, Token.parse(held))
+                return keys.verify(session, Token.parse(held))[0].id
             except AuthenticationError:
                 pass  # Revoked, or that of another database: a new one is made.
-            else:
-                if not known.code:  # made before there were code bundles
-                    keys.edit(session, known.id, {"code": True})
-                return known.id
         record, token = keys.create(session, owner=LOCAL, scope=Scope.ADMIN, name=KEY_NAME, code=True)
         audit.record(session, audit.AuditFacts("fedq up", 201, LOCAL, "", socket.gethostname()), record.id)
     local_credentials.save(configured.home, token.text)

@@ -7,12 +7,9 @@ greater.
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
-from itertools import groupby
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from pydantic import ValidationError
 from sqlalchemy import (
     ColumnElement,
     Double,
@@ -32,19 +29,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from fedcore.errors import SpecificationError
 from fedcore.platform.status import Status
 from fedcore.platform.store import curves, sharing
 from fedcore.platform.store.records import arm_rows, insert_into
 from fedcore.platform.store.tables import (
-    NO_FIGURES,
-    NO_PARAMETERS,
     ArmRecord,
     ExperimentRecord,
-    RoundRecord,
     RunRecord,
 )
-from fedcore.spec import Arm, ExperimentSpec, stored_arms, stored_spec
+from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.parameters import Parameters, Value, parameters_of
 from fedcore.statistics.poor_runs import WarningKind
 
@@ -62,36 +55,6 @@ def replace(session: Session, experiment_id: str, spec: ExperimentSpec, arms: Se
         .where(ExperimentRecord.id == experiment_id)
         .values(parameters=parameters.common)
     )
-
-
-def fill(session: Session) -> None:
-    """Store settings and figures of what was there before they were stored.
-
-    Specifications that can no longer be read have no settings.
-    """
-    # In the words of their indexes: these are few among many.
-    for id in session.scalars(select(ExperimentRecord.id).where(NO_PARAMETERS)).all():
-        document = session.scalars(select(ExperimentRecord.spec).where(ExperimentRecord.id == id)).one()
-        with suppress(ValidationError, SpecificationError):
-            replace(session, id, stored_spec(document), stored_arms(document))
-    runs = session.scalars(select(RunRecord.id).where(NO_FIGURES)).all()
-    for start in range(0, len(runs), 100):
-        some = runs[start : start + 100]
-        query = (
-            select(RoundRecord)
-            .where(RoundRecord.run_id.in_(some))
-            .order_by(RoundRecord.run_id, RoundRecord.round)
-        )
-        stored = {
-            run_id: list(rows) for run_id, rows in groupby(session.scalars(query), key=lambda row: row.run_id)
-        }
-        for run_id in some:
-            rounds = [(row.round, curves.measures_of(vars(row))) for row in stored.get(run_id, ())]
-            session.execute(
-                update(RunRecord)
-                .where(RunRecord.id == run_id)
-                .values(figures=curves.updated_figures({}, rounds))
-            )
 
 
 FixedName = Literal[

@@ -111,12 +111,7 @@ def pack_finished(session: Session, most: int = PACKED_AT_ONCE) -> int:
         part = [rows[round] for round in range(first, first + SIZE) if round in rows]
         if len(part) < SIZE:
             break  # what an operator has deleted by hand is no reason to stop at this run for ever
-        blocks = known.get(first)
-        if blocks is None:
-            # The run ended before there were blocks.
-            blocks = _packed([_numbers_of_row(row) for row in part])
-            _write(session, run_id, first, blocks)
-        records.append({"run_id": run_id, "first": first, "rest": _rest(part, blocks)})
+        records.append({"run_id": run_id, "first": first, "rest": _rest(part, known[first])})
     moved = SIZE * len(records)
     if records:
         session.execute(insert_into(PackedRecord), records)

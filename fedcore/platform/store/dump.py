@@ -19,7 +19,7 @@ from fedcore.errors import BackupError
 from fedcore.platform.private_files import private_files
 from fedcore.platform.status import ENDED
 from fedcore.platform.store.database import POOLER, canonical, engine
-from fedcore.platform.store.migration import refuse_newer
+from fedcore.platform.store.migration import refuse_unknown
 from fedcore.platform.store.tables import BundleRecord, DatasetRecord, RunRecord, WeightsRecord
 from fedcore.platform.uploads import dataset_storage as datasets
 from fedcore.platform.uploads import weights
@@ -81,7 +81,7 @@ def check_loadable(url: str, folder: Path) -> None:
         options = ("--data-only", "--table=alembic_version", "--file=-", str(source))
         found = _VERSION_OF_DUMP.search(_check([_program("pg_restore"), *options], os.environ))
     if found is not None:
-        refuse_newer(found[0], f"the backup {source}")
+        refuse_unknown(found[0], f"the backup {source}")
 
 
 def load(url: str, folder: Path) -> None:

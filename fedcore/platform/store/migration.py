@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, event, inspect, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.orm import Session
 
 from fedcore.errors import NewerSchemaError, SchemaError
-from fedcore.platform.store import arms
 from fedcore.platform.store.database import LOCK_TIMEOUT_S, UNAVAILABLE, canonical, engine, open_database
 
 if TYPE_CHECKING:
@@ -39,9 +37,6 @@ def upgrade(url: str, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         config = configuration(folder)
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
-        with Session(connection) as session:
-            arms.fill(session)
-            session.flush()
 
 
 def check_schema(url: str) -> None:
@@ -74,17 +69,22 @@ def _compare(connection: Connection) -> None:
     where = f"the database {connection.engine.url.render_as_string()}"
     if found is None:
         raise _OlderSchemaError(f"{where} has no tables of FedQ yet: run `fedq migrate`")
-    if found != (newest := refuse_newer(found, where)):
+    if found != (newest := refuse_unknown(found, where)):
         raise _OlderSchemaError(
             f"{where} is of an older FedQ (schema {found}; this one needs {newest}): run `fedq migrate`"
         )
 
 
-def refuse_newer(found: str, where: str) -> str:
-    """Return the schema of this version; raises NewerSchemaError if it does not know the one `found`."""
+def refuse_unknown(found: str, where: str) -> str:
+    """Return the schema of this version; raises SchemaError if it does not know the one `found`."""
     # By their names: to load Alembic would take 15 MB.
     names = [file.name for file in (files("migrations") / "versions").iterdir()]
     known = sorted(name.partition("_")[0] for name in names if name[0].isdecimal())
+    if found < known[0]:
+        raise SchemaError(
+            f"{where} is of a FedQ before 0.1.0 (schema {found}), which no version takes over: start with an"
+            " empty database, and `fedq import` what that FedQ has exported"
+        )
     if found not in known:
         raise NewerSchemaError(
             f"{where} is of a newer FedQ (schema {found}; this one knows {known[-1]}): install that version,"

@@ -263,7 +263,7 @@ def pause_at_rung(session: Session, claim: Claim, *, model: str, provenance: Map
     row = RUNS.lock(session, claim.lease, RunRecord.request, RunRecord.figures, where=_intact(claim))
     request, figures = _valid(row, claim)
     # If its arm is not promoted, this is its end.
-    made = {"model": model, **judge(figures or {}, provenance, None)}
+    made = {"model": model, **judge(figures, provenance, None)}
     _release(
         session,
         claim,
@@ -293,7 +293,7 @@ def finish(
     ending = {
         "diverged_round": diverged_round,
         "stop_reason": stop_reason,
-        **judge(figures or {}, provenance, diverged_round),
+        **judge(figures, provenance, diverged_round),
     }
     _release(session, claim, Status.SUCCEEDED, error=None, model=model, **ending)
 

@@ -53,9 +53,6 @@ class Base(DeclarativeBase):
     }
 
 
-NO_PARAMETERS = text("parameters IS NULL")
-
-
 class ExperimentRecord(Base):
     """One submitted specification."""
 
@@ -86,14 +83,13 @@ class ExperimentRecord(Base):
     starred: Mapped[bool] = mapped_column(default=False)
     archived: Mapped[bool] = mapped_column(default=False)
     """True if it is left out of listings that do not ask for archived ones."""
-    parameters: Mapped[Document | None] = mapped_column(deferred=True, deferred_raiseload=True)
-    """The settings that all arms share, by dotted path; None until `arms.fill`."""
+    parameters: Mapped[Document] = mapped_column(deferred=True, deferred_raiseload=True)
+    """The settings that all arms share, by dotted path."""
 
     __table_args__ = (
         Index("experiment_by_status", "status", "id"),
         Index("experiment_by_name", "name", "id"),
         Index("experiment_by_owner", "owner", "id"),
-        Index("experiment_to_fill", "id", sqlite_where=NO_PARAMETERS, postgresql_where=NO_PARAMETERS),
     )
 
 
@@ -144,9 +140,6 @@ class ArmRecord(Base):
 
 TO_PACK = text("finished_at IS NOT NULL AND done - packed >= 200")
 """Condition of runs with rows that `blocks.pack_finished` moves; 200 is `blocks.SIZE`."""
-
-
-NO_FIGURES = text("figures IS NULL")
 
 
 class RunRecord(Base):
@@ -223,15 +216,14 @@ class RunRecord(Base):
     """The kind of the warning in `provenance`, which queries of many runs need not read then."""
     notes: Mapped[str] = mapped_column(Text, default="")
     """Markdown."""
-    figures: Mapped[Document | None] = mapped_column(deferred=True, deferred_raiseload=True)
-    """`curves.Figures` of each measure over the committed rounds; None until `arms.fill`."""
+    figures: Mapped[Document] = mapped_column(deferred=True, deferred_raiseload=True)
+    """`curves.Figures` of each measure over the committed rounds."""
     packed: Mapped[int] = mapped_column(default=0, server_default="0")
     """Rounds whose rows have become `PackedRecord`s."""
 
     __table_args__ = (
         Index("run_by_experiment", "experiment_id", "id"),
         Index("run_to_pack", "id", sqlite_where=TO_PACK, postgresql_where=TO_PACK),
-        Index("run_to_fill", "id", sqlite_where=NO_FIGURES, postgresql_where=NO_FIGURES),
         Index(
             "run_by_turn",
             "status",

@@ -180,7 +180,7 @@ class CoupledAudit(Simulation):
         # Who took part and how long it took is the server's own, unless that is not trusted.
         private = {"clock", "simulated_seconds"} if self._privacy.replaces_aggregator else set()
         for name, content in manifest.items():
-            if name not in {*private, "engine", "watch", "gang"}:
+            if name not in {*private, "engine", "early_stopping", "batched_runs"}:
                 tape.see(name, content)
         for name, value in {
             **tensors,

@@ -5,13 +5,13 @@ from math import nan
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, func, select
+from sqlalchemy import func, select
 
 from fedcore.platform.store import Database, blocks, curves, experiments, extension, reproductions, runs
 from fedcore.platform.store.blocks import SIZE
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.reproductions import Pair, RowDifference
-from fedcore.platform.store.tables import BlockRecord, PackedRecord, RoundRecord
+from fedcore.platform.store.tables import PackedRecord, RoundRecord
 from fedcore.simulation.report import COLUMNS, RoundReport
 from tests.platform.store.acts import claim, finish, read, record, report, submit, write
 
@@ -128,15 +128,6 @@ def test_an_extended_run_goes_on_after_its_packed_rows(database: Database) -> No
     assert packed(database) == rounds // SIZE * SIZE - 2 * SIZE
     assert everything(database, again) == before
     assert [row.round for row in read(database, curves.after, again.run_id)] == list(range(1, rounds + 1))
-
-
-def test_runs_of_a_time_without_blocks_are_packed_too(database: Database) -> None:
-    held = played(database, history())
-    finish(database, held)
-    before = everything(database, held)
-    write(database, lambda session: session.execute(delete(BlockRecord)))
-    assert packed(database) == 2 * SIZE
-    assert everything(database, held) == before
 
 
 @pytest.mark.parametrize("which", [0, 1])

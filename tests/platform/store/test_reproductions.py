@@ -94,7 +94,11 @@ def test_a_repetition_is_carried_out_by_the_same_engines(database: Database) -> 
     first = submit(database, seeds=[0, 1])
     chosen = {"engine": "parallel", "how": "rule"}
     write(
-        database, runs.finish, claim(database), model="model", provenance={ENGINE_CHOICE: chosen, "gang": 2}
+        database,
+        runs.finish,
+        claim(database),
+        model="model",
+        provenance={ENGINE_CHOICE: chosen, "batched_runs": 2},
     )
     finish(database, claim(database))
     assert read(database, reproductions.engine_choices, first.id) == {(0, 0): {ENGINE_CHOICE: chosen}}
