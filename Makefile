@@ -79,8 +79,8 @@ bench-peers: $(DEVELOPMENT) ## Measure FedQ against other simulators, in environ
 	@$(BIN)/python -m bench environments
 	@$(BIN)/python -m bench peers $(ARGS)
 
-gpu: $(DEVELOPMENT) ## On a machine with a GPU: its tests, then five seeds of each workload on it, in a gang and one by one
-	@$(BIN)/python -m pytest tests/engine/accelerated/gpu tests/engine/accelerated/test_cuda.py $(ARGS)
+gpu: $(DEVELOPMENT) ## On a machine with a GPU: its tests, then five seeds of each workload on it, in a batch and one by one
+	@$(BIN)/python -m pytest tests/engine/accelerated/test_cuda.py $(ARGS)
 	@$(BIN)/python -m bench seeds --device cuda --workloads W1,W2,W3,W4,W5
 
 clean: ## Remove .venv, .lowest, .bench and caches (experiments in .fedq stay)

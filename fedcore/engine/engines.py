@@ -42,7 +42,7 @@ def _accelerated() -> dict[EngineName, EngineInfo]:
         if not (error.name or "").startswith("fedcore.engine.accelerated"):
             raise
         return {}
-    made_for = "dense networks (`linear`, `logistic`, `mlp`) on a CPU and small `logistic` models on a GPU"
+    made_for = "dense networks (`linear`, `logistic`, `mlp`) on a CPU"
     return {"compiled": EngineInfo(compiled, suits, made_for)}
 
 
@@ -78,8 +78,8 @@ def check_supported(wanted: EngineName, algorithm: Algorithm, problem: TrainingP
 
 def benefits_from_batching(engine: EngineName, device: torch.device) -> bool:
     """Return True if runs go faster when the engine is given several at once on `device`: in one
-    stack, as programs of one launch, or on threads that the clients of one run would not fill.
+    stack, or on threads that the clients of one run would not fill.
     """
-    if device.type == "cuda":
-        return engine in {"vectorised", "compiled"}
-    return engine == "vectorised" or (engine != "reference" and torch.get_num_threads() > 1)
+    if engine == "vectorised" or device.type == "cuda":
+        return engine == "vectorised"
+    return engine != "reference" and torch.get_num_threads() > 1

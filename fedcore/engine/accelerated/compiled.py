@@ -1,5 +1,5 @@
 """The engine `compiled`: each client's whole training in machine code, for dense networks under an
-affine rule and SGD.
+affine rule and SGD, on CPUs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import numpy as np
 import torch
 
 from fedcore.core import Algorithm, ClientRule, ClientUpdate
-from fedcore.engine.accelerated.gpu import launch
-from fedcore.engine.accelerated.gpu.tiling import fits
 from fedcore.engine.accelerated.streaming_sums import StreamingSums, run_on_threads
 from fedcore.engine.assignment import AggregatedUpdate, Ids, Job, Result
 from fedcore.engine.local_solver import factors, has_offset, offsets
@@ -29,17 +27,14 @@ def suits(algorithm: Algorithm, problem: TrainingProblem) -> bool:
     data = problem.dense
     if data is None or not (algorithm.is_affine() and algorithm.starts_at_x()):
         return False
-    return data.features.device.type == "cpu" or fits(data)
+    return data.features.device.type == "cpu"
 
 
 def compiled(jobs: Sequence[Job]) -> Sequence[Result]:
     """Train the clients of all jobs one by one, the longest first, on the tensor library's threads.
 
-    Neither the number of threads nor the other jobs change a bit of a result. On a GPU, clients are
-    the programs of one launch.
+    Neither the number of threads nor the other jobs change a bit of a result.
     """
-    if jobs[0].work.local.x.is_cuda:
-        return launch.train(jobs)
     cohorts = [_Cohort(job) for job in jobs]
     for kind, alike in groupby(
         sorted(cohorts, key=lambda cohort: cohort.kind), key=lambda cohort: cohort.kind
