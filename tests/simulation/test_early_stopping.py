@@ -1,7 +1,5 @@
 """Early stopping: the rule longhand, and a run that ends by it wherever it is interrupted."""
 
-import hashlib
-import json
 import math
 from typing import Any
 
@@ -11,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcore import RoundReport, Simulation, run
-from fedcore.simulation import checkpoint
 from fedcore.simulation.early_stopping import EarlyStoppingState
 from fedcore.simulation.report import StopReason
 from fedcore.spec.search import EarlyStopping
@@ -111,21 +108,3 @@ def test_a_run_that_is_not_stopped_computes_what_it_does_without_the_rule() -> N
         for report in run(specification(QUADRATIC, early_stopping={"metric": "objective", "target": -1e9}))
     ]
     assert plain == ruled
-
-
-def test_a_checkpoint_from_before_early_stopping_still_fits() -> None:
-    spec = specification(QUADRATIC)
-    others = {
-        "name",
-        "description",
-        "tags",
-        "seeds",
-        "sweep",
-        "search",
-        "early_stopping",
-        "code",
-        "execution",
-    }
-    computed = spec.model_dump(mode="json", exclude=others)
-    written = json.dumps({"spec": computed, "seed": 0, "precision": spec.precision}, sort_keys=True)
-    assert checkpoint.fingerprint(spec, 0) == hashlib.sha256(written.encode()).hexdigest()
