@@ -212,11 +212,6 @@ def test_a_layer_that_the_model_does_not_have_is_refused_as_the_run_starts() -> 
     assert refusal.value.pointer == "/algorithm/head"
 
 
-def test_without_shared_layers_a_specification_says_nothing_of_them() -> None:
-    algorithm = specification(QUADRATIC, algorithm={"kind": "ifca"}).algorithm
-    assert "head" not in algorithm.model_dump(mode="json")
-
-
 def test_two_groups_are_recovered_and_each_model_rests_at_its_groups_optimum() -> None:
     """Clients of a group share the optimum, so that local steps do not move it."""
     clients, optima = quadratics(6), np.array([[4.0, 0.0, 1.0], [-4.0, 2.0, -1.0]])

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from fastapi import FastAPI
 from pyarrow import parquet
-from sqlalchemy import event, text
+from sqlalchemy import event
 
 from api.arms.filters import MOST_COMPARISONS, MOST_SORTED, condition_of
 from api.http.problems import InvalidDocumentError
 from fedcore.platform.access import Scope
-from fedcore.platform.store import Database, arms, upgrade
+from fedcore.platform.store import Database, arms
 from fedcore.platform.store.arms import ArmFilter
 from fedcore.settings import Settings
 from tests.api.histories import TWO_ARMS, submit, write
@@ -261,20 +261,6 @@ def test_all_rounds_come_in_one_file_with_settings_of_their_types(http: httpx.Cl
     assert (types["local.lr"], types["algorithm.kind"], types["rounds"]) == ("double", "string", "int64")
     assert types["x"].startswith("list")
     assert http.get(place, headers={"Accept": "application/json"}).status_code == 406
-
-
-@pytest.mark.usefixtures("database_url")
-def test_settings_and_figures_of_experiments_made_before_are_filled_in(
-    http: httpx.Client, four: str, rows: Database, settings: Settings
-) -> None:
-    before = read(http, sort="arm")
-    with rows.transaction() as session:
-        session.execute(text("DELETE FROM arm"))
-        session.execute(text("UPDATE experiment SET parameters = NULL"))
-        session.execute(text("UPDATE run SET figures = NULL"))
-    assert read(http, sort="arm") != before
-    upgrade(settings.database)
-    assert read(http, sort="arm") == before
 
 
 def test_an_extension_changes_the_settings_of_its_arms(http: httpx.Client, four: str) -> None:

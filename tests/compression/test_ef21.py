@@ -67,8 +67,3 @@ def test_it_is_for_the_uplink_and_with_error_feedback_only() -> None:
         specification(QUADRATIC, compression={"downlink": EF21})
     with pytest.raises((SpecificationError, ValidationError), match="is a form of error feedback"):
         specification(QUADRATIC, compression={"uplink": {**EF21, "error_feedback": False}})
-
-
-def test_a_specification_without_it_is_stored_as_before() -> None:
-    spec = specification(QUADRATIC, compression={"uplink": {"kind": "top_k", "k": 2}})
-    assert "feedback" not in spec.model_dump(mode="json")["compression"]["uplink"]

@@ -753,7 +753,3 @@ def test_combinations_without_meaning_are_rejected_with_the_field(name: str) -> 
     with pytest.raises(SpecificationError) as caught:
         specification(base, **changes)
     assert caught.value.pointer == pointer
-
-
-def test_a_synchronous_specification_says_nothing_of_asynchrony() -> None:
-    assert "asynchrony" not in specification(TIMED).model_dump(mode="json")

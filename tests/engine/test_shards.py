@@ -229,7 +229,3 @@ def test_a_run_in_shards_goes_on_from_any_round_to_the_bit(case: str) -> None:
 def test_auto_is_eight_shards() -> None:
     assert specification(QUADRATIC, execution={"shards": "auto"}).execution.shard_count == 8
     assert specification(QUADRATIC).execution.shard_count is None
-
-
-def test_a_specification_without_shards_has_the_digest_of_before() -> None:
-    assert "shards" not in specification(QUADRATIC).model_dump(mode="json")["execution"]

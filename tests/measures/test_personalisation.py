@@ -113,10 +113,6 @@ def test_fine_tuning_repeats_itself_and_leaves_the_run_alone() -> None:
     assert last(**tuned(steps=30))["personal_accuracy"] > last()["personal_accuracy"]
 
 
-def test_a_stored_specification_without_fine_tuning_says_nothing_of_it() -> None:
-    assert "fine_tuning" not in specification(DIGITS).model_dump()["evaluation"]
-
-
 def test_personal_measures_require_test_samples_of_clients() -> None:
     document = merged(merged(DIGITS, MEASURED), {"problem": {"partition": {"hold_out": None}}})
     with pytest.raises(SpecificationError, match="add `hold_out` to the partition"):

@@ -498,9 +498,8 @@ def test_the_noise_is_given_once(fields: dict[str, Any]) -> None:
         PRIVACY.validate({"kind": "client_level", **fields})
 
 
-def test_without_privacy_nothing_is_said_of_it() -> None:
+def test_without_privacy_there_is_neither_epsilon_nor_noise() -> None:
     spec = specification(SYNTHETIC)
-    assert "privacy" not in spec.model_dump(mode="json")
     assert spec.epsilon(4) is None
     assert spec.noise_multiplier is None
 

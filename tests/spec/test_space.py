@@ -195,8 +195,3 @@ def test_memory_is_that_of_the_largest_trial() -> None:
     [alone] = memory_needed(specification(SYNTHETIC))
     assert memory_needed(spec) == [max(memory_needed(spec))] * 10
     assert memory_needed(spec)[0] >= alone
-
-
-def test_stored_specifications_without_a_study_say_nothing_of_proposals() -> None:
-    document = specification(STUDIED).model_dump(mode="json")
-    assert "proposed" not in document["search"]

@@ -311,4 +311,4 @@ def test_new_experiments_estimate_the_training_loss_and_presets_evaluate_it_in_f
     )
     full = submit(http, merged(wanted, {"evaluation": {"training_loss": "full"}}))
     assert full["specification"]["evaluation"]["training_loss"] == "full"
-    assert "training_loss" not in submit(http, {"preset": "demo"})["specification"]["evaluation"]
+    assert submit(http, {"preset": "demo"})["specification"]["evaluation"]["training_loss"] is None
