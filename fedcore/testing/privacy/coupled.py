@@ -186,7 +186,7 @@ class CoupledAudit(Simulation):
             **tensors,
             **{f"model {name}": value for name, value in self.model().items()},
         }.items():
-            if not name.startswith(("clients.", "heard.")):
+            if not name.startswith(("clients.", "traffic.")):
                 tape.see(name, value)
 
     def _setting_of(self, world: World, client: int, tape: Tape) -> RunContext:
