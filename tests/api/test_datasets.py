@@ -214,7 +214,12 @@ def test_an_experiment_names_it_by_id_and_is_stored_with_its_content(http: httpx
             "description",
         )
     }
-    assert dataset == {"kind": "uploaded", "id": made["id"], "content": content}
+    assert dataset == {
+        "kind": "uploaded",
+        "id": made["id"],
+        "content": content,
+        "augmentation": "none",
+    }
 
 
 def test_what_was_stored_can_be_submitted_again_and_a_made_up_content_is_replaced(http: httpx.Client) -> None:

@@ -51,7 +51,7 @@ def test_a_specification_of_objects_says_their_kinds() -> None:
         rounds=3,
     )
     document = made.model_dump(mode="json")
-    assert document["problem"]["dataset"] == {"kind": "digits"}
+    assert document["problem"]["dataset"]["kind"] == "digits"
     assert ExperimentSpec.model_validate(document) == made
 
 
