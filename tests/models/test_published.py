@@ -120,11 +120,6 @@ def test_a_network_whose_size_is_unknown_or_that_is_misspelt_is_refused_at_once(
         parse({"kind": "torchvision", "name": "resnet18", **changes})
 
 
-def test_fields_that_are_not_given_are_not_written_into_a_specification() -> None:
-    document = {"kind": "import", "path": "a:b", "parameters": 3}
-    assert parse(document).model_dump(mode="json") == {**document, "l2": 0.0, "loss": "cross_entropy"}
-
-
 STEP = {"lr": 0.001, "steps": 1, "batch_size": 64}
 """Little enough that rounding does not grow: at the first step of a deep network with batch norm, a
 change of its parameters by one ulp already changes the next ones by 2e-13.
