@@ -45,10 +45,13 @@ class FedLin(AlgorithmSpec):
     """Each round the clients first exchange their gradients at x, sparsified on both links with
     error feedback.
 
-        h_i = C_up(rho_i + grad F_i(x)),     rho_i <- rho_i + grad F_i(x) - h_i
-        g   = C_down(e + mean h),            e <- e + mean h - g,     mean h = sum_i w_i h_i / sum_i
-        w_i y_i <- y_i - (eta / tau_i) (g_i(y_i) - grad F_i(x) + g), tau_i times,   x <- x + sum_i
-        w_i (y_i - x)
+        h_i = C_up(rho_i + grad F_i(x))
+        rho_i <- rho_i + grad F_i(x) - h_i
+        mean h = sum_i w_i h_i / sum_i w_i
+        g = C_down(e + mean h)
+        e <- e + mean h - g
+        y_i <- y_i - (eta / tau_i) (g_i(y_i) - grad F_i(x) + g)    tau_i times
+        x <- x + sum_i w_i (y_i - x)
 
     `local.lr` is eta; the models go uncompressed. Without compression x* is a fixed point whatever
     the tau_i; so it is with compression at the server alone. The paper exchanges at the end of a

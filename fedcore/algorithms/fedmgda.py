@@ -49,8 +49,9 @@ class FedMgda(AlgorithmSpec):
     of descent for all of them.
 
         g_i = (x - y_i) / |x - y_i|
-        lambda = argmin |sum_i lambda_i g_i|^2 over the simplex with |lambda_i - w_i| <= epsilon for
-        all i x <- x - server_lr sum_i lambda_i g_i
+        lambda = argmin |sum_i lambda_i g_i|^2
+            over the simplex with |lambda_i - w_i| <= epsilon for all i
+        x <- x - server_lr sum_i lambda_i g_i
 
     w are the weights of the participation scheme, made to sum to 1. A change of zero stays zero:
     its client is at an optimum of its own, so no direction serves all, and if lambda may reach 1

@@ -44,8 +44,8 @@ class FedSvrg(AlgorithmSpec):
     Every local step then takes the change of its mini-batch's gradient since x.
 
         g = sum_i w_i grad F_i(x) / sum_i w_i
-        y_i <- y_i - (h / tau_i) (g_i(y_i) - g_i(x) + g), tau_i times,   x <- x + sum_i w_i (y_i -
-        x)
+        y_i <- y_i - (h / tau_i) (g_i(y_i) - g_i(x) + g)    tau_i times
+        x <- x + sum_i w_i (y_i - x)
 
     `local.lr` is h; the paper's step size h / n_i is this one, since each of its clients takes n_i
     steps. Departure: the paper's scalings S_i and A by how many clients hold a feature are the

@@ -44,8 +44,9 @@ class VrlSgd(AlgorithmSpec):
     """Each local step is corrected by the client's drift, learnt from the distance to each new
     average.
 
-        y <- y - eta (g_i(y) - Delta_i),   x <- mean_i y_i,   Delta_i <- Delta_i + (x - y_i) /
-        (tau_i eta)
+        y_i <- y_i - eta (g_i(y_i) - Delta_i)    tau_i times
+        x <- mean_i y_i
+        Delta_i <- Delta_i + (x - y_i) / (tau_i eta)
 
     Delta_i starts at zero, so the first round is FedAvg. With equal tau_i and full participation
     the Delta_i sum to zero and the exact minimiser is reached; with unequal tau_i they do not, and

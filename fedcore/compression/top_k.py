@@ -61,8 +61,10 @@ class KeepLargestDifference(KeepLargest):
 class TopK(Sparsifier):
     """Send the k entries of largest magnitude, with their indices.
 
-    With error feedback the part not sent is added to the next message: h = C(rho + message), rho <-
-    rho + message - h.
+    With error feedback the part not sent is added to the next message:
+
+        h = C(rho + message)
+        rho <- rho + message - h
     """
 
     source = "Stich et al., Sparsified SGD with Memory, NeurIPS 2018; Mitra et al., FedLin, NeurIPS 2021"

@@ -1,15 +1,13 @@
 """Successive halving over the arms of a sweep: who goes on from a rung, decided on what has arrived
 there. Standard library only.
 
-    SHA   Jamieson and Talwalkar 2016; Li et al. 2020, Algorithm 1      ASHA   Li et al. 2020,
-    Algorithm 2
+    SHA   Jamieson and Talwalkar 2016; Li et al. 2020, Algorithm 1
+    ASHA  Li et al. 2020, Algorithm 2
 
 With n arms and rungs r_k = r eta^k, k = 0 ... K - 1, r_K = R, K = floor(log_eta(R / r)):
 
-    SHA   when all arms of rung k are there: promote the best floor(n / eta^(k + 1)), stop the
-        others
-    ASHA  after every arrival: promote those among the best floor(|rung k| / eta) that are not
-        promoted yet
+    SHA   when all arms of rung k are there: promote the best floor(n / eta^(k + 1)), stop the others
+    ASHA  after every arrival: promote those among the best floor(|rung k| / eta) not promoted yet
 
 Departures: r_K is R also where R is no power of eta times r. An arm without a finite value (failed,
 diverged) is the worst and is never promoted, whatever others are like. ASHA's arms are finitely

@@ -111,8 +111,7 @@ class Adam(LocalOptimiser):
     """Adam with bias correction, its moments new in every round.
 
         m <- beta1 m + (1 - beta1) d,   v <- beta2 v + (1 - beta2) d^2
-        y <- y - eta (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),   t = 1, 2, ... in a
-        round
+        y <- y - eta (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)    t = 1, 2, ... in a round
 
     d is the direction of the algorithm's rule: the gradient, with FedProx's proximal term or a
     correction such as FedLin's. A step is no linear function of the gradients, so ||a_i||_1 does

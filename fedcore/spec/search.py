@@ -152,9 +152,14 @@ class SuccessiveHalvingPruner(HalvingPruner):
 
 
 class HyperbandPruner(HalvingPruner):
-    """Hyperband: batches are its brackets s = K, ..., 0, 1, ..., in turn. Bracket s has n = ceil((K +
-    1) / (s + 1) eta^s) trials, whose first rung is `min_rounds` eta^(K - s), and the best floor(n /
-    eta^(i + 1)) are promoted from its rung i. `parallel` is not used.
+    """Hyperband: batches are its brackets s = K, ..., 0, 1, ..., in turn.
+
+    Bracket s has n trials,
+
+        n = ceil((K + 1) / (s + 1) eta^s)
+
+    whose first rung is `min_rounds` eta^(K - s), and the best floor(n / eta^(i + 1)) are promoted
+    from its rung i. `parallel` is not used.
     """
 
     source: ClassVar[str] = (

@@ -157,8 +157,7 @@ class Devices(Block):
 
     A round takes client i, with tau_i local steps,
 
-        latency_i + bytes down / download_i + tau_i / steps_per_second_i + latency_i + bytes up /
-        upload_i
+        2 latency_i + bytes down / download_i + tau_i / steps_per_second_i + bytes up / upload_i
 
     simulated seconds; omitted fields take no time. If a round begins with an exchange of gradients
     (FedLin, FedSVRG), their bytes and both latencies are added. Results then include

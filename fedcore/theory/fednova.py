@@ -148,8 +148,8 @@ def optimisation_error(
     """The bound on min_t E|grad F~|^2 of the surrogate F~ = sum_i w_i F_i after `rounds` [T]
     (Theorem 1 with its step size eta, eq. (49)).
 
-        4 gap / (eta tau_eff T) + 4 eta L sigma^2 A / m + 6 eta^2 L^2 sigma^2 B + 12 eta^2 L^2
-        kappa^2 C
+        4 gap / (eta tau_eff T) + 4 eta L sigma^2 A / m + 6 eta^2 L^2 sigma^2 B
+            + 12 eta^2 L^2 kappa^2 C
 
     `gap` is F~(x_0) - F~_inf. Raises ValueError for an eta beyond `largest_step_size`, where it is
     no bound.

@@ -5,8 +5,8 @@ owners share the workers by start-time fair queueing (Goyal, Vin and Cheng, IEEE
 Networking 5(5), 1997) with an owner as a flow and seconds of rounds as length: the owner whom the
 fewest workers serve comes first, of those the one with the least virtual time
 
-    S_o = max(L_o + sum of the seconds computed for o, v),        v <- max(v, min of S over the
-    owners who could be served)
+    S_o = max(L_o + sum of the seconds computed for o, v)
+    v <- max(v, min of S over the owners who could be served)
 
 and of those the one who has waited longest. v is the queue's clock; L_o lifts an owner who was away
 to it, so that no owner gains by having been idle, outranked or over a quota, and none pays for
