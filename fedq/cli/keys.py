@@ -129,8 +129,7 @@ def create(  # noqa: PLR0913, PLR0917 - an option each
         with connect() as client:
             key = client.create_key(wanted).key
     if not as_json:
-        scopes = f"{scope}, code" if code else scope
-        stderr().print(f"API key of scope {scopes} for {owner}. It is not shown again:")
+        stderr().print(f"API key of scope {views.scopes(wanted)} for {owner}. It is not shown again:")
     tell(key, as_json=as_json, key=key, owner=owner, scope=scope)
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ExperimentSummary,
         GroupWorker,
         Key,
+        KeyRequest,
         KeyStanding,
         Plan,
         PresetSummary,
@@ -357,7 +358,7 @@ def keys(items: Sequence[Key]) -> Table:
     return table(
         columns,
         (
-            (item.id, item.owner, _scopes(item), item.name, _end(item), _time(item.last_used_at))
+            (item.id, item.owner, scopes(item), item.name, _end(item), _time(item.last_used_at))
             for item in items
         ),
     )
@@ -374,7 +375,7 @@ def key(item: Key) -> Table:
         "max_compute_seconds",
     )
     return table(
-        (item.id, "value"), [("scope", _scopes(item)), *((name, getattr(item, name)) for name in shown)]
+        (item.id, "value"), [("scope", scopes(item)), *((name, getattr(item, name)) for name in shown)]
     )
 
 
@@ -398,11 +399,12 @@ def standing(item: KeyStanding) -> RenderableType:
         ("compute seconds", round(used.compute_seconds, 1), key.max_compute_seconds),
     )
     return Group(
-        Text(f"{key.owner}, key {key.id} of scope {_scopes(key)}"), table(("quota", "used", "limit"), counted)
+        Text(f"{key.owner}, key {key.id} of scope {scopes(key)}"), table(("quota", "used", "limit"), counted)
     )
 
 
-def _scopes(key: Key) -> str:
+def scopes(key: Key | KeyRequest) -> str:
+    """Scope of an API key, and `code` if it may send code bundles."""
     return f"{key.scope}, code" if key.code else str(key.scope)
 
 

@@ -93,13 +93,13 @@ def judge(figures: Document, provenance: Mapping[str, Any], diverged_round: int 
     """Return the provenance of a finished run with the warning that follows from its `figures`, and
     the kind of that warning; one that diverged needs none.
     """
-    known = {measure: Figures(*stored) for measure, stored in figures.items()}
-    ends = {measure: MeasureEnds(found.first, found.last) for measure, found in known.items()}
-    chance = provenance.get(CHANCE_ACCURACY)
     # An imported provenance may hold anything, such as the warning of other rows.
     kept = {name: value for name, value in provenance.items() if name != WARNING}
     if diverged_round is not None:
         return {"provenance": kept, "warning_kind": None}
+    known = {measure: Figures(*stored) for measure, stored in figures.items()}
+    ends = {measure: MeasureEnds(found.first, found.last) for measure, found in known.items()}
+    chance = provenance.get(CHANCE_ACCURACY)
     entry = warning_entry(ends, chance if isinstance(chance, float) else None)
     return {"provenance": kept | entry, "warning_kind": entry[WARNING]["kind"] if entry else None}
 

@@ -37,9 +37,8 @@ def extend(
 
     Finished runs continue from their last round, and so do runs that a worker holds: its next
     commit is refused. Runs that are new or get more rounds belong to the key `key_id` from now on.
-    `measure` returns the memory in bytes
-    that a run of each arm of the new specification needs; `may_use_all` as of a `NewExperiment`;
-    `made_with` is added to the provenance.
+    `measure` returns the memory in bytes that a run of each arm of the new specification needs;
+    `may_use_all` as of a `NewExperiment`; `made_with` is added to the provenance.
 
     Raises ResourceNotFoundError; StateConflictError where nothing can go on, or what was done would have been
     otherwise; SpecificationError where the new specification is not valid, and what `measure`
