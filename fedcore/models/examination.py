@@ -4,7 +4,6 @@ all that would make a pass depend on anything but its arguments.
 
 from __future__ import annotations
 
-import random
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcore.errors import SpecificationError
 from fedcore.models.forward import BatchStatistics, Site, TrainingForward
+from fedcore.models.global_generators import restored
 from fedcore.models.losses import LOSSES, Loss
 from fedcore.user_traceback import user_traceback
 
@@ -190,12 +190,9 @@ def _unchanged(module: nn.Module, norms: BatchStatistics) -> Iterator[None]:
         if id(layer) not in known
         for own, buffer in layer.named_buffers(recurse=False)
     }
-    numpy_state, python_state, torch_state = (
-        np.random.get_state(),  # noqa: NPY002 - to see whether the model uses it
-        random.getstate(),
-        torch.get_rng_state(),
-    )
-    yield
+    with restored() as drawn:
+        yield
+        used = drawn()
     changed = [name for name, (buffer, before) in buffers.items() if not torch.equal(buffer, before)]
     if changed:
         for buffer, before in buffers.values():
@@ -205,20 +202,8 @@ def _unchanged(module: nn.Module, norms: BatchStatistics) -> Iterator[None]:
             f"changes its buffers as it trains ({', '.join(changed)}): engines would disagree; keep such"
             " state in nn.BatchNorm layers only",
         )
-    drawn = {
-        "numpy.random": not all(
-            np.array_equal(one, other)
-            for one, other in zip(numpy_state, np.random.get_state(), strict=True)  # noqa: NPY002
-        ),
-        "random": python_state != random.getstate(),
-        "torch": not torch.equal(torch_state, torch.get_rng_state()),
-    }
-    np.random.set_state(numpy_state)  # noqa: NPY002 - restored
-    random.setstate(python_state)
-    torch.set_rng_state(torch_state)
-    for name, used in drawn.items():
-        if used:
-            raise _random(name)
+    if used:
+        raise _random(used[0])
 
 
 class _RefuseRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]

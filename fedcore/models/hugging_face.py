@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from safetensors import torch as safetensors_torch
     from torch import Tensor, nn
 
-    from fedcore.models import pretrained
+    from fedcore.models import global_generators, pretrained
 else:
+    global_generators = LazyModule("fedcore.models.global_generators")
     peft = LazyModule("peft")
     pretrained = LazyModule("fedcore.models.pretrained")
     safetensors_torch = LazyModule("safetensors.torch")
@@ -192,7 +193,7 @@ class _Transformer(NetworkSpec):
         network: Any = module
         tensors = dict(pretrained.read_weights(self.weights, folders))
         transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        with torch.random.fork_rng(devices=[]):
+        with global_generators.restored():
             loaded, told = type(network).from_pretrained(
                 None,
                 config=network.config,
@@ -443,7 +444,7 @@ def _scores_under(mask: Callable[..., Any], module: nn.Module, symbols: Tensor) 
     hook = module.register_forward_pre_hook(mask, with_kwargs=True)
     training = module.training
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), global_generators.restored():
             scores: Tensor = module.eval()(symbols)
     finally:
         hook.remove()

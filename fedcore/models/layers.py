@@ -1,7 +1,6 @@
 """PyTorch modules: building them from the seed, dense layers, and memory layout of images."""
 
 import hashlib
-import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -9,7 +8,6 @@ from itertools import chain, pairwise
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +15,7 @@ from fedcore.errors import SpecificationError
 from fedcore.models.base import BatchNormPolicy, ModelSpec, NetworkSpec
 from fedcore.models.batch_norm import apply_policy, batch_norms, private_parameters
 from fedcore.models.flat import Layout
+from fedcore.models.global_generators import seeded
 from fedcore.models.pretrained import select_trained
 from fedcore.random import generator
 from fedcore.settings import settings
@@ -48,24 +47,6 @@ def dense(*widths: int) -> nn.Sequential:
     for fan_in, fan_out in pairwise(widths):
         layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
-
-
-@contextmanager
-def seeded(draw: np.random.Generator) -> Iterator[None]:
-    """Seed the global generators of PyTorch (on the CPU), NumPy and `random` from `draw` within the
-    block, and restore them afterwards.
-    """
-    seed, python_state = int(draw.integers(2**63)), random.getstate()
-    numpy_state = np.random.get_state()  # noqa: NPY002 - users' code may draw from it
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002
-        random.seed(seed)
-        try:
-            yield
-        finally:
-            np.random.set_state(numpy_state)  # noqa: NPY002
-            random.setstate(python_state)
 
 
 def build_module(

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fedcore import random
-    from fedcore.models import layers
+    from fedcore.models import global_generators, layers
 else:
+    global_generators = LazyModule("fedcore.models.global_generators")
     torch = LazyModule("torch")
     random = LazyModule("fedcore.random")
     layers = LazyModule("fedcore.models.layers")
@@ -187,7 +188,7 @@ def _is_module(value: Any) -> TypeGuard[nn.Module]:
 
 
 def _made(source: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
-    with layers.seeded(random.generator(seed, "init")):
+    with global_generators.seeded(random.generator(seed, "init")):
         return _called(source)
 
 
