@@ -234,6 +234,11 @@ def test_a_phone_shows_all_of_it(opened: Opened, done: str, shoot: Shoot) -> Non
 def test_tabs_are_in_the_address_and_in_the_history(opened: Opened, done: str) -> None:
     page = opened(f"/experiments/{done}")
     taken_over(page)
+    fetched_again: list[str] = []
+    page.on(
+        "request",
+        lambda sent: fetched_again.append(sent.url) if "hx-history-restore-request" in sent.headers else None,
+    )
 
     def holds(tab: str, address: str) -> None:
         expect(page.get_by_role("tab", selected=True)).to_have_text(tab)
@@ -241,6 +246,10 @@ def test_tabs_are_in_the_address_and_in_the_history(opened: Opened, done: str) -
         expect(page).to_have_url(re.compile(f"{done}{address}$"))
 
     page.get_by_role("tab", name="Specification").click()
+    # A part that is refreshed: its script then holds the place in the history for its own.
+    with page.expect_response("**/runs"):
+        page.evaluate("htmx.trigger(document.getElementById('runs-table'), 'refresh')")
+    expect(page.locator("#runs-table table")).to_have_count(1)
     page.get_by_role("tab", name="Downloads").click()
     page.locator("#downloads").get_by_role("link", name="Runs").click()
     holds("Runs", "#runs")
@@ -264,6 +273,7 @@ def test_tabs_are_in_the_address_and_in_the_history(opened: Opened, done: str) -
     expect(page.get_by_label("Band over seeds")).to_have_value("ci")
     page.evaluate("location.hash = 'main'")
     expect(page.get_by_role("tab", selected=True)).to_have_text("Results")
+    assert fetched_again == [], "a page that is fetched again loses its controls"
 
 
 def test_one_that_is_of_little_use_has_a_mark_and_says_why(opened: Opened, stack: Stack) -> None:

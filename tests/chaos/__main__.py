@@ -61,7 +61,7 @@ LEASE_S, DEFAULT_LEASE_S, DEFAULT_KILLS, EMBEDDED_KILLS = 2.0, 10.0, 5, 10
 API_KILLS, API_REPLACEMENTS = 10, 5
 HANGS = {"api": 3, "reconciler": 1, "worker-1": 1, "broker": 1}
 """How often each process of the embedded stack is stopped."""
-REQUESTS, STRIKES = 3_000, 40
+REQUESTS, STRIKES = 800, 12
 """Of clients that change experiments, and of faults meanwhile."""
 GOAL_S = 2.0
 """Beyond the lease, at the 95th percentile."""

@@ -67,3 +67,6 @@ document.addEventListener("click", async (event) => {
   }
   setTimeout(() => (button.textContent = "Copy"), 2000);
 });
+
+// Back and Forward show what the page holds: htmx would fetch the page again, and its scripts would hold elements that are gone.
+document.addEventListener("htmx:before:history:restore", (event) => event.preventDefault());
