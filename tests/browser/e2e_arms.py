@@ -333,6 +333,7 @@ def test_arms_of_all_experiments_are_one_table(opened: Opened, swept: str, optio
     expect(page).to_have_url(re.compile(swept))
 
 
+@pytest.mark.nightly
 def test_ten_thousand_arms_are_sorted_and_filtered(opened: Opened, stack: Stack) -> None:
     id = stack.client.submit(MANY).id
     page = opened("/arms")

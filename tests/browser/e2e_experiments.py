@@ -189,7 +189,7 @@ def test_files_are_downloaded_under_their_names(opened: Opened, done: str, tmp_p
         assert download.value.path().read_bytes().startswith(beginning)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 def test_pages_are_accessible_and_look_right(
     opened: Opened, done: str, others: None, shoot: Shoot, scheme: str
 ) -> None:

@@ -195,7 +195,7 @@ def test_the_keyboard_gets_into_the_editor_and_out_of_it(opened: Opened) -> None
     assert not page.locator(".editor").evaluate("host => host.contains(document.activeElement)")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 def test_it_is_accessible_and_looks_right(opened: Opened, shoot: Shoot, scheme: str) -> None:
     dark = scheme == "dark"
     page = opened("/submit", color_scheme=scheme)

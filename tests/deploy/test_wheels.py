@@ -116,6 +116,7 @@ sweep:
 """
 
 
+@pytest.mark.nightly
 def test_a_newcomer_writes_checks_submits_and_reproduces_an_algorithm(
     wheels: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -39,7 +39,11 @@ PAGES = 20_000_000 * 4 // 4096
 @pytest.mark.skipif(sys.platform != "linux", reason="an option of the GNU C library")
 @pytest.mark.parametrize(
     ("environment", "thread", "cleared"),
-    [({}, "main", False), ({}, "another", False), ({"MALLOC_MMAP_THRESHOLD_": "1000000"}, "main", True)],
+    [
+        pytest.param({}, "main", False, marks=pytest.mark.nightly),
+        ({}, "another", False),
+        ({"MALLOC_MMAP_THRESHOLD_": "1000000"}, "main", True),
+    ],
 )
 def test_a_large_block_is_cleared_once_and_kept_until_idle_unless_the_user_has_set_the_allocator(
     environment: dict[str, str], thread: str, cleared: bool

@@ -120,9 +120,8 @@ def test_onnx_scores_are_those_that_fedq_evaluates(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "policy",
     [
-        "average",
         "local",
-        *(pytest.param(policy, marks=pytest.mark.nightly) for policy in ("frozen", "group")),
+        *(pytest.param(policy, marks=pytest.mark.nightly) for policy in ("average", "frozen", "group")),
     ],
 )
 def test_onnx_scores_of_a_torchvision_network(policy: str, tmp_path: Path) -> None:

@@ -47,6 +47,9 @@ PACKAGES: dict[type[Block], str] = {
 """Optional packages that components need."""
 
 
+SLOW = ("algorithms", "aggregators", "server_optimisers", "compressors", "models", "measures")
+
+
 def _skipped_without_its_package(component: type[Block]) -> pytest.MarkDecorator:
     package = PACKAGES.get(component)
     absent = package is not None and importlib.util.find_spec(package) is None
@@ -54,11 +57,9 @@ def _skipped_without_its_package(component: type[Block]) -> pytest.MarkDecorator
 
 
 def _at_night() -> Iterator[list[pytest.MarkDecorator]]:
-    """Two of three algorithms and aggregators, whose checks take seconds and are those of the tests of all
-    algorithms.
-    """
+    """Two of three components of the families whose checks take a second each."""
     for place, (family, _) in enumerate(COMPONENTS):
-        yield [pytest.mark.nightly] if family in ("algorithms", "aggregators") and place % 3 else []
+        yield [pytest.mark.nightly] if family in SLOW and place % 3 else []
 
 
 @pytest.mark.parametrize(
