@@ -64,7 +64,8 @@ CONFIG = {
     "phases": {"coverage": {"enabled": False}, "stateful": {"inference": {"algorithms": []}}},
     "generation": {"max-examples": EXAMPLES},
     # What a schema cannot say is refused as well: blocks that do not fit together, fewer rounds
-    # than there are, an id of another experiment's event, NUL, the twenty-first webhook.
+    # than there are, an id of another experiment's event, NUL, the twenty-first webhook, an
+    # idempotency key that another request has used.
     "operations": [
         *(
             {"include-name": name, "generation": {"max-examples": UPLOADS}}
@@ -94,6 +95,7 @@ CONFIG = {
                 "PATCH /v1/weights/{weights_digest}/access",
                 "PATCH /v1/runs/{run_id}",
                 "POST /v1/experiments/{experiment_id}/extend",
+                "POST /v1/experiments/{experiment_id}/reproduce",
                 "GET /v1/experiments/{experiment_id}/events",
                 "GET /v1/experiments/{experiment_id}/results",
                 "GET /v1/experiments/{experiment_id}/figure.{form}",
