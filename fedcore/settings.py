@@ -180,8 +180,6 @@ class Settings(BaseSettings):
     """Allow webhooks over plain HTTP, which is not encrypted."""
     webhook_timeout_seconds: Timeout = 10.0
     """Timeout of a webhook request. It is retried later."""
-    webhook_retention_days: RetentionDays = 30.0
-    """Days after which finished webhook deliveries are deleted, at most 10,000."""
     probe_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
     """Longest time for which a plan may play rounds on the machine of the API to estimate the time of
     its runs; 0: not at all (the embedded stack, whose workers are on the same machine: 20).

@@ -24,7 +24,6 @@ OWN = {
     },
     "in the database": {
         "api/runs/service.py",
-        "api/webhooks/service.py",
         "fedcore/platform/store/blocks.py",
         "fedcore/platform/store/leases.py",
         "fedcore/platform/store/progress.py",

@@ -24,7 +24,6 @@ PERIOD_S = 1.0
 THREADS, OF_ONE_OWNER = 16, 4
 RESOLVING_S = 60.0
 """Time for the system's resolver, added to the timeout of a delivery: the lease of a delivery."""
-PRUNE_EVERY_S = 600.0
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -42,18 +41,15 @@ class WebhookDispatcher:
         """Dispatch every second, and whenever a delivery was sent, until `ended`; then wait for those
         that are being sent.
         """
-        pruned = PRUNE_EVERY_S
         with ThreadPoolExecutor(THREADS, "webhooks") as pool:
             while not ended.is_set():
                 try:
                     self.dispatch_due(pool)
-                    pruned = self._prune(pruned)
                 except UNAVAILABLE as error:
                     log.warning("the database is away: %s", error)
                 except Exception:
                     # What is due stays due.
                     log.exception("nothing was sent")
-                pruned += PERIOD_S
                 self._awake.wait(PERIOD_S)
                 self._awake.clear()
 
@@ -110,7 +106,7 @@ class WebhookDispatcher:
 
     def _send(self, delivery: ClaimedDelivery) -> ReceiverResponse:
         headers = {"Content-Type": "application/json", "User-Agent": "FedQ-webhooks"}
-        headers |= signed(delivery.id, delivery.moment, delivery.body, delivery.secrets)
+        headers |= signed(delivery.id, delivery.moment, delivery.body, delivery.secret)
         timeout_s = self._settings.webhook_timeout_seconds
         return send(
             delivery.url,
@@ -120,14 +116,6 @@ class WebhookDispatcher:
             resolve=self._look_up,
             timeout_s=timeout_s,
         )
-
-    def _prune(self, since_s: float) -> float:
-        """Delete old deliveries, if it is time; return the seconds since this was last done."""
-        if since_s < PRUNE_EVERY_S:
-            return since_s
-        with self._database.transaction() as session:
-            webhook_deliveries.prune(session, self._settings.webhook_retention_days * 86_400)
-        return 0.0
 
 
 @contextmanager

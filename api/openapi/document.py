@@ -116,7 +116,6 @@ SOURCES = (
     Source("/v1/experiments/{experiment_id}/runs", "get", "200", "run_id", "$response.body#/items/0/id"),
     Source("/v1/datasets", "post", "201", "dataset_id"),
     Source("/v1/webhooks", "post", "201", "webhook_id"),
-    Source("/v1/webhooks/{webhook_id}/ping", "post", "202", "delivery_id"),
     Source("/v1/keys", "post", "201", "key_id"),
 )
 """Operations that create a resource, and the list of the runs of an experiment."""

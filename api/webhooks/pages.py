@@ -1,19 +1,17 @@
-"""`/webhooks`: webhooks and their deliveries."""
-
-import json
+"""`/webhooks`: webhooks and the state of their last delivery."""
 
 from fastapi import APIRouter, Request, Response
 
 from api.http.authentication import Reader
 from api.http.dependencies import Cursor, DatabaseDep, WebhookId
 from api.web.rendering import page
-from api.webhooks.service import delivery_answer, webhook_answer
-from fedcore.platform.store import webhook_deliveries, webhooks
+from api.webhooks.service import webhook_answer
+from fedcore.platform.store import webhooks
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedq.schemas import Webhook
 
 PAGE = 50
-EDITABLE = {"url", "name", "events", "experiment_id", "tag"}
+EDITABLE = {"url", "name", "events", "experiment_id"}
 
 router = APIRouter(include_in_schema=False)
 
@@ -30,24 +28,12 @@ def read_list(request: Request, principal: Reader, database: DatabaseDep, cursor
 
 
 @router.get("/webhooks/{webhook_id}")
-def read_one(
-    request: Request, principal: Reader, webhook_id: WebhookId, database: DatabaseDep, cursor: Cursor = None
-) -> Response:
-    """Return a webhook with its deliveries, newest first."""
+def read_one(request: Request, principal: Reader, webhook_id: WebhookId, database: DatabaseDep) -> Response:
+    """Return a webhook with the state of its last delivery."""
     with database.reading() as session:
         hook = webhook_answer(webhooks.find(session, webhook_id, principal.sees))
-        found = webhook_deliveries.page(session, webhook_id, limit=PAGE, cursor=cursor)
-        log = [delivery_answer(record) for record in found.items]
-    payloads = [json.dumps(delivery.payload, indent=2) for delivery in log]
     return page(
-        request,
-        "webhook.html",
-        hook=hook,
-        terms=_terms(hook),
-        log=list(zip(log, payloads, strict=True)),
-        next=found.next,
-        kinds=list(EventKind),
-        endings=ENDINGS,
+        request, "webhook.html", hook=hook, terms=_terms(hook), kinds=list(EventKind), endings=ENDINGS
     )
 
 

@@ -1,47 +1,31 @@
-"""`/v1/webhooks`: create, list, edit and delete webhooks; read and repeat their deliveries."""
+"""`/v1/webhooks`: create, list, edit, test and delete webhooks."""
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import AfterValidator
 
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.conditional import IfMatch, check_match
-from api.http.dependencies import Cursor, DatabaseDep, SettingsDep, WebhookId, created, printable
+from api.http.dependencies import Cursor, DatabaseDep, SettingsDep, WebhookId, created
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink
 from api.http.problems import InvalidDocumentError, responses
-from api.webhooks.service import Probe, delivery_answer, new_webhook_answer, webhook_answer
+from api.webhooks.service import Probe, webhook_answer
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import Session, audit, experiments, webhook_deliveries, webhooks
 from fedcore.platform.store.tables import WebhookRecord
-from fedq.schemas import (
-    Delivery,
-    DeliveryPage,
-    NewWebhook,
-    Webhook,
-    WebhookEdit,
-    WebhookPage,
-    WebhookRequest,
-)
+from fedq.schemas import Delivery, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
 BY_ITS_OWNER = "its owner disabled it"
-CLEARABLE = frozenset({"experiment_id", "tag"})
-"""Fields that null clears; in other fields it changes nothing."""
+CLEARABLE = "experiment_id"
+"""The field that null clears; in other fields it changes nothing."""
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of webhooks per page.")]
-DeliveryLimit = Annotated[int, Query(ge=1, le=200, description="Maximum number of deliveries per page.")]
-StatusFilter = Annotated[DeliveryStatus | None, Query(description="Return only deliveries with this status.")]
-DeliveryId = Annotated[
-    str,
-    Path(description="Delivery id.", examples=["msg_01k9x3zq7rh2v8m4t6w0ybe5d4"]),
-    AfterValidator(printable),
-]
 
 
 @router.post(
@@ -83,7 +67,7 @@ async def create_webhook(
 
     record, secret = await run_in_threadpool(work)
     response.headers["Location"] = f"{router.prefix}/{record.id}"
-    return new_webhook_answer(record, secret)
+    return NewWebhook(**webhook_answer(record).model_dump(), secret=secret)
 
 
 @router.get("", responses=responses(422), summary="List webhooks")
@@ -144,24 +128,9 @@ async def edit_webhook(
     return webhook_answer(await run_in_threadpool(work))
 
 
-@router.post("/{webhook_id}/rotate", responses=responses(404, 422), summary="Rotate the secret")
-def rotate_webhook_secret(
-    principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit
-) -> NewWebhook:
-    """Return a new secret, which is not shown again.
-
-    Deliveries are also signed with the previous one for a day.
-    """
-    with database.transaction() as session:
-        webhooks.find(session, webhook_id, principal.sees)
-        record, secret = webhooks.rotate(session, webhook_id)
-        audit.record(session, facts, webhook_id)
-    return new_webhook_answer(record, secret)
-
-
 @router.delete("/{webhook_id}", status_code=204, responses=responses(404, 422), summary="Delete a webhook")
 def delete_webhook(principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit) -> None:
-    """Delete a webhook with its deliveries. Pending deliveries are not sent."""
+    """Delete a webhook. Pending deliveries are not sent."""
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)
         webhooks.delete(session, webhook_id)
@@ -176,68 +145,25 @@ def ping_webhook(
 ) -> Delivery:
     """Send an event `webhook.ping`, independent of the webhook's events.
 
-    Read the delivery for its result. 409 while disabled.
+    Read `last_delivery` of the webhook for its result. 409 while disabled.
     """
     with database.transaction() as session:
         webhooks.find(session, webhook_id, principal.sees)
         record = webhook_deliveries.ping(session, webhook_id)
         audit.record(session, facts, webhook_id)
-    return delivery_answer(record)
-
-
-@router.get("/{webhook_id}/deliveries", responses=responses(404, 422), summary="List deliveries")
-def read_deliveries(
-    principal: Reader,
-    webhook_id: WebhookId,
-    database: DatabaseDep,
-    link: NextLink,
-    status: StatusFilter = None,
-    limit: DeliveryLimit = 50,
-    cursor: Cursor = None,
-) -> DeliveryPage:
-    """Return the deliveries of a webhook, newest first.
-
-    Finished deliveries are deleted after a retention period.
-    """
-    with database.reading() as session:
-        webhooks.find(session, webhook_id, principal.sees)
-        page = webhook_deliveries.page(session, webhook_id, status=status, limit=limit, cursor=cursor)
-    return DeliveryPage(items=[delivery_answer(record) for record in page.items], next=link(page.next))
-
-
-@router.get(
-    "/{webhook_id}/deliveries/{delivery_id}", responses=responses(404, 422), summary="Read a delivery"
-)
-def read_delivery(
-    principal: Reader, webhook_id: WebhookId, delivery_id: DeliveryId, database: DatabaseDep
-) -> Delivery:
-    """Return a delivery with its payload and attempts."""
-    with database.reading() as session:
-        webhooks.find(session, webhook_id, principal.sees)
-        return delivery_answer(webhook_deliveries.find(session, webhook_id, delivery_id))
-
-
-@router.post(
-    "/{webhook_id}/deliveries/{delivery_id}/redeliver",
-    status_code=202,
-    responses=responses(404, 409, 422),
-    summary="Redeliver",
-)
-def redeliver_event(
-    principal: Submitter, webhook_id: WebhookId, delivery_id: DeliveryId, database: DatabaseDep, facts: Audit
-) -> Delivery:
-    """Send a delivery again immediately, with the same id. 409 while the webhook is disabled."""
-    with database.transaction() as session:
-        webhooks.find(session, webhook_id, principal.sees)
-        record = webhook_deliveries.redeliver(session, webhook_id, delivery_id)
-        audit.record(session, facts, webhook_id)
-    return delivery_answer(record)
+    return Delivery(
+        id=record.id,
+        status=DeliveryStatus.PENDING,
+        attempted_at=None,
+        error=None,
+        next_attempt_at=record.due_at,
+    )
 
 
 def _changes(wanted: WebhookEdit) -> dict[str, Any]:
     """Return the columns to change."""
     given = wanted.model_dump(exclude_unset=True, exclude={"enabled"})
-    kept = {field: value for field, value in given.items() if value is not None or field in CLEARABLE}
+    kept = {field: value for field, value in given.items() if value is not None or field == CLEARABLE}
     return {"kinds" if field == "events" else field: value for field, value in kept.items()}
 
 

@@ -1,6 +1,5 @@
 """Webhooks: their answers, and the check of their URLs before they are stored."""
 
-import json
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
@@ -10,10 +9,9 @@ from fastapi import Depends
 from api.http.dependencies import AppStateDep
 from api.http.problems import InvalidDocumentError
 from fedcore.errors import WebhookUrlError
-from fedcore.platform.status import DeliveryStatus
-from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
+from fedcore.platform.store.tables import WebhookRecord
 from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget, resolve
-from fedq.schemas import Delivery, NewWebhook, Webhook
+from fedq.schemas import Delivery, Webhook
 
 AT_ONCE = 4
 """Names resolved at a time: a name server that does not answer must not block all threads."""
@@ -51,33 +49,22 @@ def webhook_answer(record: WebhookRecord) -> Webhook:
         url=record.url,
         events=record.kinds,
         experiment_id=record.experiment_id,
-        tag=record.tag,
         enabled=record.disabled_at is None,
         disabled_at=record.disabled_at,
         disabled_reason=record.disabled_reason,
         failing_since=record.failing_since,
-        previous_secret_until=record.previous_until,
+        last_delivery=_last_delivery(record),
         created_at=record.created_at,
     )
 
 
-def new_webhook_answer(record: WebhookRecord, secret: str) -> NewWebhook:
-    """Return a new webhook with its secret."""
-    return NewWebhook(**webhook_answer(record).model_dump(), secret=secret)
-
-
-def delivery_answer(record: DeliveryRecord) -> Delivery:
-    """Return a delivery with its attempts."""
-    return Delivery.model_validate(
-        {
-            "id": record.id,
-            "webhook_id": record.webhook_id,
-            "event": record.kind,
-            "status": record.status,
-            "attempts": record.attempts,
-            "next_attempt_at": record.due_at if record.status is DeliveryStatus.PENDING else None,
-            "created_at": record.created_at,
-            "finished_at": record.finished_at,
-            "payload": json.loads(record.body),
-        }
+def _last_delivery(record: WebhookRecord) -> Delivery | None:
+    if record.last_id is None or record.last_status is None:
+        return None
+    return Delivery(
+        id=record.last_id,
+        status=record.last_status,
+        attempted_at=record.last_attempt_at,
+        error=record.last_error,
+        next_attempt_at=record.next_attempt_at,
     )

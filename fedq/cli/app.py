@@ -151,11 +151,8 @@ GROUPS: dict[str, tuple[str, str, dict[str, Callable[..., None]]]] = {
             "list": webhooks.listing,
             "show": webhooks.display,
             "edit": webhooks.edit,
-            "rotate": webhooks.rotate,
             "delete": webhooks.delete,
             "ping": webhooks.ping,
-            "deliveries": webhooks.deliveries,
-            "redeliver": webhooks.redeliver,
         },
     ),
     "key": (

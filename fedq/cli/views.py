@@ -466,50 +466,33 @@ def webhooks(items: Sequence[Webhook]) -> Table:
 
 def webhook(item: Webhook) -> RenderableType:
     """Description of a webhook."""
-    of = item.experiment_id or (f"experiments tagged {item.tag}" if item.tag else "all experiments")
     lines = [
         f"{item.id} {item.name}".rstrip(),
         f"to {item.url}",
-        f"{', '.join(item.events)} of {of} of {item.owner}",
+        f"{', '.join(item.events)} of {item.experiment_id or 'all experiments'} of {item.owner}",
         _state(item),
+        f"last delivery: {_outcome(item.last_delivery) if item.last_delivery else 'none yet'}",
     ]
     return Text("\n".join(lines))
 
 
-def deliveries(items: Sequence[Delivery]) -> Table:
-    """Table of deliveries."""
-    rows = (
-        (item.id, item.event, item.status, f"{item.created_at:{TIME}}", len(item.attempts), _last(item))
-        for item in items
-    )
-    return table(("delivery", "event", "status", "created (UTC)", "attempts", "last result"), rows)
-
-
 def delivery(item: Delivery) -> RenderableType:
-    """A delivery and its attempts."""
-    rows = (
-        (f"{each.at:{TIME}}", f"{each.seconds:.3f}", each.code, each.error, each.answer)
-        for each in item.attempts
-    )
-    head = Text(f"{item.id} {item.event}: {item.status}")
-    return (
-        Group(head, table(("sent (UTC)", "seconds", "status code", "error", "response"), rows))
-        if item.attempts
-        else head
-    )
+    """State of a delivery."""
+    return Text(f"{item.id} {_outcome(item)}")
+
+
+def _outcome(item: Delivery) -> str:
+    """Status of a delivery, with its latest and its next attempt."""
+    attempted = f" at {item.attempted_at:{TIME}} UTC" if item.attempted_at else ""
+    error = f": {item.error}" if item.error else ""
+    following = f"; next attempt at {item.next_attempt_at:{TIME}} UTC" if item.next_attempt_at else ""
+    return f"{item.status}{attempted}{error}{following}"
 
 
 def _state(hook: Webhook) -> str:
     if not hook.enabled:
         return f"disabled: {hook.disabled_reason}"
     return f"failing since {hook.failing_since:{TIME}} UTC" if hook.failing_since else "active"
-
-
-def _last(delivery: Delivery) -> str | None:
-    if not delivery.attempts:
-        return None
-    last = delivery.attempts[-1]
-    return last.error or str(last.code)
 
 
 def comparison(results: ArmResults, metric: str | None = None) -> Table:

@@ -1,6 +1,4 @@
-"""`fedq webhook create`, `list`, `show`, `edit`, `rotate`, `delete`, `ping`, `deliveries`,
-`redeliver`.
-"""
+"""`fedq webhook create`, `list`, `show`, `edit`, `delete` and `ping`."""
 
 from __future__ import annotations
 
@@ -34,7 +32,6 @@ PING_S = 30.0
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="URL to send events to.")]
 Webhook = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Webhook id.")]
-DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="Delivery id.")]
 Events = Annotated[
     list[EventKind] | None,
     typer.Option("--event", metavar="EVENT", help=f"Event to send; may be repeated: {', '.join(EventKind)}."),
@@ -44,13 +41,8 @@ Experiment = Annotated[
     str | None,
     typer.Option("--experiment", metavar="ID", help="Send events of this experiment only; '' for all."),
 ]
-Tag = Annotated[
-    str | None,
-    typer.Option("--tag", metavar="TAG", help="Send events of experiments with this tag only; '' for all."),
-]
 NewUrl = Annotated[str | None, typer.Option("--url", metavar="URL", help="URL to send events to.")]
 Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Enable or disable the webhook.")]
-Status = Annotated[DeliveryStatus | None, typer.Option(help="List only deliveries with this status.")]
 
 
 def create(
@@ -58,7 +50,6 @@ def create(
     event: Events = None,
     name: Name = None,
     experiment: Experiment = None,
-    tag: Tag = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a webhook and print its signing secret, which cannot be shown again.
@@ -66,9 +57,7 @@ def create(
     By default, it is sent the final status of experiments.
     """
     with connect() as client:
-        made = client.webhooks.create(
-            url, event, name=name, experiment_id=experiment or None, tag=tag or None
-        )
+        made = client.webhooks.create(url, event, name=name, experiment_id=experiment or None)
     if as_json:
         print_json(made)
         return
@@ -94,36 +83,20 @@ def edit(
     event: Events = None,
     name: Name = None,
     experiment: Experiment = None,
-    tag: Tag = None,
     enabled: Enabled = None,
     as_json: AsJson = False,
 ) -> None:
     """Edit, disable or enable a webhook."""
-    wanted = {"url": url, "events": event, "name": name, "enabled": enabled}
-    confined = {
-        field: value or None
-        for field, value in (("experiment_id", experiment), ("tag", tag))
-        if value is not None
-    }
+    given = {"url": url, "events": event, "name": name, "enabled": enabled}
+    wanted: dict[str, object] = {field: value for field, value in given.items() if value is not None}
+    if experiment is not None:
+        wanted["experiment_id"] = experiment or None
     with connect() as client:
-        changed = client.webhooks.edit(
-            webhook, **{field: value for field, value in wanted.items() if value is not None}, **confined
-        )
-        show(changed, views.webhook, as_json=as_json)
-
-
-def rotate(webhook: Webhook, as_json: AsJson = False) -> None:
-    """Replace the secret of a webhook and print the new one once.
-
-    The old secret remains valid for a day.
-    """
-    with connect() as client:
-        made = client.webhooks.rotate(webhook)
-    print_json(made) if as_json else echo(made.secret)
+        show(client.webhooks.edit(webhook, **wanted), views.webhook, as_json=as_json)
 
 
 def delete(webhook: Webhook, as_json: AsJson = False) -> None:
-    """Delete a webhook with its deliveries."""
+    """Delete a webhook. Pending deliveries are not sent."""
     with connect() as client:
         client.webhooks.delete(webhook)
     tell(None, as_json=as_json, deleted=webhook)
@@ -132,30 +105,18 @@ def delete(webhook: Webhook, as_json: AsJson = False) -> None:
 def ping(webhook: Webhook, as_json: AsJson = False) -> None:
     """Send a test event and show the result of its delivery, waiting up to 30 seconds."""
     with connect() as client:
-        delivery = _tried(client, client.webhooks.ping(webhook))
+        delivery = _tried(client, webhook, client.webhooks.ping(webhook))
         show(delivery, views.delivery, as_json=as_json)
     if delivery.status is not DeliveryStatus.DELIVERED:
         raise typer.Exit(ExitCode.UNSUCCESSFUL)
 
 
-def deliveries(webhook: Webhook, status: Status = None, limit: Limit = 20, as_json: AsJson = False) -> None:
-    """List the deliveries of a webhook, pending ones included, newest first."""
-    with connect() as client:
-        show_newest(
-            client.webhooks.deliveries(webhook, status=status), limit, views.deliveries, as_json=as_json
-        )
-
-
-def redeliver(webhook: Webhook, delivery: DeliveryId, as_json: AsJson = False) -> None:
-    """Send a delivery again immediately."""
-    with connect() as client:
-        show(client.webhooks.redeliver(webhook, delivery), views.delivery, as_json=as_json)
-
-
-def _tried(client: Client, delivery: Delivery) -> Delivery:
-    """Poll a delivery until its first attempt, for at most `PING_S`."""
+def _tried(client: Client, webhook: str, delivery: Delivery) -> Delivery:
+    """Poll a webhook until this delivery, or a later one, was attempted, for at most `PING_S`."""
     deadline = time.monotonic() + PING_S
-    while not delivery.attempts and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        last = client.webhooks.get(webhook).last_delivery
+        if last is not None and last.id >= delivery.id:
+            return last
         time.sleep(LOOK_S)
-        delivery = client.webhooks.delivery(delivery.webhook_id, delivery.id)
     return delivery

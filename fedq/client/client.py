@@ -143,12 +143,8 @@ class Webhooks:
     list = _each(WebhookCalls.list)
     get = _now(WebhookCalls.get)
     edit = _now(WebhookCalls.edit)
-    rotate = _now(WebhookCalls.rotate)
     delete = _now(WebhookCalls.delete)
     ping = _now(WebhookCalls.ping)
-    deliveries = _each(WebhookCalls.deliveries)
-    delivery = _now(WebhookCalls.delivery)
-    redeliver = _now(WebhookCalls.redeliver)
 
 
 class Client:

@@ -107,9 +107,7 @@ from fedq.schemas.service import (
     Workers,
 )
 from fedq.schemas.webhooks import (
-    Attempt,
     Delivery,
-    DeliveryPage,
     ExperimentMessage,
     ExperimentMessageData,
     NewWebhook,
@@ -135,7 +133,6 @@ __all__ = [
     "ArmSeed",
     "ArmSummary",
     "ArmTheory",
-    "Attempt",
     "AuditEntry",
     "AuditPage",
     "BestModel",
@@ -155,7 +152,6 @@ __all__ = [
     "DatasetPage",
     "DecisionEvent",
     "Delivery",
-    "DeliveryPage",
     "Difference",
     "Estimate",
     "Experiment",

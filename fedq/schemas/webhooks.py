@@ -1,7 +1,7 @@
-"""Webhooks and deliveries."""
+"""Webhooks, the state of their last delivery, and their messages."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool
 
@@ -14,7 +14,6 @@ from fedq.schemas.base import Page, RequestBody, Schema
 Url = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)]
 Events = Annotated[list[EventKind], Field(min_length=1, max_length=len(EventKind))]
 ExperimentId = Annotated[str, Field(min_length=1, max_length=40)]
-Tag = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class WebhookRequest(RequestBody):
@@ -28,8 +27,6 @@ class WebhookRequest(RequestBody):
     """Purpose of the webhook."""
     experiment_id: ExperimentId | None = None
     """Send events of this experiment and its runs only (default: all experiments)."""
-    tag: Tag | None = None
-    """Send events of experiments with this tag and their runs only (default: all experiments)."""
 
 
 class WebhookEdit(RequestBody):
@@ -43,10 +40,23 @@ class WebhookEdit(RequestBody):
     """Purpose of the webhook."""
     experiment_id: ExperimentId | None = None
     """Send events of this experiment only; null: of all experiments."""
-    tag: Tag | None = None
-    """Send events of experiments with this tag only; null: of all experiments."""
     enabled: StrictBool | None = None
     """False disables the webhook and drops pending deliveries; true enables it again."""
+
+
+class Delivery(Schema):
+    """State of the delivery of an event to a webhook."""
+
+    id: str
+    """Opaque; sorts by time. Sent as `webhook-id`, the same in every attempt."""
+    status: DeliveryStatus
+    """`pending`, `delivered`, or `failed` after the last attempt."""
+    attempted_at: datetime | None
+    """Time of the latest attempt (UTC); null before the first."""
+    error: str | None
+    """Error of the latest attempt; null if it succeeded."""
+    next_attempt_at: datetime | None
+    """Earliest time of the next attempt (UTC); null if there is none."""
 
 
 class Webhook(Schema):
@@ -64,8 +74,6 @@ class Webhook(Schema):
     """Events that are sent."""
     experiment_id: str | None
     """The only experiment whose events are sent; null: all experiments."""
-    tag: str | None
-    """Tag of the experiments whose events are sent; null: all experiments."""
     enabled: bool
     """True if events are sent."""
     disabled_at: datetime | None
@@ -76,14 +84,14 @@ class Webhook(Schema):
     """Time of the first failed attempt since the last successful delivery (UTC); null if there is
     none.
     """
-    previous_secret_until: datetime | None
-    """Time until which deliveries are also signed with the previous secret (UTC)."""
+    last_delivery: Delivery | None
+    """The delivery that was attempted last; null before the first attempt."""
     created_at: datetime
     """Time of creation (UTC)."""
 
 
 class NewWebhook(Webhook):
-    """A webhook with its new secret."""
+    """A new webhook with its secret."""
 
     secret: str
     """Signing secret, `whsec_...`. It is not shown again."""
@@ -91,48 +99,6 @@ class NewWebhook(Webhook):
 
 class WebhookPage(Page[Webhook]):
     """A page of webhooks, newest first."""
-
-
-class Attempt(Schema):
-    """One attempt of a delivery."""
-
-    at: datetime
-    """Time of the attempt (UTC)."""
-    seconds: float
-    """Duration in seconds."""
-    code: int | None
-    """HTTP status of the response; null if there was none."""
-    answer: str
-    """Beginning of the response body."""
-    error: str | None
-    """Error of the attempt; null if it succeeded."""
-
-
-class Delivery(Schema):
-    """Delivery of an event to a webhook."""
-
-    id: str
-    """Opaque; sorts by time. Sent as `webhook-id`, the same in every attempt."""
-    webhook_id: str
-    """The webhook."""
-    event: str
-    """Event of the delivery."""
-    status: DeliveryStatus
-    """`pending`, `delivered`, or `failed` after the last attempt."""
-    attempts: list[Attempt]
-    """Latest attempts, oldest first."""
-    next_attempt_at: datetime | None
-    """Earliest time of the next attempt (UTC); null if there is none."""
-    created_at: datetime
-    """Time of the event (UTC)."""
-    finished_at: datetime | None
-    """Time of success or final failure (UTC)."""
-    payload: dict[str, Any]
-    """Request body."""
-
-
-class DeliveryPage(Page[Delivery]):
-    """A page of deliveries, newest first."""
 
 
 class ExperimentMessageData(Schema):

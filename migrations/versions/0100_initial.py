@@ -456,14 +456,16 @@ def _webhooks() -> None:
         sa.Column("url", sa.Text, nullable=False),
         sa.Column("kinds", sa.JSON, nullable=False),
         sa.Column("experiment_id", sa.String(40)),
-        sa.Column("tag", sa.String(64)),
         sa.Column("secret", sa.String(200), nullable=False),
-        sa.Column("previous_secret", sa.String(200)),
-        sa.Column("previous_until", MOMENT),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.Column("disabled_at", MOMENT),
         sa.Column("disabled_reason", sa.Text),
         sa.Column("failing_since", MOMENT),
+        sa.Column("last_id", sa.String(40)),
+        sa.Column("last_status", sa.String(16)),
+        sa.Column("last_attempt_at", MOMENT),
+        sa.Column("last_error", sa.Text),
+        sa.Column("next_attempt_at", MOMENT),
     )
     op.create_index("webhook_by_owner", "webhook", ["owner", "id"])
     op.create_table(
@@ -472,18 +474,14 @@ def _webhooks() -> None:
         sa.Column(
             "webhook_id", sa.String(40), sa.ForeignKey("webhook.id", ondelete="CASCADE"), nullable=False
         ),
-        sa.Column("kind", sa.String(64), nullable=False),
         sa.Column("body", sa.Text, nullable=False),
-        sa.Column("status", sa.String(16), nullable=False),
         sa.Column("due_at", MOMENT, nullable=False),
         sa.Column("fence", sa.Integer, nullable=False),
         sa.Column("failures", sa.Integer, nullable=False),
-        sa.Column("attempts", sa.JSON, nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
-        sa.Column("finished_at", MOMENT),
     )
-    op.create_index("webhook_delivery_by_turn", "webhook_delivery", ["status", "due_at"])
-    op.create_index("webhook_delivery_by_webhook", "webhook_delivery", ["webhook_id", "id"])
+    op.create_index("webhook_delivery_by_turn", "webhook_delivery", ["due_at"])
+    op.create_index("webhook_delivery_by_webhook", "webhook_delivery", ["webhook_id"])
 
 
 def _workers() -> None:

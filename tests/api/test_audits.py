@@ -133,7 +133,6 @@ def test_every_refused_attempt_is_noted(
         "weights_digest": weights(rows).digest,
         "key_id": "key_0",
         "webhook_id": "hook_0",
-        "delivery_id": "dlv_0",
     }
     method, path = action.split(" ")
     with calling(app, key_for(settings.database, "bob", Scope.READ)) as bob:

@@ -1,5 +1,6 @@
 """`/v1/webhooks`: made with a secret that is shown once, only for where the service may go."""
 
+import json
 from ipaddress import ip_address
 from typing import Any
 
@@ -15,8 +16,8 @@ from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.settings import Settings
 from tests.api.histories import submit
 from tests.documents import Document
-from tests.platform.store.acts import write
-from tests.platform.store.hooks import BAD, take, told
+from tests.platform.store.acts import read
+from tests.platform.store.hooks import BAD, GOOD, story, take, told
 from tests.platform.store.test_webhook_deliveries import conclude, let_pass
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
@@ -49,15 +50,17 @@ def make(http: httpx.Client, **fields: Any) -> Document:
 
 
 def test_a_webhook_is_made_shown_without_its_secret_changed_and_deleted(http: httpx.Client) -> None:
-    made = make(http, name="chat", tag="thesis")
+    experiment = submit(http)["id"]
+    made = make(http, name="chat", experiment_id=experiment)
     secret = made.pop("secret")
     assert secret.startswith("whsec_")
     assert (made["events"], made["enabled"], made["owner"]) == (list(ENDINGS), True, "local")
+    assert (made["experiment_id"], made["last_delivery"]) == (experiment, None)
     path = f"{HOOKS}/{made['id']}"
     answers = [http.get(path), http.get(HOOKS)]
     assert [answers[0].json(), answers[1].json()["items"]] == [made, [made]]
-    changed = http.patch(path, json={"events": ["run.failed"], "tag": None, "name": None}).json()
-    assert changed == made | {"events": ["run.failed"], "tag": None}
+    changed = http.patch(path, json={"events": ["run.failed"], "experiment_id": None, "name": None}).json()
+    assert changed == made | {"events": ["run.failed"], "experiment_id": None}
     assert http.patch(path, json={}).json() == changed
     assert http.delete(path).status_code == 204
     assert [
@@ -66,16 +69,6 @@ def test_a_webhook_is_made_shown_without_its_secret_changed_and_deleted(http: ht
         http.patch(path, json={"name": "x"}).status_code,
     ] == [404] * 3
     assert not any(secret in answer.text for answer in answers)
-
-
-def test_a_new_secret_is_another_and_the_old_one_has_an_end(http: httpx.Client) -> None:
-    made = make(http)
-    rotated = http.post(f"{HOOKS}/{made['id']}/rotate").json()
-    assert rotated["secret"] not in {made["secret"], None}
-    assert (made["previous_secret_until"], rotated["previous_secret_until"] > rotated["created_at"]) == (
-        None,
-        True,
-    )
 
 
 @pytest.mark.parametrize(
@@ -99,6 +92,7 @@ def test_a_new_secret_is_another_and_the_old_one_has_an_end(http: httpx.Client) 
         ({"experiment_id": "exp_0"}, "/experiment_id", "no experiment"),
         ({"secret": "whsec_mine"}, "/secret", "unknown field"),
         ({"event": ["run.failed"]}, "/event", "did you mean events"),
+        ({"tag": "thesis"}, "/tag", "unknown field"),
     ],
 )
 def test_what_makes_no_webhook_is_refused_by_its_field_and_no_url_is_repeated(
@@ -156,76 +150,69 @@ def test_nobody_listens_to_experiments_of_others_and_administrators_change_all(
 
 def test_a_ping_and_what_became_of_it(http: httpx.Client, rows: Database) -> None:
     path = f"{HOOKS}/{make(http)['id']}"
-    pinged = http.post(f"{path}/ping")
-    assert pinged.status_code == 202
-    waiting = pinged.json()
-    assert (waiting["event"], waiting["status"], waiting["attempts"]) == ("webhook.ping", "pending", [])
-    assert waiting["payload"]["type"] == "webhook.ping"
+    answer = http.post(f"{path}/ping")
+    assert answer.status_code == 202
+    pinged = answer.json()
+    assert (pinged["status"], pinged["attempted_at"], pinged["error"]) == ("pending", None, None)
+    assert http.get(path).json()["last_delivery"] is None
     conclude(rows, take(rows), BAD)
-    delivery = http.get(f"{path}/deliveries/{waiting['id']}").json()
-    (attempt,) = delivery["attempts"]
-    assert (attempt["code"], attempt["error"], attempt["answer"], attempt["seconds"]) == (
-        500,
-        "the answer was 500",
-        "no",
-        0.2,
-    )
-    assert delivery["next_attempt_at"] > waiting["next_attempt_at"]
-    assert http.get(path).json()["failing_since"] is not None
+    hook = http.get(path).json()
+    last = hook["last_delivery"]
+    assert (last["id"], last["status"], last["error"]) == (pinged["id"], "pending", "the answer was 500")
+    assert pinged["next_attempt_at"] <= last["attempted_at"] < last["next_attempt_at"]
+    assert hook["failing_since"] is not None
     let_pass(rows, failures=100)
     conclude(rows, take(rows), BAD)
-    assert [
-        len(http.get(f"{path}/deliveries", params={"status": status}).json()["items"])
-        for status in ("pending", "failed")
-    ] == [0, 1]
-    again = http.post(f"{path}/deliveries/{waiting['id']}/redeliver")
-    assert (again.status_code, again.json()["id"], again.json()["status"]) == (202, waiting["id"], "pending")
+    last = http.get(path).json()["last_delivery"]
+    assert (last["status"], last["next_attempt_at"]) == ("failed", None)
+    again = http.post(f"{path}/ping").json()
+    conclude(rows, take(rows), GOOD)
+    hook = http.get(HOOKS).json()["items"][0]
+    last = hook["last_delivery"]
+    assert (last["id"], last["status"], last["error"]) == (again["id"], "delivered", None)
+    assert hook["failing_since"] is None
 
 
 def test_a_disabled_webhook_is_told_nothing_until_it_is_enabled(http: httpx.Client, rows: Database) -> None:
     made = make(http, events=["experiment.queued"])
     path = f"{HOOKS}/{made['id']}"
-    delivery = http.post(f"{path}/ping").json()
+    http.post(f"{path}/ping")
+    conclude(rows, take(rows), BAD)
     disabled = http.patch(path, json={"enabled": False}).json()
     assert (disabled["enabled"], disabled["disabled_reason"]) == (False, "its owner disabled it")
-    assert http.get(f"{path}/deliveries/{delivery['id']}").json()["status"] == "failed"
-    assert [
-        http.post(f"{path}/{what}").status_code for what in ("ping", f"deliveries/{delivery['id']}/redeliver")
-    ] == [409, 409]
+    last = disabled["last_delivery"]
+    assert (last["status"], last["next_attempt_at"]) == ("failed", None)
+    assert http.post(f"{path}/ping").status_code == 409
     submit(http)
     assert http.patch(path, json={"enabled": True}).json()["disabled_reason"] is None
     submit(http)
-    assert len(told(rows, write(rows, webhooks.find, made["id"]))) == 2
+    assert story(rows, read(rows, webhooks.find, made["id"])) == ["experiment.queued"]
 
 
 def test_whatever_is_done_is_in_the_audit_log_and_no_url_is(http: httpx.Client) -> None:
     id = make(http, url=f"{URL}?token=hunter2")["id"]
     path = f"{HOOKS}/{id}"
-    delivery = http.post(f"{path}/ping").json()["id"]
-    http.post(f"{path}/deliveries/{delivery}/redeliver")
+    http.post(f"{path}/ping")
     http.patch(path, json={"name": "x"})
-    http.post(f"{path}/rotate")
     http.delete(path)
     log = http.get("/v1/audit", params={"target": id})
     assert [entry["action"] for entry in reversed(log.json()["items"])] == [
         "POST /v1/webhooks",
         "POST /v1/webhooks/{webhook_id}/ping",
-        "POST /v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
         "PATCH /v1/webhooks/{webhook_id}",
-        "POST /v1/webhooks/{webhook_id}/rotate",
         "DELETE /v1/webhooks/{webhook_id}",
     ]
     assert "hunter2" not in log.text
     assert "whsec_" not in log.text
 
 
-def test_the_openapi_document_describes_the_messages(http: httpx.Client) -> None:
+def test_the_openapi_document_describes_the_messages(http: httpx.Client, rows: Database) -> None:
     document = described()
     components = document["components"]["schemas"]
-    path = f"{HOOKS}/{make(http, events=[*EventKind])['id']}"
+    id = make(http, events=[*EventKind])["id"]
     submit(http)
-    http.post(f"{path}/ping")
-    sent = [delivery["payload"] for delivery in http.get(f"{path}/deliveries").json()["items"]]
+    http.post(f"{HOOKS}/{id}/ping")
+    sent = [json.loads(row.body) for row in told(rows, read(rows, webhooks.find, id))]
     assert {message["type"] for message in sent} == {"webhook.ping", "experiment.queued", "run.queued"}
     for message in sent:
         name = "ping" if message["type"] == "webhook.ping" else message["type"].partition(".")[0]

@@ -20,7 +20,7 @@ from tests.web.conftest import browsing
 def test_webhooks_are_listed_to_their_owner_and_to_administrators(
     browser: httpx.Client, ann: httpx.Client, rows: Database
 ) -> None:
-    mine, hers = listen(rows, name="the chat"), listen(rows, owner="ann", name="her notebook", tag="thesis")
+    mine, hers = listen(rows, name="the chat"), listen(rows, owner="ann", name="her notebook")
     everything = browser.get("/webhooks").text
     assert f'href="/webhooks/{mine.id}"' in everything
     assert f'href="/webhooks/{hers.id}"' in everything
@@ -31,20 +31,21 @@ def test_webhooks_are_listed_to_their_owner_and_to_administrators(
     assert browser.get("/webhooks/whk_nothing").status_code == 404
 
 
-def test_one_is_shown_with_what_it_was_told_and_without_its_secret(
+def test_one_is_shown_with_its_last_delivery_and_without_its_secret(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    hook = listen(rows, name="the chat", tag="small")
-    submit(http)
-    claimed = take(rows)
-    write(rows, webhook_deliveries.record_attempt, claimed, BAD, 0.5)
+    experiment = submit(http)["id"]
+    hook = listen(rows, name="the chat", experiment_id=experiment)
+    assert "none yet" in browser.get(f"/webhooks/{hook.id}").text
+    write(rows, webhook_deliveries.ping, hook.id)
+    write(rows, webhook_deliveries.record_attempt, take(rows), BAD, 0.5)
     page = html.unescape(browser.get(f"/webhooks/{hook.id}").text)
-    assert "experiment.queued" in page
     assert "the answer was 500" in page
+    assert "next attempt" in page
     assert "whsec_" not in page
     (terms,) = re.findall(r'data-terms="(\{.*?\})"', page)
     kept = json.loads(terms)
-    assert (kept["name"], kept["tag"], kept["url"]) == ("the chat", "small", hook.url)
+    assert (kept["name"], kept["experiment_id"], kept["url"]) == ("the chat", experiment, hook.url)
     assert http.patch(f"/v1/webhooks/{hook.id}", json={**kept, "url": None}).status_code == 200
     http.patch(f"/v1/webhooks/{hook.id}", json={"enabled": False})
     assert "its owner disabled it" in browser.get(f"/webhooks/{hook.id}").text

@@ -13,15 +13,13 @@ const ACTIONS = {
   edit: () => ask(JSON.parse(hook.dataset.terms)),
   ping: () => attempt(async () => told(await call("POST", `${path}/ping`), "Sending `webhook.ping`.")),
   toggle: () => attempt(async () => told(await call("PATCH", path, { enabled: hook.dataset.enabled === "no" }))),
-  rotate: () => attempt(async () => reveal((await call("POST", `${path}/rotate`)).secret, () => location.reload())),
-  delete: () => confirmed("Delete this webhook?", "It stops sending events, and its deliveries are deleted.", "Delete", remove),
-  redeliver: (button) => attempt(async () => told(await call("POST", `${path}/deliveries/${button.dataset.delivery}/redeliver`), "Sending the delivery again."), button),
+  delete: () => confirmed("Delete this webhook?", "It stops sending events; pending ones are dropped.", "Delete", remove),
 };
 
 document.getElementById("make")?.addEventListener("click", () => ask(null));
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-action]");
-  if (button) ACTIONS[button.dataset.action](button);
+  if (button) ACTIONS[button.dataset.action]();
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -34,7 +32,7 @@ function ask(kept) {
   document.getElementById("terms-send").textContent = kept ? "Save" : "Create";
   form.reset();
   if (kept) {
-    for (const name of ["url", "name", "tag", "experiment_id"]) form.elements[name].value = kept[name] ?? "";
+    for (const name of ["url", "name", "experiment_id"]) form.elements[name].value = kept[name] ?? "";
     for (const box of form.elements.events) box.checked = kept.events.includes(box.value);
   }
   showFlaws(form, []);
@@ -42,9 +40,9 @@ function ask(kept) {
 }
 
 async function send() {
-  const { url, name, tag, experiment_id: experiment } = form.elements;
+  const { url, name, experiment_id: experiment } = form.elements;
   const events = [...form.elements.events].filter((box) => box.checked).map((box) => box.value);
-  const given = { url: url.value.trim(), name: name.value, events, tag: tag.value.trim() || null, experiment_id: experiment.value.trim() || null };
+  const given = { url: url.value.trim(), name: name.value, events, experiment_id: experiment.value.trim() || null };
   if (hook) {
     await call("PATCH", path, given);
     location.reload();

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import ColumnElement, Row, Select, select, update
 from sqlalchemy.orm import Session
 
-from fedcore.platform.status import DeliveryStatus, Status
+from fedcore.platform.status import Status
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import Base, DeliveryRecord, Document, RemovalRecord, RunRecord
 
@@ -36,8 +36,8 @@ class Lease:
 class LeaseTable:
     """Names of the columns by which the rows of a table are leased.
 
-    A status tells free rows from leased ones. Where both have the same, or there is none, a row is
-    free once its lease has expired: it is created with a lease that expires when it is due.
+    A status tells free rows from leased ones. Without one, a row is free once its lease has expired:
+    it is created with a lease that expires when it is due.
     """
 
     record: type[Base]
@@ -51,7 +51,7 @@ class LeaseTable:
 
     def free(self) -> Conditions:
         """Conditions of a row that may be claimed."""
-        if self.free_status is self.leased_status:
+        if self.free_status is None:
             return self.expired()
         return [self._column("status") == self.free_status]
 
@@ -139,14 +139,7 @@ RUNS = LeaseTable(
 )
 """An expired lease is revoked by the reconciler, which decides whether the run is tried again."""
 
-DELIVERIES = LeaseTable(
-    DeliveryRecord,
-    key="id",
-    expiry="due_at",
-    fence="fence",
-    free_status=DeliveryStatus.PENDING,
-    leased_status=DeliveryStatus.PENDING,
-)
+DELIVERIES = LeaseTable(DeliveryRecord, key="id", expiry="due_at", fence="fence")
 
 REMOVALS = LeaseTable(RemovalRecord, key="path", expiry="due_at")
 """Without a fence: removing files twice is harmless."""

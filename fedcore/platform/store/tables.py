@@ -712,24 +712,27 @@ class WebhookRecord(Base):
     experiment_id: Mapped[str | None] = mapped_column(String(40))
     """Only events of this experiment; None: of all. Not a foreign key: it outlives the experiment.
     """
-    tag: Mapped[str | None] = mapped_column(String(64))
-    """Only events of experiments with this tag; None: of all."""
     # Loaded only by who signs.
     secret: Mapped[str] = mapped_column(String(200), deferred=True, deferred_raiseload=True)
-    previous_secret: Mapped[str | None] = mapped_column(String(200), deferred=True, deferred_raiseload=True)
-    """The secret before the last rotation; signs as well until `previous_until`."""
-    previous_until: Mapped[datetime | None]
     created_at: Mapped[datetime]
     disabled_at: Mapped[datetime | None]
     disabled_reason: Mapped[str | None] = mapped_column(Text)
     failing_since: Mapped[datetime | None]
     """The first failure since something was last delivered."""
+    last_id: Mapped[str | None] = mapped_column(String(40))
+    """Id of the delivery that was attempted last; its state is in the columns that follow."""
+    last_status: Mapped[DeliveryStatus | None]
+    last_attempt_at: Mapped[datetime | None]
+    last_error: Mapped[str | None] = mapped_column(Text)
+    next_attempt_at: Mapped[datetime | None]
 
     __table_args__ = (Index("webhook_by_owner", "owner", "id"),)
 
 
 class DeliveryRecord(Base):
-    """An event for one webhook: written with the change, sent later."""
+    """An event for one webhook: written with the change, sent later, and deleted once it has arrived
+    or is given up.
+    """
 
     __tablename__ = "webhook_delivery"
 
@@ -738,24 +741,19 @@ class DeliveryRecord(Base):
     attempt.
     """
     webhook_id: Mapped[str] = mapped_column(ForeignKey("webhook.id", ondelete="CASCADE"))
-    kind: Mapped[str] = mapped_column(String(64))
     body: Mapped[str] = mapped_column(Text)
     """JSON, byte by byte as it is signed and sent."""
-    status: Mapped[DeliveryStatus]
     due_at: Mapped[datetime]
     """When it is to be sent; while it is being sent, when its lease expires."""
     fence: Mapped[int] = mapped_column(default=0)
     """Counts the claims; a dispatcher that holds an older one is refused."""
     failures: Mapped[int] = mapped_column(default=0)
-    """Attempts in a row that failed, since it was last asked for."""
-    attempts: Mapped[list[Document]]
-    """The latest attempts, oldest first."""
+    """Attempts that failed."""
     created_at: Mapped[datetime]
-    finished_at: Mapped[datetime | None]
 
     __table_args__ = (
-        Index("webhook_delivery_by_webhook", "webhook_id", "id"),
-        Index("webhook_delivery_by_turn", "status", "due_at"),
+        Index("webhook_delivery_by_webhook", "webhook_id"),
+        Index("webhook_delivery_by_turn", "due_at"),
     )
 
 

@@ -1,30 +1,27 @@
-"""Webhook deliveries: claimed by dispatchers, recorded, repeated on request, listed and pruned.
+"""Webhook deliveries: claimed by dispatchers, and deleted once they have arrived or are given up.
 
 A dispatcher leases a delivery. One that has not reported when its lease expires has lost it, and
-another sends it again. So each is sent at least once, always under the same id.
+another sends it again. So each is sent at least once, always under the same id. The webhook keeps
+the state of the delivery that was attempted last.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session, undefer
 
-from fedcore.errors import ResourceNotFoundError, StateConflictError
+from fedcore.errors import StateConflictError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import audit, counters, webhook_outbox, webhooks
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.leases import DELIVERIES, Lease
-from fedcore.platform.store.records import RecordPage, floor, newest
-from fedcore.platform.store.tables import DeliveryRecord, Document, WebhookRecord
+from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
 from fedcore.platform.webhooks.protocol import DISABLED_AFTER_S, GONE, ReceiverResponse, pause_s
 
 SENDER = "sender"
-MOST_ATTEMPTS = 30
-"""Latest attempts that a delivery keeps."""
-_PRUNED_AT_ONCE = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +31,9 @@ class ClaimedDelivery:
     id: str
     webhook_id: str
     owner: str
-    kind: str
     url: str = field(repr=False)
     body: str = field(repr=False)
-    secrets: Sequence[str] = field(repr=False)
+    secret: str = field(repr=False)
     created_at: datetime
     moment: datetime
     """When it was claimed, by the database's clock."""
@@ -86,34 +82,50 @@ def any_due(session: Session) -> bool:
 def record_attempt(
     session: Session, claimed: ClaimedDelivery, response: ReceiverResponse, chance: float
 ) -> DeliveryStatus | None:
-    """Record the outcome of an attempt, and schedule the next one.
+    """Record the outcome of an attempt, and schedule the next one or delete the delivery.
 
-    `chance` in [0, 1) is its jitter.
+    `chance` in [0, 1) is the jitter of the next attempt.
 
     Returns the status of the delivery; None when it is no longer this dispatcher's. A webhook whose
     receiver is gone, or has failed for days, is disabled.
     """
     # The webhook first, then its deliveries: the order in which deleting and disabling lock them.
-    failing_s = _note_health(session, claimed, response)
-    over = response.error is None or response.code == GONE
-    pause = None if over else pause_s(claimed.failures + 1, chance, response.retry_after_s)
-    status = (
-        DeliveryStatus.DELIVERED
-        if response.error is None
-        else DeliveryStatus.FAILED
-        if pause is None
-        else DeliveryStatus.PENDING
-    )
-    if not _write(session, claimed, response, status, pause):
+    hook = select(WebhookRecord.failing_since, sql_now()).where(WebhookRecord.id == claimed.webhook_id)
+    row = session.execute(hook.with_for_update(key_share=True)).first()
+    if row is None or DELIVERIES.lock(session, claimed.lease, DeliveryRecord.id) is None:
         return None
-    counts = {counters.DELIVERED if response.error is None else counters.UNDELIVERED: 1}
+    failing_since, moment = row
+    failed = response.error is not None
+    over = not failed or response.code == GONE
+    pause = None if over else pause_s(claimed.failures + 1, chance, response.retry_after_s)
+    if pause is None:
+        status = DeliveryStatus.FAILED if failed else DeliveryStatus.DELIVERED
+        next_attempt_at = None
+        session.execute(delete(DeliveryRecord).where(DeliveryRecord.id == claimed.id))
+    else:
+        status = DeliveryStatus.PENDING
+        next_attempt_at = moment + timedelta(seconds=pause)
+        DELIVERIES.update(session, claimed.lease, failures=claimed.failures + 1, due_at=next_attempt_at)
+    failing_since = (failing_since or moment) if failed else None
+    webhooks.edit(
+        session,
+        claimed.webhook_id,
+        failing_since=failing_since,
+        last_id=claimed.id,
+        last_status=status,
+        last_attempt_at=claimed.moment,
+        last_error=response.error,
+        next_attempt_at=next_attempt_at,
+    )
+    counts = {counters.UNDELIVERED if failed else counters.DELIVERED: 1}
     counters.add(
         session, SENDER, counts | ({counters.GIVEN_UP: 1} if status is DeliveryStatus.FAILED else {})
     )
     # The last failure of a webhook with few events may be long ago: a new delivery is first tried
     # for its day.
     tried = status is DeliveryStatus.FAILED or claimed.moment - claimed.created_at >= timedelta(days=1)
-    reason = _hopeless(response, failing_s if tried else 0.0)
+    failing_s = (moment - failing_since).total_seconds() if failing_since and tried else 0.0
+    reason = _hopeless(response, failing_s)
     if reason:
         webhooks.disable(session, claimed.webhook_id, reason)
         audit.record(
@@ -122,148 +134,45 @@ def record_attempt(
     return status
 
 
-def find(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRecord:
-    """A delivery of a webhook; raises ResourceNotFoundError."""
-    record = session.get(DeliveryRecord, delivery_id)
-    if record is None or record.webhook_id != webhook_id:
-        raise ResourceNotFoundError(f"there is no delivery {delivery_id!r} of this webhook")
-    return record
-
-
-def page(
-    session: Session,
-    webhook_id: str,
-    *,
-    status: DeliveryStatus | None = None,
-    limit: int = 50,
-    cursor: str | None = None,
-) -> RecordPage[DeliveryRecord]:
-    """Deliveries of a webhook, newest first."""
-    query = select(DeliveryRecord).where(DeliveryRecord.webhook_id == webhook_id)
-    return newest(
-        session,
-        query if status is None else query.where(DeliveryRecord.status == status),
-        DeliveryRecord.id,
-        limit,
-        cursor,
-    )
-
-
-def redeliver(session: Session, webhook_id: str, delivery_id: str) -> DeliveryRecord:
-    """Send it again, now, under the same id.
-
-    Raises ResourceNotFoundError, and StateConflictError where the webhook is disabled.
-    """
-    find(session, webhook_id, delivery_id)
-    _refuse_disabled(session, webhook_id)
-    again = {"status": DeliveryStatus.PENDING, "due_at": sql_now(), "failures": 0, "finished_at": None}
-    session.execute(update(DeliveryRecord).where(DeliveryRecord.id == delivery_id).values(again))
-    return find(session, webhook_id, delivery_id)
-
-
 def ping(session: Session, webhook_id: str) -> DeliveryRecord:
     """Send a test message.
 
     Raises ResourceNotFoundError, and StateConflictError where the webhook is disabled.
     """
-    _refuse_disabled(session, webhook_id)
-    return find(session, webhook_id, webhook_outbox.ping(session, webhook_id))
-
-
-def prune(session: Session, older_than_s: float) -> int:
-    """Delete ended deliveries that are older than `older_than_s` seconds, some thousands at a time.
-
-    Returns how many.
-    """
-    moment = session.scalars(select(sql_now(-older_than_s))).one()
-    old = DeliveryRecord.id < floor("msg", moment), DeliveryRecord.status != DeliveryStatus.PENDING
-    chosen = select(DeliveryRecord.id).where(*old).order_by(DeliveryRecord.id).limit(_PRUNED_AT_ONCE)
-    return len(
-        session.scalars(
-            delete(DeliveryRecord).where(DeliveryRecord.id.in_(chosen)).returning(DeliveryRecord.id)
-        ).all()
-    )
+    record = webhooks.find(session, webhook_id)
+    if record.disabled_at is not None:
+        raise StateConflictError(
+            f"webhook {webhook_id} is disabled ({record.disabled_reason}): enable it first"
+        )
+    return session.get_one(DeliveryRecord, webhook_outbox.ping(session, webhook_id))
 
 
 def backlog(session: Session) -> Backlog:
     """Count the deliveries to be sent, or to be sent again."""
-    waiting = DeliveryRecord.status == DeliveryStatus.PENDING
-    count, first = session.execute(
-        select(func.count(), func.min(DeliveryRecord.created_at)).where(waiting)
+    count, first, moment = session.execute(
+        select(func.count(), func.min(DeliveryRecord.created_at), sql_now())
     ).one()
-    moment = session.scalars(select(sql_now())).one()
     return Backlog(count, max(0.0, (moment - first).total_seconds()) if count else 0.0)
 
 
 def _claimed(session: Session, delivery_id: str) -> ClaimedDelivery:
-    secrets = undefer(WebhookRecord.secret), undefer(WebhookRecord.previous_secret)
-    both = select(DeliveryRecord, WebhookRecord, sql_now(), WebhookRecord.previous_until > sql_now()).options(
-        *secrets
-    )
-    of_this = both.join(WebhookRecord, WebhookRecord.id == DeliveryRecord.webhook_id).where(
+    query = select(DeliveryRecord, WebhookRecord, sql_now()).options(undefer(WebhookRecord.secret))
+    of_this = query.join(WebhookRecord, WebhookRecord.id == DeliveryRecord.webhook_id).where(
         DeliveryRecord.id == delivery_id
     )
-    delivery, hook, moment, overlaps = session.execute(of_this).one()
+    delivery, hook, moment = session.execute(of_this).one()
     return ClaimedDelivery(
         id=delivery.id,
         webhook_id=hook.id,
         owner=hook.owner,
-        kind=delivery.kind,
         url=hook.url,
         body=delivery.body,
-        secrets=(hook.secret, hook.previous_secret) if overlaps and hook.previous_secret else (hook.secret,),
+        secret=hook.secret,
         created_at=delivery.created_at,
         moment=moment,
         fence=delivery.fence,
         failures=delivery.failures,
     )
-
-
-def _note_health(session: Session, claimed: ClaimedDelivery, response: ReceiverResponse) -> float:
-    """Update the health of the webhook; return for how many seconds all attempts have failed."""
-    hook, since = WebhookRecord.id == claimed.webhook_id, WebhookRecord.failing_since
-    if response.error is None:
-        session.execute(update(WebhookRecord).where(hook, since.is_not(None)).values(failing_since=None))
-        return 0.0
-    row = session.execute(select(since, sql_now()).where(hook).with_for_update(key_share=True)).first()
-    if row is None:
-        return 0.0
-    if row[0] is None:
-        session.execute(update(WebhookRecord).where(hook).values(failing_since=sql_now()))
-    return 0.0 if row[0] is None else (row[1] - row[0]).total_seconds()
-
-
-def _write(
-    session: Session,
-    claimed: ClaimedDelivery,
-    response: ReceiverResponse,
-    status: DeliveryStatus,
-    pause: float | None,
-) -> bool:
-    """Write the outcome and return True, unless the delivery is no longer this dispatcher's."""
-    row = DELIVERIES.lock(session, claimed.lease, DeliveryRecord.attempts)
-    if row is None:
-        return False
-    DELIVERIES.update(
-        session,
-        claimed.lease,
-        status=status,
-        attempts=[*row.attempts, _attempt(claimed, response)][-MOST_ATTEMPTS:],
-        failures=claimed.failures + (response.error is not None),
-        due_at=sql_now(pause or 0.0),
-        finished_at=None if status is DeliveryStatus.PENDING else sql_now(),
-    )
-    return True
-
-
-def _attempt(claimed: ClaimedDelivery, response: ReceiverResponse) -> Document:
-    return {
-        "at": claimed.moment.isoformat(),
-        "seconds": round(response.seconds, 3),
-        "code": response.code,
-        "answer": response.body,
-        "error": response.error,
-    }
 
 
 def _hopeless(response: ReceiverResponse, failing_s: float) -> str | None:
@@ -273,11 +182,3 @@ def _hopeless(response: ReceiverResponse, failing_s: float) -> str | None:
     if failing_s >= DISABLED_AFTER_S:
         return f"nothing was delivered for {DISABLED_AFTER_S / 86_400:.0f} days, at last: {response.error}"
     return None
-
-
-def _refuse_disabled(session: Session, webhook_id: str) -> None:
-    record = webhooks.find(session, webhook_id)
-    if record.disabled_at is not None:
-        raise StateConflictError(
-            f"webhook {webhook_id} is disabled ({record.disabled_reason}): enable it first"
-        )

@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import Select, exists, insert, select
 from sqlalchemy.orm import Session
 
-from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.records import identifiers
 from fedcore.platform.store.tables import DeliveryRecord as Delivery
@@ -104,9 +103,7 @@ _Event = tuple[str, str, Document]
 
 def _events_for(listeners: Sequence[WebhookRecord], kind: EventKind, facts: Document) -> Iterator[_Event]:
     for hook in listeners:
-        of_this = hook.experiment_id in (None, facts["experiment_id"]) and (
-            hook.tag is None or hook.tag in facts["tags"]
-        )
+        of_this = hook.experiment_id in (None, facts["experiment_id"])
         if hook.owner == facts["owner"] and kind in hook.kinds and of_this:
             yield hook.id, kind.value, facts
 
@@ -115,17 +112,10 @@ def _write(session: Session, events: Sequence[_Event]) -> list[str]:
     moment = session.scalars(select(sql_now())).one()
     ids = identifiers("msg", moment, len(events))
     rows: list[dict[str, Any]] = [
-        {"id": id, "webhook_id": webhook_id, "kind": kind, "body": _body(kind, moment, facts)}
+        {"id": id, "webhook_id": webhook_id, "body": _body(kind, moment, facts)}
         for id, (webhook_id, kind, facts) in zip(ids, events, strict=True)
     ]
-    common = {
-        "status": DeliveryStatus.PENDING,
-        "due_at": moment,
-        "created_at": moment,
-        "attempts": [],
-        "fence": 0,
-        "failures": 0,
-    }
+    common = {"due_at": moment, "created_at": moment, "fence": 0, "failures": 0}
     if rows:
         session.execute(insert(Delivery), [row | common for row in rows])
     return ids

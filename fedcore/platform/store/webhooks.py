@@ -20,9 +20,6 @@ from fedcore.platform.store.tables import DeliveryRecord, KeyRecord, WebhookReco
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.platform.webhooks.protocol import new_secret
 
-OVERLAP_S = 86_400.0
-"""A replaced secret signs as well for this long, until its receiver knows the new one."""
-
 
 def create(
     session: Session,
@@ -32,7 +29,6 @@ def create(
     kinds: Sequence[EventKind] = ENDINGS,
     name: str = "",
     experiment_id: str | None = None,
-    tag: str | None = None,
     most: int,
 ) -> tuple[WebhookRecord, str]:
     """A new webhook, and its secret; raises QuotaError when its owner would have more than
@@ -47,9 +43,10 @@ def create(
         owner=owner,
         url=url,
         kinds=[kind.value for kind in kinds],
+        experiment_id=experiment_id,
+        secret=secret,
         created_at=moment,
     )
-    record.experiment_id, record.tag, record.secret = experiment_id, tag, secret
     session.add(record)
     session.flush()
     _hold(session, owner, most)
@@ -57,7 +54,7 @@ def create(
 
 
 def find(session: Session, webhook_id: str, owner: str | None = None) -> WebhookRecord:
-    """The webhook with this id, without its secrets, if it is `owner`'s where one is given.
+    """The webhook with this id, without its secret, if it is `owner`'s where one is given.
 
     Raises ResourceNotFoundError.
     """
@@ -88,20 +85,6 @@ def edit(session: Session, webhook_id: str, **changes: Any) -> WebhookRecord:
     return find(session, webhook_id)
 
 
-def rotate(session: Session, webhook_id: str) -> tuple[WebhookRecord, str]:
-    """Give a webhook a new secret, which is returned; the old one signs as well for a day.
-
-    Raises ResourceNotFoundError.
-    """
-    secret = new_secret()
-    changes = {
-        "secret": secret,
-        "previous_secret": WebhookRecord.secret,
-        "previous_until": sql_now(OVERLAP_S),
-    }
-    return edit(session, webhook_id, **changes), secret
-
-
 def enable(session: Session, webhook_id: str) -> WebhookRecord:
     """Enable a webhook; events from before are not sent.
 
@@ -111,7 +94,7 @@ def enable(session: Session, webhook_id: str) -> WebhookRecord:
 
 
 def disable(session: Session, webhook_id: str, reason: str) -> WebhookRecord:
-    """Disable a webhook and cancel its pending deliveries; one that is disabled keeps its reason.
+    """Disable a webhook and drop its pending deliveries; one that is disabled keeps its reason.
 
     Raises ResourceNotFoundError.
     """
@@ -119,10 +102,11 @@ def disable(session: Session, webhook_id: str, reason: str) -> WebhookRecord:
     session.execute(
         update(WebhookRecord).where(*enabled).values(disabled_at=sql_now(), disabled_reason=reason)
     )
-    waiting = DeliveryRecord.webhook_id == webhook_id, DeliveryRecord.status == DeliveryStatus.PENDING
-    dropped = (
-        update(DeliveryRecord).where(*waiting).values(status=DeliveryStatus.FAILED, finished_at=sql_now())
+    pending = WebhookRecord.id == webhook_id, WebhookRecord.last_status == DeliveryStatus.PENDING
+    session.execute(
+        update(WebhookRecord).where(*pending).values(last_status=DeliveryStatus.FAILED, next_attempt_at=None)
     )
+    dropped = delete_from(DeliveryRecord).where(DeliveryRecord.webhook_id == webhook_id)
     count = len(session.scalars(dropped.returning(DeliveryRecord.id)).all())
     if count:
         counters.add(session, "sender", {counters.GIVEN_UP: count})
@@ -130,7 +114,7 @@ def disable(session: Session, webhook_id: str, reason: str) -> WebhookRecord:
 
 
 def delete(session: Session, webhook_id: str) -> None:
-    """Delete a webhook and its deliveries; raises ResourceNotFoundError."""
+    """Delete a webhook and its pending deliveries; raises ResourceNotFoundError."""
     gone = session.execute(
         delete_from(WebhookRecord).where(WebhookRecord.id == webhook_id).returning(WebhookRecord.id)
     )

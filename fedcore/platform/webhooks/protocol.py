@@ -1,16 +1,13 @@
 """Standard Webhooks (https://www.standardwebhooks.com): signatures, what a receiver's response
 means, and the retry schedule.
 
-While a secret is being replaced there are two, and the header carries a signature by each:
-receivers take either.
-
 The schedule is a formula of our own: `tenacity`, which retries for the workers, keeps the state of its
 attempts in the process, and a delivery is tried for a day, by whichever dispatcher is there.
 """
 
 import base64
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,15 +21,12 @@ def new_secret() -> str:
     return f"whsec_{base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}"
 
 
-def signed(id: str, moment: datetime, body: str, keys: Sequence[str]) -> Mapping[str, str]:
-    """Headers that sign `body` as the message `id`, sent at `moment` (in UTC), with each of these
-    secrets.
-    """
-    signatures = " ".join(Webhook(key).sign(id, moment, body) for key in keys)
+def signed(id: str, moment: datetime, body: str, secret: str) -> Mapping[str, str]:
+    """Headers that sign `body` with `secret` as the message `id`, sent at `moment` (in UTC)."""
     return {
         "webhook-id": id,
         "webhook-timestamp": str(int(moment.timestamp())),
-        "webhook-signature": signatures,
+        "webhook-signature": Webhook(secret).sign(id, moment, body),
     }
 
 
@@ -44,11 +38,8 @@ GONE = 410
 class ReceiverResponse:
     """Outcome of an attempt to deliver."""
 
-    seconds: float
     code: int | None = None
     """The HTTP status; None when there was none."""
-    body: str = ""
-    """Beginning of the response."""
     error: str | None = None
     """Why it failed, for the owner of the webhook; None when it was delivered."""
     retry_after_s: float = 0.0

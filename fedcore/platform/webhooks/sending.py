@@ -21,8 +21,8 @@ from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget
 
 MOST_BYTES = 64 << 10
 """Size of a response, with its head; a longer one is cut off."""
-KEPT_BYTES = 1_000
-"""Of an answer's body, for the log of deliveries."""
+ERROR_CHARACTERS = 1_000
+"""Longest error."""
 
 
 class _TooLargeError(Exception):
@@ -42,30 +42,23 @@ def send(
 
     It takes `timeout_s` at most, and the time in which the name is resolved.
     """
-    began = time.monotonic()
     try:
         target = WebhookTarget.parse(url, rules)
         backend = _Pinned(target, rules, resolve, timeout_s)
         with httpcore.ConnectionPool(ssl_context=_trust(), network_backend=backend) as pool:
-            return _exchange(pool, target, {"Host": target.authority, **headers}, body.encode(), began)
+            return _exchange(pool, target, {"Host": target.authority, **headers}, body.encode())
     except WebhookUrlError as error:
-        return ReceiverResponse(time.monotonic() - began, error=str(error))
+        return ReceiverResponse(error=str(error))
     except _TooLargeError:
-        return ReceiverResponse(
-            time.monotonic() - began, error=f"the answer is larger than {MOST_BYTES} bytes"
-        )
+        return ReceiverResponse(error=f"the answer is larger than {MOST_BYTES} bytes")
     except (httpcore.TimeoutException, TimeoutError):
-        return ReceiverResponse(time.monotonic() - began, error=f"no whole answer within {timeout_s:g} s")
+        return ReceiverResponse(error=f"no whole answer within {timeout_s:g} s")
     except (httpcore.NetworkError, httpcore.ProtocolError, OSError, ValueError) as error:
-        return ReceiverResponse(time.monotonic() - began, error=_said(error))
+        return ReceiverResponse(error=_said(error))
 
 
 def _exchange(
-    pool: httpcore.ConnectionPool,
-    target: WebhookTarget,
-    headers: Mapping[str, str],
-    content: bytes,
-    began: float,
+    pool: httpcore.ConnectionPool, target: WebhookTarget, headers: Mapping[str, str], content: bytes
 ) -> ReceiverResponse:
     url = httpcore.URL(
         scheme=target.scheme.encode(),
@@ -77,41 +70,24 @@ def _exchange(
     with pool.stream(
         "POST", url, headers=[*fields, (b"Content-Length", str(len(content)).encode())], content=content
     ) as response:
-        start = _beginning(response.iter_stream())
-        code, asked = (
-            response.status,
-            {name.lower(): value for name, value in response.headers}.get(b"retry-after", b""),
-        )
+        # Within the bounds, to see that the answer ends.
+        for _ in response.iter_stream():
+            pass
+        code = response.status
+        asked = {name.lower(): value for name, value in response.headers}.get(b"retry-after", b"")
     error = (
         None
         if 200 <= code < 300
         else f"the answer was {code}" + (", and redirects are not followed" if 300 <= code < 400 else "")
     )
-    return ReceiverResponse(
-        time.monotonic() - began,
-        code,
-        start,
-        error,
-        float(asked) if asked.isdigit() and len(asked) < 9 else 0.0,
-    )
-
-
-def _beginning(parts: Iterable[bytes]) -> str:
-    """The first bytes, as text that any database can store.
-
-    The rest is read, within the bounds, to see that the answer ends.
-    """
-    kept = b""
-    for part in parts:
-        kept += part[: KEPT_BYTES - len(kept)]
-    return kept.decode(errors="replace").replace("\0", "�")
+    return ReceiverResponse(code, error, float(asked) if asked.isdigit() and len(asked) < 9 else 0.0)
 
 
 def _said(error: Exception) -> str:
+    """The error as text that any database can store."""
     text = str(error) or type(error).__name__
-    return f"{'the certificate does not hold: ' if 'CERTIFICATE' in text else ''}{text}"[:KEPT_BYTES].replace(
-        "\0", "�"
-    )
+    reason = "the certificate does not hold: " if "CERTIFICATE" in text else ""
+    return f"{reason}{text}"[:ERROR_CHARACTERS].replace("\0", "�")
 
 
 @cache

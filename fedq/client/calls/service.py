@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcore.platform.status import DeliveryStatus
 from fedq.client.bodies import UPLOAD_TIMEOUT_S, Pieces, Upload, dataset_name, file_of
 from fedq.client.calls.experiments import BUNDLES, JSON, Calls
 from fedq.client.calls.results import ExportCalls
@@ -20,7 +19,6 @@ from fedq.schemas import (
     Dataset,
     DatasetPage,
     Delivery,
-    DeliveryPage,
     Key,
     KeyEdit,
     KeyPage,
@@ -228,7 +226,7 @@ WEBHOOKS = "/v1/webhooks"
 
 
 class WebhookCalls(Calls):
-    """Create, read, edit and delete webhooks, and inspect their deliveries."""
+    """Create, read, edit, test and delete webhooks."""
 
     async def create(
         self,
@@ -237,14 +235,13 @@ class WebhookCalls(Calls):
         *,
         name: str | None = None,
         experiment_id: str | None = None,
-        tag: str | None = None,
     ) -> NewWebhook:
         """Create a webhook that sends `events` (default: the final status of experiments) of all
-        experiments, of one, or of a tag.
+        experiments or of one.
 
         The result contains the signing `secret`, which is not shown again.
         """
-        wanted = given(url=url, events=events, name=name, experiment_id=experiment_id, tag=tag)
+        wanted = given(url=url, events=events, name=name, experiment_id=experiment_id)
         return await self._transport.send(NewWebhook, "POST", WEBHOOKS, json=wanted)
 
     def list(self) -> AsyncGenerator[Webhook, None]:
@@ -256,36 +253,16 @@ class WebhookCalls(Calls):
         return await self._transport.read(Webhook, (WEBHOOKS, id))
 
     async def edit(self, id: str, /, **changes: Any) -> Webhook:
-        """Change the given fields of `url`, `events`, `name`, `experiment_id`, `tag` and
-        `enabled`.
-        """
+        """Change the given fields of `url`, `events`, `name`, `experiment_id` and `enabled`."""
         return await self._transport.send(Webhook, "PATCH", (WEBHOOKS, id), json=changes)
 
-    async def rotate(self, id: str) -> NewWebhook:
-        """Return a new `secret`; the previous one remains valid for a day."""
-        return await self._transport.send(NewWebhook, "POST", (WEBHOOKS, id, "rotate"))
-
     async def delete(self, id: str) -> None:
-        """Delete a webhook with its deliveries."""
+        """Delete a webhook. Pending deliveries are not sent."""
         await self._transport.remove((WEBHOOKS, await self._id(WEBHOOKS, id)))
 
     async def ping(self, id: str) -> Delivery:
-        """Send a test event; `delivery` returns its result."""
+        """Send a test event; its result becomes the `last_delivery` of the webhook."""
         return await self._transport.send(Delivery, "POST", (WEBHOOKS, id, "ping"))
-
-    def deliveries(self, id: str, *, status: DeliveryStatus | None = None) -> AsyncGenerator[Delivery, None]:
-        """Iterate over the deliveries of a webhook, newest first."""
-        return self._transport.walk(DeliveryPage, (WEBHOOKS, id, "deliveries"), status=status)
-
-    async def delivery(self, id: str, delivery_id: str) -> Delivery:
-        """Return a delivery."""
-        return await self._transport.read(Delivery, (WEBHOOKS, id, "deliveries", delivery_id))
-
-    async def redeliver(self, id: str, delivery_id: str) -> Delivery:
-        """Send a delivery again immediately, with the same id."""
-        return await self._transport.send(
-            Delivery, "POST", (WEBHOOKS, id, "deliveries", delivery_id, "redeliver")
-        )
 
 
 class AllCalls(ExportCalls, DatasetCalls, WeightsCalls, SharingCalls, OfferCalls, KeyCalls):

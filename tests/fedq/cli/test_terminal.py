@@ -18,7 +18,7 @@ from sqlalchemy import delete
 from fedcore.errors import ExtensionError, SettingsError, StaleLeaseError
 from fedcore.platform.logging import LoggedEvent
 from fedcore.platform.status import LogLevel, Status
-from fedcore.platform.store import telemetry, webhook_deliveries, webhooks
+from fedcore.platform.store import telemetry, webhooks
 from fedcore.platform.store.bundles import BUNDLES
 from fedcore.platform.store.tables import BundleRecord
 from fedcore.settings import settings
@@ -75,7 +75,6 @@ def words(service: Service, client: Client, tmp_path: Path) -> Iterator[dict[str
     )
     fail(database, last, "ValueError: no")
     hook = listen(database)
-    delivery = write(database, webhook_deliveries.ping, hook.id)
     bundle = {"files": [{"name": "a.py", "size": 1, "sha256": 64 * "0"}], "components": {"models": ["mine"]}}
     digest = f"sha256:{64 * '1'}"
     with database.transaction() as session:
@@ -91,7 +90,6 @@ def words(service: Service, client: Client, tmp_path: Path) -> Iterator[dict[str
         "run": client.runs(two)[0].id,
         "last": last.run_id,
         "hook": hook.id,
-        "delivery": delivery.id,
         "bundle": digest,
         "key": client.me().key.id,
         "spec": str(file),
@@ -171,12 +169,9 @@ COMMAND_LINES = {
     "watch": "{failed}",
     "webhook create": "https://127.0.0.1/ --name {nothing}",
     "webhook delete": "{nothing}",
-    "webhook deliveries": "{hook}",
     "webhook edit": "{hook} --name a",
     "webhook list": "",
     "webhook ping": "{nothing}",
-    "webhook redeliver": "{hook} {delivery}",
-    "webhook rotate": "{nothing}",
     "webhook show": "{hook}",
     "weights add": "{table}",
     "weights delete": "{nothing}",

@@ -15,9 +15,9 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
 
-from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import Database, Status, open_database, webhook_deliveries
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.leases import DELIVERIES, RUNS, Lease, LeaseTable
@@ -41,12 +41,14 @@ class ExpectedRow:
 
 @dataclass(frozen=True)
 class Subject:
-    """A leased table, and the values that a released row and an ended row have there."""
+    """A leased table, and the values that a released row and an ended row have there; None: it is
+    deleted when it ends.
+    """
 
     table: LeaseTable
     create: Callable[[Database], str]
     released: dict[str, Any]
-    ended: dict[str, Any]
+    ended: dict[str, Any] | None
     free_by_expiry: bool
 
 
@@ -70,7 +72,7 @@ SUBJECTS = {
         DELIVERIES,
         new_delivery,
         released={"due_at": sql_now(-1.0)},
-        ended={"status": DeliveryStatus.DELIVERED},
+        ended=None,
         free_by_expiry=True,
     ),
 }
@@ -123,8 +125,14 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @rule(lease=leases)
     def end(self, lease: Lease | None) -> None:
-        if lease is not None and self.goes_through(lease, self.table.update, **self.subject.ended):
+        values = self.subject.ended
+        act = self.delete if values is None else self.table.update
+        if lease is not None and self.goes_through(lease, act, **(values or {})):
             self.rows[lease.key].ended = True
+
+    def delete(self, session: Session, lease: Lease) -> Any:
+        gone = delete(self.table.record).where(*self.table.held(lease))
+        return session.execute(gone.returning(self.column(self.table.key))).first()
 
     @rule()
     def revoke_expired(self) -> None:
@@ -163,7 +171,11 @@ class LeaseMachine(RuleBasedStateMachine):
         key, fence = self.column("id"), self.column("fence")
         query = select(key, fence).where(key.in_(self.rows))
         rows = read(self.database, lambda session: session.execute(query).all())
-        assert {tuple(row) for row in rows} == {(name, row.fence) for name, row in self.rows.items()}
+        assert {tuple(row) for row in rows} == {
+            (name, row.fence)
+            for name, row in self.rows.items()
+            if not (row.ended and self.subject.ended is None)
+        }
         assert self.found(self.table.free()) == {name for name, row in self.rows.items() if self.is_free(row)}
         for name, row in self.rows.items():
             if row.held_by is not None:

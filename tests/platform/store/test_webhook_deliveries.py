@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from fedcore.errors import ResourceNotFoundError, StateConflictError
+from fedcore.errors import StateConflictError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import Database, audit, counters, webhook_deliveries, webhooks
 from fedcore.platform.store.clock import sql_now
@@ -17,7 +17,7 @@ from fedcore.platform.webhooks.protocol import DISABLED_AFTER_S, RETRIES, Receiv
 from tests.platform.store.acts import read, write
 from tests.platform.store.hooks import BAD, GOOD, hook_now, listen, take, told
 
-GONE = ReceiverResponse(0.1, 410, "", "the answer was 410")
+GONE = ReceiverResponse(410, "the answer was 410")
 
 
 @pytest.fixture
@@ -37,6 +37,12 @@ def the_one(database: Database, hook: WebhookRecord) -> DeliveryRecord:
     return delivery
 
 
+def last_of(database: Database, hook: WebhookRecord) -> tuple[Any, ...]:
+    """Id, status, error and next attempt of the delivery that was attempted last."""
+    now = hook_now(database, hook)
+    return now.last_id, now.last_status, now.last_error, now.next_attempt_at
+
+
 def let_pass(database: Database, **columns: Any) -> None:
     """As if the time had come."""
     write(
@@ -48,21 +54,16 @@ def let_pass(database: Database, **columns: Any) -> None:
 def test_what_arrives_is_over(database: Database, hook: WebhookRecord) -> None:
     claimed = take(database)
     assert conclude(database, claimed, GOOD) is DeliveryStatus.DELIVERED
-    delivery = the_one(database, hook)
-    assert (delivery.id, delivery.status, delivery.finished_at is None) == (
+    assert told(database, hook) == []
+    assert not read(database, webhook_deliveries.any_due)
+    now = hook_now(database, hook)
+    assert (now.last_id, now.last_status, now.last_attempt_at, now.last_error, now.next_attempt_at) == (
         claimed.id,
         DeliveryStatus.DELIVERED,
-        False,
+        claimed.moment,
+        None,
+        None,
     )
-    (attempt,) = delivery.attempts
-    assert attempt == {
-        "at": claimed.moment.isoformat(),
-        "seconds": 0.1,
-        "code": 200,
-        "answer": "thanks",
-        "error": None,
-    }
-    assert not read(database, webhook_deliveries.any_due)
 
 
 def test_what_fails_is_tried_again_as_the_schedule_says_and_then_given_up(
@@ -79,7 +80,7 @@ def test_what_fails_is_tried_again_as_the_schedule_says_and_then_given_up(
         assert write(database, webhook_deliveries.claim_due, 60.0) is None
         let_pass(database)
     assert conclude(database, take(database), BAD) is DeliveryStatus.FAILED
-    assert len(the_one(database, hook).attempts) == RETRIES + 1
+    assert told(database, hook) == []
     assert hook_now(database, hook).disabled_at is None
     totals = read(database, counters.totals)
     assert (totals[counters.UNDELIVERED], totals[counters.GIVEN_UP]) == (RETRIES + 1, 1)
@@ -93,7 +94,7 @@ def test_a_sender_that_is_not_heard_of_has_lost_it_and_what_it_says_later_is_ref
     assert (again.id, again.body) == (lost.id, lost.body)
     assert conclude(database, lost, BAD) is None
     assert conclude(database, again, GOOD) is DeliveryStatus.DELIVERED
-    assert len(the_one(database, hook).attempts) == 1
+    assert last_of(database, hook)[:2] == (again.id, DeliveryStatus.DELIVERED)
 
 
 def test_what_one_sender_holds_no_other_takes(database: Database, hook: WebhookRecord) -> None:
@@ -118,7 +119,7 @@ def test_who_is_gone_is_told_nothing_more_and_that_is_in_the_audit_log(
 ) -> None:
     write(database, webhook_deliveries.ping, hook.id)
     assert conclude(database, take(database), GONE) is DeliveryStatus.FAILED
-    assert {row.status for row in told(database, hook)} == {DeliveryStatus.FAILED}
+    assert told(database, hook) == []
     assert hook_now(database, hook).disabled_reason == "it answered 410 Gone"
     (entry,) = read(database, audit.page, target=hook.id).items
     assert (entry.action, entry.owner) == ("disable a webhook", "local")
@@ -139,7 +140,8 @@ def test_who_has_failed_for_days_is_disabled_once_something_was_tried_for_its_da
     assert str(hook_now(database, hook).disabled_reason).startswith(
         "nothing was delivered for 3 days, at last: the answer was 500"
     )
-    assert the_one(database, hook).status is DeliveryStatus.FAILED
+    assert told(database, hook) == []
+    assert last_of(database, hook)[1:] == (DeliveryStatus.FAILED, "the answer was 500", None)
 
 
 def test_one_success_and_nothing_is_held_against_it(database: Database, hook: WebhookRecord) -> None:
@@ -153,59 +155,75 @@ def test_one_success_and_nothing_is_held_against_it(database: Database, hook: We
     assert hook_now(database, hook).failing_since is None
 
 
-def test_what_is_asked_for_again_is_sent_again_under_the_same_id(
+def test_the_webhook_keeps_the_state_of_the_delivery_that_was_attempted_last(
     database: Database, hook: WebhookRecord
 ) -> None:
+    assert last_of(database, hook) == (None, None, None, None)
     first = take(database)
-    conclude(database, first, GOOD)
-    write(database, webhook_deliveries.redeliver, hook.id, first.id)
-    again = take(database)
-    assert (again.id, again.body, again.failures) == (first.id, first.body, 0)
-    conclude(database, again, BAD)
-    assert [attempt["code"] for attempt in the_one(database, hook).attempts] == [200, 500]
-
-
-def test_a_disabled_webhook_is_neither_pinged_nor_told_again(database: Database, hook: WebhookRecord) -> None:
-    delivery = the_one(database, hook)
-    write(database, webhooks.disable, hook.id, "by hand")
-    with pytest.raises(StateConflictError, match=r"disabled \(by hand\)"):
-        write(database, webhook_deliveries.ping, hook.id)
-    with pytest.raises(StateConflictError, match="enable it first"):
-        write(database, webhook_deliveries.redeliver, hook.id, delivery.id)
-
-
-def test_a_delivery_belongs_to_its_webhook(database: Database, hook: WebhookRecord) -> None:
-    delivery, other = the_one(database, hook), listen(database)
-    assert read(database, webhook_deliveries.find, hook.id, delivery.id).id == delivery.id
-    for act in (webhook_deliveries.find, webhook_deliveries.redeliver):
-        with pytest.raises(ResourceNotFoundError):
-            write(database, act, other.id, delivery.id)
-
-
-def test_they_are_listed_by_status_newest_first(database: Database, hook: WebhookRecord) -> None:
-    conclude(database, take(database), GOOD)
-    second = write(database, webhook_deliveries.ping, hook.id).id
-    listed = read(database, webhook_deliveries.page, hook.id, limit=1)
-    assert [row.id for row in listed.items] == [second]
-    assert (
-        read(database, webhook_deliveries.page, hook.id, cursor=listed.next).items[0].status
-        is DeliveryStatus.DELIVERED
+    assert last_of(database, hook) == (None, None, None, None)
+    conclude(database, first, BAD)
+    next_attempt_at = the_one(database, hook).due_at
+    assert last_of(database, hook) == (
+        first.id,
+        DeliveryStatus.PENDING,
+        "the answer was 500",
+        next_attempt_at,
     )
-    assert [
-        row.id
-        for row in read(database, webhook_deliveries.page, hook.id, status=DeliveryStatus.PENDING).items
-    ] == [second]
+    second = write(database, webhook_deliveries.ping, hook.id).id
+    conclude(database, take(database), GOOD)
+    assert last_of(database, hook) == (second, DeliveryStatus.DELIVERED, None, None)
+    let_pass(database, failures=RETRIES)
+    again = take(database)
+    conclude(database, again, BAD)
+    assert last_of(database, hook) == (first.id, DeliveryStatus.FAILED, "the answer was 500", None)
+    assert hook_now(database, hook).last_attempt_at == again.moment
 
 
-def test_what_is_over_is_forgotten_after_a_while_and_what_waits_is_not(
+def test_a_delivery_that_was_lost_changes_no_state_of_the_webhook(
     database: Database, hook: WebhookRecord
 ) -> None:
+    lost = take(database, lease_s=-1.0)
+    take(database)
+    conclude(database, lost, BAD)
+    assert last_of(database, hook) == (None, None, None, None)
+    assert hook_now(database, hook).failing_since is None
+
+
+def test_the_last_delivery_of_a_disabled_webhook_has_no_next_attempt(
+    database: Database, hook: WebhookRecord
+) -> None:
+    held = take(database)
+    conclude(database, held, BAD)
+    write(database, webhooks.disable, hook.id, "by hand")
+    assert last_of(database, hook) == (held.id, DeliveryStatus.FAILED, "the answer was 500", None)
+    assert read(database, counters.totals)[counters.GIVEN_UP] == 1
+    write(database, webhooks.enable, hook.id)
+    write(database, webhook_deliveries.ping, hook.id)
     conclude(database, take(database), GOOD)
-    waiting = write(database, webhook_deliveries.ping, hook.id).id
-    for kept_s in (60.0, 36_500 * 86_400.0):
-        assert write(database, webhook_deliveries.prune, kept_s) == 0
-    assert write(database, webhook_deliveries.prune, -60.0) == 1
-    assert [row.id for row in told(database, hook)] == [waiting]
+    write(database, webhooks.disable, hook.id, "by hand")
+    assert last_of(database, hook)[1] is DeliveryStatus.DELIVERED
+
+
+def test_deliveries_are_sent_in_the_order_of_their_creation_but_for_those_that_failed(
+    database: Database, hook: WebhookRecord
+) -> None:
+    first = the_one(database, hook).id
+    second, third = (write(database, webhook_deliveries.ping, hook.id).id for _ in range(2))
+    assert first < second < third
+    conclude(database, take(database), BAD)
+    order = []
+    for _ in range(2):
+        claimed = take(database)
+        order.append(claimed.id)
+        conclude(database, claimed, GOOD)
+    assert order == [second, third]
+    assert [row.id for row in told(database, hook)] == [first]
+
+
+def test_a_disabled_webhook_is_not_pinged(database: Database, hook: WebhookRecord) -> None:
+    write(database, webhooks.disable, hook.id, "by hand")
+    with pytest.raises(StateConflictError, match=r"disabled \(by hand\): enable it first"):
+        write(database, webhook_deliveries.ping, hook.id)
 
 
 def test_the_backlog_is_what_waits(database: Database, hook: WebhookRecord) -> None:

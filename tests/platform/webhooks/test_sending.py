@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from fedcore.platform.webhooks.protocol import ReceiverResponse
-from fedcore.platform.webhooks.sending import KEPT_BYTES, MOST_BYTES, send
+from fedcore.platform.webhooks.sending import MOST_BYTES, send
 from fedcore.platform.webhooks.urls import Address, AddressRules, Resolve, resolve
 from tests.support.receiver import LOOPBACK, Receiver, receiving
 
@@ -43,12 +43,8 @@ def sent(
     )
 
 
-def test_what_is_sent_arrives_byte_by_byte_and_the_beginning_of_the_answer_is_kept(
-    receiver: Receiver,
-) -> None:
-    answer = sent(f"{receiver.url}/ok")
-    assert (answer.code, answer.error, len(answer.body)) == (200, None, KEPT_BYTES)
-    assert answer.body.startswith("thanks � xxx")
+def test_what_is_sent_arrives_byte_by_byte(receiver: Receiver) -> None:
+    assert sent(f"{receiver.url}/ok") == ReceiverResponse(200)
     (request,) = receiver.received
     assert (request.path, request.body) == ("/ok", '{"a": "ö"}')
     assert request.headers["webhook-id"] == "msg_1"
@@ -61,9 +57,8 @@ def test_any_success_is_one(receiver: Receiver, code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [400, 404, 410, 500])
-def test_any_other_answer_is_a_failure_with_what_it_said(receiver: Receiver, code: int) -> None:
-    answer = sent(f"{receiver.url}/{code}")
-    assert (answer.code, answer.error, answer.body) == (code, f"the answer was {code}", f"that was {code}")
+def test_any_other_answer_is_a_failure(receiver: Receiver, code: int) -> None:
+    assert sent(f"{receiver.url}/{code}") == ReceiverResponse(code, f"the answer was {code}")
 
 
 def test_a_receiver_that_is_busy_says_until_when(receiver: Receiver) -> None:

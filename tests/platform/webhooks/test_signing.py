@@ -18,7 +18,7 @@ BODY, SIGNATURE = '{"test": 2432232314}', "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELV
 
 
 def test_the_published_example() -> None:
-    headers = signed(ID, datetime.fromtimestamp(SECONDS, UTC), BODY, [SECRET])
+    headers = signed(ID, datetime.fromtimestamp(SECONDS, UTC), BODY, SECRET)
     assert headers == {"webhook-id": ID, "webhook-timestamp": str(SECONDS), "webhook-signature": SIGNATURE}
 
 
@@ -30,15 +30,13 @@ def test_the_recursion_of_the_specification_longhand() -> None:
     )
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.new(key, f"{ID}.{int(moment.timestamp())}.{body}".encode(), hashlib.sha256).digest()
-    assert (
-        signed(ID, moment, body, [secret])["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
-    )
+    assert signed(ID, moment, body, secret)["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
 
 
-def test_while_a_secret_is_replaced_whoever_knows_either_can_verify() -> None:
-    old, new, moment = new_secret(), new_secret(), datetime.now(UTC)
-    headers = dict(signed(ID, moment, BODY, [new, old]))
-    assert [Webhook(secret).verify(BODY, headers) for secret in (new, old)] == [{"test": 2432232314}] * 2
+def test_only_its_own_secret_verifies_a_signature() -> None:
+    secret, moment = new_secret(), datetime.now(UTC)
+    headers = dict(signed(ID, moment, BODY, secret))
+    assert Webhook(secret).verify(BODY, headers) == {"test": 2432232314}
     with pytest.raises(WebhookVerificationError):
         Webhook(new_secret()).verify(BODY, headers)
 
