@@ -35,7 +35,7 @@ class Settings(BaseSettings):
 
     home: Path = Path(".fedq")
     """State of the embedded stack: database, broker socket, checkpoints, models, logs. Workers note
-    here which runs they hold.
+    here which runs they hold, and `fedq run` at which rates it worked.
     """
     data_dir: Path = Path("~/.cache/fedq/data")
     """Folder of the data sets, in torchvision's layout (`MNIST/raw/...`), and of pretrained weights
@@ -182,10 +182,6 @@ class Settings(BaseSettings):
     """Timeout of a webhook request. It is retried later."""
     webhook_retention_days: RetentionDays = 30.0
     """Days after which finished webhook deliveries are deleted, at most 10,000."""
-    probe_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
-    """Longest time for which a plan may play rounds on the machine of the API to estimate the time of
-    its runs; 0: not at all (the embedded stack, whose workers are on the same machine: 20).
-    """
     url: str = "http://127.0.0.1:8642"
     """URL of the service for the client and the command line."""
     api_key: str | None = None
