@@ -53,7 +53,7 @@ from fedq.planning.data import data_warnings, datasets_of, measure_warnings, sta
 from fedq.planning.estimates import RunEstimate, estimate_runs, plan
 from fedq.planning.evaluation import default_interval
 from fedq.planning.seconds import add_seconds
-from fedq.planning.work import kind_of_work
+from fedq.planning.work import name_kind
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Plan, Progress
 
 PRESET_ENTRIES = ("preset", "preset_version", "overrides")
@@ -173,7 +173,7 @@ def new_submission(principal: Principal, submission: Submission) -> NewExperimen
         traceparent=traceparent(),
         memory_bytes=[estimate.memory_bytes for estimate in estimates],
         work=[
-            (kind_of_work(arm.spec), estimate.work / arm.spec.rounds)
+            (name_kind(arm.spec), estimate.work / arm.spec.rounds)
             for arm, estimate in zip(submission.spec.arms(), estimates, strict=True)
         ],
     )
@@ -273,9 +273,7 @@ def add_service_estimates(
             *quotas.violations(session, principal.key_id, wanted.runs),
         ]
         told = wanted.model_copy(update={"warnings": warnings, "workers": len(serving)})
-        return add_seconds(
-            told, spec, lambda kind: service_metrics.recent_rates(session, kind, owner), where
-        )
+        return add_seconds(told, spec, lambda kind: service_metrics.recent_rates(session, kind, owner), where)
 
 
 def _data_warnings(spec: ExperimentSpec, serving: Sequence[WorkerRecord]) -> list[str]:

@@ -149,7 +149,15 @@ def plan(item: Plan) -> RenderableType:
     privacy = [Text(_privacy(arm.name, arm.privacy)) for arm in item.arms if arm.privacy is not None]
     heading = Text(f"{item.name}: {total}")
     read = [description(data.read, data.dataset) for data in item.data]
-    return Group(*warnings, heading, _estimated_time(item), *_saving(item.search), table(columns, rows), *privacy, *read)
+    return Group(
+        *warnings,
+        heading,
+        _estimated_time(item),
+        *_saving(item.search),
+        table(columns, rows),
+        *privacy,
+        *read,
+    )
 
 
 def _estimated_time(item: Plan) -> Text:

@@ -39,7 +39,7 @@ from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.local.folder import ExperimentFolder, LocalRun, RunKey
 from fedq.local.stages import Setup, Stage, begin_process, compute_stage
-from fedq.planning.work import kind_of_work, run_work
+from fedq.planning.work import count_work, name_kind
 from fedq.results.curves import Window
 from fedq.results.summaries import TOTALS, arms_of, by_arm, data_sources, metric_names
 from fedq.schemas import Results
@@ -154,7 +154,7 @@ class LocalExperiment:
             spec, rows = arms[run.arm], self.folder.run(RunKey(run.arm, run.seed)).rows()
             seconds = sum(row["seconds"] for row in rows)
             if seconds > 0:
-                found.append((kind_of_work(spec), run_work(spec) / spec.rounds * len(rows) / seconds))
+                found.append((name_kind(spec), count_work(spec) / spec.rounds * len(rows) / seconds))
         return found
 
     def _reports(self) -> Iterator[RoundReport]:

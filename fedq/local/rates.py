@@ -1,4 +1,4 @@
-"""The rates at which `fedq run` did its work on this machine, in a file in FEDQ_HOME, for the time of plans."""
+"""Rates at which `fedq run` did its work on this machine: a file in FEDQ_HOME, for the time of plans."""
 
 import secrets
 from collections.abc import Iterable

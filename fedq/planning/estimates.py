@@ -17,7 +17,7 @@ from fedcore.spec.search import Halving, Study, batches
 from fedcore.spec.space import extremes
 from fedq.planning.data import planned_data
 from fedq.planning.traffic import bytes_down, bytes_up, drawn_clients, informed_clients, reached
-from fedq.planning.work import cohort_of, round_gradients, run_work
+from fedq.planning.work import count_gradients, count_round, count_work
 from fedq.schemas import ArmPlan, Plan, PrivacyPlan, SearchPlan, Stretch
 
 COHORT_VECTORS = 8
@@ -166,13 +166,13 @@ def _plan_arm(
 
 
 def _estimate(spec: ExperimentSpec) -> RunEstimate:
-    algorithm, cohort = spec.build(), cohort_of(spec)
+    algorithm, cohort = spec.build(), count_round(spec)
     word = _word(spec)
     return RunEstimate(
         parameters=dimension(spec.problem),
         local_steps=round(spec.rounds * cohort.steps),
-        gradients=round(spec.rounds * round_gradients(spec, algorithm, cohort)),
-        work=run_work(spec),
+        gradients=round(spec.rounds * count_gradients(spec, algorithm, cohort)),
+        work=count_work(spec),
         bytes_up=round(bytes_up(spec, algorithm, cohort.arrived, word)),
         bytes_down=round(bytes_down(spec, algorithm, informed_clients(spec), cohort.arrived, word)),
         memory_bytes=_memory(spec, algorithm, cohort.drawn, word),

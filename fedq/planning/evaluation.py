@@ -6,7 +6,7 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.problem import dimension
 from fedcore.spec.search import Halving
 from fedcore.spec.sweep import paths
-from fedq.planning.work import gradient_work, scored_samples, trained_samples
+from fedq.planning.work import count_scored, count_trained, weigh_gradient
 
 INTERVALS = (1, 2, 5, 10, 20, 50, 100)
 SHARE = 0.2
@@ -49,7 +49,7 @@ def default_interval(spec: ExperimentSpec) -> int:
 
 def _wanted(spec: ExperimentSpec) -> float:
     """The interval with which evaluations take SHARE of the training's work."""
-    scored = scored_samples(spec)
+    scored = count_scored(spec)
     if spec.problem.model is None or scored * spec.rounds * dimension(spec.problem) <= NEGLIGIBLE:
         return 1.0
-    return scored / (SHARE * gradient_work(spec) * max(1.0, trained_samples(spec)))
+    return scored / (SHARE * weigh_gradient(spec) * max(1.0, count_trained(spec)))

@@ -24,8 +24,8 @@ score a sample (docs/performance.md).
 
 
 @dataclass(frozen=True, slots=True)
-class Cohort:
-    """One mean round."""
+class MeanRound:
+    """Clients and steps of a mean round."""
 
     drawn: float
     """Clients that train."""
@@ -35,22 +35,22 @@ class Cohort:
     """Their local steps."""
 
 
-def cohort_of(spec: ExperimentSpec) -> Cohort:
-    """Return the mean round of a run of `spec`."""
+def count_round(spec: ExperimentSpec) -> MeanRound:
+    """Count the clients and local steps of a mean round of `spec`."""
     drawn = drawn_clients(spec)
     stragglers = spec.systems.stragglers
     slow = drawn * stragglers.fraction if stragglers else 0.0
     steps = (drawn - slow) * _steps(spec, partial=False)
     if stragglers and stragglers.policy == "drop":
-        return Cohort(drawn, drawn - slow, steps)
-    return Cohort(drawn, drawn, steps + slow * _steps(spec, partial=True))
+        return MeanRound(drawn, drawn - slow, steps)
+    return MeanRound(drawn, drawn, steps + slow * _steps(spec, partial=True))
 
 
-def round_gradients(spec: ExperimentSpec, algorithm: Algorithm, cohort: Cohort) -> float:
+def count_gradients(spec: ExperimentSpec, algorithm: Algorithm, counted: MeanRound) -> float:
     """Gradients of mini-batches in a mean round; a full gradient counts as all batches of the client."""
     rule = algorithm.rule
-    whole = cohort.arrived * _batches(spec, _held(spec.problem)) if rule.needs_full_gradient() else 0.0
-    return cohort.steps * rule.gradients_per_step() + whole
+    whole = counted.arrived * _batches(spec, _held(spec.problem)) if rule.needs_full_gradient() else 0.0
+    return counted.steps * rule.gradients_per_step() + whole
 
 
 def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
@@ -67,10 +67,10 @@ def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
     return length * batches
 
 
-def trained_samples(spec: ExperimentSpec) -> float:
+def count_trained(spec: ExperimentSpec) -> float:
     """Samples whose gradient is computed in a mean round, each as often as it is."""
     held = _held(spec.problem)
-    return cohort_of(spec).steps * held / _batches(spec, held)
+    return count_round(spec).steps * held / _batches(spec, held)
 
 
 def _batches(spec: ExperimentSpec, samples: float) -> float:
@@ -91,26 +91,28 @@ def _held(problem: Problem) -> float:
     return samples if partition is None else partition.mean_samples(samples)
 
 
-def gradient_work(spec: ExperimentSpec) -> float:
+def weigh_gradient(spec: ExperimentSpec) -> float:
     """Work of the gradient of a sample, in scored samples."""
     return DENSE_GRADIENT if isinstance(spec.problem.model, Linear | Logistic | Mlp) else GRADIENT
 
 
-def kind_of_work(spec: ExperimentSpec) -> str:
-    """Name the kind of model and the engine of `spec`: runs that share them do their work at similar rates."""
+def name_kind(spec: ExperimentSpec) -> str:
+    """Name the kind of model and the engine of `spec`; runs that share both work at similar rates."""
     return f"{(spec.problem.model or spec.problem.dataset).kind}, engine {spec.execution.engine}"
 
 
-def run_work(spec: ExperimentSpec) -> float:
+def count_work(spec: ExperimentSpec) -> float:
     """Work of a run of `spec`, in scored samples times parameters: gradients and evaluations."""
     samples = _held(spec.problem)
     batch = samples / _batches(spec, samples)
-    gradients = spec.rounds * round_gradients(spec, spec.build(), cohort_of(spec))
+    gradients = spec.rounds * count_gradients(spec, spec.build(), count_round(spec))
     evaluations = ceil(spec.rounds / spec.evaluation.every)
-    return dimension(spec.problem) * (gradients * batch * gradient_work(spec) + evaluations * scored_samples(spec))
+    return dimension(spec.problem) * (
+        gradients * batch * weigh_gradient(spec) + evaluations * count_scored(spec)
+    )
 
 
-def scored_samples(spec: ExperimentSpec) -> float:
+def count_scored(spec: ExperimentSpec) -> float:
     """Samples scored in an evaluation; a gradient counts as GRADIENT of them."""
     if isinstance(spec.problem.dataset, ExactProblem):
         return 0.0

@@ -117,9 +117,7 @@ def test_a_plan_is_that_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixtu
         6,
         18,
     )
-    code, out, _ = _call(
-        capsys, "plan", "--preset", "demo", "--set", "rounds=2", "--set", "seeds=[0]"
-    )
+    code, out, _ = _call(capsys, "plan", "--preset", "demo", "--set", "rounds=2", "--set", "seeds=[0]")
     assert "4 runs, 8 rounds" in out
 
 

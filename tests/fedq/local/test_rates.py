@@ -16,7 +16,9 @@ def test_the_latest_rates_of_each_kind_are_kept(tmp_path: Path) -> None:
     assert [file.name for file in home.iterdir()] == [FILE]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 1}', '{"a": [0]}', '{"a": [-1.0]}', '{"a": [NaN]}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"a": 1}', '{"a": [0]}', '{"a": [-1.0]}', '{"a": [NaN]}']
+)
 def test_a_file_that_is_no_file_of_rates_counts_as_none_and_is_replaced(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
     assert read_rates(tmp_path) == {}

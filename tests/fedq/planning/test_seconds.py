@@ -41,7 +41,10 @@ def test_arms_of_several_kinds_take_their_times_one_after_another() -> None:
     timed = _timed(models, {LOGISTIC: [1e6], "mlp, engine auto": [5e7]})
     logistic, mlp = timed.arms
     assert timed.seconds_low == pytest.approx((logistic.work / 1e6 + mlp.work / 5e7) / SPREAD)
-    assert timed.seconds_source == "1 recent run of logistic, engine auto, here; 1 recent run of mlp, engine auto, here"
+    assert (
+        timed.seconds_source
+        == "1 recent run of logistic, engine auto, here; 1 recent run of mlp, engine auto, here"
+    )
 
 
 def test_a_search_takes_the_share_of_rounds_that_it_plays() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from fedcore.spec.problem import dimension
-from fedq.planning.work import kind_of_work, run_work
+from fedq.planning.work import count_work, name_kind
 from tests.documents import QUADRATIC, Document, specification
 from tests.fedq.planning.test_evaluation import IMAGES
 
@@ -22,15 +22,15 @@ from tests.fedq.planning.test_evaluation import IMAGES
 )
 def test_work_is_gradients_and_scored_samples_times_parameters(changes: Document, samples: int) -> None:
     spec = specification(IMAGES, **changes)
-    assert run_work(spec) == pytest.approx(samples * dimension(spec.problem))
+    assert count_work(spec) == pytest.approx(samples * dimension(spec.problem))
 
 
 def test_dense_networks_compute_a_gradient_in_the_time_of_a_score() -> None:
     spec = specification(IMAGES, problem={"model": {"kind": "logistic"}})
-    assert run_work(spec) == pytest.approx(1_000 * (5_000 + 15_000) * dimension(spec.problem))
+    assert count_work(spec) == pytest.approx(1_000 * (5_000 + 15_000) * dimension(spec.problem))
 
 
 def test_an_exact_problem_has_work_and_a_kind() -> None:
     spec = specification(QUADRATIC)
-    assert run_work(spec) > 0
-    assert kind_of_work(spec) == "quadratic, engine auto"
+    assert count_work(spec) > 0
+    assert name_kind(spec) == "quadratic, engine auto"

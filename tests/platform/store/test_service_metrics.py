@@ -7,13 +7,15 @@ import pytest
 from fedcore.platform.store import Database, experiments, service_metrics
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.service_metrics import MOST_RUNS
-from tests.platform.store.acts import ONE_RUN, claim, read, record, report, write
 from tests.documents import specification
+from tests.platform.store.acts import ONE_RUN, claim, read, record, report, write
 
 KIND = "logistic, engine auto"
 
 
-def _submit(database: Database, kind: str = KIND, work: float = 60.0, owner: str = "ada", **changes: Any) -> None:
+def _submit(
+    database: Database, kind: str = KIND, work: float = 60.0, owner: str = "ada", **changes: Any
+) -> None:
     new = NewExperiment(specification(ONE_RUN, **changes), owner=owner, work=[(kind, work)])
     write(database, experiments.create, new)
 
