@@ -18,8 +18,8 @@ from fedq.planning.traffic import drawn_clients
 GRADIENT = 3.0
 """Work of a sample's gradient; scoring it is 1, a backward pass twice that."""
 DENSE_GRADIENT = 1.0
-"""The same for dense networks, which machine code trains in 0.2 to 2.8 times what PyTorch takes to
-score a sample (docs/performance.md).
+"""Work of a sample's gradient of a dense network, which machine code computes in 0.2 to 2.8 times what
+PyTorch takes to score a sample (docs/performance.md).
 """
 
 
