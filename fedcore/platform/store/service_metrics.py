@@ -98,7 +98,7 @@ def recent_rates(session: Session, kind: str, owner: str | None) -> list[float]:
     known = run.work_kind == kind, run.work > 0, run.seconds > 0
     rates = (
         select(run.work * run.done / run.seconds)
-        .where(run.experiment_id.in_(latest.scalar_subquery()), *known)
+        .where(run.experiment_id.in_(latest), *known)
         .order_by(run.id.desc())
         .limit(MOST_RUNS)
     )
