@@ -6,7 +6,6 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
@@ -206,7 +205,6 @@ def build_state(
         upload_gate=CapacityLimiter(1),
         code_slots=UploadSlots(),
         code_gate=CapacityLimiter(1),
-        probe_gate=Lock(),
         document_gate=CapacityLimiter(1),
     )
 

@@ -35,7 +35,7 @@ class Settings(BaseSettings):
 
     home: Path = Path(".fedq")
     """State of the embedded stack: database, broker socket, checkpoints, models, logs. Workers note
-    here which runs they hold.
+    here which runs they hold, and `fedq run` at which rates it worked.
     """
     data_dir: Path = Path("~/.cache/fedq/data")
     """Folder of the data sets, in torchvision's layout (`MNIST/raw/...`), and of pretrained weights
@@ -180,10 +180,6 @@ class Settings(BaseSettings):
     """Allow webhooks over plain HTTP, which is not encrypted."""
     webhook_timeout_seconds: Timeout = 10.0
     """Timeout of a webhook request. It is retried later."""
-    probe_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
-    """Longest time for which a plan may play rounds on the machine of the API to estimate the time of
-    its runs; 0: not at all (the embedded stack, whose workers are on the same machine: 20).
-    """
     url: str = "http://127.0.0.1:8642"
     """URL of the service for the client and the command line."""
     api_key: str | None = None

@@ -17,7 +17,6 @@ OWN = {
     "between processes": {
         "fedcore/platform/uploads/sandbox.py",
         "fedcore/testing/specifications.py",
-        "fedq/local/probed_rounds.py",
         "workers/confined/protocol.py",
         "workers/memory.py",
         "workers/peer.py",

@@ -32,15 +32,13 @@ from fedcore.spec.code import CodeBundle
 from fedcore.spec.components import outermost
 from fedcore.spec.search import Study
 from fedq.planning.estimates import RunEstimate
-from fedq.planning.probe import Probe
 from workers.confined.confinement import ConfinementError
 
 if TYPE_CHECKING:
-    from workers.confined import check, probed_rounds
+    from workers.confined import check
 else:
     # Loaded with the first bundle.
     check = LazyModule("workers.confined.check")
-    probed_rounds = LazyModule("workers.confined.probed_rounds")
 
 log = structlog.stdlib.get_logger("fedq.api")
 
@@ -188,15 +186,6 @@ def _entry(block: Any, part: str) -> Any:
     if isinstance(block, list) and part.isdecimal() and int(part) < len(block):
         return block[int(part)]
     return None
-
-
-def play_rounds(
-    code: CodeBundle, spec: ExperimentSpec, state: AppState, limit_s: float, load_s: float
-) -> Probe:
-    """Play rounds of a specification that `prepare` has returned, in the confinement of its bundle."""
-    assert code.id is not None
-    archive = storage.read(state.storage, bundles.storage_key(code.id, code.digest))
-    return probed_rounds.play(archive, spec, state.settings, state.storage, limit_s, load_s)
 
 
 @contextmanager

@@ -64,15 +64,6 @@ imports_router = APIRouter(prefix="/v1/imports", tags=["experiments"])
 Change = Callable[[Session, str], ExperimentRecord]
 
 DryRun = Annotated[bool, Query(description="Validate and estimate; store nothing.")]
-Probing = Annotated[
-    bool,
-    Query(
-        description=(
-            "With `dry_run`: play a few rounds to estimate the time if there are no similar runs, where the"
-            " service allows it (FEDQ_PROBE_SECONDS)."
-        )
-    ),
-]
 StatusFilter = Annotated[Status | None, Query(description="Return only experiments with this status.")]
 TagFilter = Annotated[
     str | None,
@@ -164,14 +155,13 @@ def submit_experiment(
     state: AppStateDep,
     response: Response,
     idempotency_key: IdempotencyKey = None,
-    probe: Probing = False,
 ) -> Experiment | Plan:
     """Validate a specification, or a preset with overrides, and queue its runs: each arm of the
     sweep with each seed.
     """
     if dry_run:
         response.status_code = 200
-        return service_plan(document.value, state, principal, probing=probe)
+        return service_plan(document.value, state, principal)
     with span("submit"):
         answer, is_new = create_once(
             state.database,

@@ -6,13 +6,12 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
 from pydantic import BaseModel, ConfigDict
 
-from api.bundles.service import play_rounds, prepare
+from api.bundles.service import prepare
 from api.http.dependencies import AppState
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
@@ -51,9 +50,10 @@ from fedcore.spec.search import Study
 from fedcore.spec.sweep import JOINT
 from fedcore.statistics.poor_runs import summarise_warnings
 from fedq.planning.data import data_warnings, datasets_of, measure_warnings, start_warnings
-from fedq.planning.estimates import RunEstimate, memory_needed, plan
+from fedq.planning.estimates import RunEstimate, estimate_runs, plan
 from fedq.planning.evaluation import default_interval
-from fedq.planning.probe import Play, estimated, probe
+from fedq.planning.seconds import add_seconds
+from fedq.planning.work import name_kind
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Plan, Progress
 
 PRESET_ENTRIES = ("preset", "preset_version", "overrides")
@@ -150,12 +150,10 @@ class Submission(NamedTuple):
         return plan(self.spec, self.estimates)
 
     @property
-    def memory_bytes(self) -> list[int]:
-        """Memory that a run of each arm needs."""
-        if self.estimates is None:
-            return memory_needed(self.spec)
-        needed = [estimate.memory_bytes for estimate in self.estimates]
-        return needed * self.spec.arm_count if isinstance(self.spec.search, Study) else needed
+    def run_estimates(self) -> Sequence[RunEstimate]:
+        """Estimates of a run of each arm."""
+        found = estimate_runs(self.spec) if self.estimates is None else self.estimates
+        return [*found] * self.spec.arm_count if isinstance(self.spec.search, Study) else found
 
 
 def _gives_interval(document: Any) -> bool:
@@ -165,6 +163,7 @@ def _gives_interval(document: Any) -> bool:
 
 def new_submission(principal: Principal, submission: Submission) -> NewExperiment:
     """Return an experiment whose runs are queued, in the trace of the request."""
+    estimates = submission.run_estimates
     return NewExperiment(
         submission.spec,
         owner=principal.owner,
@@ -172,7 +171,11 @@ def new_submission(principal: Principal, submission: Submission) -> NewExperimen
         may_use_all=principal.sees is None,
         provenance=submission.provenance,
         traceparent=traceparent(),
-        memory_bytes=submission.memory_bytes,
+        memory_bytes=[estimate.memory_bytes for estimate in estimates],
+        work=[
+            (name_kind(arm.spec), estimate.work / arm.spec.rounds)
+            for arm, estimate in zip(submission.spec.arms(), estimates, strict=True)
+        ],
     )
 
 
@@ -245,53 +248,32 @@ def limits_of(settings: Settings) -> ExperimentLimits:
     return ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters)
 
 
-def service_plan(document: Any, state: AppState, principal: Principal, *, probing: bool) -> Plan:
+def service_plan(document: Any, state: AppState, principal: Principal) -> Plan:
     """Return the plan of a submission: sizes, and the time, workers and warnings of the service as
-    it is now. With `probing`, rounds are played to estimate the time if there are no similar runs.
+    it is now.
     """
     found = specification(document, state, principal)
-    wanted = add_service_estimates(found.plan, found.spec, state.database, state.settings, principal)
-    limit_s = state.settings.probe_seconds
-    if not (probing and limit_s and wanted.seconds is None):
-        return wanted
-    # One at a time: rounds that are played together slow each other down.
-    if not state.probe_gate.acquire(timeout=limit_s):
-        busy = "no estimate of the time: others are being made; try again"
-        return wanted.model_copy(update={"warnings": [*wanted.warnings, busy]})
-    try:
-        play: Play = partial(probe, found.spec, storage=state.settings.storage)
-        if found.spec.code is not None:
-            play = partial(play_rounds, found.spec.code, found.spec, state)
-        return estimated(wanted, found.spec, limit_s, play=play)
-    finally:
-        state.probe_gate.release()
+    return add_service_estimates(found.plan, found.spec, state.database, state.settings, principal)
 
 
 def add_service_estimates(
     wanted: Plan, spec: ExperimentSpec, database: Database, settings: Settings, principal: Principal
 ) -> Plan:
     """Return the plan of `spec` with its time, its workers and its warnings."""
-    queue, seen_s = spec.execution.queue, settings.seen_seconds
+    queue, seen_s, owner = spec.execution.queue, settings.seen_seconds, principal.sees
     needed = requirements(spec)
+    where = "on this service" if owner is None else "in your experiments on this service"
     with database.reading() as session:
-        obstacles = wait_reasons.obstacles(session, queue, wanted.memory_bytes, needed, seen_s)
-        excess = quotas.violations(session, principal.key_id, wanted.runs)
         serving = [worker for worker in workers.alive(session, seen_s) if queue in worker.queues]
-        gradient_s = service_metrics.seconds_per_gradient(session, wanted.specification, principal.sees)
-    return wanted.model_copy(
-        update={
-            "warnings": [
-                *obstacles,
-                *_data_warnings(spec, serving),
-                *measure_warnings(spec),
-                *start_warnings(spec),
-                *excess,
-            ],
-            "workers": len(serving),
-            "seconds": _seconds(wanted, gradient_s),
-            "seconds_from": None if gradient_s is None else "runs",
-        }
-    )
+        warnings = [
+            *_data_warnings(spec, serving),
+            *wait_reasons.obstacles(session, queue, wanted.memory_bytes, needed, seen_s),
+            *measure_warnings(spec),
+            *start_warnings(spec),
+            *quotas.violations(session, principal.key_id, wanted.runs),
+        ]
+        told = wanted.model_copy(update={"warnings": warnings, "workers": len(serving)})
+        return add_seconds(told, spec, lambda kind: service_metrics.recent_rates(session, kind, owner), where)
 
 
 def _data_warnings(spec: ExperimentSpec, serving: Sequence[WorkerRecord]) -> list[str]:
@@ -299,13 +281,6 @@ def _data_warnings(spec: ExperimentSpec, serving: Sequence[WorkerRecord]) -> lis
     if len(present) < len(serving) or not present:
         return []
     return data_warnings(datasets_of(spec), present, f"no worker of the queue {spec.execution.queue!r} has")
-
-
-def _seconds(wanted: Plan, gradient_s: float | None) -> float | None:
-    if gradient_s is None:
-        return None
-    played = wanted.search.rounds / wanted.rounds if wanted.search else 1.0
-    return gradient_s * wanted.gradients * played
 
 
 def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio import CapacityLimiter
@@ -69,8 +68,6 @@ class AppState:
     """Two code bundles of one key are checked or used for a specification at a time; others wait."""
     code_gate: CapacityLimiter
     """One code bundle is checked at a time: its process loads PyTorch."""
-    probe_gate: Lock
-    """Rounds of one plan are played at a time, to estimate its time."""
     document_gate: CapacityLimiter
     """One large request body is handled at a time."""
 

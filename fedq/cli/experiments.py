@@ -170,7 +170,7 @@ def submit(  # noqa: PLR0913, PLR0917 - an option each
     encoding = None if output is None else encoding_of(output)
     with connect() as client, _placing(None if changes else spec):
         if dry_run:
-            show(client.dry_run(specification, changes, code=code, probe=True), views.plan, as_json=as_json)
+            show(client.dry_run(specification, changes, code=code), views.plan, as_json=as_json)
             return
         experiment = client.submit(specification, changes, idempotency_key=idempotency_key, code=code)
         if not (wait or output):

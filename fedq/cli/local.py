@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,18 +19,20 @@ from fedq.cli.terminal import AsJson, ExitCode, checking, complain, show, stderr
 from fedq.cli.views import comparison
 
 if TYPE_CHECKING:
-    from fedcore import presets
+    from fedcore import presets, settings
     from fedcore.platform import provenance
     from fedcore.spec import ExperimentSpec
     from fedq.local import code as components
-    from fedq.local import experiment, folder
+    from fedq.local import experiment, folder, rates
     from fedq.results import presentation
 else:
     presets = LazyModule("fedcore.presets")
+    settings = LazyModule("fedcore.settings")
     provenance = LazyModule("fedcore.platform.provenance")
     components = LazyModule("fedq.local.code")
     experiment = LazyModule("fedq.local.experiment")
     folder = LazyModule("fedq.local.folder")
+    rates = LazyModule("fedq.local.rates")
     presentation = LazyModule("fedq.results.presentation")
 
 Output = Annotated[
@@ -72,11 +75,12 @@ def run(
     DIR` loads the results into a service.
     """
     opened = prepared(output, spec, preset, assignments, code)
-    share = _part(part, opened.spec)
+    share, began = _part(part, opened.spec), datetime.now(UTC)
     try:
         with _bar(as_json=as_json) as tell:
             local = experiment.LocalExperiment(opened, share, processes, code, tell)
             local.run()
+        rates.add_rates(settings.settings().home, local.rates(began))
         show(experiment.results(opened), comparison, as_json=as_json)
         _conclude(local)
     except folder.FolderError as error:

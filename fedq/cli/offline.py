@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from fedcore import spec as specs
     from fedcore.spec import ExperimentSpec, yaml_documents
     from fedq import schemas, validation_errors
-    from fedq.planning import data, estimates, probe
+    from fedq.local import rates
+    from fedq.planning import data, estimates, seconds
     from fedq.schemas import Flaw
     from fedq.validation_errors import FileCheck
 else:
@@ -35,7 +36,8 @@ else:
     validation_errors = LazyModule("fedq.validation_errors")
     data = LazyModule("fedq.planning.data")
     estimates = LazyModule("fedq.planning.estimates")
-    probe = LazyModule("fedq.planning.probe")
+    seconds = LazyModule("fedq.planning.seconds")
+    rates = LazyModule("fedq.local.rates")
 
 Files = Annotated[
     list[Path],
@@ -46,11 +48,6 @@ PresetName = Annotated[
     typer.Option(
         "--preset", metavar="NAME", help="Plan a preset.", autocompletion=connection.complete_presets
     ),
-]
-
-
-NoProbe = Annotated[
-    bool, typer.Option("--no-probe", help="Do not play rounds to estimate the time, which takes about 20 s.")
 ]
 
 
@@ -73,20 +70,22 @@ def plan(
     spec: SpecificationFile = None,
     preset: PresetName = None,
     assignments: Assignments = None,
-    no_probe: NoProbe = False,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the cost of a specification without a service: arms, runs, work, memory, bytes, and
-    the time on this machine, for which some rounds are played.
+    the time on this machine, where `fedq run` has computed such runs before.
 
     `fedq submit --dry-run` also checks the limits, data sets and workers of a service.
     """
     found = checked_specification(spec, preset, overrides(assignments or []))
-    present = [data.roots_in(settings.settings().data_dir.expanduser())]
+    configured = settings.settings()
+    present = [data.roots_in(configured.data_dir.expanduser())]
     warnings = data.data_warnings(data.datasets_of(found), present, "this machine lacks")
     warnings += data.measure_warnings(found) + data.start_warnings(found)
     planned = estimates.plan(found).model_copy(update={"warnings": warnings})
-    show(planned if no_probe else probe.estimated(planned, found), views.plan, as_json=as_json)
+    seen = rates.read_rates(configured.home)
+    timed = seconds.add_seconds(planned, found, lambda kind: seen.get(kind, []), "on this machine")
+    show(timed, views.plan, as_json=as_json)
 
 
 def checked_specification(spec: Path | None, preset: str | None, changes: dict[str, Any]) -> ExperimentSpec:

@@ -56,7 +56,6 @@ STYLES = {
     Status.PAUSED: "yellow",
 }
 ABSENT = "-"
-TIME_SOURCES = {None: "similar runs", "runs": "similar runs", "probe": "a few rounds played here"}
 TIME = "%Y-%m-%d %H:%M:%S"
 
 
@@ -148,20 +147,25 @@ def plan(item: Plan) -> RenderableType:
     )
     warnings = [Text(warning, style="yellow") for warning in item.warnings]
     privacy = [Text(_privacy(arm.name, arm.privacy)) for arm in item.arms if arm.privacy is not None]
-    time = (
-        []
-        if item.seconds is None
-        else [
-            Text(
-                f"about {presentation.duration(item.seconds)} on one worker, estimated from"
-                f" {TIME_SOURCES[item.seconds_from]}"
-                + (f"; workers available: {item.workers}" if item.workers else "")
-            )
-        ]
-    )
     heading = Text(f"{item.name}: {total}")
     read = [description(data.read, data.dataset) for data in item.data]
-    return Group(heading, *time, *warnings, *_saving(item.search), table(columns, rows), *privacy, *read)
+    return Group(
+        *warnings,
+        heading,
+        _estimated_time(item),
+        *_saving(item.search),
+        table(columns, rows),
+        *privacy,
+        *read,
+    )
+
+
+def _estimated_time(item: Plan) -> Text:
+    if item.seconds_low is None or item.seconds_high is None:
+        return Text(f"no estimate of the time: {item.seconds_source}")
+    low, high = presentation.duration(item.seconds_low), presentation.duration(item.seconds_high)
+    workers = f"; workers available: {item.workers}" if item.workers else ""
+    return Text(f"{low} to {high} for one run after another, by {item.seconds_source}{workers}")
 
 
 def description(rows: Mapping[str, str], title: str | None = None) -> Table:

@@ -4,7 +4,7 @@ mean number of samples.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import ceil, isfinite, prod
+from math import isfinite, prod
 from typing import Any
 
 from fedcore.core import Algorithm
@@ -12,12 +12,12 @@ from fedcore.simulation import pruning
 from fedcore.simulation.halving import HalvingSchedule, expected
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import NO_BEST_MODEL
-from fedcore.spec.problem import Problem, dimension, population
+from fedcore.spec.problem import Problem, dimension
 from fedcore.spec.search import Halving, Study, batches
 from fedcore.spec.space import extremes
-from fedcore.systems.work import AnyWork
 from fedq.planning.data import planned_data
 from fedq.planning.traffic import bytes_down, bytes_up, drawn_clients, informed_clients, reached
+from fedq.planning.work import count_gradients, count_round, count_work
 from fedq.schemas import ArmPlan, Plan, PrivacyPlan, SearchPlan, Stretch
 
 COHORT_VECTORS = 8
@@ -55,6 +55,7 @@ class RunEstimate:
     parameters: int
     local_steps: int
     gradients: int
+    work: float
     bytes_up: int
     bytes_down: int
     memory_bytes: int
@@ -165,12 +166,13 @@ def _plan_arm(
 
 
 def _estimate(spec: ExperimentSpec) -> RunEstimate:
-    algorithm, cohort = spec.build(), _cohort(spec)
+    algorithm, cohort = spec.build(), count_round(spec)
     word = _word(spec)
     return RunEstimate(
         parameters=dimension(spec.problem),
         local_steps=round(spec.rounds * cohort.steps),
-        gradients=round(spec.rounds * _gradients(spec, algorithm, cohort)),
+        gradients=round(spec.rounds * count_gradients(spec, algorithm, cohort)),
+        work=count_work(spec),
         bytes_up=round(bytes_up(spec, algorithm, cohort.arrived, word)),
         bytes_down=round(bytes_down(spec, algorithm, informed_clients(spec), cohort.arrived, word)),
         memory_bytes=_memory(spec, algorithm, cohort.drawn, word),
@@ -184,73 +186,6 @@ def _privacy(spec: ExperimentSpec) -> PrivacyPlan | None:
         return None
     known = epsilon if isfinite(epsilon) else None
     return PrivacyPlan(noise_multiplier=noise, epsilon=known, delta=spec.privacy.delta)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cohort:
-    """One mean round."""
-
-    drawn: float
-    """Clients that train."""
-    arrived: float
-    """Clients whose work reaches the server."""
-    steps: float
-    """Their local steps."""
-
-
-def _cohort(spec: ExperimentSpec) -> _Cohort:
-    drawn = drawn_clients(spec)
-    stragglers = spec.systems.stragglers
-    slow = drawn * stragglers.fraction if stragglers else 0.0
-    steps = (drawn - slow) * _steps(spec, partial=False)
-    if stragglers and stragglers.policy == "drop":
-        return _Cohort(drawn, drawn - slow, steps)
-    return _Cohort(drawn, drawn, steps + slow * _steps(spec, partial=True))
-
-
-def _gradients(spec: ExperimentSpec, algorithm: Algorithm, cohort: _Cohort) -> float:
-    """Gradients of mini-batches in a mean round; a full gradient counts as all batches of the client."""
-    rule = algorithm.rule
-    whole = cohort.arrived * _batches(spec, _held(spec.problem)) if rule.needs_full_gradient() else 0.0
-    return cohort.steps * rule.gradients_per_step() + whole
-
-
-def _steps(spec: ExperimentSpec, *, partial: bool) -> float:
-    """Local steps of one client; `partial`, of a straggler."""
-    epochs = _mean(spec.systems.epochs, spec.local.epochs)
-    steps = _mean(spec.systems.steps, spec.local.steps)
-    samples = _held(spec.problem)
-    length = epochs if epochs is not None else steps
-    assert length is not None
-    batches = _batches(spec, samples) if epochs is not None else 1
-    in_steps = spec.systems.stragglers is not None and spec.systems.stragglers.unit == "steps"
-    if partial:
-        return (1 + length * batches) / 2 if in_steps else (1 + length) / 2 * batches
-    return length * batches
-
-
-def trained_samples(spec: ExperimentSpec) -> float:
-    """Samples whose gradient is computed in a mean round, each as often as it is."""
-    held = _held(spec.problem)
-    return _cohort(spec).steps * held / _batches(spec, held)
-
-
-def _batches(spec: ExperimentSpec, samples: float) -> float:
-    """Batches in an epoch of a client with `samples` samples."""
-    drawn, fixed = spec.systems.batch_size, spec.local.batch_size
-    if drawn is not None:
-        return drawn.mean_batches(samples)
-    return ceil(samples / min(samples if fixed == "full" else fixed, samples))
-
-
-def _mean(work: AnyWork | None, fixed: int | None) -> float | None:
-    return fixed if work is None else work.average()
-
-
-def _held(problem: Problem) -> float:
-    """Training samples of one client, in the mean."""
-    partition, samples = problem.partition, problem.dataset.shape().train_samples / population(problem)
-    return samples if partition is None else partition.mean_samples(samples)
 
 
 def _word(spec: ExperimentSpec) -> int:

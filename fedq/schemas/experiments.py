@@ -135,6 +135,10 @@ class ArmPlan(ArmSummary):
     """Estimated gradients of mini-batches in one run, over all rounds: those of its local steps, of
     which some algorithms need several, and full gradients at the start of rounds.
     """
+    work: float
+    """Counted work of one run: gradients of samples, as multiples of scoring one, and samples that are
+    scored, times parameters.
+    """
     bytes_up: int
     """Estimated bytes that the clients of one run send, over all rounds."""
     bytes_down: int
@@ -209,11 +213,13 @@ class Plan(Schema):
     """Estimated bytes that clients receive in all runs."""
     memory_bytes: int
     """Estimated memory of the largest run."""
-    seconds: float | None = None
-    """Estimated seconds on one worker, or with `probe` on the machine of the service; null if unknown."""
-    seconds_from: Literal["runs", "probe"] | None = None
-    """Source of the estimate: recent runs with the same data, model and batch size, or rounds that were
-    played for it.
+    seconds_low: float | None = None
+    """Least estimated seconds of all runs on one worker, one after another; null if unknown."""
+    seconds_high: float | None = None
+    """Most estimated seconds of all runs on one worker, one after another; null if unknown."""
+    seconds_source: str = ""
+    """Source of the estimate in words: runs with the same kind of model and engine that were seen to
+    do their work at some rate; or the reason why there is none.
     """
     workers: int = 0
     """Number of active workers that serve its queue."""

@@ -157,6 +157,8 @@ def _runs() -> None:
         sa.Column("not_before", MOMENT),
         sa.Column("shortages", sa.Integer, nullable=False),
         sa.Column("memory_bytes", sa.BigInteger, nullable=False),
+        sa.Column("work", sa.Double, nullable=False),
+        sa.Column("work_kind", sa.Text, nullable=False),
         sa.Column("packages", sa.Text),
         sa.Column("checkpoint", sa.Text),
         sa.Column("model", sa.Text),

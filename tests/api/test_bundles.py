@@ -25,7 +25,9 @@ from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database, datasets, experiments, removals
 from fedcore.platform.store import bundles as stored
 from fedcore.settings import Settings
+from fedq.planning.seconds import SPREAD
 from tests.documents import Document
+from tests.platform.store.acts import claim, record, report
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
 from tests.support.scripted_bundles import (
@@ -186,17 +188,6 @@ def test_the_bundle_of_another_owner_is_not_found(
 
 
 @pytest.mark.slow
-def test_the_time_of_a_plan_follows_from_rounds_of_the_bundle(settings: Settings, held: str) -> None:
-    planning = application(settings.model_copy(update={"probe_seconds": 20.0}))
-    document = EXPERIMENT | {"code": held, "sweep": {"algorithm": [{"kind": "half_speed"}]}}
-    asked = {"dry_run": True, "probe": True}
-    with calling(planning, key_for(settings.database, "ann", Scope.SUBMIT, code=True)) as ann:
-        plan = ann.post("/v1/experiments", params=asked, json=document).json()
-    assert (plan["seconds_from"], plan["seconds"] > 0) == ("probe", True)
-    assert not [warning for warning in plan["warnings"] if "estimate" in warning]
-
-
-@pytest.mark.slow
 def test_errors_in_the_code_are_returned_with_file_and_line(ann: httpx.Client, tmp_path: Path) -> None:
     refused = send(ann, archive(tmp_path / "lab", "VALUE = 1\nclass Half(:"))
     assert refused.status_code == 422
@@ -262,6 +253,7 @@ ESTIMATE = {
     "parameters": 2,
     "local_steps": 18,
     "gradients": 18,
+    "work": 600.0,
     "bytes_up": 48,
     "bytes_down": 48,
     "memory_bytes": 1 << 28,
@@ -400,6 +392,7 @@ LIES_OF_PLANS: dict[str, Any] = {
             "memory_bytes": (-5, 0, 2**63, 10**30, float("nan"), 1.5, "1", True, None),
             "parameters": (-1, 0, 2**63, 10**12),
             "bytes_up": (-1, 2**63),
+            "work": (-1.0, 1e37, float("nan"), float("inf"), "1", None),
             "privacy": ({"noise_multiplier": -1.0, "epsilon": 1.0, "delta": 0.1}, {}),
         }.items()
         for value in values
@@ -449,6 +442,18 @@ def test_a_study_with_a_bundle_needs_the_same_memory_for_each_trial(
     assert made.status_code == 201, made.text
     runs = ann.get(f"/v1/experiments/{made.json()['id']}/runs").json()["items"]
     assert [run["memory_bytes"] for run in runs] == [1 << 28] * 3
+
+
+def test_the_time_of_a_bundle_follows_from_the_work_that_it_counts(
+    ann: httpx.Client, say: Say, held: str, rows: Database
+) -> None:
+    say(PREPARED)
+    document = OWN | {"code": held}
+    assert ann.post("/v1/experiments", json=document).status_code == 201
+    taken = claim(rows)
+    record(rows, taken, [report(1, seconds=2.0)])
+    plan = ann.post("/v1/experiments", params={"dry_run": True}, json=document).json()
+    assert plan["seconds_low"] == pytest.approx(2.0 * taken.rounds / SPREAD)
 
 
 def test_a_data_set_that_was_not_looked_up_is_not_swept_in(ann: httpx.Client, say: Say, held: str) -> None:

@@ -258,22 +258,6 @@ def test_checks_and_estimates_know_its_sizes(http: httpx.Client) -> None:
     )
 
 
-@pytest.mark.slow
-def test_the_time_of_a_plan_follows_from_rounds_on_the_data(settings: Settings, admin_key: str) -> None:
-    planning = application(settings.model_copy(update={"probe_seconds": 20.0}))
-    with calling(planning, admin_key) as http:
-        id = uploaded(http)
-        asked = {"dry_run": True, "probe": True}
-        plan = http.post("/v1/experiments", params=asked, json=on(id)).json()
-        assert (plan["seconds_from"], plan["seconds"] > 0) == ("probe", True)
-        for key in stored(settings):
-            open_storage(settings.storage).delete(key)
-        gone = http.post("/v1/experiments", params=asked, json=on(id)).json()
-    assert gone["seconds"] is None
-    reason = f"no estimate of the time: the uploaded data set {id} is not in the storage"
-    assert any(warning.startswith(reason) for warning in gone["warnings"])
-
-
 def test_data_in_one_piece_are_divided_by_a_partition(http: httpx.Client) -> None:
     own = on(uploaded(http, client=None))
     assert "give a `partition`" in flaws(http.post("/v1/experiments", json=own))[0][1]

@@ -45,6 +45,7 @@ _Text = Annotated[str, Field(max_length=MAX_DETAIL), BeforeValidator(_cleaned)]
 _Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Size = Annotated[int, Field(ge=1, lt=2**63)]
+_Work = Annotated[float, Field(ge=0, le=1e36)]
 _Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Measure = Annotated[str, Field(max_length=100, pattern=r"^[\w.:/ -]+$")]
 _Values = Annotated[list[float], Field(fail_fast=True, max_length=1_000_000)]
@@ -146,6 +147,7 @@ class _Estimate(_Answer):
     parameters: _Size
     local_steps: _Count
     gradients: _Count
+    work: _Work
     bytes_up: _Count
     bytes_down: _Count
     memory_bytes: _Size

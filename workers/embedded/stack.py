@@ -42,8 +42,6 @@ BEYOND_GRACE_S = 5.0
 its round.
 """
 WATCH_S = 0.2
-PROBE_S = 20.0
-"""Longest time for which a plan may play rounds, unless FEDQ_PROBE_SECONDS is set."""
 PING_S = 5.0
 """The broker answers a ping within this time, or is asked again."""
 TRIES, FIRST_TRIES = 5, 2
@@ -138,8 +136,7 @@ class Stack:
 
     def _start_broker(self) -> None:
         own = {"FEDQ_HOME": str(self._settings.home), "OMP_NUM_THREADS": str(self._settings.torch_threads)}
-        # Workers are on this machine: rounds played here take as long as theirs.
-        self._environment = {"FEDQ_PROBE_SECONDS": str(PROBE_S)} | os.environ | own
+        self._environment = os.environ | own
         if self._settings.broker_url is not None:
             return
         binary = self._settings.redis_bin or find_broker()

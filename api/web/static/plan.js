@@ -12,8 +12,8 @@ export function flawList(flaws, go) {
   return h("ol", { class: "flaws" }, ...items);
 }
 
-/** @param {object} plan as the dry run answers it; `estimate` is called with the button that asks for the time. */
-export function planTable(plan, estimate = null) {
+/** @param {object} plan as the dry run answers it */
+export function planTable(plan) {
   const facts = [
     ["Runs", `${number(plan.runs)} = ${number(plan.arms.length)} ${plan.arms.length === 1 ? "arm" : "arms"} × ${number(plan.seeds.length)} ${plan.seeds.length === 1 ? "seed" : "seeds"}`],
     ["Rounds", number(plan.search ? plan.search.rounds : plan.rounds) + (plan.search ? ` (${Math.round(100 * plan.search.saving)} % fewer with the search)` : "")],
@@ -26,8 +26,7 @@ export function planTable(plan, estimate = null) {
   ];
   const list = h("dl", { class: "facts" }, ...facts.filter(([, words]) => words).flatMap(([name, words]) => [h("dt", {}, name[0].toUpperCase() + name.slice(1)), h("dd", { class: "number" }, words)]));
   const warnings = plan.warnings.map((text) => h("p", { class: "notice warning" }, h("span", {}, prose(text))));
-  const button = estimate && h("p", {}, h("button", { type: "button", onclick: (event) => estimate(event.target) }, "Estimate the time"));
-  return [...warnings, list, ...(button ? [button] : []), arms(plan), ...plan.data.map(dataRead)];
+  return [...warnings, list, arms(plan), ...plan.data.map(dataRead)];
 }
 
 function dataRead({ dataset, read }) {
@@ -36,12 +35,11 @@ function dataRead({ dataset, read }) {
 }
 
 function timeOf(plan) {
-  const estimate = plan.seconds;
-  if (estimate === undefined) return "";
-  if (estimate === null) return "unknown: no similar runs yet";
-  const elapsed = plan.workers > 1 ? `, ${duration(estimate / Math.min(plan.workers, plan.runs))} on ${plan.workers} workers` : "";
-  const source = plan.seconds_from === "probe" ? ", from a few rounds played on this machine" : "";
-  return `about ${duration(estimate)} on one worker${elapsed}${source}`;
+  const { seconds_low: low, seconds_high: high, seconds_source: source } = plan;
+  if (low === null) return `unknown: ${source}`;
+  const count = Math.min(plan.workers, plan.runs);
+  const elapsed = count > 1 ? `, ${duration(low / count)} to ${duration(high / count)} on ${plan.workers} workers` : "";
+  return `${duration(low)} to ${duration(high)} on one worker${elapsed}, by ${source}`;
 }
 
 const SHOWN = 50;

@@ -86,28 +86,14 @@ async function check() {
   }
 }
 
-function ask(text, signal = undefined, probe = false) {
+function ask(text, signal) {
   const headers = { "Content-Type": "application/yaml" };
-  return call("POST", `${EXPERIMENTS}?dry_run=true${probe ? "&probe=true" : ""}`, undefined, { body: text, headers, signal });
+  return call("POST", `${EXPERIMENTS}?dry_run=true`, undefined, { body: text, headers, signal });
 }
 
 function showPlan(plan) {
   const words = `Valid: ${plan.arms.length === 1 ? "1 arm" : `${plan.arms.length} arms`}, ${plan.runs === 1 ? "1 run" : `${plan.runs} runs`}`;
-  show("ok", words, [], planTable(plan, plan.seconds === null ? estimate : null));
-}
-
-/** Have the service play a few rounds of the document, for the time that the plan lacks. */
-async function estimate(button) {
-  const { text } = draft;
-  button.disabled = true;
-  button.textContent = "Playing a few rounds…";
-  try {
-    const plan = await ask(text, asked?.signal, true);
-    if (found.text === text) showPlan(plan);
-  } catch (error) {
-    if (error.name !== "AbortError" && !(error instanceof Problem)) throw error;
-  }
-  if (button.isConnected) button.textContent = "No estimate";
+  show("ok", words, [], planTable(plan));
 }
 
 function show(kind, words, flaws, details) {

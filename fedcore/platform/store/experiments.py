@@ -121,6 +121,8 @@ class NewExperiment:
     """Trace that the spans of its runs join."""
     memory_bytes: Sequence[int] = ()
     """Estimated memory of a run, by arm; empty: any worker may take them."""
+    work: Sequence[tuple[str, float]] = ()
+    """Kind and counted work of a round, by arm (`RunRecord.work`); empty: unknown."""
     run_provenance: Mapping[tuple[int, int], Document] = field(default_factory=dict)
     """Initial provenance of runs, by arm and seed."""
     run_packages: Mapping[tuple[int, int], str | None] = field(default_factory=dict)
@@ -162,9 +164,12 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     if new.outcomes is None and new.spec.search is not None:
         new = replace(new, spec=study.with_first_trials(new.spec))
     arms = new.spec.arms()
+    work = new.work or [("", 0.0)] * len(arms)
     runs = [
         run
         | {
+            "work_kind": work[run["arm"]][0],
+            "work": work[run["arm"]][1],
             "owner": new.owner,
             "key_id": new.key_id,
             "provenance": new.run_provenance.get((run["arm"], run["seed"]), {}),

@@ -134,9 +134,12 @@ def _sow(
     if made:
         common = {"owner": record.owner, "priority": record.priority, **values}
         # Seeds of an arm are compared, so all are computed by the same versions.
-        known = select(RunRecord.arm, RunRecord.packages).where(_of(record.id)).distinct()
-        packages = dict(session.execute(known).all())
-        rows = [run | common | {"packages": packages.get(run["arm"])} for run in made]
+        same = RunRecord.packages, RunRecord.work, RunRecord.work_kind
+        known = session.execute(select(RunRecord.arm, *same).where(_of(record.id)).distinct())
+        shared = {
+            arm: dict(zip(("packages", "work", "work_kind"), values, strict=True)) for arm, *values in known
+        }
+        rows = [run | common | shared[run["arm"]] for run in made]
         session.execute(insert_into(RunRecord), rows)
         webhook_outbox.of_runs(session, [run["id"] for run in made])
 

@@ -1,15 +1,13 @@
-"""Figures about the whole service, in few and cheap queries, and the recent speed of its runs."""
+"""Figures about the whole service, in few and cheap queries, and the recent rates of its runs."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedcore.algorithms import ALGORITHMS
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import counters, webhook_deliveries, workers
 from fedcore.platform.store.clock import sql_now
@@ -91,46 +89,17 @@ LATEST = 100
 MOST_RUNS = 25
 
 
-def seconds_per_gradient(session: Session, spec: Mapping[str, Any], owner: str | None) -> float | None:
-    """Median seconds per gradient of a local step of the latest runs of `owner`, or of all, with the
-    data, model and batch size of `spec`.
-
-    None where there are no such runs. Of a sweep over algorithms, that of the specification itself is
-    counted.
-    """
-    document = ExperimentRecord.spec
-    about = (
-        document["problem"]["dataset"]["kind"].as_string(),
-        document["problem"]["model"],
-        document["local"]["batch_size"],
-        document["algorithm"],
-    )
-    query = select(ExperimentRecord.id, *about).order_by(ExperimentRecord.id.desc()).limit(LATEST)
-    wanted = spec["problem"]["dataset"]["kind"], spec["problem"]["model"], spec["local"]["batch_size"]
-    latest = session.execute(query if owner is None else query.where(ExperimentRecord.owner == owner)).all()
-    alike = {experiment: algorithm for experiment, *given, algorithm in latest if tuple(given) == wanted}
-    return _median(session, alike) if alike else None
-
-
-def _median(session: Session, algorithms: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """Of the runs of experiments with these algorithms."""
+def recent_rates(session: Session, kind: str, owner: str | None) -> list[float]:
+    """Return the work per second of the latest runs of this `work_kind`, of `owner` or of all."""
+    latest = select(ExperimentRecord.id).order_by(ExperimentRecord.id.desc()).limit(LATEST)
+    if owner is not None:
+        latest = latest.where(ExperimentRecord.owner == owner)
     run = RunRecord
-    # `curves.Figures.last`: the steps of the last round.
-    steps = run.figures[("local_steps", 2)].as_float()
-    played = (
-        select(run.experiment_id, run.seconds, run.done, steps)
-        .where(run.experiment_id.in_(list(algorithms)), steps > 0, run.fence > 0)
+    known = run.work_kind == kind, run.work > 0, run.seconds > 0
+    rates = (
+        select(run.work * run.done / run.seconds)
+        .where(run.experiment_id.in_(latest), *known)
         .order_by(run.id.desc())
         .limit(MOST_RUNS)
     )
-    paces = [
-        seconds / (rounds * steps * _gradients_per_step(algorithms[experiment]))
-        for experiment, seconds, rounds, steps in session.execute(played)
-    ]
-    return median(paces) if paces else None
-
-
-def _gradients_per_step(algorithm: Mapping[str, Any]) -> int:
-    """1 of an algorithm that is not known here."""
-    member = ALGORITHMS.find(algorithm["kind"])
-    return 1 if member is None else member.model_validate(algorithm).rule().gradients_per_step()
+    return list(session.scalars(rates))

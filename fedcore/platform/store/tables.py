@@ -191,6 +191,10 @@ class RunRecord(Base):
     """
     memory_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
     """Estimated memory; 0 where unknown."""
+    work: Mapped[float] = mapped_column(default=0.0)
+    """Counted work of a round; 0 where unknown."""
+    work_kind: Mapped[str] = mapped_column(Text, default="")
+    """Runs of the same kind are expected to do their work at similar rates."""
     packages: Mapped[str | None] = mapped_column(Text)
     """The packages that its worker must have, as a sorted JSON list of "name version"; None: any."""
     checkpoint: Mapped[str | None] = mapped_column(Text)

@@ -144,17 +144,14 @@ class ExperimentCalls(BundleCalls):
         overrides: Mapping[str, Any] | None = None,
         *,
         code: Path | str | None = None,
-        probe: bool = False,
     ) -> Plan:
         """Return the plan of a submission without submitting: arms, runs, estimated work, memory,
-        bytes and time. With `probe`, the service may play a few rounds to estimate the time, if
-        there are no similar runs.
+        bytes and time.
         """
         digest = None if code is None else (await self.send_bundle(code)).digest
         content = body_of(specification, overrides or {}, digest)
-        params = given(dry_run=True, probe=probe or None)
-        options: dict[str, Any] = {"content": content, "headers": JSON, "params": params}
-        if probe or digest is not None:
+        options: dict[str, Any] = {"content": content, "headers": JSON, "params": given(dry_run=True)}
+        if digest is not None:
             options["timeout"] = CHECK_TIMEOUT_S
         return await self._transport.send(Plan, "POST", EXPERIMENTS, repeatable=True, **options)
 

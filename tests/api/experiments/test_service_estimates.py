@@ -5,10 +5,13 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import select
 
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, workers
+from fedcore.platform.store.tables import RunRecord
 from fedcore.settings import Settings
+from fedq.planning.seconds import SPREAD
 from tests.api.histories import TINY, TWO_ARMS, commit, submit
 from tests.documents import Document
 from tests.platform.store.acts import claim, report, write
@@ -29,26 +32,39 @@ def _seen(rows: Database, name: str, **about: Any) -> None:
     write(rows, workers.seen, name, **(given | about))
 
 
-def test_the_time_is_that_of_runs_like_it(http: httpx.Client, rows: Database) -> None:
-    assert _plan(http)["seconds"] is None
+def test_the_time_follows_from_the_rates_of_runs_of_the_kind(http: httpx.Client, rows: Database) -> None:
+    unknown = _plan(http)
+    assert (unknown["seconds_low"], unknown["seconds_high"]) == (None, None)
+    kind = "quadratic, engine auto"
+    assert unknown["seconds_source"] == f"no run of this kind ({kind}) has been seen on this service yet"
     submit(http)
-    commit(rows, claim(rows), [report(1, local_steps=6, seconds=0.3)])
+    commit(rows, claim(rows), [report(1, seconds=0.3)])
+    # One of three rounds took 0.3 s.
     once, six_times = _plan(http), _plan(http, TWO_ARMS)
-    assert once["seconds"] == pytest.approx(0.05 * once["local_steps"])
-    assert six_times["seconds"] == pytest.approx(6 * once["seconds"])
+    assert once["seconds_low"] == pytest.approx(0.9 / SPREAD)
+    assert once["seconds_high"] == pytest.approx(0.9 * SPREAD)
+    assert six_times["seconds_high"] == pytest.approx(6 * once["seconds_high"])
+    assert once["seconds_source"] == f"1 recent run of {kind}, on this service"
 
 
-def test_a_search_takes_less(http: httpx.Client, rows: Database) -> None:
+def test_runs_of_others_are_not_told_of(app: FastAPI, http: httpx.Client, rows: Database) -> None:
     submit(http)
-    commit(rows, claim(rows), [report(1, local_steps=6, seconds=0.3)])
-    sweep = {"local.lr": [0.1, 0.05, 0.02, 0.01]}
-    search = {"kind": "successive_halving", "metric": "objective", "mode": "min", "eta": 2, "min_rounds": 1}
-    whole, halved = (
-        _plan(http, {**TINY, "sweep": sweep}),
-        _plan(http, {**TINY, "sweep": sweep, "search": search}),
-    )
-    assert halved["seconds"] == pytest.approx(whole["seconds"] * halved["search"]["rounds"] / whole["rounds"])
-    assert halved["seconds"] < whole["seconds"]
+    commit(rows, claim(rows), [report(1, seconds=0.3)])
+    key = http.post("/v1/keys", json={"owner": "bob", "scope": Scope.SUBMIT}).json()["key"]
+    with calling(app, key) as bob:
+        plan = _plan(bob)
+        assert plan["seconds_low"] is None
+        assert "has been seen in your experiments on this service yet" in plan["seconds_source"]
+
+
+def test_a_study_stores_the_work_of_all_its_trials(http: httpx.Client, rows: Database) -> None:
+    space = {"local.lr": {"kind": "float", "low": 0.01, "high": 0.1}}
+    search = {"kind": "study", "metric": "objective", "mode": "min", "trials": 3, "space": space}
+    submit(http, {**TINY, "search": search})
+    with rows.reading() as session:
+        stored = session.execute(select(RunRecord.work_kind, RunRecord.work)).all()
+    assert len(set(stored)) == 1
+    assert (len(stored), stored[0].work > 0) == (3, True)
 
 
 def test_workers_of_its_queue_are_counted_and_their_memory_is_looked_at(

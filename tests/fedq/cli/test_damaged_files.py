@@ -92,7 +92,7 @@ def test_specifications(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     def commands(file: Path) -> list[list[object]]:
         return [
             ["validate", file],
-            ["plan", file, "--no-probe"],
+            ["plan", file],
             ["run", file, "-o", tmp_path / "out"],
             ["submit", file, "--dry-run"],
             ["audit-privacy", file],

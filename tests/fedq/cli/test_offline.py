@@ -2,14 +2,32 @@
 
 import io
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fedcore import presets
+from fedcore.settings import settings
 from fedq.cli import main
 from tests.api.histories import TWO_ARMS
 
+MNIST = """\
+name: mnist
+problem:
+  dataset: {kind: mnist}
+  partition: {kind: shards, clients: 100, shards_per_client: 2}
+  model: {kind: logistic}
+algorithm: {kind: fedavg}
+local: {lr: 0.03, epochs: 5, batch_size: 10}
+participation: {kind: uniform, clients_per_round: 10}
+rounds: 20
+seeds: [0, 1]
+sweep:
+  algorithm: [{kind: fedavg}, {kind: fedprox, mu: 0.1}]
+"""
 FAULTY = """\
 name: faulty
 problem: {kind: quadratic}
@@ -19,6 +37,15 @@ local:
   lr: -1
 raunds: 3
 """
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A home without rates, and settings that know it."""
+    monkeypatch.setenv("FEDQ_HOME", str(tmp_path / "home"))
+    settings.cache_clear()
+    yield tmp_path / "home"
+    settings.cache_clear()
 
 
 def _call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
@@ -82,7 +109,7 @@ def test_every_preset_is_valid_by_the_same_measure(
 
 
 def test_a_plan_is_that_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = _call(capsys, "plan", "--no-probe", _file(tmp_path, json.dumps(TWO_ARMS)), "--json")
+    code, out, _ = _call(capsys, "plan", _file(tmp_path, json.dumps(TWO_ARMS)), "--json")
     plan = json.loads(out)
     assert (code, [arm["name"] for arm in plan["arms"]], plan["runs"], plan["rounds"]) == (
         0,
@@ -90,10 +117,33 @@ def test_a_plan_is_that_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixtu
         6,
         18,
     )
-    code, out, _ = _call(
-        capsys, "plan", "--no-probe", "--preset", "demo", "--set", "rounds=2", "--set", "seeds=[0]"
-    )
+    code, out, _ = _call(capsys, "plan", "--preset", "demo", "--set", "rounds=2", "--set", "seeds=[0]")
     assert "4 runs, 8 rounds" in out
+
+
+def test_data_that_are_missing_are_told_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path))
+    settings.cache_clear()
+    _, out, _ = _call(capsys, "plan", _file(tmp_path, MNIST))
+    assert out.startswith("this machine lacks the data set 'mnist'")
+    assert "no estimate of the time: no run of this kind (logistic, engine auto) has been seen" in out
+
+
+def test_a_plan_needs_no_numerical_library(tmp_path: Path) -> None:
+    code = """\
+import sys
+from fedq.cli import main
+try:
+    main(["plan", sys.argv[1]])
+finally:
+    loaded = {"numpy", "scipy", "torch", "sqlalchemy", "httpx"} & sys.modules.keys()
+    assert not loaded, loaded
+"""
+    command = [sys.executable, "-c", code, _file(tmp_path, MNIST)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "4 runs, 80 rounds" in done.stdout
 
 
 def test_what_cannot_be_planned_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

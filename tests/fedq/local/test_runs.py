@@ -16,6 +16,7 @@ from fedcore.settings import settings
 from fedq.cli import main
 from fedq.client import Client
 from fedq.local.folder import ExperimentFolder
+from fedq.planning.seconds import SPREAD
 from tests.api.histories import TWO_ARMS, carry_out
 from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, merged, specification
 from tests.fedq.cli.conftest import Fedq, client, fedq
@@ -32,7 +33,8 @@ TIMES = ("seconds", "committed_at")
 
 
 @pytest.fixture(autouse=True)
-def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("FEDQ_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("FEDQ_SLICE_SECONDS", "0.05")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # `fedq run` sets it for its processes
     settings.cache_clear()
@@ -97,6 +99,30 @@ def test_killed_at_any_time_it_continues_to_the_same_bits(
     assert call("run", file, "--output", tmp_path / "whole", shared) == 0
     assert bits(out) == bits(tmp_path / "whole")
     assert all(len(rows) == 200 for rows, _ in bits(out).values())
+
+
+def test_a_plan_knows_the_rates_of_the_runs_that_have_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = spec_file(tmp_path, merged(SYNTHETIC, {"rounds": 20, "seeds": [0, 1]}))
+
+    def planned() -> dict[str, Any]:
+        capsys.readouterr()
+        assert call("plan", file, "--json") == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    assert "has been seen on this machine yet" in planned()["seconds_source"]
+    out = tmp_path / "out"
+    assert call("run", file, "--output", out, "--processes", 1) == 0
+    folder = ExperimentFolder(out)
+    seconds = [sum(row["seconds"] for row in folder.run(key).rows()) for key in folder.run_keys()]
+    plan = planned()
+    assert plan["seconds_low"] == pytest.approx(2 * min(seconds) / SPREAD)
+    assert plan["seconds_high"] == pytest.approx(2 * max(seconds) * SPREAD)
+    # Runs that had ended before are not counted again.
+    assert call("run", file, "--output", out) == 0
+    assert planned()["seconds_source"] == "2 recent runs of logistic, engine auto, on this machine"
 
 
 def has_committed(out: Path, rounds: int) -> bool:

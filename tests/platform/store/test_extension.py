@@ -65,7 +65,9 @@ def test_finished_runs_go_on_from_their_checkpoints(database: Database) -> None:
 
 
 def test_new_seeds_become_runs_of_every_arm_behind_the_others(database: Database) -> None:
-    made = submit(database, **TEN | {"sweep": {"local.lr": [0.1, 0.2]}, "execution": {"priority": 2}})
+    spec = specification(ONE_RUN, **TEN, sweep={"local.lr": [0.1, 0.2]}, execution={"priority": 2})
+    new = NewExperiment(spec, work=[("a kind", 1.0), ("a kind", 2.0)])
+    made = write(database, experiments.create, new).record
     write(database, experiments.edit, made.id, priority=8)
     finish(database, claim(database))
     extend(database, made, seeds=[1, 9])
@@ -74,6 +76,7 @@ def test_new_seeds_become_runs_of_every_arm_behind_the_others(database: Database
     assert [str(run.status) for run in found] == ["succeeded", *["queued"] * 5]
     assert {run.priority for run in found} == {8}
     assert {run.memory_bytes for run in found} == {7}
+    assert [(run.work, run.work_kind) for run in found] == [(float(1 + run.arm), "a kind") for run in found]
     assert read(database, experiments.find, made.id).spec["seeds"] == [3, 1, 9]
 
 
