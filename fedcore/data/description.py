@@ -23,7 +23,7 @@ Text = Annotated[str, Field(max_length=500)]
 class SampleGroup(Block):
     """Number of samples of a class or client."""
 
-    name: Text
+    name: Annotated[Text, Field(examples=["ward 1"])]
     """Its name in the file; of a class without a name its number."""
     train_samples: Count
     """Number of training samples."""

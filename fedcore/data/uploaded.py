@@ -35,7 +35,7 @@ else:
 class UploadedContent(Block):
     """Description of an uploaded data set, with the digest that makes runs reproducible."""
 
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["7ec566d5" * 8])]
     """SHA-256 over the stored arrays."""
     features: Annotated[
         tuple[Annotated[int, Field(ge=1, lt=2**53)], ...], Field(fail_fast=True, min_length=1, max_length=8)
