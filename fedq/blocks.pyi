@@ -52,6 +52,7 @@ from fedcore.data.augment import CropFlip as CropFlip
 from fedcore.data.augment import Cutout as Cutout
 from fedcore.data.description import Description as Description
 from fedcore.data.description import SampleGroup as SampleGroup
+from fedcore.data.description import UploadedContent as UploadedContent
 from fedcore.data.dirichlet import DirichletPartition as DirichletPartition
 from fedcore.data.dirichlet import InnerDirichletPartition as InnerDirichletPartition
 from fedcore.data.exact import GeneratedProblem as GeneratedProblem
@@ -87,7 +88,6 @@ from fedcore.data.synthetic import Synthetic as Synthetic
 from fedcore.data.text import Text as Text
 from fedcore.data.uploaded import Local as Local
 from fedcore.data.uploaded import Uploaded as Uploaded
-from fedcore.data.uploaded import UploadedContent as UploadedContent
 from fedcore.measures.base import MeasureSpec as MeasureSpec
 from fedcore.models.convolutional import Cnn as Cnn
 from fedcore.models.convolutional import DropoutCnn as DropoutCnn

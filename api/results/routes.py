@@ -34,8 +34,9 @@ from api.runs.service import pieces_of
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import experiments
 from fedcore.platform.store.records import REPRODUCES
+from fedq.results.frames import Table
 from fedq.results.summaries import metric_names
-from fedq.results.tables import CSV, PARQUET, Table, written
+from fedq.results.tables import CSV, PARQUET, written
 from fedq.schemas import Claims, Comparison, Experiment, Reproduction, Results, Theory
 
 router = APIRouter(prefix="/v1", tags=["results"])

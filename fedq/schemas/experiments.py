@@ -8,6 +8,7 @@ from pydantic import Field
 from fedcore.block import MAX_ROUNDS, Mode, Name, Seed, Tag
 from fedcore.platform.status import Status
 from fedcore.simulation.halving import Verdict
+from fedq.results.html import experiment_html
 from fedq.schemas.base import (
     ArmName,
     ExperimentId,
@@ -115,8 +116,6 @@ class Experiment(ExperimentSummary):
     """
 
     def _repr_html_(self) -> str:
-        from fedq.client.notebook import experiment_html
-
         return experiment_html(self)
 
 

@@ -7,6 +7,9 @@ from pydantic import Field
 
 from fedcore.platform.status import Status
 from fedcore.statistics.significance import Conclusion
+from fedq.results.frames import Frame, Table, columns_of, lines
+from fedq.results.html import results_html
+from fedq.results.presentation import comparison_text
 from fedq.schemas.base import (
     ArmName,
     Departures,
@@ -24,8 +27,6 @@ from fedq.schemas.base import (
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-
-    from fedq.results.tables import Frame, Table
 
 
 class Estimate(Schema):
@@ -251,8 +252,6 @@ class ArmResults(Schema):
 
     def __str__(self) -> str:
         """The table of the arms in their headline metric."""
-        from fedq.results.presentation import comparison_text
-
         return comparison_text(self)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
@@ -260,14 +259,10 @@ class ArmResults(Schema):
         return [("name", self.name), ("arms", [arm.name for arm in self.arms])]
 
     def _repr_html_(self) -> str:
-        from fedq.client.notebook import results_html
-
         return results_html(self)
 
 
 def _frame(results: ArmResults, table: "Table") -> "Frame":
-    from fedq.results.tables import Frame, columns_of, lines
-
     return Frame(columns_of(results, table), lines(results, table))
 
 
