@@ -30,8 +30,8 @@ from api.results.queries import THEORY_POINTS, Chosen, Points, Windowed, arm_of
 from api.results.reproduction import compare_with_original
 from api.results.rounds import RoundsFile
 from api.results.targets import target_of
-from api.runs.service import pieces_of
 from fedcore.errors import ResourceNotFoundError
+from fedcore.platform.provenance import pieces_of
 from fedcore.platform.store import experiments
 from fedcore.platform.store.records import REPRODUCES
 from fedq.results.frames import Table
