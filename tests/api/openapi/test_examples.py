@@ -9,9 +9,12 @@ from tests.documents import Document
 
 def test_an_example_shows_all_of_an_answer_and_of_a_request_what_it_needs() -> None:
     fields = {"name": {"type": "string", "examples": ["ada"]}, "note": {"type": "string", "default": ""}}
-    answer = {"type": "object", "properties": fields, "required": ["name"]}
-    request = {**answer, "additionalProperties": False}
-    schemas = {"Answer": answer, "Many": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}}}
+    answer: Document = {"type": "object", "properties": fields, "required": ["name"]}
+    request: Document = {**answer, "additionalProperties": False}
+    schemas: Document = {
+        "Answer": answer,
+        "Many": {"type": "array", "items": {"$ref": "#/components/schemas/Answer"}},
+    }
     assert example_of(schemas["Many"], schemas) == [{"name": "ada", "note": ""}]
     assert example_of(request, schemas) == {"name": "ada"}
     add_examples(schemas)
