@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.data.leaf import ALPHABET, LENGTH, TEXT
-from fedcore.data.user_datasets import Clients, UserSamples, local_dataset_storage
+from fedcore.data.uploaded import local_dataset_storage
+from fedcore.data.user_datasets import Clients, UserSamples
 
 NOISE = 0.5
 """Its deviation; that of the patterns is 1."""

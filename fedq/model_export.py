@@ -25,16 +25,16 @@ from torch import Tensor, nn
 
 from fedcore.data.digest_files import file_name, file_of_digest
 from fedcore.data.federated import FederatedData
-from fedcore.data.user_datasets import local_dataset_storage
+from fedcore.data.uploaded import local_dataset_storage
 from fedcore.families import StandIn
 from fedcore.lazy import LazyModule
 from fedcore.models.hugging_face import CausalLm, SequenceClassifier
 from fedcore.models.layers import build_module
 from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec, stored_arms
-from fedq.client.calls.results import ModelForm, WhichModel
-from fedq.client.errors import ExportError, MissingPackageError
-from fedq.client.exports.sinks import export_errors
+from fedq.client.errors import ExportError
+from fedq.client.exports.sinks import ModelForm, WhichModel, export_errors
+from fedq.errors import MissingPackageError
 from fedq.local.folder import EXPERIMENT, ExperimentFolder, FolderError, RunKey
 
 if TYPE_CHECKING:

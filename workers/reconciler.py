@@ -28,6 +28,7 @@ from fedcore.platform.store import (
     audit,
     blocks,
     bundles,
+    driver_error,
     fair_share,
     open_database,
     recovery,
@@ -91,7 +92,7 @@ def run_forever(database: Database, configured: Settings, ended: threading.Event
             try:
                 reconcile(database, configured, wakeups, leases)
             except UNAVAILABLE as error:
-                log.warning("the database is away: %s", getattr(error, "orig", None) or error)
+                log.warning("the database is away: %s", driver_error(error))
             except Exception:
                 # Go on: without a reconciler, runs of lost workers would stay lost.
                 log.exception("not reconciled")
@@ -143,7 +144,7 @@ def _in_thread(name: str, step: Callable[[threading.Event], None]) -> Iterator[N
             try:
                 step(ended)
             except UNAVAILABLE as error:
-                log.warning("the database is away: %s", getattr(error, "orig", None) or error)
+                log.warning("the database is away: %s", driver_error(error))
             except Exception:
                 # It is still to be done, and tried again.
                 log.exception("%s did not work", name)

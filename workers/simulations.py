@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 from fedcore import ExperimentSpec
-from fedcore.data.user_datasets import DatasetStorage
+from fedcore.data.uploaded import DatasetStorage
 from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, ResourceNotFoundError, StorageError
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR

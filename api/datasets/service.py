@@ -16,7 +16,7 @@ from api.http.dependencies import NO_NUL, AppState, AppStateDep, IdempotencyKey
 from api.http.documents import pieces_within
 from api.stored_uploads import create_row
 from fedcore.block import refuse_blank
-from fedcore.data.uploaded import UploadedContent
+from fedcore.data.description import UploadedContent
 from fedcore.platform.store import Session, audit, datasets, quotas
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import DatasetRecord

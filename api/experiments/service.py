@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import structlog
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.bundles.service import prepare
 from api.http.dependencies import AppState
@@ -55,6 +55,7 @@ from fedq.planning.evaluation import default_interval
 from fedq.planning.seconds import add_seconds
 from fedq.planning.work import name_kind
 from fedq.schemas import ArmSummary, Experiment, ExperimentSummary, Plan, Progress
+from fedq.schemas.base import PresetName
 
 PRESET_ENTRIES = ("preset", "preset_version", "overrides")
 """Entries of a provenance that name the preset of the experiment."""
@@ -67,9 +68,9 @@ class PresetSubmission(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
 
-    preset: str
+    preset: PresetName
     """Its name, as `GET /v1/presets` lists it."""
-    overrides: dict[str, Any] = {}
+    overrides: dict[str, Any] = Field(default={}, examples=[{"rounds": 20, "seeds": [0, 1]}])
     """Merged into the preset's specification: blocks merge, null removes, anything else replaces; a
     block whose `kind` changes is replaced whole.
     """

@@ -1,22 +1,20 @@
 """The OpenAPI document: FastAPI's, with the models of bodies that are not parsed by FastAPI, with
-examples (`examples.yaml`), headers and links between operations.
+examples, headers and links between operations.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
-from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from api.experiments.service import PresetSubmission
 from api.http import problems
 from api.http.parameters import unknown_parameter
+from api.openapi.examples import add_examples
 from api.webhooks import messages
-from fedcore.block import kind_of
 from fedcore.errors import (
     AuthenticationError,
     ForbiddenError,
@@ -24,11 +22,7 @@ from fedcore.errors import (
     ResourceNotFoundError,
     StateConflictError,
 )
-from fedcore.packages import is_of_package
-from fedcore.spec import ExperimentSpec, yaml_documents
-from fedcore.spec.code import CodeBundle
-from fedcore.spec.kinds import kinds
-from fedq import schemas
+from fedcore.spec import ExperimentSpec
 from fedq.schemas import (
     AccessEdit,
     DecisionEvent,
@@ -156,18 +150,11 @@ def _schemas() -> Object:
 
 def _illustrate(document: Object) -> None:
     """Add examples to each schema, field and JSON body."""
-    known = examples()
-    for name, schema in document["components"]["schemas"].items():
-        if name in known:
-            schema["examples"] = [known[name]]
-        # Components of packages may have the name of another class, and no example.
-        example = known.get(name, {})
-        for field, described in schema.get("properties", {}).items():
-            if field in example:
-                described["examples"] = [example[field]]
+    schemas = document["components"]["schemas"]
+    add_examples(schemas)
     for body in _bodies(document):
         names = [_name(choice) for choice in body["schema"].get("anyOf", [body["schema"]])]
-        body["examples"] = {name: {"value": known[name]} for name in names if name in known}
+        body["examples"] = {name: {"value": schemas[name]["examples"][0]} for name in names if name}
 
 
 def _bodies(document: Object) -> Iterator[Object]:
@@ -180,34 +167,35 @@ def _bodies(document: Object) -> Iterator[Object]:
 
 def _illustrate_errors(document: Object) -> None:
     """Give each error of each operation an example of its status."""
-    told = documents()["errors"]
-    whole = document["components"]["schemas"]["ProblemDetails"]["examples"][0]
+    flaw = document["components"]["schemas"]["Flaw"]["examples"][0]
     for path, operations in document["paths"].items():
         for operation in operations.values():
             for status, response in operation["responses"].items():
                 if problems.MEDIA_TYPE in response.get("content", {}):
                     answer = ILLUSTRATED.get(int(status)) or problems.blank(int(status))
-                    example = told.get(int(status)) or _of_parameters(operation)
-                    if status == "422" and "ExperimentSpec" in str(operation.get("requestBody")):
-                        example = {name: whole[name] for name in ("detail", "errors")}
                     value = {
                         "type": answer.uri,
                         "title": answer.title,
                         "status": answer.status,
-                        "detail": example["detail"],
+                        "detail": answer.title,
                         "instance": _example_of(path, operation),
-                        "errors": example.get("errors", []),
+                        "errors": [],
                     }
+                    if status == "400":
+                        value |= {"errors": [flaw | {"pointer": "", "detail": "Expecting value"}]}
+                    elif status == "422":
+                        in_body = "ExperimentSpec" in str(operation.get("requestBody"))
+                        flaws = [flaw if in_body else _flaw_of_parameters(operation)]
+                        value |= {"detail": "{pointer}: {detail}".format(**flaws[0]), "errors": flaws}
                     response["content"][problems.MEDIA_TYPE]["examples"] = {
                         "ProblemDetails": {"value": value}
                     }
 
 
-def _of_parameters(operation: Object) -> Object:
+def _flaw_of_parameters(operation: Object) -> Object:
     """Return the error of a query parameter that the operation does not have."""
     known = [given["name"] for given in operation.get("parameters", ()) if given["in"] == "query"]
-    detail = unknown_parameter("colour", known)
-    return {"detail": f"?colour: {detail}", "errors": [{"pointer": "?colour", "detail": detail}]}
+    return {"pointer": "?colour", "detail": unknown_parameter("colour", known)}
 
 
 def _example_of(path: str, operation: Object) -> str:
@@ -261,56 +249,6 @@ def _omit_default_objects(schema: Object) -> None:
 
 def _name(schema: Object) -> str:
     return str(schema.get("$ref", "")).rpartition("/")[2]
-
-
-def documents() -> Mapping[str, Any]:
-    """Return the documents of `examples.yaml` by name of their schema."""
-    text = resources.files("api.openapi").joinpath("examples.yaml").read_text(encoding="utf-8")
-    loaded: Mapping[str, Any] = yaml_documents.load(text)
-    return loaded
-
-
-def examples() -> dict[str, Any]:
-    """Return an example for each schema by name."""
-    read = documents()
-    specifications = [ExperimentSpec.model_validate(document) for document in read["ExperimentSpec"]]
-    blocks = [
-        member.model_validate({"kind": kind_of(member), **member.example})
-        for members in kinds().values()
-        for member in members
-        if member.example or not is_of_package(member)
-    ]
-    submitted = [
-        PresetSubmission.model_validate(read["PresetSubmission"]),
-        CodeBundle.model_validate(read["CodeBundle"]),
-        *blocks,
-        *specifications,
-    ]
-    answered = [
-        getattr(schemas, name).model_validate(document)
-        for name, document in read.items()
-        if hasattr(schemas, name)
-    ]
-    found: dict[str, Any] = {}
-    for model in (part for whole in (*submitted, *answered) for part in _parts(whole)):
-        # What a specification leaves out, an example need not say; an answer leaves nothing out.
-        found.setdefault(
-            type(model).__name__,
-            model.model_dump(mode="json", exclude_none=not isinstance(model, schemas.Schema)),
-        )
-    return found
-
-
-def _parts(value: Any) -> Iterator[BaseModel]:
-    """Yield the models in `value`, itself first."""
-    if isinstance(value, BaseModel):
-        yield value
-        value = [getattr(value, field) for field in type(value).model_fields]
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        for entry in value:
-            yield from _parts(entry)
 
 
 def link(document: Object) -> None:

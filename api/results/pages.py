@@ -14,8 +14,9 @@ from fedcore.platform.store import experiments
 from fedcore.platform.store.experiments import Filter
 from fedcore.spec import yaml_documents
 from fedq.results.curves import Window
+from fedq.results.frames import Table
 from fedq.results.summaries import metric_names
-from fedq.results.tables import CSV, PARQUET, Table, written
+from fedq.results.tables import CSV, PARQUET, written
 
 OFFERED = 50
 """The newest experiments, to choose from."""

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from fedcore.platform.store import Session, arms, curves, runs
 from fedcore.platform.store.tables import ExperimentRecord, RoundRecord, RunRecord
+from fedq.results.frames import names_of
 from fedq.results.tables import (
     CSV,
     PLACE_COLUMNS,
@@ -20,7 +21,6 @@ from fedq.results.tables import (
     RUN_COLUMNS,
     as_text,
     cell_of,
-    names_of,
     parameter_types,
 )
 

@@ -30,12 +30,13 @@ from api.results.queries import THEORY_POINTS, Chosen, Points, Windowed, arm_of
 from api.results.reproduction import compare_with_original
 from api.results.rounds import RoundsFile
 from api.results.targets import target_of
-from api.runs.service import pieces_of
 from fedcore.errors import ResourceNotFoundError
+from fedcore.platform.provenance import pieces_of
 from fedcore.platform.store import experiments
 from fedcore.platform.store.records import REPRODUCES
+from fedq.results.frames import Table
 from fedq.results.summaries import metric_names
-from fedq.results.tables import CSV, PARQUET, Table, written
+from fedq.results.tables import CSV, PARQUET, written
 from fedq.schemas import Claims, Comparison, Experiment, Reproduction, Results, Theory
 
 router = APIRouter(prefix="/v1", tags=["results"])

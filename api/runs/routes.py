@@ -14,10 +14,10 @@ from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep, Ex
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink, StartAfter
 from api.http.problems import responses
-from api.runs.service import line_answer, pieces_of, run_answer, sample_answer, stored_model
+from api.runs.service import line_answer, run_answer, sample_answer, stored_model
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
-from fedcore.platform.provenance import model_digests, model_pieces
+from fedcore.platform.provenance import model_digests, model_pieces, pieces_of
 from fedcore.platform.status import LogLevel
 from fedcore.platform.store import (
     Session,

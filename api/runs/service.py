@@ -1,8 +1,7 @@
-"""Runs as answered, with their log lines and samples, and files in pieces."""
+"""Runs as answered, with their log lines and samples."""
 
 import json
-from collections.abc import Iterator
-from typing import IO, Literal
+from typing import Literal
 
 from fedcore.platform.provenance import BEST_MODEL, best_model_key
 from fedcore.platform.store import Status
@@ -80,13 +79,3 @@ def stored_model(record: RunRecord, which: Literal["final", "best"]) -> str | No
     if record.model is None or which == "final":
         return record.model
     return best_model_key(record.model, record.provenance)
-
-
-PIECE_BYTES = 1 << 20
-
-
-def pieces_of(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the content of a file, then close it."""
-    with file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece

@@ -15,7 +15,7 @@ from fedcore.block import Block
 
 if TYPE_CHECKING:
     from fedcore.data.federated import FederatedData, UndividedDataset
-    from fedcore.data.user_datasets import DatasetStorage
+    from fedcore.data.uploaded import DatasetStorage
 
 _UNREADABLE = (
     OSError,

@@ -9,7 +9,7 @@ from typing import Annotated, Protocol
 
 from pydantic import Field
 
-from fedcore.block import Block
+from fedcore.block import Block, ClientCount
 
 SHOWN = 12
 """Features, classes, clients and files left out that a description names; the others are counted."""
@@ -23,7 +23,7 @@ Text = Annotated[str, Field(max_length=500)]
 class SampleGroup(Block):
     """Number of samples of a class or client."""
 
-    name: Text
+    name: Annotated[Text, Field(examples=["ward 1"])]
     """Its name in the file; of a class without a name its number."""
     train_samples: Count
     """Number of training samples."""
@@ -54,6 +54,27 @@ class Description(Block):
     """Mode and size of the images, and what was changed; null for other data."""
     left_out: Annotated[tuple[Text, ...], Field(fail_fast=True, max_length=SHOWN)] = ()
     """Files, columns and samples that were not read, with the reason."""
+
+
+class UploadedContent(Block):
+    """Description of an uploaded data set, with the digest that makes runs reproducible."""
+
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["7ec566d5" * 8])]
+    """SHA-256 over the stored arrays."""
+    features: Annotated[
+        tuple[Annotated[int, Field(ge=1, lt=2**53)], ...], Field(fail_fast=True, min_length=1, max_length=8)
+    ]
+    """Shape of one sample."""
+    classes: Count
+    """Number of classes; 0 if labels are real numbers, for regression."""
+    clients: ClientCount | None
+    """Number of clients N; null if the data are not divided into clients and need a `partition`."""
+    train_samples: Annotated[int, Field(ge=1, lt=2**53)]
+    """Number of training samples."""
+    test_samples: Count
+    """Number of test samples. Without test samples, there is no test loss and accuracy."""
+    description: Description | None = None
+    """Names and counts of what was read; may be omitted."""
 
 
 def shortened(name: object) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedcore.errors import DataUnavailableError
 
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$", examples=[f"sha256:{'7ec566d5' * 8}"])]
 """SHA-256 of a file."""
 
 

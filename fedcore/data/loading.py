@@ -21,7 +21,7 @@ from fedcore.data.federated import (
     validate_samples,
 )
 from fedcore.data.partition import Partition
-from fedcore.data.user_datasets import DatasetStorage
+from fedcore.data.uploaded import DatasetStorage
 
 if TYPE_CHECKING:
     from fedcore.spec.problem import Problem as ProblemSpec

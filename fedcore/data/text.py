@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fedcore.data import federated
     from fedcore.data.federated import FederatedData, UndividedDataset
-    from fedcore.data.user_datasets import DatasetStorage
+    from fedcore.data.uploaded import DatasetStorage
 
     Tokens = NDArray[np.uint8] | NDArray[np.int32]
 else:

@@ -1,20 +1,23 @@
-"""`uploaded` and `local`: data sets of users, stored by digest in the service or on each worker."""
+"""`uploaded` and `local`: data sets of users, stored by digest in the service or on each worker, and the
+folder or storage from which they are read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Protocol, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from fedcore.block import Block, ClientCount
 from fedcore.data.augment import ImageDataset
 from fedcore.data.base import DataShape
-from fedcore.data.description import Count, Description
+from fedcore.data.description import UploadedContent
+from fedcore.errors import DataUnavailableError
 from fedcore.lazy import LazyModule
+from fedcore.settings import settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 
     from fedcore.data import federated, user_datasets
     from fedcore.data.federated import FederatedData, Samples, UndividedDataset
-    from fedcore.data.user_datasets import DatasetStorage
 else:
     np = LazyModule("numpy")
     torch = LazyModule("torch")
@@ -32,25 +34,40 @@ else:
     user_datasets = LazyModule("fedcore.data.user_datasets")
 
 
-class UploadedContent(Block):
-    """Description of an uploaded data set, with the digest that makes runs reproducible."""
+class DatasetStorage(Protocol):
+    """Opens stored data sets; equal storages hold the same."""
 
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """SHA-256 over the stored arrays."""
-    features: Annotated[
-        tuple[Annotated[int, Field(ge=1, lt=2**53)], ...], Field(fail_fast=True, min_length=1, max_length=8)
-    ]
-    """Shape of one sample."""
-    classes: Count
-    """Number of classes; 0 if labels are real numbers, for regression."""
-    clients: ClientCount | None
-    """Number of clients N; null if the data are not divided into clients and need a `partition`."""
-    train_samples: Annotated[int, Field(ge=1, lt=2**53)]
-    """Number of training samples."""
-    test_samples: Count
-    """Number of test samples. Without test samples, there is no test loss and accuracy."""
-    description: Description | None = None
-    """Names and counts of what was read; may be omitted."""
+    def __hash__(self) -> int: ...
+
+    def open(self, dataset: StoredDataset) -> BinaryIO:
+        """The file of `dataset`; raises DataUnavailableError."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalDatasetStorage:
+    """A folder with a file per data set, named by its digest."""
+
+    folder: Path
+
+    def path(self, digest: str) -> Path:
+        """Path of the data set with this digest."""
+        return self.folder / f"{digest}.npz"
+
+    def open(self, dataset: StoredDataset) -> BinaryIO:
+        """The file of `dataset`."""
+        path = self.path(dataset.known.digest)
+        try:
+            return path.open("rb")
+        except FileNotFoundError as error:
+            raise DataUnavailableError(
+                f"there is no {path}; keep the data set here by `fedq data keep FILE`"
+            ) from error
+
+
+def local_dataset_storage(data_dir: Path | None = None) -> LocalDatasetStorage:
+    """The folder of data sets on this machine."""
+    return LocalDatasetStorage((data_dir or settings().data_dir.expanduser()) / "uploaded")
 
 
 class StoredDataset(ImageDataset):
@@ -78,7 +95,7 @@ class StoredDataset(ImageDataset):
         """Read the data from `folder`/uploaded and check the digest; FederatedData if they name
         clients.
         """
-        return self.read(user_datasets.local_dataset_storage(folder))
+        return self.read(local_dataset_storage(folder))
 
     def read(self, storage: DatasetStorage) -> UndividedDataset | FederatedData:
         """Read the data from `storage` and check the digest; FederatedData if they name clients.

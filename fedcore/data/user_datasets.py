@@ -1,4 +1,4 @@
-"""Uploaded data sets in canonical form, and the folder or storage from which they are read."""
+"""Uploaded data sets in canonical form, as they are stored and read."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, Protocol, Self
+from typing import IO, Any, NamedTuple, Self
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fedcore.data.description import SHOWN, Description, SampleGroup, first_names, shortened
-from fedcore.data.uploaded import StoredDataset, UploadedContent
+from fedcore.data.description import (
+    SHOWN,
+    Description,
+    SampleGroup,
+    UploadedContent,
+    first_names,
+    shortened,
+)
 from fedcore.errors import DataUnavailableError, StorageError
-from fedcore.settings import settings
 
 Ids = NDArray[np.int64]
 
@@ -37,37 +42,6 @@ class Clients(NamedTuple):
     def of(cls, ids: NDArray[Any]) -> Self:
         """Number the clients named by `ids` [n]."""
         return cls(*np.unique(ids, return_inverse=True))
-
-
-class DatasetStorage(Protocol):
-    """Opens stored data sets; equal storages hold the same."""
-
-    def __hash__(self) -> int: ...
-
-    def open(self, dataset: StoredDataset) -> BinaryIO:
-        """The file of `dataset`; raises DataUnavailableError."""
-        ...
-
-
-@dataclass(frozen=True)
-class LocalDatasetStorage:
-    """A folder with a file per data set, named by its digest."""
-
-    folder: Path
-
-    def path(self, digest: str) -> Path:
-        """Path of the data set with this digest."""
-        return self.folder / f"{digest}.npz"
-
-    def open(self, dataset: StoredDataset) -> BinaryIO:
-        """The file of `dataset`."""
-        path = self.path(dataset.known.digest)
-        try:
-            return path.open("rb")
-        except FileNotFoundError as error:
-            raise DataUnavailableError(
-                f"there is no {path}; keep the data set here by `fedq data keep FILE`"
-            ) from error
 
 
 MAX_ID_LENGTH = 200
@@ -293,8 +267,3 @@ def _mapped(file: IO[bytes], archive: ZipFile) -> NDArray[Any] | None:
         return None
     # Copy-on-write, since PyTorch warns of arrays that cannot be written to.
     return np.memmap(path, dtype, mode="c", offset=start, shape=shape)
-
-
-def local_dataset_storage(data_dir: Path | None = None) -> LocalDatasetStorage:
-    """The folder of data sets on this machine."""
-    return LocalDatasetStorage((data_dir or settings().data_dir.expanduser()) / "uploaded")

@@ -66,7 +66,7 @@ class Lora(Block):
     """The change of a layer is scaled by alpha / rank."""
     targets: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=200)], ...],
-        Field(fail_fast=True, min_length=1, max_length=100),
+        Field(fail_fast=True, min_length=1, max_length=100, examples=[["c_attn"]]),
     ]
     """Layers that get adapters, by the ends of their names, such as `c_attn`."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0

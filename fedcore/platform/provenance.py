@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from fedcore import json_documents
 from fedcore.errors import ResourceNotFoundError
@@ -86,6 +86,12 @@ def model_digests(model: str | None, provenance: Mapping[str, Any]) -> dict[str,
     return digests if best in (None, model) else {**digests, best: provenance[BEST_MODEL]["sha256"]}
 
 
+def pieces_of(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the content of a file, then close it."""
+    with file:
+        yield from iter(lambda: file.read(PIECE_BYTES), b"")
+
+
 def model_pieces(file: BinaryIO, key: str, digest: str | None) -> Iterator[bytes]:
     """Yield the content of the model at `key`, a safetensors file, and close it. `digest` is the SHA-256 of
     the file without its metadata.
@@ -97,7 +103,7 @@ def model_pieces(file: BinaryIO, key: str, digest: str | None) -> Iterator[bytes
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         if digest is None:
-            yield from iter(lambda: file.read(PIECE_BYTES), b"")
+            yield from pieces_of(file)
             return
         length = file.read(8)
         header = file.read(min(int.from_bytes(length, "little"), MOST_HEADER_BYTES))

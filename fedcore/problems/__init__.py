@@ -9,8 +9,8 @@ import torch
 
 from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
-from fedcore.data.user_datasets import DatasetStorage
-from fedcore.data.user_datasets import local_dataset_storage as local_shelf
+from fedcore.data.uploaded import DatasetStorage
+from fedcore.data.uploaded import local_dataset_storage as local_shelf
 from fedcore.errors import SpecificationError
 from fedcore.models.examination import ExpectedScores, scores_of
 from fedcore.models.layers import build_module, constants_digest, in_evaluation, share_constants

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcore.core import ClientUpdate
-from fedcore.data.user_datasets import DatasetStorage
+from fedcore.data.uploaded import DatasetStorage
 from fedcore.engine.assignment import Job, Observation, Result
 from fedcore.engine.asynchronous import open_step
 from fedcore.engine.choice import EngineChoice, choose_engine

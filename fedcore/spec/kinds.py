@@ -1,4 +1,4 @@
-"""The blocks of a specification that have several kinds, read from its classes."""
+"""The blocks of a specification and those that have several kinds, read from its classes."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from fedcore.block import Block
 from fedcore.families import models_of
+from fedcore.packages import is_of_package
 from fedcore.spec.experiment import ExperimentSpec
 
 
@@ -31,3 +32,21 @@ def _blocks(
                 yield from _blocks(member, f"{path}.", nested=True)
         elif members and not nested:
             yield from _blocks(members[0], f"{path}.")
+
+
+@cache
+def block_classes() -> Mapping[str, type[Block]]:
+    """The classes of all blocks that come with FedQ, by name."""
+    found: dict[str, type[Block]] = {}
+    waiting: list[type[BaseModel]] = [ExperimentSpec]
+    while waiting:
+        for field in waiting.pop().model_fields.values():
+            for model in models_of(field, registered=True):
+                if issubclass(model, Block) and model.__name__ not in found and not _is_added(model):
+                    found[model.__name__] = model
+                    waiting.append(model)
+    return found
+
+
+def _is_added(model: type[Block]) -> bool:
+    return "kind" in model.model_fields and is_of_package(model)

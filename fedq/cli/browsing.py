@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fedcore.spec import parameters, validation
     from fedq.client import Client
     from fedq.results import presentation
-    from fedq.results.tables import Frame
+    from fedq.results.frames import Frame
     from fedq.schemas import Experiment
 else:
     specs = LazyModule("fedcore.spec")

@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     import pydantic
 
     from fedcore import settings as configuration
-    from fedq import schemas
+    from fedq import schemas, validation_errors
     from fedq.schemas import Key, KeyEdit, KeyRequest
 else:
     pydantic = LazyModule("pydantic")
     configuration = LazyModule("fedcore.settings")
     schemas = LazyModule("fedq.schemas")
+    validation_errors = LazyModule("fedq.validation_errors")
 
 Checked = TypeVar("Checked", "KeyRequest", "KeyEdit")
 
@@ -198,8 +199,8 @@ def _checked(model: type[Checked], **fields: Any) -> Checked:
     try:
         return model(**fields)
     except pydantic.ValidationError as error:
-        for flaw in error.errors():
-            complain(f"{flaw['loc'][0]}: {flaw['msg']}, not {flaw['input']!r}")
+        for flaw in validation_errors.errors_of(error.errors(), model, fields):
+            complain(f"{flaw.pointer.removeprefix('/')}: {flaw.detail}")
         raise typer.Exit(ExitCode.REFUSED) from error
 
 

@@ -70,9 +70,8 @@ def keep(
 
     Every worker that runs it needs the printed file in its own FEDQ_DATA_DIR.
     """
-    from fedcore.data.description import description_rows
-    from fedcore.data.uploaded import UploadedContent
-    from fedcore.data.user_datasets import local_dataset_storage
+    from fedcore.data.description import UploadedContent, description_rows
+    from fedcore.data.uploaded import local_dataset_storage
 
     block = _kept(source, to, _columns(column or []), _shape(image))
     if not as_json:

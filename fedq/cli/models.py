@@ -14,7 +14,7 @@ from fedq.cli.terminal import AsJson, checking, tell
 
 if TYPE_CHECKING:
     from fedq import model_export
-    from fedq.client.calls.results import WhichModel
+    from fedq.client.exports.sinks import WhichModel
     from fedq.local import code as components
 else:
     components = LazyModule("fedq.local.code")

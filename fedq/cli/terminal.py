@@ -232,12 +232,12 @@ def explain(error: ClientError | FedcoreError) -> None:
 @contextmanager
 def using_database() -> Iterator[None]:
     """End the command with a message if the database is unavailable."""
-    from fedcore.platform.store import UNAVAILABLE
+    from fedcore.platform.store import UNAVAILABLE, driver_error
 
     try:
         yield
     except UNAVAILABLE as error:
-        complain(f"the database is unavailable: {getattr(error, 'orig', None) or error}")
+        complain(f"the database is unavailable: {driver_error(error)}")
         raise typer.Exit(ExitCode.UNREACHABLE) from error
 
 

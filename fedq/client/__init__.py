@@ -15,11 +15,9 @@ with Client() as client:
 from fedcore.platform.access import Scope
 from fedq.client.client import AsyncClient, Client
 from fedq.client.errors import (
-    ClientError,
     ConflictError,
     ExportError,
     InvalidRequestError,
-    MissingPackageError,
     NotAllowedError,
     NotFoundError,
     ServiceError,
@@ -29,8 +27,9 @@ from fedq.client.errors import (
     UnreadableDataError,
     UnreadableSpecificationError,
 )
+from fedq.errors import ClientError, MissingPackageError
 from fedq.figures.style import Figure
-from fedq.results.tables import Frame
+from fedq.results.frames import Frame
 from fedq.schemas import Comparison, Experiment, KeyRequest, Results
 
 __all__ = [

@@ -5,11 +5,8 @@ from http import HTTPStatus
 import httpx
 from pydantic import ValidationError
 
+from fedq.errors import ClientError
 from fedq.schemas import Flaw, ProblemDetails
-
-
-class ClientError(Exception):
-    """Base of all exceptions of the client."""
 
 
 class UnreadableSpecificationError(ClientError):
@@ -20,10 +17,6 @@ class UnreadableSpecificationError(ClientError):
 
 class UnreadableDataError(ClientError):
     """The data set cannot be read: missing file, or unsupported arrays."""
-
-
-class MissingPackageError(ClientError):
-    """A required package is not installed; the message names the extra of FedQ that installs it."""
 
 
 class ExportError(ClientError):

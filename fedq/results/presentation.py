@@ -2,32 +2,33 @@
 web pages.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
 from fedcore.statistics.significance import Conclusion
 from fedcore.statistics.summary import headline
 from fedcore.visible_text import visible
-from fedq.schemas import (
-    ArmResult,
-    ArmResults,
-    ClaimResult,
-    ComparisonResult,
-    Difference,
-    Estimate,
-    MetricResult,
-    PublishedRow,
-    PublishedTable,
-    Results,
-    Run,
-    TargetResult,
-)
+
+if TYPE_CHECKING:
+    from fedq.schemas import (
+        ArmResult,
+        ArmResults,
+        ClaimResult,
+        ComparisonResult,
+        Difference,
+        Estimate,
+        PublishedRow,
+        PublishedTable,
+        Run,
+        TargetResult,
+    )
 
 ABSENT = "-"
-NOTHING = MetricResult(best=None, final=None, best_difference=None, final_difference=None)
 SMALLEST, LARGEST = 1e-3, 1e5
 """Between these a number is written out, else with an exponent."""
 
@@ -147,7 +148,8 @@ def comparison_cells(results: ArmResults, metric: str | None = None) -> Comparis
         rows = [[*row, remark] for row, remark in zip(rows, remarks, strict=True)]
     seeds = counted(max(len(arm.seeds) for arm in results.arms), "seed")
     title = f"{results.name}: {metric_title(metric)}, mean ± std over {seeds}"
-    if isinstance(results, Results) and (copies := lossy_copies(results.data_sources)):
+    # A comparison does not say where its data come from.
+    if copies := lossy_copies(getattr(results, "data_sources", ())):
         title += f"; data: {', '.join(copies)}"
     if is_private(results):
         title += "; measured without noise, not covered by epsilon"
@@ -164,12 +166,13 @@ def comparison_text(results: ArmResults) -> str:
 
 
 def _row(arm: ArmResult, metric: str, number: Format) -> Iterator[str]:
-    figures = arm.metrics.get(metric, NOTHING)
+    found = arm.metrics.get(metric)
     yield arm.name
-    yield _spread(figures.best, number)
-    yield _spread(figures.final, number)
-    yield _difference(figures.final_difference, number)
-    yield _verdict(figures.final_difference)
+    yield _spread(found.best if found else None, number)
+    yield _spread(found.final if found else None, number)
+    difference = found.final_difference if found else None
+    yield _difference(difference, number)
+    yield _verdict(difference)
     yield ABSENT if arm.megabytes_sent is None else f"{arm.megabytes_sent.mean:,.1f}"
 
 

@@ -1,89 +1,20 @@
-"""Results and rounds as tables: data frames, CSV and Parquet."""
+"""Results, rounds and arms as tables, CSV and Parquet."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BytesIO, StringIO
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from fedq import schemas
-from fedq.schemas import ArmResult, ArmResults, Estimate
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
+from fedq.results.frames import COLUMNS, Frame, Line, Table, columns_of, lines, names_of
+from fedq.schemas import ArmResults, Estimate
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 """Their media types."""
-Table = Literal["summary", "curves"]
-Line = dict[str, Any]
-
-COLUMNS: dict[Table, tuple[str, ...]] = {
-    "summary": (
-        "arm",
-        "name",
-        "metric",
-        "figure",
-        "n",
-        "mean",
-        "std",
-        "low",
-        "high",
-        "p",
-        "p_adjusted",
-        "p_signed_rank",
-        "verdict",
-    ),
-    "curves": (
-        "arm",
-        "name",
-        "metric",
-        "round",
-        "megabytes",
-        "simulated_seconds",
-        "n",
-        "mean",
-        "std",
-        "epsilon",
-    ),
-}
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Beginnings of what spreadsheets take for a formula (OWASP, CSV injection)."""
-FIGURES = ("best", "final", "area", "best_difference", "final_difference", "area_difference")
-COSTS = ("rounds", "megabytes", "simulated_seconds", "seconds")
-"""Costs of reaching a target."""
-TOTALS = ("local_steps", "megabytes_up", "megabytes_down", "megabytes_sent", "seconds", "simulated_seconds")
-
-
-def columns_of(results: ArmResults, table: Table) -> tuple[str, ...]:
-    """`COLUMNS[table]`, then the settings: those in which the arms may differ, and all others."""
-    return tuple(
-        dict.fromkeys(
-            (*COLUMNS[table], *names_of(arm.parameters for arm in results.arms), *results.parameters)
-        )
-    )
-
-
-def names_of(parameters: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The settings that one of these arms has, in order."""
-    return tuple(dict.fromkeys(path for own in parameters for path in own))
-
-
-def lines(results: ArmResults, table: Table) -> list[Line]:
-    """The lines of a table, with `columns_of` it; a figure that no run has is left out."""
-    tabulate = _summary if table == "summary" else _curves
-    told = [_of_arm(results, arm) | line for arm in results.arms for line in tabulate(arm)]
-    if table == "curves" or results.target is None:
-        return told
-    metric = results.target.metric
-    return told + [_of_arm(results, arm) | line for arm in results.arms for line in _to_target(arm, metric)]
-
-
-def _of_arm(results: ArmResults, arm: ArmResult) -> Line:
-    return {**results.parameters, **arm.parameters, "arm": arm.index, "name": arm.name}
 
 
 def written(results: ArmResults, table: Table, media_type: str) -> bytes:
@@ -164,82 +95,6 @@ def as_typed(line: Line, schema: Any) -> Line:
 def cell_of(value: Any, kind: Any) -> Any:
     """A value for a column of an Arrow type."""
     return str(value) if value is not None and str(kind) == "string" else value
-
-
-def _summary(arm: ArmResult) -> Iterator[Line]:
-    for metric, result in arm.metrics.items():
-        for figure in FIGURES:
-            yield from _line(metric, figure, getattr(result, figure))
-    for total in TOTALS:
-        yield from _line(total, "total", getattr(arm, total))
-
-
-def _to_target(arm: ArmResult, metric: str) -> Iterator[Line]:
-    """Of each cost its mean over the runs that reached the target.
-
-    Their share of all runs is the mean of `reached_target`.
-    """
-    found = arm.to_target
-    if found is not None:
-        yield {
-            "metric": metric,
-            "figure": "reached_target",
-            "n": found.runs,
-            "mean": found.reached / found.runs,
-        }
-        for cost in COSTS:
-            yield from _line(metric, f"{cost}_to_target", getattr(found, cost))
-            yield from _line(
-                metric, f"{cost}_to_target_difference", getattr(found, f"{cost}_difference", None)
-            )
-
-
-def _line(metric: str, figure: str, estimate: Estimate | None) -> Iterator[Line]:
-    if estimate is not None:
-        yield {"metric": metric, "figure": figure, **estimate.model_dump()}
-
-
-def _curves(arm: ArmResult) -> Iterator[Line]:
-    for metric, curve in arm.curves.items():
-        points = curve.model_dump()
-        points["round"] = points.pop("rounds")
-        for values in zip(*points.values(), strict=True):
-            yield {"metric": metric, **dict(zip(points, values, strict=True))}
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A table that converts to a data frame; iterating yields its rows as dicts."""
-
-    columns: tuple[str, ...]
-    """Column names in order."""
-    lines: list[dict[str, Any]]
-    """Rows as values by column."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.lines)
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def _repr_html_(self) -> str:
-        from fedq.client.notebook import rows_html
-
-        return rows_html(self.columns, self.lines)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Convert to a pandas data frame. Raises MissingPackageError if pandas is not installed."""
-        with _needed("pandas"):
-            import pandas as pd
-
-        return pd.DataFrame(self.lines, columns=list(self.columns))
-
-    def to_polars(self) -> pl.DataFrame:
-        """Convert to a polars data frame. Raises MissingPackageError if polars is not installed."""
-        with _needed("polars"):
-            import polars as pl
-
-        return pl.DataFrame(self.lines, schema=list(self.columns), infer_schema_length=None)
 
 
 RUN_COLUMNS = "run_id", "arm", "arm_name", "seed"
@@ -325,13 +180,3 @@ def _seed_lines(arm: schemas.ArmRow) -> Iterator[Line]:
             | {"run_id": one.run_id, "seed": one.seed}
             | figures
         )
-
-
-@contextmanager
-def _needed(package: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        from fedq.client.errors import MissingPackageError
-
-        raise MissingPackageError(f"needs {package}: pip install 'fedq[frames]'") from error

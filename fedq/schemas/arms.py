@@ -2,8 +2,10 @@
 
 from datetime import datetime
 
+from pydantic import Field
+
 from fedcore.platform.status import Status
-from fedq.schemas.base import Page, Schema
+from fedq.schemas.base import ArmName, ExperimentId, ExperimentName, MetricName, Page, RunId, Schema
 from fedq.schemas.results import Estimate
 
 
@@ -19,13 +21,15 @@ class ArmFigures(Schema):
 class ArmSeed(Schema):
     """One run of an arm."""
 
-    run_id: str
+    run_id: RunId
     """The run."""
     seed: int
     """Its seed."""
     status: Status
     """Its status."""
-    metrics: dict[str, dict[str, float | None]]
+    metrics: dict[str, dict[str, float | None]] = Field(
+        examples=[{"test_accuracy": {"best": 0.81, "final": 0.8}}]
+    )
     """`best` and `final` by metric."""
 
 
@@ -34,15 +38,15 @@ class ArmRow(Schema):
     left out.
     """
 
-    experiment_id: str
+    experiment_id: ExperimentId
     """The experiment."""
-    experiment_name: str
+    experiment_name: ExperimentName
     """Name of the experiment."""
     created_at: datetime
     """Time of submission of the experiment."""
     arm: int
     """Index of the arm in its experiment."""
-    name: str
+    name: ArmName
     """Name of the arm."""
     status: Status
     """Combined status of its runs, as for experiments."""
@@ -60,9 +64,9 @@ class ArmRow(Schema):
     """Wall-clock seconds of the rounds per run."""
     megabytes_sent: Estimate | None
     """Megabytes (10^6 bytes) sent in both directions per run."""
-    parameters: dict[str, str | bool | int | float]
+    parameters: dict[str, str | bool | int | float] = Field(examples=[{"local.lr": 0.1}])
     """All settings by dotted path, e.g. `local.lr`; absent ones are left out, lists are JSON."""
-    metrics: dict[str, ArmFigures]
+    metrics: dict[MetricName, ArmFigures]
     """Best and final value of each metric over the seeds."""
 
 

@@ -1,7 +1,7 @@
 """Base class of responses, problem details, and times in request bodies."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -27,6 +27,28 @@ Notes = Annotated[str, Field(max_length=20_000)]
 """Markdown that users write about an experiment or a run."""
 
 
+# Texts of responses, each with its example in the OpenAPI document.
+ArmName = Annotated[str, Field(examples=["momentum=0.9"])]
+Departures = Annotated[list[str], Field(examples=[["scikit-learn's digits (8 x 8) instead of MNIST"]])]
+EventPosition = Annotated[str, Field(examples=["-.-3.-2"])]
+ExperimentId = Annotated[str, Field(examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"])]
+ExperimentName = Annotated[str, Field(examples=["momentum on digits"])]
+KeyId = Annotated[str, Field(examples=["key_01k9x3zq7rh2v8m4t6w0ybe5k1"])]
+MetricName = Annotated[str, Field(examples=["test_accuracy"])]
+Packages = Annotated[list[str], Field(examples=[["ourlab-fedexp 1.2"]])]
+PrefixedSha256 = Annotated[str, Field(examples=[f"sha256:{'7ec566d5' * 8}"])]
+PresetName = Annotated[str, Field(examples=["demo"])]
+Provenance = Annotated[dict[str, Any], Field(examples=[{"fedq": "0.1.0"}])]
+RunId = Annotated[str, Field(examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"])]
+Sha256 = Annotated[str, Field(examples=["7ec566d5" * 8])]
+Source = Annotated[str, Field(examples=["Li et al., FedProx (MLSys 2020), Section 5.2"])]
+SweptSettings = Annotated[dict[str, Any], Field(examples=[{"local.optimizer.momentum": 0.9}])]
+Tags = Annotated[list[str], Field(examples=[["digits"]])]
+UserName = Annotated[str, Field(examples=["ada"])]
+WebhookId = Annotated[str, Field(examples=["whk_01k9x3zq7rh2v8m4t6w0ybe5h1"])]
+WorkerName = Annotated[str, Field(examples=["gpu-7:4242"])]
+
+
 class Schema(BaseModel):
     """Base of all responses: read-only, with a description of every field."""
 
@@ -47,18 +69,18 @@ class Page(Schema, Generic[Item]):
 
     items: list[Item]
     """The items."""
-    next: str | None
+    next: str | None = Field(examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"])
     """The `cursor` of the next page; null on the last one."""
 
 
 class Flaw(Schema):
     """An error in a field of a request."""
 
-    pointer: str
+    pointer: str = Field(examples=["/rounds"])
     """JSON pointer (RFC 6901) into the request body; `?name` for a parameter, the name for a
     header, and for an uploaded file, the array or column.
     """
-    detail: str
+    detail: str = Field(examples=["required"])
     """Description of the error and of valid values."""
     line: int | None = None
     """Where that begins in a YAML body of at most 64 KiB, counted from 1; of what is missing, the
@@ -71,15 +93,15 @@ class Flaw(Schema):
 class ProblemDetails(Schema):
     """An error in the format of RFC 9457."""
 
-    type: str
+    type: str = Field(examples=["urn:fedq:problem:invalid"])
     """Problem type: `urn:fedq:problem:...`, or `about:blank` if the status is sufficient."""
-    title: str
+    title: str = Field(examples=["Invalid request"])
     """Short description of the problem type."""
-    status: int
+    status: int = Field(examples=[422])
     """The HTTP status."""
-    detail: str
+    detail: str = Field(examples=["/rounds: required"])
     """Description of this error."""
-    instance: str
+    instance: str = Field(examples=["/v1/experiments"])
     """Path of the request."""
     errors: list[Flaw]
     """Errors of individual fields."""

@@ -8,32 +8,46 @@ from pydantic import Field
 from fedcore.block import MAX_ROUNDS, Mode, Name, Seed, Tag
 from fedcore.platform.status import Status
 from fedcore.simulation.halving import Verdict
-from fedq.schemas.base import Notes, Page, RequestBody, Schema
+from fedq.results.html import experiment_html
+from fedq.schemas.base import (
+    ArmName,
+    ExperimentId,
+    ExperimentName,
+    MetricName,
+    Notes,
+    Page,
+    Provenance,
+    RequestBody,
+    Schema,
+    SweptSettings,
+    Tags,
+    UserName,
+)
 
 
 class Progress(Schema):
     """Progress of an experiment."""
 
-    rounds_done: int
+    rounds_done: int = Field(examples=[6])
     """Committed rounds of all runs."""
-    rounds_total: int
+    rounds_total: int = Field(examples=[8])
     """Total rounds of all runs; a diverged run counts with the rounds it completed."""
-    fraction: float
+    fraction: float = Field(examples=[0.75])
     """Fraction of completed rounds, 0 to 1."""
     runs: dict[Status, int]
     """Number of runs by status, without zeros."""
-    eta_s: float | None
+    eta_s: float | None = Field(examples=[12.5])
     """Estimated remaining seconds; null while no run is running."""
 
 
 class ArmSummary(Schema):
     """One point of the sweep."""
 
-    index: int
+    index: int = Field(examples=[0])
     """Position in the sweep, from 0. Arm 0 is the default baseline."""
-    name: str
+    name: ArmName
     """Name by the swept values, e.g. `momentum=0.9`; the algorithm's kind if there is no sweep."""
-    settings: dict[str, Any]
+    settings: SweptSettings
     """Swept paths and their values."""
     rung: int | None = None
     """In a search, the round of the last rung that all runs of the arm have reached; null before
@@ -50,19 +64,19 @@ class ArmSummary(Schema):
 class ExperimentSummary(Schema):
     """An experiment, as listed."""
 
-    id: str
+    id: ExperimentId
     """Opaque; sorts by time of creation."""
-    name: str
+    name: ExperimentName
     """As submitted or last edited."""
-    description: str
+    description: str = Field(examples=["Does momentum help the clients?"])
     """As submitted."""
-    tags: list[str]
+    tags: Tags
     """As submitted or last edited."""
     status: Status
     """Combined status of the runs."""
     priority: int
     """0 to 9; higher priorities run first."""
-    owner: str
+    owner: UserName
     """Owner of the experiment."""
     created_at: datetime
     """Time of submission (UTC, as all times)."""
@@ -95,15 +109,13 @@ class Experiment(ExperimentSummary):
     """Points of the sweep; a single arm if there is no sweep."""
     specification: dict[str, Any]
     """The validated specification with all defaults; it can be submitted again."""
-    provenance: dict[str, Any]
+    provenance: Provenance
     """Origin of the experiment: the version of FedQ that accepted it (`fedq`, and its git `commit`
     if known), the preset with its overrides, the experiment that it `reproduces`, and
     `specification_sha256`. Runs record the software and hardware.
     """
 
     def _repr_html_(self) -> str:
-        from fedq.client.notebook import experiment_html
-
         return experiment_html(self)
 
 
@@ -178,9 +190,9 @@ class SearchPlan(Schema):
 class PlannedData(Schema):
     """A user's own data set."""
 
-    dataset: str
+    dataset: str = Field(examples=["uploaded set_01k9x3zq7rh2v8m4t6w0ybe5m2"])
     """Its kind, and its id or the first characters of its digest."""
-    read: dict[str, str]
+    read: dict[str, str] = Field(examples=[{"samples": "12,000 + 3,000"}])
     """Contents in words: samples, features, label, clients and what was left out; counts are
     training + test samples.
     """
@@ -189,7 +201,7 @@ class PlannedData(Schema):
 class Plan(Schema):
     """Plan of a specification that was not submitted."""
 
-    name: str
+    name: ExperimentName
     """Name of the experiment."""
     arms: list[ArmPlan]
     """Points of the sweep."""
@@ -225,7 +237,7 @@ class Plan(Schema):
     """Number of active workers that serve its queue."""
     data: list[PlannedData]
     """Users' own data sets, with what was read of them."""
-    warnings: list[str]
+    warnings: list[str] = Field(examples=[["no worker serves the queue"]])
     """Reasons for which its runs would currently wait, be refused, or compute something else than
     expected.
     """
@@ -236,24 +248,24 @@ class Plan(Schema):
 class ExperimentExtension(RequestBody):
     """Additional rounds or seeds of an experiment."""
 
-    rounds: int | None = Field(default=None, ge=1, le=MAX_ROUNDS)
+    rounds: int | None = Field(default=None, ge=1, le=MAX_ROUNDS, examples=[120])
     """New total of communication rounds of each run (default: unchanged)."""
-    seeds: list[Seed] | None = Field(default=None, max_length=1_000)
+    seeds: list[Seed] | None = Field(default=None, max_length=1_000, examples=[[0, 1, 2, 3]])
     """Additional seeds. Existing seeds are unaffected."""
 
 
 class ExperimentEdit(RequestBody):
     """Changes to an experiment. Omitted fields keep their values."""
 
-    name: Annotated[Name, Field(min_length=1)] | None = None
+    name: Annotated[Name, Field(min_length=1)] | None = Field(default=None, examples=["momentum again"])
     """Display name."""
-    tags: list[Tag] | None = Field(default=None, max_length=32)
+    tags: list[Tag] | None = Field(default=None, max_length=32, examples=[["digits", "thesis"]])
     """Tags for filtering."""
     priority: int | None = Field(default=None, ge=0, le=9)
     """Higher priorities run first. Runs in progress yield after their current round; changes are
     polled at most ten times a second.
     """
-    notes: Notes | None = None
+    notes: Notes | None = Field(default=None, examples=["Momentum **helps** here."])
     """Notes in Markdown, shown on its page; an empty text removes them."""
     starred: bool | None = None
     """Mark it with a star, or remove the star."""
@@ -271,22 +283,22 @@ class SharedAccess(Schema):
     pretrained weights.
     """
 
-    owner: str
+    owner: UserName
     """The owner, who also shares and deletes it."""
-    read: list[str]
+    read: list[str] = Field(examples=[["ben"]])
     """Users who may read an experiment with all its results, or read and use an upload."""
-    write: list[str]
+    write: list[str] = Field(examples=[["eve"]])
     """Users who may edit, control and extend an experiment, too; always empty for an upload."""
 
 
 class AccessEdit(RequestBody):
     """Changes to the access of other users. Omitted fields keep their values."""
 
-    read: Users | None = None
+    read: Users | None = Field(default=None, examples=[["ben"]])
     """Users who may read it, by the owner of their keys; replaces the present ones. One who may change
     it may only read it then, unless `write` names them, too.
     """
-    write: Users | None = None
+    write: Users | None = Field(default=None, examples=[["eve"]])
     """Users who may edit, control and extend an experiment, too; replaces the present ones."""
 
 
@@ -300,7 +312,7 @@ class ArmArrival(Schema):
     """Position in the order in which arms reached rungs, from 1."""
     arm: int
     """Index of the arm."""
-    name: str
+    name: ArmName
     """Name of the arm."""
     rung: int
     """Index of the rung, from 0."""
@@ -335,7 +347,7 @@ class ArmArrival(Schema):
 class MetricDirection(Schema):
     """A metric and which values of it are better."""
 
-    metric: str
+    metric: MetricName
     """The metric."""
     mode: Mode
     """Direction: `min` or `max`."""
@@ -344,11 +356,11 @@ class MetricDirection(Schema):
 class SearchPage(Schema):
     """The search of an experiment, with a page of arrivals."""
 
-    experiment_id: str
+    experiment_id: ExperimentId
     """The experiment."""
     kind: Literal["asha", "successive_halving", "study"]
     """Kind of the search."""
-    metric: str
+    metric: MetricName
     """Metric that ranks the arms."""
     mode: Mode
     """Direction of the metric: `min` or `max`."""

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from fedcore.block import Name
 from fedcore.platform.access import Scope
-from fedq.schemas.base import Page, RequestBody, Schema, StoredMoment
+from fedq.schemas.base import ExperimentId, KeyId, Page, RequestBody, Schema, StoredMoment, UserName
 
 
 def _no_number(value: object) -> object:
@@ -24,7 +24,7 @@ def _number(value: object) -> object:
     return value
 
 
-Owner = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.@+-]+$")]
+Owner = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.@+-]+$", examples=["ada"])]
 
 
 Expiry = Annotated[StoredMoment, BeforeValidator(_no_number)] | None
@@ -42,13 +42,13 @@ class _Terms(RequestBody):
     """Scope `code`: the key may also send code bundles, which workers run in confined processes. No
     other scope includes it.
     """
-    name: Name = ""
+    name: Name = Field(default="", examples=["laptop"])
     """Purpose of the key."""
     expires_at: Expiry = None
     """Expiry time (ISO 8601 with time zone); null: never."""
     max_waiting_runs: MaxRuns = None
     """Maximum number of queued or paused runs; null: no limit."""
-    max_running_runs: MaxRuns = None
+    max_running_runs: MaxRuns = Field(default=None, examples=[8])
     """Maximum number of concurrent runs, further runs stay queued; null: no limit."""
     max_stored_bytes: MaxBytes = None
     """Maximum size of uploaded data sets, code bundles and weights in bytes; null: no limit."""
@@ -74,13 +74,13 @@ class KeyRequest(_Terms):
 class Key(Schema):
     """An API key, without its secret."""
 
-    id: str
+    id: KeyId
     """Opaque; sorts by time of creation."""
-    prefix: str
+    prefix: str = Field(examples=["fq_01k9x3zq7rh2v8m4t6w0ybe5k1"])
     """First characters of the key."""
-    name: str
+    name: str = Field(examples=["laptop"])
     """Purpose of the key."""
-    owner: str
+    owner: UserName
     """Owner of everything created with the key."""
     scope: Scope
     """Permissions of the key."""
@@ -90,24 +90,24 @@ class Key(Schema):
     """Time of creation (UTC)."""
     expires_at: datetime | None
     """Expiry time (UTC); null: never."""
-    revoked_at: datetime | None
+    revoked_at: datetime | None = Field(examples=[None])
     """Time of revocation (UTC)."""
     last_used_at: datetime | None
     """Time of last use (UTC), to the minute."""
-    max_waiting_runs: int | None
+    max_waiting_runs: int | None = Field(examples=[1000])
     """Maximum number of queued or paused runs; null: no limit."""
-    max_running_runs: int | None
+    max_running_runs: int | None = Field(examples=[8])
     """Maximum number of concurrent runs, further runs stay queued; null: no limit."""
-    max_stored_bytes: int | None
+    max_stored_bytes: int | None = Field(examples=[10000000000])
     """Maximum size of uploaded data sets, code bundles and weights in bytes; null: no limit."""
-    max_compute_seconds: float | None
+    max_compute_seconds: float | None = Field(examples=[None])
     """Maximum total compute time of its runs in seconds; null: no limit."""
 
 
 class NewKey(Key):
     """A newly created API key, with its secret."""
 
-    key: str
+    key: str = Field(examples=["fq_01k9x3zq7rh2v8m4t6w0ybe5k1_<secret>"])
     """The key itself. It is not shown again."""
 
 
@@ -144,23 +144,23 @@ class Me(KeyStanding):
 class AuditEntry(Schema):
     """A change, or an attempt at one."""
 
-    id: str
+    id: str = Field(examples=["aud_01k9x3zq7rh2v8m4t6w0ybe5a7"])
     """Opaque; sorts by time."""
     at: datetime
     """Time of the action (UTC)."""
-    owner: str
+    owner: UserName
     """Owner of the key."""
-    key_id: str
+    key_id: KeyId
     """Key id; empty for direct writes to the database."""
-    address: str
+    address: str = Field(examples=["10.0.0.7"])
     """Network address of the client, or of its proxy."""
-    action: str
+    action: str = Field(examples=["POST /v1/experiments"])
     """Method and path of the operation, or a command."""
-    target: str
+    target: ExperimentId
     """Id of the created, changed or deleted resource; empty if there is none."""
-    status: int
+    status: int = Field(examples=[201])
     """HTTP status of the response."""
-    request_id: str
+    request_id: str = Field(examples=["8f6e1c0a4b3d4f6e9a7b5c3d1e2f4a6b"])
     """The request's `X-Request-Id`, which also identifies it in the log."""
 
 

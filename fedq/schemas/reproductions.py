@@ -7,7 +7,16 @@ from pydantic import Field
 
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
-from fedq.schemas.base import RequestBody, Schema, StoredMoment
+from fedq.schemas.base import (
+    ArmName,
+    ExperimentId,
+    MetricName,
+    Provenance,
+    RequestBody,
+    RunId,
+    Schema,
+    StoredMoment,
+)
 
 
 class ReproductionOutcome(StrEnum):
@@ -29,17 +38,17 @@ class RunDifference(Schema):
 
     arm: int
     """Index of its arm."""
-    arm_name: str
+    arm_name: ArmName
     """Name of its arm."""
     seed: int
     """Seed of the run."""
-    run_id: str
+    run_id: RunId
     """The run of the reproduction."""
-    original_run_id: str
+    original_run_id: RunId
     """The original run."""
     round: int
     """First round that differs."""
-    measure: str
+    measure: MetricName
     """First measure that differs in that round, with the index for a list (`x[3]`); or `rounds`,
     `status` or `model_sha256` if all rounds that both have are the same.
     """
@@ -54,11 +63,11 @@ class RunDifference(Schema):
 class MadeOtherwise(Schema):
     """A difference in provenance: the likely cause of different results."""
 
-    what: str
+    what: str = Field(examples=["versions.torch"])
     """Path in the provenance of runs, e.g. `versions.torch`, or `specification_sha256`."""
-    original: str
+    original: str = Field(examples=["2.15.0"])
     """Original value, as JSON."""
-    here: str
+    here: str = Field(examples=["2.15.1"])
     """Value in the reproduction, as JSON."""
     runs: int
     """Number of runs with this difference."""
@@ -67,9 +76,9 @@ class MadeOtherwise(Schema):
 class Reproduction(Schema):
     """A reproduction compared with its original; final once `outcome` is not `pending`."""
 
-    experiment_id: str
+    experiment_id: ExperimentId
     """The reproduction."""
-    reproduces: str
+    reproduces: ExperimentId
     """The original experiment."""
     outcome: ReproductionOutcome
     """`identical`, `different`, `failed` if runs of the reproduction did not succeed, or `pending` while
@@ -120,14 +129,16 @@ class ImportedRows(RequestBody):
     """Wall-clock seconds."""
     committed_at: Annotated[list[StoredMoment], Column]
     """Time at which each round was stored."""
-    extra: dict[Name, Annotated[list[Number | Annotated[list[Number | None], Column] | None], Column]]
+    extra: dict[Name, Annotated[list[Number | Annotated[list[Number | None], Column] | None], Column]] = (
+        Field(examples=[{"suboptimality": [0.5]}])
+    )
     """Other measures by name."""
 
 
 class ImportedRun(RequestBody):
     """A finished run: one arm with one seed."""
 
-    id: str = Field(pattern=r"^run_[0-9a-z]{26}$")
+    id: str = Field(pattern=r"^run_[0-9a-z]{26}$", examples=["run_01k9x3zq7rh2v8m4t6w0ybe5p0"])
     """Id in the original service."""
     arm: Annotated[int, Field(strict=True, ge=0, lt=10_000)]
     """Index of its arm."""
@@ -145,7 +156,7 @@ class ImportedRun(RequestBody):
     """Time at which a worker first started the run."""
     finished_at: StoredMoment | None = None
     """Time at which the run finished."""
-    provenance: dict[str, Any]
+    provenance: Provenance
     """Software and hardware that executed the run."""
     rows: ImportedRows
     """Its rounds."""
@@ -154,17 +165,19 @@ class ImportedRun(RequestBody):
 class ImportedExperiment(RequestBody):
     """Experiment of the runs."""
 
-    id: str = Field(pattern=r"^exp_[0-9a-z]{26}$")
+    id: str = Field(pattern=r"^exp_[0-9a-z]{26}$", examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"])
     """Id in the original service."""
-    name: str = Field(min_length=1, max_length=200)
+    name: str = Field(min_length=1, max_length=200, examples=["momentum on digits"])
     """Display name."""
-    tags: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(max_length=32)
+    tags: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
+        max_length=32, examples=[["digits"]]
+    )
     """Tags for filtering."""
     created_at: StoredMoment
     """Time of submission to the original service."""
     specification: dict[str, Any]
     """Specification as validated by the original service."""
-    provenance: dict[str, Any]
+    provenance: Provenance
     """Origin of the experiment."""
 
 
@@ -181,7 +194,10 @@ class ResultsFile(RequestBody):
     """The experiment."""
     runs: list[ImportedRun] = Field(fail_fast=True, min_length=1, max_length=10_000)
     """Runs of each arm with each seed, in order."""
-    digest: str = Field(pattern=r"^[0-9a-f]{64}$")
+    digest: str = Field(
+        pattern=r"^[0-9a-f]{64}$",
+        examples=["7ec566d5" * 8],
+    )
     """SHA-256 over all other fields: JSON in the order of the file, without white space, in UTF-8,
     numbers as in Python's `json`.
     """

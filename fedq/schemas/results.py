@@ -7,42 +7,55 @@ from pydantic import Field
 
 from fedcore.platform.status import Status
 from fedcore.statistics.significance import Conclusion
-from fedq.schemas.base import Schema
+from fedq.results.frames import Frame, Table, columns_of, lines
+from fedq.results.html import results_html
+from fedq.results.presentation import comparison_text
+from fedq.schemas.base import (
+    ArmName,
+    Departures,
+    EventPosition,
+    ExperimentId,
+    ExperimentName,
+    MetricName,
+    PresetName,
+    Provenance,
+    Schema,
+    Source,
+    SweptSettings,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from fedq.results.tables import Frame, Table
-
 
 class Estimate(Schema):
     """Statistics of a value over the seeds of an arm."""
 
-    n: int
+    n: int = Field(examples=[3])
     """Number of seeds."""
-    mean: float
+    mean: float = Field(examples=[0.82])
     """Mean over the seeds."""
-    std: float | None
+    std: float | None = Field(examples=[0.014])
     """Sample standard deviation (n - 1); null for a single seed."""
-    low: float | None
+    low: float | None = Field(examples=[0.785])
     """Lower end of the 95 % confidence interval of the mean (Student's t); null for a single
     seed.
     """
-    high: float | None
+    high: float | None = Field(examples=[0.855])
     """Upper end of the interval."""
 
 
 class Difference(Estimate):
     """Difference between an arm and the baseline, paired by seed, with tests of significance."""
 
-    p: float | None
+    p: float | None = Field(examples=[0.012])
     """Two-sided p-value of the paired t-test; null for fewer than 3 pairs, or if the difference is
     the same for every seed.
     """
-    p_adjusted: float | None
+    p_adjusted: float | None = Field(examples=[0.024])
     """The p-value with Holm's correction for the number of arms compared with the baseline."""
-    p_signed_rank: float | None
+    p_signed_rank: float | None = Field(examples=[0.25])
     """Two-sided p-value of Wilcoxon's signed-rank test, exact up to 50 pairs, not corrected. It
     does not assume a normal distribution, and cannot fall below 0.05 with fewer than 6 pairs.
     """
@@ -86,45 +99,45 @@ class MetricResult(Schema):
 class Curve(Schema):
     """A metric over rounds. Entry i of every list belongs to the same round."""
 
-    rounds: list[int]
+    rounds: list[int] = Field(examples=[[1, 2]])
     """Rounds evaluated by at least one run. If there are more than the requested points, only ends
     and extremes are kept.
     """
-    megabytes: list[float]
+    megabytes: list[float] = Field(examples=[[0.052, 0.104]])
     """Megabytes (10^6 bytes) sent in both directions up to the round, mean over the runs in `n`."""
-    simulated_seconds: list[float | None]
+    simulated_seconds: list[float | None] = Field(examples=[[None, None]])
     """Seconds on the simulated clock up to the round, mean over the runs in `n`; null without
     `systems.devices`.
     """
     epsilon: list[float | None] = Field(default_factory=list)
     """epsilon of differential privacy up to the round; null without `privacy` or without noise."""
-    mean: list[float]
+    mean: list[float] = Field(examples=[[0.24, 0.29]])
     """Mean over the runs."""
-    std: list[float | None]
+    std: list[float | None] = Field(examples=[[0.016, 0.049]])
     """Sample standard deviation over the runs; null for a single run."""
-    n: list[int]
+    n: list[int] = Field(examples=[[3, 3]])
     """Number of runs with a value."""
 
 
 class Target(Schema):
     """Target value of a metric."""
 
-    metric: str
+    metric: MetricName
     """A metric with a direction (higher or lower is better)."""
-    value: float
+    value: float = Field(examples=[0.9])
     """Value to reach: the minimum, or the maximum for a metric where lower is better."""
 
 
 class TargetResult(Schema):
     """Cost of reaching the target, up to the first evaluated round that reaches it."""
 
-    runs: int
+    runs: int = Field(examples=[3])
     """Number of runs of the arm."""
-    reached: int
+    reached: int = Field(examples=[3])
     """Number of runs that reached the target. The statistics below cover only these, so compare
     them only if this equals `runs`.
     """
-    missed: int
+    missed: int = Field(examples=[0])
     """Number of finished runs that did not reach the target; the others are unfinished."""
     rounds: Estimate | None
     """Rounds to the target."""
@@ -147,11 +160,11 @@ class TargetResult(Schema):
 class ArmResult(Schema):
     """Results of one arm over its seeds."""
 
-    index: int
+    index: int = Field(examples=[0])
     """Position in the sweep, from 0."""
-    name: str
+    name: ArmName
     """Name of the arm."""
-    settings: dict[str, Any]
+    settings: SweptSettings
     """Swept paths and their values."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Settings of the arm by dotted path, besides those that all arms share."""
@@ -159,7 +172,7 @@ class ArmResult(Schema):
     """Seeds whose runs have completed rounds."""
     runs: dict[Status, int]
     """Number of runs by status. The results are final once all have `succeeded`."""
-    diverged: int
+    diverged: int = Field(examples=[0])
     """Number of diverged runs."""
     divergence: str | None = None
     """Client, local step and round where the first of them met a number that is not finite."""
@@ -167,11 +180,11 @@ class ArmResult(Schema):
     """Number of runs that diverged, ended at chance level, or ended worse than they began; null if there
     are none.
     """
-    stopped: int
+    stopped: int = Field(examples=[0])
     """Number of runs stopped early, at a rung or by early stopping. Their results cover the
     completed rounds.
     """
-    rounds_done: int
+    rounds_done: int = Field(examples=[180])
     """Committed rounds of all runs."""
     local_steps: Estimate | None
     """Mini-batch steps per run so far."""
@@ -185,11 +198,11 @@ class ArmResult(Schema):
     """Wall-clock seconds of the rounds per run."""
     simulated_seconds: Estimate | None
     """Seconds on the simulated clock per run; null without `systems.devices`."""
-    metrics: dict[str, MetricResult]
+    metrics: dict[MetricName, MetricResult]
     """Results by metric."""
     to_target: TargetResult | None = None
     """Cost of reaching the target; null without a target."""
-    curves: dict[str, Curve]
+    curves: dict[MetricName, Curve]
     """Curves by metric."""
     curves_from: int = 1
     """Round from which `curves` can differ from those at the position `since`; 1 without it."""
@@ -198,13 +211,13 @@ class ArmResult(Schema):
 class ArmResults(Schema):
     """Results of arms, partial while runs are unfinished."""
 
-    name: str
+    name: ExperimentName
     """Display name."""
-    confidence: float
+    confidence: float = Field(examples=[0.95])
     """Confidence level of the intervals."""
-    level: float
+    level: float = Field(examples=[0.05])
     """Significance level for corrected p-values."""
-    baseline: int
+    baseline: int = Field(examples=[0])
     """Index of the baseline arm."""
     target: Target | None = None
     """Target of `to_target`; null without a target."""
@@ -239,8 +252,6 @@ class ArmResults(Schema):
 
     def __str__(self) -> str:
         """The table of the arms in their headline metric."""
-        from fedq.results.presentation import comparison_text
-
         return comparison_text(self)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
@@ -248,38 +259,34 @@ class ArmResults(Schema):
         return [("name", self.name), ("arms", [arm.name for arm in self.arms])]
 
     def _repr_html_(self) -> str:
-        from fedq.client.notebook import results_html
-
         return results_html(self)
 
 
 def _frame(results: ArmResults, table: "Table") -> "Frame":
-    from fedq.results.tables import Frame, columns_of, lines
-
     return Frame(columns_of(results, table), lines(results, table))
 
 
 class Results(ArmResults):
     """Results of an experiment, partial while `status` is not final."""
 
-    experiment_id: str
+    experiment_id: ExperimentId
     """The experiment."""
     status: Status
     """Status of the experiment when the results were read."""
-    position: str
+    position: EventPosition
     """Position of the results: `GET .../events?since=` this value continues exactly after them."""
-    provenance: dict[str, Any]
+    provenance: Provenance
     """Provenance of the experiment."""
-    data_sources: list[str] = Field(default_factory=list)
+    data_sources: list[str] = Field(default_factory=list, examples=[["CIFAR-10 (JPEG copy)"]])
     """Data as its runs have read them, e.g. `CIFAR-10 (JPEG copy)`; empty before the first rounds."""
 
 
 class Member(Schema):
     """Origin of an arm of a comparison."""
 
-    experiment_id: str
+    experiment_id: ExperimentId
     """The experiment."""
-    experiment_name: str
+    experiment_name: ExperimentName
     """Name of the experiment."""
     status: Status
     """Status of the experiment when the results were read."""
@@ -301,28 +308,28 @@ class Comparison(ArmResults):
     """
     members: list[Member]
     """Origin of each arm."""
-    pairing: str
+    pairing: str = Field(examples=["Differences are paired by seed."])
     """Description of how differences are computed."""
 
 
 class Law(Schema):
     """Closed-form prediction for one arm."""
 
-    formula: str
+    formula: str = Field(examples=["x <- x~ + M (x - x~)"])
     """The closed form: x is the model, x~ its fixed point, eta the step size, tau_i the local
     steps, s the server's step size.
     """
-    source: str
+    source: Source
     """Source of the closed form."""
     rate: float
     """Asymptotic factor per round by which the distance to the fixed point shrinks; no convergence
     from 1 on.
     """
-    levels: dict[str, float | None]
+    levels: dict[MetricName, float | None]
     """Value of each metric at the fixed point; null if not finite."""
     rounds: list[int]
     """Rounds of the curves."""
-    curves: dict[str, list[float | None]]
+    curves: dict[MetricName, list[float | None]]
     """Metrics after these rounds; null if not finite."""
 
 
@@ -331,7 +338,7 @@ class ArmTheory(Schema):
 
     index: int
     """Position in the sweep, from 0."""
-    name: str
+    name: ArmName
     """Name of the arm."""
     law: Law | None
     """The prediction; null if there is no closed form."""
@@ -342,7 +349,7 @@ class ArmTheory(Schema):
 class Theory(Schema):
     """Closed-form predictions for an experiment."""
 
-    experiment_id: str
+    experiment_id: ExperimentId
     """The experiment."""
     arms: list[ArmTheory]
     """Arms in the order of the sweep."""
@@ -351,7 +358,7 @@ class Theory(Schema):
 class ComparisonResult(Schema):
     """One inequality behind a claim."""
 
-    says: str
+    says: str = Field(examples=["FedProx ends lower than FedAvg"])
     """The comparison in words."""
     left: float | None
     """Left-hand side, mean over the seeds; null if a run has no value or diverged."""
@@ -368,9 +375,9 @@ class ComparisonResult(Schema):
 class ClaimResult(Schema):
     """A claim and its outcome."""
 
-    says: str
+    says: str = Field(examples=["the proximal term helps under stragglers"])
     """The claim."""
-    source: str
+    source: Source
     """Place in the publication."""
     holds: bool | None
     """True if all comparisons hold; null while an arm has no results."""
@@ -383,7 +390,7 @@ class ClaimResult(Schema):
 class PublishedRow(Schema):
     """Row of a published table."""
 
-    arm: str
+    arm: ArmName
     """Name of the arm."""
     published_mean: float
     """Published mean, in the unit of the results."""
@@ -396,11 +403,11 @@ class PublishedRow(Schema):
 class PublishedTable(Schema):
     """Published numbers with the measured ones."""
 
-    source: str
+    source: Source
     """Place in the publication."""
-    metric: str
+    metric: MetricName
     """Metric of the numbers."""
-    statistic: str
+    statistic: str = Field(examples=["final"])
     """Statistic of each run's curve."""
     rows: list[PublishedRow]
     """Rows in published order."""
@@ -411,13 +418,13 @@ class Claims(Schema):
     results.
     """
 
-    experiment_id: str
+    experiment_id: ExperimentId
     """The experiment."""
-    preset: str
+    preset: PresetName
     """Preset of the experiment."""
     preset_version: int
     """Version of the preset."""
-    departures: list[str]
+    departures: Departures
     """Differences between the preset and its source."""
     changed: bool
     """True if the preset was submitted with overrides, so the claims may not apply."""

@@ -3,16 +3,32 @@
 from datetime import UTC, datetime
 from typing import Any, Generic
 
+from pydantic import Field
+
 from fedcore.platform.status import LogLevel, Status
 from fedcore.simulation.report import StopReason
-from fedq.schemas.base import Item, Notes, Page, RequestBody, Schema
+from fedq.schemas.base import (
+    ArmName,
+    ExperimentId,
+    Item,
+    MetricName,
+    Notes,
+    Packages,
+    Page,
+    Provenance,
+    RequestBody,
+    RunId,
+    Schema,
+    SweptSettings,
+    WorkerName,
+)
 from fedq.schemas.experiments import ArmArrival
 
 
 class BestModel(Schema):
     """The best evaluated round of a run."""
 
-    metric: str
+    metric: MetricName
     """The measure by which it is the best: `evaluation.best_model`, or the headline measure."""
     round: int
     """Number of the round, from 1; of equal ones the first."""
@@ -23,49 +39,49 @@ class BestModel(Schema):
 class Run(Schema):
     """One arm with one seed."""
 
-    id: str
+    id: RunId
     """Opaque."""
-    experiment_id: str
+    experiment_id: ExperimentId
     """The experiment it belongs to."""
-    arm: int
+    arm: int = Field(examples=[0])
     """Index of its arm."""
-    arm_name: str
+    arm_name: ArmName
     """Name of its arm."""
-    settings: dict[str, Any]
+    settings: SweptSettings
     """Swept paths and their values in the arm."""
-    seed: int
+    seed: int = Field(examples=[0])
     """Seed of all randomness of the run."""
     status: Status
     """Status of the run. A diverged run has `succeeded`: divergence is a result, not an error."""
     diverged: bool
     """True if the run ended because the model or its loss was not finite."""
-    diverged_round: int | None
+    diverged_round: int | None = Field(examples=[None])
     """Round in which the run diverged."""
     warning: str | None = None
     """Set if the run succeeded and is of little use: it diverged; ended at chance level, i.e. with a test
     accuracy of at most the share of the most frequent test label; or ended worse than it began, i.e.
     with a training loss more than 5 % above that of its first evaluation.
     """
-    stop_reason: StopReason | None
+    stop_reason: StopReason | None = Field(examples=[None])
     """Reason for stopping early: the search did not promote the arm at a `rung`, or early stopping
     found no improvement (`patience`) or the `target` reached; null if the run did not stop early,
     or diverged.
     """
-    rounds_done: int
+    rounds_done: int = Field(examples=[20])
     """Committed rounds."""
-    rounds_total: int
+    rounds_total: int = Field(examples=[60])
     """Total rounds."""
     next_rung: int | None
     """In a search, the next rung or last round, up to which the run may proceed; null without a
     search.
     """
-    waiting_since: datetime | None
+    waiting_since: datetime | None = Field(examples=[None])
     """Time since which the run has waited at a rung for the decision about its arm."""
-    queue: str
+    queue: str = Field(examples=["default"])
     """Queue of the run, served by certain workers."""
     priority: int
     """0 to 9; higher priorities run first."""
-    worker: str | None
+    worker: WorkerName | None
     """The worker that executes the run."""
     attempts: int
     """Number of attempts since the last completed round; the run fails after `FEDQ_ATTEMPTS`."""
@@ -73,13 +89,13 @@ class Run(Schema):
     """Reason why a queued run cannot start, e.g. no worker serves its queue or a quota is reached;
     null if there is none.
     """
-    next_try_at: datetime | None
+    next_try_at: datetime | None = Field(examples=[None])
     """Earliest time of the next attempt of a queued run after an error; null if it can start
     immediately.
     """
-    memory_bytes: int
+    memory_bytes: int = Field(examples=[157000000])
     """Conservative estimate of the memory of the run; 0 if unknown."""
-    packages: list[str]
+    packages: Packages
     """Installed packages that the run uses, as "name version"; its worker must have them."""
     error: str | None
     """Error of a failed run, or of the last attempt."""
@@ -87,7 +103,7 @@ class Run(Schema):
     """Time at which the run was first queued."""
     started_at: datetime | None
     """Time at which a worker first started the run."""
-    finished_at: datetime | None
+    finished_at: datetime | None = Field(examples=[None])
     """Time at which the run finished."""
     has_model: bool
     """True if the final model can be downloaded."""
@@ -99,7 +115,7 @@ class Run(Schema):
     """
     notes: str = ""
     """Notes of users, in Markdown."""
-    provenance: dict[str, Any]
+    provenance: Provenance
     """Provenance: code, versions, device, hardware, engine, precision, description of the data, and
     SHA-256 digests of data and final model (`data_sha256`, `model_sha256`), and the best model
     (`best_model`).
@@ -109,7 +125,7 @@ class Run(Schema):
 class RunEdit(RequestBody):
     """Changes to a run. Omitted fields keep their values."""
 
-    notes: Notes | None = None
+    notes: Notes | None = Field(default=None, examples=["Oscillates from round 40 on."])
     """Notes in Markdown, shown on its page; an empty text removes them."""
 
 
@@ -124,23 +140,23 @@ class RoundRow(Schema):
 
     round: int
     """Number of the round, from 1."""
-    train_loss: float | None
+    train_loss: float | None = Field(examples=[2.23])
     """f(w) over the training data of all clients, or its estimate: `extra` then contains
     `train_loss_samples`, the number of training samples behind it.
     """
-    test_loss: float | None
+    test_loss: float | None = Field(examples=[2.24])
     """Mean loss over the test data."""
-    test_accuracy: float | None
+    test_accuracy: float | None = Field(examples=[0.25])
     """Fraction of correctly classified test samples, 0 to 1."""
-    local_steps: int
+    local_steps: int = Field(examples=[104])
     """Mini-batch steps of the clients whose work reached the server."""
-    bytes_up: int
+    bytes_up: int = Field(examples=[26000])
     """Bytes the clients sent."""
-    bytes_down: int
+    bytes_down: int = Field(examples=[26000])
     """Bytes the clients received."""
-    seconds: float
+    seconds: float = Field(examples=[0.0048])
     """Wall-clock time of the round on its worker."""
-    extra: dict[str, Any]
+    extra: dict[str, Any] = Field(examples=[{"gradient_diversity": 1.93}])
     """Other measures by name: objective, suboptimality, distance, x, gradient_diversity,
     simulated_seconds and so on.
     """
@@ -151,7 +167,7 @@ class RoundRow(Schema):
 class NumberedPage(Schema, Generic[Item]):
     """A page of rounds, log lines or samples of a run, in order of their numbers."""
 
-    run_id: str
+    run_id: RunId
     """The run."""
     status: Status
     """Status of the run, read before the items. If it is final, an empty page means that there are no
@@ -178,11 +194,11 @@ class LogLine(Schema):
     """Time of the event by the clock of the worker."""
     level: LogLevel
     """Severity: `debug`, `info`, `warning`, `error` or `critical`."""
-    worker: str
+    worker: WorkerName
     """The worker that held the run."""
-    event: str
+    event: str = Field(examples=["run started"])
     """The message."""
-    fields: dict[str, Any]
+    fields: dict[str, Any] = Field(examples=[{"fence": 1}])
     """Further facts by name, e.g. `logger`; `fence` counts how often workers have started the run, and
     `exception` is a traceback.
     """
@@ -210,21 +226,21 @@ class ResourceSample(Schema):
     """Number of the sample, ascending; samples that were merged leave gaps."""
     time: datetime
     """End of the sample by the clock of the worker."""
-    seconds: float
+    seconds: float = Field(examples=[10.0])
     """Time that the sample covers."""
-    worker: str
+    worker: WorkerName
     """The worker that held the run."""
-    cpu_cores: float
+    cpu_cores: float = Field(examples=[0.98])
     """Mean number of cores in use by the process that computes; of a code bundle, by all of its
     processes.
     """
-    memory_bytes: int
+    memory_bytes: int = Field(examples=[157000000])
     """Resident memory of that process; of several processes, pages that they share are counted once."""
-    gpu_utilisation: float | None
+    gpu_utilisation: float | None = Field(examples=[None])
     """Fraction of the time in which the GPU computed, 0 to 1, whatever process it was for; null
     without a GPU, or if unknown.
     """
-    gpu_memory_bytes: int | None
+    gpu_memory_bytes: int | None = Field(examples=[None])
     """Memory in use on the GPU, by all processes; null without a GPU."""
 
 
@@ -235,16 +251,16 @@ class ResourcePage(NumberedPage[ResourceSample]):
 class RoundEvent(RoundRow):
     """`event: round`: a round of a run was committed."""
 
-    run_id: str
+    run_id: RunId
     """The run."""
 
 
 class StatusEvent(Schema):
     """`event: status`: the experiment, or one of its runs, changed its status."""
 
-    experiment_id: str
+    experiment_id: ExperimentId
     """The experiment."""
-    run_id: str | None
+    run_id: RunId | None
     """The run; null for the status of the experiment. The stream ends after the final status of the
     experiment.
     """
@@ -257,7 +273,7 @@ class StatusEvent(Schema):
 class DecisionEvent(ArmArrival):
     """`event: decision`: a search promoted or stopped an arm."""
 
-    experiment_id: str
+    experiment_id: ExperimentId
     """The experiment."""
 
 

@@ -6,13 +6,26 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fedcore.data.description import Description
-from fedq.schemas.base import Page, Schema
+from fedq.schemas.base import (
+    Departures,
+    MetricName,
+    Packages,
+    Page,
+    PrefixedSha256,
+    PresetName,
+    RunId,
+    Schema,
+    Sha256,
+    Source,
+    UserName,
+    WorkerName,
+)
 
 
 class QueueDepth(Schema):
     """Number of runs in a queue."""
 
-    queue: str
+    queue: str = Field(examples=["default"])
     """Name of the queue."""
     queued: int
     """Runs waiting for a worker."""
@@ -33,7 +46,7 @@ class QueueDepth(Schema):
 class GroupWorker(Schema):
     """A worker that trains shards of a run."""
 
-    worker: str
+    worker: WorkerName
     """Name of the worker."""
     shards: int
     """Shards that it trained in the last round."""
@@ -42,9 +55,9 @@ class GroupWorker(Schema):
 class WorkerGroup(Schema):
     """Workers that train one run together (`execution.shards`)."""
 
-    run_id: str | None
+    run_id: RunId | None
     """The run; null if it belongs to another owner."""
-    queue: str
+    queue: str = Field(examples=["default"])
     """Name of its queue."""
     shards: int
     """Shards of each round."""
@@ -66,25 +79,25 @@ class Queues(Schema):
 class Worker(Schema):
     """A worker process, as it last reported."""
 
-    id: str
+    id: WorkerName
     """Name of the worker."""
-    host: str
+    host: str = Field(examples=["gpu-7"])
     """Host name."""
-    pid: int
+    pid: int = Field(examples=[4242])
     """Process id."""
-    queues: list[str]
+    queues: list[str] = Field(examples=[["default"]])
     """The queues it serves."""
-    device: str
+    device: str = Field(examples=["cpu"])
     """Compute device."""
-    memory_bytes: int | None
+    memory_bytes: int | None = Field(examples=[15700000000])
     """Memory limit for runs; null if unknown."""
-    packages: list[str]
+    packages: Packages
     """Installed packages with components, as "name version"."""
     started_at: datetime
     """Start time."""
     seen_at: datetime
     """Time of the last heartbeat."""
-    run_id: str | None
+    run_id: RunId | None
     """The run in progress."""
 
 
@@ -100,16 +113,16 @@ class Health(Schema):
 
     status: Literal["ok"] = "ok"
     """Always `ok`."""
-    version: str
+    version: str = Field(examples=["0.1.0"])
     """FedQ's version."""
 
 
 class Check(Schema):
     """Health of a dependency."""
 
-    ok: bool
+    ok: bool = Field(examples=[True])
     """True if the dependency responds."""
-    detail: str
+    detail: str = Field(examples=["postgresql"])
     """Version or error."""
 
 
@@ -127,23 +140,23 @@ class Readiness(Schema):
 class PresetSummary(Schema):
     """A preset, as listed."""
 
-    name: str
+    name: PresetName
     """Name of the preset."""
     version: int
     """Version number, increased when the specification changes."""
-    title: str
+    title: str = Field(examples=["FedAvg and FedProx under stragglers"])
     """Short description."""
-    source: str
+    source: Source
     """Publication, table or figure that the preset follows, or a description of the
     demonstration.
     """
-    departures: list[str]
+    departures: Departures
     """Differences from the source."""
-    sheet: str
+    sheet: str = Field(examples=["figure-1"])
     """Figure, table or demonstration that the preset belongs to; `fedq reproduce-paper` runs all of
     it.
     """
-    panel: str
+    panel: str = Field(examples=[""])
     """Panel of the figure or table; empty if there is only one."""
     small: bool
     """True for the small version, which takes a minute or two on two cores."""
@@ -166,22 +179,22 @@ class PresetList(Schema):
 class Kind(Schema):
     """One choice for a block of the specification."""
 
-    kind: str
+    kind: str = Field(examples=["fedprox"])
     """The value of the block's `kind`."""
-    description: str
+    description: str = Field(examples=["FedAvg whose clients are pulled back to the global model."])
     """Description of the kind."""
     source: str | None
     """Publication that describes it."""
-    defaults: dict[str, Any]
+    defaults: dict[str, Any] = Field(examples=[{"mu": 0.01}])
     """Default values of its fields; fields without a default are required."""
-    json_schema: dict[str, Any]
+    json_schema: dict[str, Any] = Field(examples=[{"type": "object"}])
     """JSON Schema of the block."""
 
 
 class CatalogBlock(Schema):
     """A block of the specification with several kinds."""
 
-    path: str
+    path: str = Field(examples=["algorithm"])
     """Dotted path of the block, as used in a sweep."""
     kinds: list[Kind]
     """Available kinds."""
@@ -192,53 +205,53 @@ class Catalog(Schema):
 
     blocks: list[CatalogBlock]
     """Blocks with several kinds."""
-    measures: list[str]
+    measures: list[MetricName]
     """Valid values of `evaluation.measures`."""
-    json_schema: dict[str, Any]
+    json_schema: dict[str, Any] = Field(examples=[{"type": "object"}])
     """JSON Schema of the complete specification."""
 
 
 class ClientSizes(Schema):
     """Distribution of training samples over clients."""
 
-    smallest: int
+    smallest: int = Field(examples=[3])
     """Smallest number of training samples of a client."""
-    median: float
+    median: float = Field(examples=[180.5])
     """Median number."""
-    mean: float
+    mean: float = Field(examples=[300.0])
     """Mean number."""
-    largest: int
+    largest: int = Field(examples=[1904])
     """Largest number."""
 
 
 class Dataset(Schema):
     """An uploaded data set, used as `problem.dataset: {kind: uploaded, id: ...}`."""
 
-    id: str
+    id: str = Field(examples=["set_01k9x3zq7rh2v8m4t6w0ybe5m2"])
     """Opaque; sorts by time of creation."""
-    name: str
+    name: str = Field(examples=["our hospitals"])
     """Name given at upload."""
-    owner: str
+    owner: UserName
     """Owner of the data set."""
-    digest: str
+    digest: Sha256
     """SHA-256 over the stored arrays. Equal content has an equal digest, independent of the file
     format.
     """
-    features: list[int]
+    features: list[int] = Field(examples=[[1, 28, 28]])
     """Shape of one sample."""
-    classes: int
+    classes: int = Field(examples=[10])
     """Number of classes; 0 if labels are real numbers, for regression with the model `linear`."""
-    clients: int | None
+    clients: int | None = Field(examples=[40])
     """Number of clients; null if the data are not divided into clients and need a `partition`."""
-    train_samples: int
+    train_samples: int = Field(examples=[12000])
     """Number of training samples."""
-    test_samples: int
+    test_samples: int = Field(examples=[3000])
     """Number of test samples. Without test samples, results have no test loss and accuracy."""
     description: Description | None = None
     """Names and counts of what was read; null for data sets of earlier versions."""
     client_sizes: ClientSizes | None
     """Distribution of samples over clients; null if the data are not divided into clients."""
-    size_bytes: int
+    size_bytes: int = Field(examples=[47205514])
     """Size of the stored file."""
     created_at: datetime
     """Time of the upload (UTC)."""
@@ -247,24 +260,24 @@ class Dataset(Schema):
 class BundleFileInfo(Schema):
     """A file of a code bundle."""
 
-    name: str
+    name: str = Field(examples=["rules.py"])
     """Path in the folder."""
     size: int
     """Size in bytes."""
-    sha256: str
+    sha256: Sha256
     """SHA-256 of the content."""
 
 
 class Bundle(Schema):
     """A code bundle, used as `code: sha256:...` of a specification."""
 
-    digest: str
+    digest: PrefixedSha256
     """`sha256:` and the SHA-256 of the archive."""
-    owner: str
+    owner: UserName
     """Owner of the bundle."""
     files: list[BundleFileInfo]
     """Files, by name."""
-    components: dict[str, list[str]]
+    components: dict[str, list[str]] = Field(examples=[{"algorithms": ["slow"]}])
     """Kinds that the bundle defines, by family (`algorithms`, `partitions`, ...)."""
     size_bytes: int
     """Size of the archive."""
@@ -282,9 +295,9 @@ class Weights(Schema):
     `problem.dataset.tokenizer`.
     """
 
-    digest: str
+    digest: PrefixedSha256
     """`sha256:` and the SHA-256 of the file."""
-    owner: str
+    owner: UserName
     """Owner of the weights."""
     content: Literal["weights", "configuration", "tokenizer"]
     """Content of the file."""

@@ -9,11 +9,24 @@ from fedcore.block import Name
 from fedcore.platform.status import DeliveryStatus, Status
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.platform.webhooks.urls import MOST_CHARACTERS
-from fedq.schemas.base import Page, RequestBody, Schema
+from fedq.schemas.base import (
+    ArmName,
+    ExperimentId,
+    ExperimentName,
+    Page,
+    RequestBody,
+    RunId,
+    Schema,
+    Tags,
+    UserName,
+    WebhookId,
+)
 
-Url = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)]
+Url = Annotated[
+    str, Field(min_length=1, max_length=MOST_CHARACTERS, examples=["https://hooks.example.org/fedq"])
+]
 Events = Annotated[list[EventKind], Field(min_length=1, max_length=len(EventKind))]
-ExperimentId = Annotated[str, Field(min_length=1, max_length=40)]
+WatchedExperiment = Annotated[str, Field(min_length=1, max_length=40)]
 
 
 class WebhookRequest(RequestBody):
@@ -23,9 +36,9 @@ class WebhookRequest(RequestBody):
     """Destination URL: `https://` with a public address, without user, password and fragment."""
     events: Events = Field(default=list(ENDINGS))
     """Events to send (default: the final status of experiments)."""
-    name: Name = ""
+    name: Name = Field(default="", examples=["to the lab's chat"])
     """Purpose of the webhook."""
-    experiment_id: ExperimentId | None = None
+    experiment_id: WatchedExperiment | None = None
     """Send events of this experiment and its runs only (default: all experiments)."""
 
 
@@ -34,20 +47,20 @@ class WebhookEdit(RequestBody):
 
     url: Url | None = None
     """Destination URL."""
-    events: Events | None = None
+    events: Events | None = Field(default=None, examples=[["run.failed"]])
     """Events to send."""
     name: Name | None = None
     """Purpose of the webhook."""
-    experiment_id: ExperimentId | None = None
+    experiment_id: WatchedExperiment | None = None
     """Send events of this experiment only; null: of all experiments."""
-    enabled: StrictBool | None = None
+    enabled: StrictBool | None = Field(default=None, examples=[True])
     """False disables the webhook and drops pending deliveries; true enables it again."""
 
 
 class Delivery(Schema):
     """State of the delivery of an event to a webhook."""
 
-    id: str
+    id: str = Field(examples=["msg_01k9x3zq7rh2v8m4t6w0ybe5d4"])
     """Opaque; sorts by time. Sent as `webhook-id`, the same in every attempt."""
     status: DeliveryStatus
     """`pending`, `delivered`, or `failed` after the last attempt."""
@@ -62,17 +75,17 @@ class Delivery(Schema):
 class Webhook(Schema):
     """A webhook, without its secret."""
 
-    id: str
+    id: WebhookId
     """Opaque; sorts by time of creation."""
-    name: str
+    name: str = Field(examples=["to the lab's chat"])
     """Purpose of the webhook."""
-    owner: str
+    owner: UserName
     """Owner of the webhook and its experiments."""
-    url: str
+    url: str = Field(examples=["https://hooks.example.org/fedq"])
     """Destination URL."""
-    events: list[str]
+    events: list[str] = Field(examples=[["experiment.succeeded"]])
     """Events that are sent."""
-    experiment_id: str | None
+    experiment_id: ExperimentId | None
     """The only experiment whose events are sent; null: all experiments."""
     enabled: bool
     """True if events are sent."""
@@ -93,7 +106,7 @@ class Webhook(Schema):
 class NewWebhook(Webhook):
     """A new webhook with its secret."""
 
-    secret: str
+    secret: str = Field(examples=["whsec_<base64>"])
     """Signing secret, `whsec_...`. It is not shown again."""
 
 
@@ -104,13 +117,13 @@ class WebhookPage(Page[Webhook]):
 class ExperimentMessageData(Schema):
     """The experiment that a message is about, at the moment of the change."""
 
-    owner: str
+    owner: UserName
     """Owner of the experiment."""
-    experiment_id: str
+    experiment_id: ExperimentId
     """The experiment."""
-    name: str
+    name: ExperimentName
     """Name of the experiment."""
-    tags: list[str]
+    tags: Tags
     """Tags of the experiment."""
     status: Status
     """The new status."""
@@ -139,19 +152,19 @@ class ExperimentMessage(Schema):
 class RunMessageData(Schema):
     """The run that a message is about, at the moment of the change."""
 
-    owner: str
+    owner: UserName
     """Owner of the experiment."""
-    experiment_id: str
+    experiment_id: ExperimentId
     """The experiment."""
-    name: str
+    name: ExperimentName
     """Name of the experiment."""
-    tags: list[str]
+    tags: Tags
     """Tags of the experiment."""
-    run_id: str
+    run_id: RunId
     """The run."""
     arm: int
     """Index of its arm."""
-    arm_name: str
+    arm_name: ArmName
     """Name of its arm."""
     seed: int
     """Its seed."""
@@ -191,7 +204,7 @@ class RunMessage(Schema):
 class PingMessageData(Schema):
     """The webhook that is tested."""
 
-    webhook_id: str
+    webhook_id: WebhookId
     """The webhook."""
 
 

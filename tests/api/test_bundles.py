@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 
 from fedcore import bundles
-from fedcore.data.uploaded import Uploaded, UploadedContent
+from fedcore.data.description import UploadedContent
+from fedcore.data.uploaded import Uploaded
 from fedcore.platform.access import Scope
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database, datasets, experiments, removals

@@ -3,24 +3,21 @@ dates, headers.
 """
 
 from itertools import cycle, product
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import yaml
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as examples
 
-import api.openapi
+from fedcore import presets
 from fedq.cli.offline import _checked
 from tests.api.histories import TINY, submit
 from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document
 from tests.support.mutations import mutated
 
-EXAMPLES = Path(api.openapi.__file__).with_name("examples.yaml")
 DOCUMENTS: list[Document] = [
-    *yaml.safe_load(EXAMPLES.read_text(encoding="utf-8"))["ExperimentSpec"],
+    *(presets.load(name).spec for name in presets.names()),
     SYNTHETIC,
     QUADRATIC,
     DIGITS,

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from api.bundles.service import Prepared
 from api.experiments import service
 from fedcore import bundles
-from fedcore.data.uploaded import UploadedContent
+from fedcore.data.description import UploadedContent
 from fedcore.platform.access import Scope
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database, experiments

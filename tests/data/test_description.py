@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from fedcore.data.description import SHOWN, Description, description_rows, shortened
-from fedcore.data.uploaded import UploadedContent
+from fedcore.data.description import SHOWN, Description, UploadedContent, description_rows, shortened
 from fedcore.data.user_datasets import Origin
 from tests.platform.uploads.files import arrays, npz, take
 

@@ -13,7 +13,7 @@ from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.datasets import DATASETS
 from fedcore.data.federated import FederatedData, UndividedDataset, checksum, dataset_of, validate_samples
 from fedcore.data.loading import federate
-from fedcore.data.user_datasets import local_dataset_storage
+from fedcore.data.uploaded import local_dataset_storage
 from fedcore.errors import SpecificationError
 from fedcore.spec.problem import Problem
 from tests.documents import Document

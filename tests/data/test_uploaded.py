@@ -10,8 +10,7 @@ import torch
 from fedcore.data.federated import FederatedData, Samples, UndividedDataset
 from fedcore.data.images import Digits
 from fedcore.data.synthetic import Synthetic
-from fedcore.data.uploaded import Local
-from fedcore.data.user_datasets import local_dataset_storage
+from fedcore.data.uploaded import Local, local_dataset_storage
 from fedcore.errors import DataUnavailableError, UploadError
 from fedcore.platform.uploads.local import keep
 from fedcore.simulation.simulation import Simulation

@@ -16,8 +16,7 @@ from torch import nn
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.data.federated import FederatedData
-from fedcore.data.uploaded import Local
-from fedcore.data.user_datasets import local_dataset_storage
+from fedcore.data.uploaded import Local, local_dataset_storage
 from fedcore.errors import SpecificationError
 from fedcore.platform.uploads.local import keep
 from fedq.planning.data import measure_warnings

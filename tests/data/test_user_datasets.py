@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedcore.data.federated import UndividedDataset, divide, merge_splits
-from fedcore.data.uploaded import Local
-from fedcore.data.user_datasets import UserSamples, load, local_dataset_storage
+from fedcore.data.uploaded import Local, local_dataset_storage
+from fedcore.data.user_datasets import UserSamples, load
 from fedcore.errors import DataUnavailableError
 from tests.platform.uploads.files import arrays, npz, parquet, take
 

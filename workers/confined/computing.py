@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedcore import ExperimentSpec, bundles
 from fedcore.block import Block
-from fedcore.data.user_datasets import LocalDatasetStorage
+from fedcore.data.uploaded import LocalDatasetStorage
 from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
 from fedcore.platform.out_of_memory import is_out_of_memory

@@ -8,7 +8,7 @@ outlive their session and are never written to.
 from sqlalchemy.orm import Session
 
 from fedcore.platform.status import ENDED, RunRequest, Status, WorkerDirective
-from fedcore.platform.store.database import UNAVAILABLE, Database, open_database
+from fedcore.platform.store.database import UNAVAILABLE, Database, driver_error, open_database
 from fedcore.platform.store.migration import check_schema, require_schema, upgrade
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Status",
     "WorkerDirective",
     "check_schema",
+    "driver_error",
     "open_database",
     "require_schema",
     "upgrade",

@@ -34,6 +34,11 @@ the same transaction may work later.
 """
 
 
+def driver_error(error: Exception) -> BaseException:
+    """Return the driver's error behind one of `UNAVAILABLE`, without the statement; itself if none is."""
+    return getattr(error, "orig", None) or error
+
+
 class _Session(Session):
     """Queries read what is, not what the session remembers; updates go to the database alone."""
 

@@ -13,7 +13,8 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from fedcore.data.uploaded import Uploaded, UploadedContent, uploads_in
+from fedcore.data.description import UploadedContent
+from fedcore.data.uploaded import Uploaded, uploads_in
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import ENDED

@@ -85,12 +85,11 @@ def check_loadable(url: str, folder: Path) -> None:
 
 
 def load(url: str, folder: Path) -> None:
-    """Fill the empty database at `url` with the copy in `folder`.
+    """Fill the database at `url` with the copy in `folder`, both of which `check_loadable` has accepted.
 
-    Raises BackupError when it is not empty.
+    Raises BackupError if it cannot be written.
     """
     parsed = canonical(url)
-    _refuse_if_filled(parsed)
     if parsed.get_backend_name() == "sqlite":
         source, target = _existing(folder / SQLITE), _file_of(parsed)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -5,7 +5,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedcore.data.user_datasets import UserSamples, local_dataset_storage
+from fedcore.data.uploaded import local_dataset_storage
+from fedcore.data.user_datasets import UserSamples
 from fedcore.errors import UploadError
 from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.reading import checked, read

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from fedcore.data.uploaded import UploadedContent
+from fedcore.data.description import UploadedContent
 from fedcore.errors import UploadError
 from fedcore.platform.uploads.limits import UploadLimits
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedcore import random
 from fedcore.core import Aggregate, Aggregator, ClientUpdate, Cohort, Vectors
-from fedcore.data.user_datasets import DatasetStorage
+from fedcore.data.uploaded import DatasetStorage
 from fedcore.engine.assignment import Engine, Job, Result
 from fedcore.engine.round import PendingRound
 from fedcore.engine.server import RunContext

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from fedcore.core import Aggregate, Cohort, Vectors
-from fedcore.data.user_datasets import DatasetStorage
+from fedcore.data.uploaded import DatasetStorage
 from fedcore.errors import SpecificationError
 from fedcore.privacy.base import POINTER, Neighbours
 from fedcore.random import generator

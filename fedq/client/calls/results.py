@@ -4,19 +4,20 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack, get_args
+from typing import TYPE_CHECKING, Unpack, get_args
 
 from fedcore.lazy import LazyModule
 from fedq.client.bodies import UPLOAD_TIMEOUT_S
 from fedq.client.calls.experiments import JSON, ExperimentCalls
-from fedq.client.errors import MissingPackageError
 from fedq.client.exports import files as archives
-from fedq.client.exports.sinks import ExportForm, Sink, export_errors, open_sink
+from fedq.client.exports.sinks import ExportForm, ModelForm, Sink, WhichModel, export_errors, open_sink
 from fedq.client.transport import EXPERIMENTS, RUNS, given
+from fedq.errors import MissingPackageError
 from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
 from fedq.results import tables
+from fedq.results.frames import Frame
 from fedq.results.presentation import figure_file
-from fedq.results.tables import Frame, arms_of, rows_of
+from fedq.results.tables import arms_of, rows_of
 from fedq.schemas import ArmPage, ArmRow, Comparison, Experiment, Results, Run, Theory
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ else:
 
 COMPARE = "/v1/compare"
 ARMS_PAGE = 1_000
-WhichModel = Literal["final", "best"]
-"""The model after the last round, or after the best evaluated one."""
-ModelForm = Literal["onnx", "huggingface"]
-"""A format of other tools for models."""
 
 
 class OutcomeCalls(ExperimentCalls):

@@ -8,7 +8,8 @@ from pyarrow import parquet
 
 from fedq.client.exports.files import Tables
 from fedq.results import tables
-from fedq.results.tables import PLACE_COLUMNS, Frame
+from fedq.results.frames import Frame
+from fedq.results.tables import PLACE_COLUMNS
 
 
 class ParquetRuns(Tables):

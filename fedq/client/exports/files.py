@@ -15,7 +15,8 @@ from fedq import schemas
 from fedq.client.errors import ExportError, UnreadableDataError
 from fedq.results import tables
 from fedq.results.documents import EXPERIMENT, write_results
-from fedq.results.tables import Frame, arms_of, rows_of
+from fedq.results.frames import Frame
+from fedq.results.tables import arms_of, rows_of
 
 if TYPE_CHECKING:
     from fedq.local import folder as local_folder

@@ -11,9 +11,14 @@ from typing import Any, Literal, Protocol
 from fedcore.spec.parameters import Value, leaves
 from fedcore.spec.sweep import expand
 from fedq import schemas
-from fedq.client.errors import ClientError, ExportError, MissingPackageError
+from fedq.client.errors import ExportError
+from fedq.errors import ClientError, MissingPackageError
 
 ExportForm = Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"]
+WhichModel = Literal["final", "best"]
+"""The model after the last round, or after the best evaluated one."""
+ModelForm = Literal["onnx", "huggingface"]
+"""A format of other tools for models."""
 
 
 class Sink(Protocol):

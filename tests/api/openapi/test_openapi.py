@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import jsonschema
 import pytest
 
-from api.openapi.document import documents
+from api.openapi.examples import UNKNOWN_TEXT
 from fedcore.block import kind_of
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.kinds import kinds
@@ -120,8 +120,18 @@ def test_every_error_is_a_problem(document: Document) -> None:
                 assert list(response["content"]) == ["application/problem+json"], (name, status)
 
 
-def test_the_examples_of_specifications_are_valid() -> None:
-    assert [ExperimentSpec.model_validate(example) for example in documents()["ExperimentSpec"]]
+def test_the_example_of_a_specification_is_valid(document: Document) -> None:
+    schemas = document["components"]["schemas"]
+    for example in (
+        *schemas["ExperimentSpec"]["examples"],
+        schemas["Experiment"]["examples"][0]["specification"],
+    ):
+        assert ExperimentSpec.model_validate(example).arms()
+
+
+def test_no_example_is_a_text_that_says_nothing(document: Document) -> None:
+    """A new field of text says its example: `Field(examples=[...])`, or a type of `fedq.schemas.base`."""
+    assert [name for name, field in _fields(document) if f"'{UNKNOWN_TEXT}'" in str(field["examples"])] == []
 
 
 @pytest.mark.parametrize("path", kinds())

@@ -117,4 +117,7 @@ def test_a_key_is_changed_and_shown_with_what_is_used(fedq: Fedq) -> None:
         line.split()[-2:] for line in fedq("key", "show", key_id).out.splitlines() if "running" in line
     ] == [["0", "4"]]
     refused = fedq("key", "edit", key_id, "--set", "max_running_runs=-4")
-    assert (refused.code, "max_running_runs" in refused.err) == (2, True)
+    assert (refused.code, "max_running_runs: " in refused.err) == (2, True)
+    # As the service says it.
+    misspelt = fedq("key", "edit", key_id, "--set", "max_runing_runs=4")
+    assert (misspelt.code, "did you mean max_running_runs?" in misspelt.err) == (2, True)

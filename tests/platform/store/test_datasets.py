@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
-from fedcore.data.uploaded import UploadedContent
+from fedcore.data.description import UploadedContent
 from fedcore.errors import IdempotencyError, ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.store import Database, datasets, experiments, extension, sharing
 from fedcore.platform.store.experiments import NewExperiment
