@@ -263,10 +263,12 @@ def change_at_once(
 ) -> Actors:
     """Let actors change the experiments of a site on PostgreSQL, and count everything again."""
     draws, url = random.Random(seed), site.database.url
-    with closing(at_the_server(url)) as server, ExitStack() as stack:
+    # Connections of its own at either end: what strikes may cut one in between.
+    with closing(at_the_server(url)) as server:
         for statement in COUNTING:
             server.execute(statement)
         deadlocks = _deadlocks(server)
+    with ExitStack() as stack:
         own = [_key(site.database, **(LIMITED if place % 2 else {})) for place in range(ACTORS)]
         crowd = Crowd(site, stack)
         actors = Actors(crowd.gate.url, own, requests, seed)
@@ -276,7 +278,7 @@ def change_at_once(
                 eventually(partial(actors.have_made, strike * requests // (strikes + 1)), END_S)
                 tell(f"{actors.made:6} requests, then: {crowd.strike(draws)}")
                 crowd.tend()
-        with Client(crowd.gate.url, own[0]) as client:
+        with Client(crowd.gate.url, own[0]) as client, closing(at_the_server(url)) as server:
             _end_all(client)
             # What a killed reconciler was removing is another's after 20 minutes.
             server.execute("UPDATE storage_removal SET due_at = clock_timestamp()")

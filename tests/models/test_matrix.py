@@ -379,7 +379,7 @@ def test_five_rounds_beat_the_majority_class(
 ) -> None:
     dataset = WRITERS[data](tmp_path, monkeypatch, MANY)
     given = complete(dataset, FAMILIES[model].model | ({} if policy is None else {"batch_norm": policy}))
-    rates = {"mlp": 0.002}
+    rates = {"mlp": 0.002, "timm": 0.001, "vgg11": 0.0003}
     local = {
         # Too large steps leave units without gradients where frozen batch norm does not normalise.
         "optimizer": {"kind": "adam", "lr": 0.001 if policy == "frozen" else rates.get(model, 0.004)},

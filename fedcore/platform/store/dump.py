@@ -87,9 +87,10 @@ def check_loadable(url: str, folder: Path) -> None:
 def load(url: str, folder: Path) -> None:
     """Fill the database at `url` with the copy in `folder`, both of which `check_loadable` has accepted.
 
-    Raises BackupError if it cannot be written.
+    Raises BackupError if it cannot be written, or has been filled meanwhile.
     """
     parsed = canonical(url)
+    _refuse_if_filled(parsed)
     if parsed.get_backend_name() == "sqlite":
         source, target = _existing(folder / SQLITE), _file_of(parsed)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
