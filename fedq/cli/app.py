@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import sys
 from functools import cache
 from traceback import format_exc
@@ -174,21 +172,11 @@ GROUPS: dict[str, tuple[str, str, dict[str, Callable[..., None]]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, by default that of the process, and end the process with its exit code."""
-    if arguments is None:
-        _collect_rarely()
     try:
         _run(arguments)
     except Exception:  # Python would print what users have written as it is.
         echo(format_exc().rstrip(), err=True)
         sys.exit(ExitCode.UNSUCCESSFUL)
-
-
-def _collect_rarely() -> None:
-    """Collect garbage rarely, and none at the end: what imports make stays, and to search it again and
-    again takes a fifth of a short command.
-    """
-    gc.set_threshold(100_000)
-    atexit.register(gc.freeze)
 
 
 def _run(arguments: Sequence[str] | None) -> None:

@@ -179,7 +179,7 @@ COMMAND_LINES = {
     "weights show": "{nothing}",
     "workers": "",
 }
-WITHOUT_TEXT = {"backup", "dataset list", "migrate", "queue", "weights list", "workers"}
+WITHOUT_TEXT = {"backup", "dataset list", "key create", "migrate", "queue", "weights list", "workers"}
 """Commands that have nothing of a user to print here."""
 DOCUMENTS = ("arms", "audit", "list", "results", "status", "watch")
 
