@@ -11,7 +11,9 @@ export function estimate(values, quantiles) {
   if (known.length === 1) return { mean: known[0], std: null, half: null };
   const scale = known.reduce((most, value) => Math.max(most, Math.abs(value)), 0) || 1;
   const mean = known.reduce((sum, value) => sum + value / scale, 0) / known.length;
-  const std = scale * Math.sqrt(known.reduce((sum, value) => sum + (value / scale - mean) ** 2, 0) / (known.length - 1));
+  const std =
+    scale *
+    Math.sqrt(known.reduce((sum, value) => sum + (value / scale - mean) ** 2, 0) / (known.length - 1));
   const quantile = quantiles[Math.min(known.length - 1, quantiles.length) - 1];
   return { mean: mean * scale, std, half: (quantile * std) / Math.sqrt(known.length) };
 }
@@ -24,8 +26,17 @@ export function withDeviation({ mean, std }, metric) {
 /** How many of the runs `first` to `end` have each warning, in the words of the service; empty if none has. */
 export function warningOf({ runs, warnings }, spans) {
   const among = spans.flatMap(({ first, end }) => runs.warning.slice(first, end));
-  const counted = Object.entries(warnings).map(([kind, words]) => [among.filter((found) => found === kind).length, words]);
-  return counted.filter(([count]) => count).map(([count, words]) => `${count} of ${among.length} ${among.length === 1 ? "run" : "runs"} ${words[count > 1 ? 1 : 0]}`).join("; ");
+  const counted = Object.entries(warnings).map(([kind, words]) => [
+    among.filter((found) => found === kind).length,
+    words,
+  ]);
+  return counted
+    .filter(([count]) => count)
+    .map(
+      ([count, words]) =>
+        `${count} of ${among.length} ${among.length === 1 ? "run" : "runs"} ${words[count > 1 ? 1 : 0]}`,
+    )
+    .join("; ");
 }
 
 /** The columns of figures that any run has, and what they are called. */
@@ -35,7 +46,11 @@ export function figuresOf({ metrics, figures }) {
     const final = { field: `${name}.final`, title: `${words}, final`, metric: name };
     return better ? [{ field: `${name}.best`, title: `${words}, best`, metric: name }, final] : [final];
   });
-  const all = [...named, { field: "megabytes_sent", title: "MB sent", metric: "" }, { field: "seconds", title: "Seconds", metric: "" }];
+  const all = [
+    ...named,
+    { field: "megabytes_sent", title: "MB sent", metric: "" },
+    { field: "seconds", title: "Seconds", metric: "" },
+  ];
   return all.filter(({ field }) => field in figures);
 }
 
@@ -52,7 +67,10 @@ export function armRows(data, figures) {
     const row = Object.assign(begun(at), { status: data.arms.status[at], seeds: count, first, end });
     for (const { field } of figures) {
       const values = data.figures[field];
-      const found = count === 1 ? { mean: values[first], std: null, half: null } : estimate(values.slice(first, end), data.quantiles);
+      const found =
+        count === 1
+          ? { mean: values[first], std: null, half: null }
+          : estimate(values.slice(first, end), data.quantiles);
       row[field] = found?.mean ?? null;
       row[`${field}±`] = found?.std ?? null;
       row[`${field} interval`] = found?.half ?? null;
@@ -71,7 +89,13 @@ export function runRows(data, figures) {
     end += data.arms.runs[at];
     return id.slice(first, end).map((run, within) => {
       const place = first + within;
-      const row = Object.assign(begun(at), { run, seeds: seed[place], status: status[place], first: place, end: place + 1 });
+      const row = Object.assign(begun(at), {
+        run,
+        seeds: seed[place],
+        status: status[place],
+        first: place,
+        end: place + 1,
+      });
       for (const { field } of figures) row[field] = data.figures[field][place];
       return row;
     });
@@ -90,7 +114,8 @@ function beginning({ arms, experiments, shared, settings }) {
 }
 
 /** True of the options of a block, beside its kind. */
-const isOption = (path, kind) => path !== kind && kind.endsWith(".kind") && path.startsWith(kind.slice(0, -"kind".length));
+const isOption = (path, kind) =>
+  path !== kind && kind.endsWith(".kind") && path.startsWith(kind.slice(0, -"kind".length));
 
 /** True if arms of the same kind have the same value: an option then says no more than the kind. */
 function follows(values, kinds) {
@@ -100,8 +125,12 @@ function follows(values, kinds) {
 
 /** Settings in which the arms differ, those of them that tell arms apart, and all but these. */
 export function settingsOf({ shared, settings }) {
-  const varying = Object.keys(settings).filter((path) => settings[path].some((value) => value !== settings[path][0]));
-  const telling = varying.filter((path) => !varying.some((kind) => isOption(path, kind) && follows(settings[path], settings[kind])));
+  const varying = Object.keys(settings).filter((path) =>
+    settings[path].some((value) => value !== settings[path][0]),
+  );
+  const telling = varying.filter(
+    (path) => !varying.some((kind) => isOption(path, kind) && follows(settings[path], settings[kind])),
+  );
   const others = [...Object.keys(shared), ...Object.keys(settings)].filter((path) => !telling.includes(path));
   return { telling, others: others.sort(), varying };
 }

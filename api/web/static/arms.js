@@ -16,7 +16,8 @@ const BUFFER = 180;
 /** Numbers by size, then text; what is absent comes last, in either direction. */
 function sorter(first, second, _one, _other, _column, direction) {
   const absent = (value) => value === null || value === undefined;
-  if (absent(first) || absent(second)) return absent(first) && absent(second) ? 0 : absent(first) === (direction === "asc") ? 1 : -1;
+  if (absent(first) || absent(second))
+    return absent(first) && absent(second) ? 0 : absent(first) === (direction === "asc") ? 1 : -1;
   if (typeof first === typeof second) return first < second ? -1 : first > second ? 1 : 0;
   return typeof first === "number" ? -1 : 1;
 }
@@ -39,21 +40,35 @@ class ArmsTable {
     this.settings = settingsOf(data);
     this.rows = {};
     this.define();
-    const sorted = (viewed("sort") ?? "").split(",").map((one) => ({ column: one.replace(/^-/, ""), dir: one.startsWith("-") ? "desc" : "asc" })).filter(({ column }) => this.definitions.has(column));
+    const sorted = (viewed("sort") ?? "")
+      .split(",")
+      .map((one) => ({ column: one.replace(/^-/, ""), dir: one.startsWith("-") ? "desc" : "asc" }))
+      .filter(({ column }) => this.definitions.has(column));
     // Columns that are not shown are made when they are chosen: each takes a cell in every row.
     const wanted = (field) => this.shown.has(field) || sorted.some(({ column }) => column === field);
     this.table = new Tabulator("#arms-grid", {
       data: this.rowsOf(this.kind),
       initialSort: sorted.reverse(),
-      columns: this.order().filter(wanted).map((field) => this.definition(field)),
-      height: Math.min(40 + 36 * Math.max(data.arms.name.length, 1) + 20, Math.max(320, window.innerHeight - 200)),
+      columns: this.order()
+        .filter(wanted)
+        .map((field) => this.definition(field)),
+      height: Math.min(
+        40 + 36 * Math.max(data.arms.name.length, 1) + 20,
+        Math.max(320, window.innerHeight - 200),
+      ),
       layout: "fitDataFill",
       layoutColumnsOnNewData: false,
       headerSortClickElement: "header",
       placeholder: "No arm fulfils the filter.",
       groupStartOpen: false,
       groupHeader: (key, count, rows, group) => this.groupHeader(key, count, rows, group),
-      columnDefaults: { headerSortTristate: true, sorter, vertAlign: "middle", minWidth: 60, resizable: "header" },
+      columnDefaults: {
+        headerSortTristate: true,
+        sorter,
+        vertAlign: "middle",
+        minWidth: 60,
+        resizable: "header",
+      },
       renderVerticalBuffer: BUFFER,
       rowHeight: 36,
       nestedFieldSeparator: false,
@@ -65,15 +80,54 @@ class ArmsTable {
 
   /** Describe all columns by field, and choose those that are shown and pinned at first. */
   define() {
-    const name = { title: "Arm", field: "name", formatter: (cell) => h("a", { href: this.address(cell.getData()) }, cell.getValue()), maxWidth: 320, tooltip: true };
+    const name = {
+      title: "Arm",
+      field: "name",
+      formatter: (cell) => h("a", { href: this.address(cell.getData()) }, cell.getValue()),
+      maxWidth: 320,
+      tooltip: true,
+    };
     const status = { title: "Status", field: "status", formatter: (cell) => this.status(cell) };
-    const settings = (paths) => paths.map((path) => ({ title: path, field: path, formatter: (cell) => text(cell.getValue()) }));
-    const several = experiment ? [] : [{ title: "Experiment", field: "experiment", maxWidth: 260, formatter: (cell) => h("a", { href: `/experiments/${cell.getData().id}` }, cell.getValue()), tooltip: true }];
-    const seeds = { title: this.kind === "each" ? "Seed" : "Seeds", field: "seeds", hozAlign: "right", headerHozAlign: "right" };
-    const columns = [name, ...several, status, seeds, ...settings(this.settings.telling), ...this.figures.map((figure) => this.figure(figure)), ...settings(this.settings.others)];
+    const settings = (paths) =>
+      paths.map((path) => ({ title: path, field: path, formatter: (cell) => text(cell.getValue()) }));
+    const several = experiment
+      ? []
+      : [
+          {
+            title: "Experiment",
+            field: "experiment",
+            maxWidth: 260,
+            formatter: (cell) => h("a", { href: `/experiments/${cell.getData().id}` }, cell.getValue()),
+            tooltip: true,
+          },
+        ];
+    const seeds = {
+      title: this.kind === "each" ? "Seed" : "Seeds",
+      field: "seeds",
+      hozAlign: "right",
+      headerHozAlign: "right",
+    };
+    const columns = [
+      name,
+      ...several,
+      status,
+      seeds,
+      ...settings(this.settings.telling),
+      ...this.figures.map((figure) => this.figure(figure)),
+      ...settings(this.settings.others),
+    ];
     this.definitions = new Map(columns.map((column) => [column.field, column]));
-    const figures = this.figures.filter(({ field }, place) => place < 4 || field === "megabytes_sent").map(({ field }) => field);
-    this.usual = ["name", ...several.map(({ field }) => field), "status", "seeds", ...this.settings.telling, ...figures];
+    const figures = this.figures
+      .filter(({ field }, place) => place < 4 || field === "megabytes_sent")
+      .map(({ field }) => field);
+    this.usual = [
+      "name",
+      ...several.map(({ field }) => field),
+      "status",
+      "seeds",
+      ...this.settings.telling,
+      ...figures,
+    ];
     const known = (fields) => fields.filter((field) => this.definitions.has(field));
     this.shown = new Set(known(viewed("columns")?.split(",") ?? this.usual));
     this.pinned = new Set(known(viewed("pinned")?.split(",") ?? ["name"]));
@@ -81,25 +135,43 @@ class ArmsTable {
 
   /** The status of a row, with a mark where its runs are of little use. */
   status(cell) {
-    const found = h("span", {}, h("span", { class: "badge", "data-status": cell.getValue() }, cell.getValue()));
+    const found = h(
+      "span",
+      {},
+      h("span", { class: "badge", "data-status": cell.getValue() }, cell.getValue()),
+    );
     found.append(...this.mark([cell.getData()]));
     return found;
   }
 
   mark(rows) {
     const words = warningOf(this.data, rows);
-    return words ? [" ", h("span", { class: "caution", role: "img", "aria-label": `Warning: ${words}`, title: words }, "⚠")] : [];
+    return words
+      ? [
+          " ",
+          h("span", { class: "caution", role: "img", "aria-label": `Warning: ${words}`, title: words }, "⚠"),
+        ]
+      : [];
   }
 
   /** All fields in the order of their columns; pinned ones stand first, or others would pass below them. */
   order() {
     const fields = [...this.definitions.keys()];
-    return [...fields.filter((field) => this.pinned.has(field)), ...fields.filter((field) => !this.pinned.has(field))];
+    return [
+      ...fields.filter((field) => this.pinned.has(field)),
+      ...fields.filter((field) => !this.pinned.has(field)),
+    ];
   }
 
   /** The definition of a column as it is now. */
   definition(field) {
-    return { ...this.definitions.get(field), visible: this.shown.has(field), frozen: this.pinned.has(field), accessorDownload: downloaded, titleFormatter: heading };
+    return {
+      ...this.definitions.get(field),
+      visible: this.shown.has(field),
+      frozen: this.pinned.has(field),
+      accessorDownload: downloaded,
+      titleFormatter: heading,
+    };
   }
 
   /** The column of a field; undefined of one that was never shown. */
@@ -118,11 +190,18 @@ class ArmsTable {
 
   /** Put the view of the table into the address. */
   remember() {
-    const listed = (chosen) => this.order().filter((field) => chosen.has(field)).join(",");
+    const listed = (chosen) =>
+      this.order()
+        .filter((field) => chosen.has(field))
+        .join(",");
     const usual = this.shown.size === this.usual.length && this.usual.every((field) => this.shown.has(field));
     remember({
       filter: this.asked,
-      sort: this.table.getSorters().map(({ field, dir }) => (dir === "desc" ? "-" : "") + field).reverse().join(","),
+      sort: this.table
+        .getSorters()
+        .map(({ field, dir }) => (dir === "desc" ? "-" : "") + field)
+        .reverse()
+        .join(","),
       rows: this.kind === "each" ? "each" : null,
       group: at("group").value,
       columns: usual ? null : listed(this.shown),
@@ -133,8 +212,12 @@ class ArmsTable {
   /** The definition of a column of figures. */
   figure({ field, title, metric }) {
     return {
-      title, field, hozAlign: "right", headerHozAlign: "right",
-      formatter: (cell) => withDeviation({ mean: cell.getValue(), std: cell.getData()[`${field}±`] ?? null }, metric),
+      title,
+      field,
+      hozAlign: "right",
+      headerHozAlign: "right",
+      formatter: (cell) =>
+        withDeviation({ mean: cell.getValue(), std: cell.getData()[`${field}±`] ?? null }, metric),
     };
   }
 
@@ -149,7 +232,9 @@ class ArmsTable {
     root.querySelector(".tabulator-table").removeAttribute("role");
     at("download").disabled = false;
     // Its own choice of rows is that of the display, which has groups, and no rows of those that are closed.
-    at("download").addEventListener("click", () => this.table.download("csv", "arms.csv", {}, () => this.table.getRows("active")));
+    at("download").addEventListener("click", () =>
+      this.table.download("csv", "arms.csv", {}, () => this.table.getRows("active")),
+    );
     const paths = [...(experiment ? [] : ["experiment"]), "status", ...this.settings.varying];
     at("group").append(...paths.map((path) => h("option", { value: path }, path)));
     if (paths.includes(viewed("group"))) this.group((at("group").value = viewed("group")));
@@ -178,8 +263,17 @@ class ArmsTable {
 
   choice(field) {
     const { title } = this.definitions.get(field);
-    const shown = h("input", { type: "checkbox", checked: this.shown.has(field), onchange: () => this.toggle(field, shown.checked) });
-    const pinned = h("input", { type: "checkbox", checked: this.pinned.has(field), "aria-label": `Pin ${title}`, onchange: () => this.pin(field, pinned.checked) });
+    const shown = h("input", {
+      type: "checkbox",
+      checked: this.shown.has(field),
+      onchange: () => this.toggle(field, shown.checked),
+    });
+    const pinned = h("input", {
+      type: "checkbox",
+      checked: this.pinned.has(field),
+      "aria-label": `Pin ${title}`,
+      onchange: () => this.pin(field, pinned.checked),
+    });
     return h("div", { class: "choice" }, h("label", {}, shown, title), h("label", {}, pinned, "pin"));
   }
 
@@ -216,7 +310,11 @@ class ArmsTable {
     this.kind = kind;
     this.definitions.get("seeds").title = kind === "each" ? "Seed" : "Seeds";
     const seeds = this.column("seeds");
-    if (seeds) await seeds.updateDefinition({ title: this.definitions.get("seeds").title, visible: seeds.isVisible() });
+    if (seeds)
+      await seeds.updateDefinition({
+        title: this.definitions.get("seeds").title,
+        visible: seeds.isVisible(),
+      });
     await this.table.replaceData(this.rowsOf(kind));
     this.tell(this.table.getDataCount("active"));
     this.remember();
@@ -232,10 +330,18 @@ class ArmsTable {
   groupHeader(key, count, rows, group) {
     group.getElement().setAttribute("role", "row");
     const means = this.figures.slice(0, 2).map(({ field, title, metric }) => {
-      const found = estimate(rows.flatMap(({ first, end }) => this.data.figures[field].slice(first, end)), this.data.quantiles);
+      const found = estimate(
+        rows.flatMap(({ first, end }) => this.data.figures[field].slice(first, end)),
+        this.data.quantiles,
+      );
       return found && `${title} ${withDeviation(found, metric)}`;
     });
-    return h("span", { role: "gridcell" }, `${this.grouped} = ${key} (${count}): ${means.filter(Boolean).join("; ")}`, ...this.mark(rows));
+    return h(
+      "span",
+      { role: "gridcell" },
+      `${this.grouped} = ${key} (${count}): ${means.filter(Boolean).join("; ")}`,
+      ...this.mark(rows),
+    );
   }
 
   async filter(words) {
@@ -248,7 +354,10 @@ class ArmsTable {
     at("filter").removeAttribute("aria-invalid");
     if (!words) return this.table.clearFilter();
     try {
-      const found = await call("GET", `/arms/matching?${new URLSearchParams({ filter: words, ...(experiment ? { experiment } : {}) })}`);
+      const found = await call(
+        "GET",
+        `/arms/matching?${new URLSearchParams({ filter: words, ...(experiment ? { experiment } : {}) })}`,
+      );
       if (this.asked !== words) return;
       const kept = new Map(Object.entries(found).map(([id, arms]) => [id, new Set(arms)]));
       this.table.setFilter(({ id, arm }) => kept.get(id)?.has(arm) ?? false);
@@ -262,16 +371,23 @@ class ArmsTable {
   tell(number) {
     const words = this.kind === "each" ? "runs" : "arms";
     const newest = this.data.more ? ", the newest; a filter finds others" : "";
-    at("count").textContent = `${number.toLocaleString("en")} of ${this.count.toLocaleString("en")} ${words}${newest}. Mean ± sample standard deviation over seeds.`;
+    at("count").textContent =
+      `${number.toLocaleString("en")} of ${this.count.toLocaleString("en")} ${words}${newest}. Mean ± sample standard deviation over seeds.`;
   }
 }
 
 async function load() {
   try {
     if (addressed) at("filter").value = addressed;
-    const query = new URLSearchParams({ ...(experiment ? { experiment } : {}), ...(addressed ? { filter: addressed } : {}) });
+    const query = new URLSearchParams({
+      ...(experiment ? { experiment } : {}),
+      ...(addressed ? { filter: addressed } : {}),
+    });
     // The script of the table is loaded while the service reads the arms.
-    const [data, { TabulatorFull }] = await Promise.all([call("GET", `/arms/rows?${query}`), import("./vendor/tabulator/tabulator_esm.min.js")]);
+    const [data, { TabulatorFull }] = await Promise.all([
+      call("GET", `/arms/rows?${query}`),
+      import("./vendor/tabulator/tabulator_esm.min.js"),
+    ]);
     new ArmsTable(data, TabulatorFull);
   } catch (error) {
     at("count").textContent = "";
@@ -281,5 +397,8 @@ async function load() {
 
 // In the page of an experiment, once its tab is open: hidden, a table has no width.
 const panel = root.closest("[role=tabpanel]");
-if (panel) new IntersectionObserver((entries, observer) => entries.some((entry) => entry.isIntersecting) && (observer.disconnect(), load())).observe(panel);
+if (panel)
+  new IntersectionObserver(
+    (entries, observer) => entries.some((entry) => entry.isIntersecting) && (observer.disconnect(), load()),
+  ).observe(panel);
 else load();

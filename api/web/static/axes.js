@@ -16,7 +16,10 @@ export function marks(min, max, { log = false, integers = false } = {}) {
     const first = Math.floor(Math.log10(min));
     const decades = Array.from({ length: Math.ceil(Math.log10(max)) - first + 1 }, (_, at) => first + at);
     const every = Math.ceil(decades.length / MOST);
-    const choices = [decades.flatMap((power) => [1, 2, 5].map((digit) => Number(`${digit}e${power}`))), decades.filter((power) => power % every === 0).map((power) => Number(`1e${power}`))];
+    const choices = [
+      decades.flatMap((power) => [1, 2, 5].map((digit) => Number(`${digit}e${power}`))),
+      decades.filter((power) => power % every === 0).map((power) => Number(`1e${power}`)),
+    ];
     const found = choices.map(within).find(({ length }) => length >= 3 && length <= MOST);
     if (found) return found;
   }
@@ -25,7 +28,11 @@ export function marks(min, max, { log = false, integers = false } = {}) {
   const step = Math.max([1, 2, 5, 10].find((digit) => digit * decade >= rough) * decade, integers ? 1 : 0);
   const [start, end] = [Math.ceil(min / step), Math.floor(max / step)];
   if (!(end - start < 2 * MOST)) return [min, max];
-  return within(Array.from({ length: Math.max(0, end - start + 1) }, (_, at) => Number(((start + at) * step).toPrecision(12))));
+  return within(
+    Array.from({ length: Math.max(0, end - start + 1) }, (_, at) =>
+      Number(((start + at) * step).toPrecision(12)),
+    ),
+  );
 }
 
 /** A number with an exponent, `shift` larger than its own, and `digits` digits behind the point. */
@@ -55,7 +62,9 @@ export function finite(value) {
 export function padded(min, max, log) {
   if (log) {
     const room = Math.max(ROOM * (Math.log10(max) - Math.log10(min)), 0.02);
-    const [low, high] = [min * 10 ** -room, max * 10 ** room].map((end) => Math.max(Number.MIN_VALUE, finite(end)));
+    const [low, high] = [min * 10 ** -room, max * 10 ** room].map((end) =>
+      Math.max(Number.MIN_VALUE, finite(end)),
+    );
     // Two of the smallest numbers may be nearer to each other than any room.
     return [low, low < high ? high : 2 * low];
   }
@@ -90,13 +99,22 @@ export class Scale {
     const { min, max, log, room } = this;
     const inner = share * (1 + 2 * room) - room;
     if (inner === 0 || inner === 1) return inner ? max : min;
-    const found = finite(log ? Math.exp(Math.log(min) + inner * (Math.log(max) - Math.log(min))) : (1 - inner) * min + inner * max);
+    const found = finite(
+      log
+        ? Math.exp(Math.log(min) + inner * (Math.log(max) - Math.log(min)))
+        : (1 - inner) * min + inner * max,
+    );
     return log ? Math.max(Number.MIN_VALUE, found) : found;
   }
 
   /** Marks by their share of the length. */
   marks(integers) {
-    return new Map(marks(this.value(0), this.value(1), { log: this.log, integers }).map((value) => [this.share(value), value]));
+    return new Map(
+      marks(this.value(0), this.value(1), { log: this.log, integers }).map((value) => [
+        this.share(value),
+        value,
+      ]),
+    );
   }
 
   #inner(value) {
@@ -110,14 +128,19 @@ export class Scale {
 /** The colours of the theme that there is now. */
 export function theme(root) {
   const style = getComputedStyle(root);
-  const [text, muted, line, surface, accent] = ["--text", "--muted", "--line", "--surface", "--accent"].map((name) => style.getPropertyValue(name));
+  const [text, muted, line, surface, accent] = ["--text", "--muted", "--line", "--surface", "--accent"].map(
+    (name) => style.getPropertyValue(name),
+  );
   return { text, muted, line, surface, accent, dark: surface.match(/\d+/)?.[0] < 128 };
 }
 
 /** The colour and dashes of an arm. */
 export function strokeOf(key, dark) {
   const colours = COLOURS[dark ? "dark" : "light"];
-  return { colour: colours[key % colours.length], dash: DASHES[Math.floor(key / colours.length) % DASHES.length] };
+  return {
+    colour: colours[key % colours.length],
+    dash: DASHES[Math.floor(key / colours.length) % DASHES.length],
+  };
 }
 
 /** An axis of numbers of ECharts, with marks at `places` or at even steps, each with its `text`. */
@@ -125,7 +148,9 @@ export function axis({ min, max, log, integers, name, gap, colours, places = nul
   const customValues = places ?? marks(min, max, { log, integers });
   return {
     type: log ? "log" : "value",
-    min, max, name,
+    min,
+    max,
+    name,
     nameLocation: "middle",
     nameGap: gap,
     nameTextStyle: { color: colours.muted, fontSize: 13 },

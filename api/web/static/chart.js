@@ -56,7 +56,15 @@ export class Chart {
    * @param {{tell: (line: object, at: number) => string, place: (x: number) => string}} words of the tooltip
    */
   constructor(root, words) {
-    Object.assign(this, { root, words, lines: [], options: { logX: false, logY: false, xLabel: "", yLabel: "", integers: true }, view: null, focused: null, at: null });
+    Object.assign(this, {
+      root,
+      words,
+      lines: [],
+      options: { logX: false, logY: false, xLabel: "", yLabel: "", integers: true },
+      view: null,
+      focused: null,
+      at: null,
+    });
     this.holder = h("div", { class: "canvas" });
     this.mark = h("div", { class: "mark", hidden: true });
     this.selection = h("div", { class: "selection", hidden: true });
@@ -95,14 +103,26 @@ export class Chart {
     const colours = theme(this.root);
     this.x = this.#part(this.view?.x, logX) ?? this.#wholeX();
     this.y = this.#part(this.view?.y, logY) ?? this.#wholeY();
-    const shares = (marks, write, name, gap) => axis({ min: 0, max: 1, name, gap, colours, places: [...marks.keys()], text: (share) => write(marks.get(share)) });
-    this.canvas.setOption({
-      animation: false,
-      grid: { ...ROOM, outerBoundsMode: "none" },
-      xAxis: shares(this.x.marks(integers), short, xLabel, 26),
-      yAxis: shares(this.y.marks(), text, yLabel, 52),
-      series: [this.#series()],
-    }, { replaceMerge: ["xAxis", "yAxis"] });
+    const shares = (marks, write, name, gap) =>
+      axis({
+        min: 0,
+        max: 1,
+        name,
+        gap,
+        colours,
+        places: [...marks.keys()],
+        text: (share) => write(marks.get(share)),
+      });
+    this.canvas.setOption(
+      {
+        animation: false,
+        grid: { ...ROOM, outerBoundsMode: "none" },
+        xAxis: shares(this.x.marks(integers), short, xLabel, 26),
+        yAxis: shares(this.y.marks(), text, yLabel, 52),
+        series: [this.#series()],
+      },
+      { replaceMerge: ["xAxis", "yAxis"] },
+    );
   }
 
   /** What is zoomed into; null without, or where a logarithmic axis cannot show it. */
@@ -114,7 +134,11 @@ export class Chart {
     const { text } = theme(this.root);
     const some = this.lines.some((line) => line.key === this.focused);
     return {
-      id: "lines", type: "custom", clip: true, silent: true, animation: false,
+      id: "lines",
+      type: "custom",
+      clip: true,
+      silent: true,
+      animation: false,
       data: this.lines.map(() => [0, 0]),
       renderItem: ({ dataIndex }) => this.#shapes(this.lines[dataIndex], some, text),
     };
@@ -137,7 +161,10 @@ export class Chart {
   }
 
   get #area() {
-    return { width: this.root.clientWidth - ROOM.left - ROOM.right, height: this.root.clientHeight - ROOM.top - ROOM.bottom };
+    return {
+      width: this.root.clientWidth - ROOM.left - ROOM.right,
+      height: this.root.clientHeight - ROOM.top - ROOM.bottom,
+    };
   }
 
   #left(value) {
@@ -154,20 +181,56 @@ export class Chart {
     const across = x.map((value) => this.#left(value));
     const down = (values) => values.map((value) => this.#top(value));
     const points = (lefts, tops) => lefts.map((left, at) => [left, tops[at]]);
-    const line = (shape, style) => ({ type: "polyline", shape: { points: shape }, style: { fill: null, ...style }, z2: forward ? 20 : 10 });
+    const line = (shape, style) => ({
+      type: "polyline",
+      shape: { points: shape },
+      style: { fill: null, ...style },
+      z2: forward ? 20 : 10,
+    });
     const children = [];
     if (low && (!some || forward)) {
       const tops = down(high);
-      children.push({ type: "polygon", shape: { points: [...points(across, tops), ...points(across, down(low)).reverse()] }, style: { fill: colour, opacity: FAINT }, z2: 1 });
+      children.push({
+        type: "polygon",
+        shape: { points: [...points(across, tops), ...points(across, down(low)).reverse()] },
+        style: { fill: colour, opacity: FAINT },
+        z2: 1,
+      });
     }
-    if (raw) children.push(line(points(across, down(raw)), { stroke: colour, lineWidth: 1, opacity: some && !forward ? 0.1 : 0.3 }));
+    if (raw)
+      children.push(
+        line(points(across, down(raw)), {
+          stroke: colour,
+          lineWidth: 1,
+          opacity: some && !forward ? 0.1 : 0.3,
+        }),
+      );
     const middle = points(across, down(mean));
     const opacity = some && !forward ? 0.3 : 1;
-    if (x.length === 1) children.push({ type: "circle", shape: { cx: middle[0][0], cy: middle[0][1], r: 3 }, style: { fill: colour, opacity } });
-    else children.push(line(middle, { stroke: colour, lineWidth: forward ? 2.6 : 1.6, lineDash: dash.length ? dash : null, opacity, lineJoin: "round" }));
+    if (x.length === 1)
+      children.push({
+        type: "circle",
+        shape: { cx: middle[0][0], cy: middle[0][1], r: 3 },
+        style: { fill: colour, opacity },
+      });
+    else
+      children.push(
+        line(middle, {
+          stroke: colour,
+          lineWidth: forward ? 2.6 : 1.6,
+          lineDash: dash.length ? dash : null,
+          opacity,
+          lineJoin: "round",
+        }),
+      );
     if (theory) {
       const known = theory.x.map((value, at) => [value, theory.y[at]]).filter(([, value]) => value !== null);
-      children.push(line(known.map(([value, other]) => [this.#left(value), this.#top(other)]), { stroke: text, lineWidth: 1.2, lineDash: [1.5, 3] }));
+      children.push(
+        line(
+          known.map(([value, other]) => [this.#left(value), this.#top(other)]),
+          { stroke: text, lineWidth: 1.2, lineDash: [1.5, 3] },
+        ),
+      );
     }
     return { type: "group", children };
   }
@@ -175,7 +238,9 @@ export class Chart {
   /** From the first to the last place, with room only where it is needed: for a single one, and for those that a logarithmic axis has no other place for. */
   #wholeX() {
     const { logX } = this.options;
-    const ends = this.lines.flatMap(({ x }) => (logX ? [x.find((value) => value > 0) ?? null, x.at(-1) ?? null] : [x[0] ?? null, x.at(-1) ?? null]));
+    const ends = this.lines.flatMap(({ x }) =>
+      logX ? [x.find((value) => value > 0) ?? null, x.at(-1) ?? null] : [x[0] ?? null, x.at(-1) ?? null],
+    );
     const found = extent(ends, logX) ?? (logX ? [1, 10] : [0, 1]);
     const needsRoom = found[0] === found[1] || (logX && this.lines.some(({ x }) => x[0] <= 0));
     return needsRoom ? Scale.around(...found, logX) : new Scale(found, logX);
@@ -187,9 +252,17 @@ export class Chart {
     const seen = this.lines.map(({ x, mean, low, high, raw }) => {
       const inside = x.map((_, at) => at).filter((at) => !this.view || (x[at] >= min && x[at] <= max));
       const lists = [mean, ...(raw ? [raw] : []), ...(high ? [high] : []), ...(low && !logY ? [low] : [])];
-      return lists.map((list) => extent(inside.map((at) => list[at]), logY));
+      return lists.map((list) =>
+        extent(
+          inside.map((at) => list[at]),
+          logY,
+        ),
+      );
     });
-    const found = extent(seen.flat(2).filter((value) => value !== null), logY);
+    const found = extent(
+      seen.flat(2).filter((value) => value !== null),
+      logY,
+    );
     if (found && fromZero) return new Scale([0, 1.05 * found[1] || 1]);
     return Scale.around(...(found ?? (logY ? [0.1, 1] : [0, 1])), logY);
   }
@@ -206,7 +279,11 @@ export class Chart {
       const box = root.getBoundingClientRect();
       const { width, height } = this.#area;
       const [left, top] = [event.clientX - box.left - ROOM.left, event.clientY - box.top - ROOM.top];
-      return { left: Math.max(0, Math.min(width, left)), top: Math.max(0, Math.min(height, top)), inside: left >= 0 && left <= width && top >= 0 && top <= height };
+      return {
+        left: Math.max(0, Math.min(width, left)),
+        top: Math.max(0, Math.min(height, top)),
+        inside: left >= 0 && left <= width && top >= 0 && top <= height,
+      };
     };
     let start = null;
     root.addEventListener("pointerdown", (event) => {
@@ -248,8 +325,10 @@ export class Chart {
     const top = tall ? Math.min(from.top, to.top) : 0;
     this.selection.hidden = false;
     Object.assign(this.selection.style, {
-      left: `${ROOM.left + Math.min(from.left, to.left)}px`, width: `${Math.abs(to.left - from.left)}px`,
-      top: `${ROOM.top + top}px`, height: `${tall ? Math.abs(to.top - from.top) : height}px`,
+      left: `${ROOM.left + Math.min(from.left, to.left)}px`,
+      width: `${Math.abs(to.left - from.left)}px`,
+      top: `${ROOM.top + top}px`,
+      height: `${tall ? Math.abs(to.top - from.top) : height}px`,
     });
   }
 
@@ -270,23 +349,42 @@ export class Chart {
     const x = this.x.value(left / this.#area.width);
     const found = this.lines.flatMap((line) => {
       const at = nearest(line.x, x);
-      return at < 0 ? [] : [{ line, at, distance: top === null ? 0 : Math.abs(this.#top(line.mean[at]) - ROOM.top - top) }];
+      return at < 0
+        ? []
+        : [{ line, at, distance: top === null ? 0 : Math.abs(this.#top(line.mean[at]) - ROOM.top - top) }];
     });
     const closest = found.reduce((best, one) => (best && best.distance <= one.distance ? best : one), null);
     this.focus(top !== null && closest?.distance < NEAR_PX ? closest.line.key : null);
-    const near = found.sort((one, other) => one.distance - other.distance).slice(0, TOLD).sort((one, other) => other.line.mean[other.at] - one.line.mean[one.at]);
+    const near = found
+      .sort((one, other) => one.distance - other.distance)
+      .slice(0, TOLD)
+      .sort((one, other) => other.line.mean[other.at] - one.line.mean[one.at]);
     this.tip.replaceChildren(
       h("p", {}, this.words.place(x)),
-      h("ul", {}, near.map(({ line, at }) => {
-        const swatch = h("span", { class: "swatch" });
-        swatch.style.background = line.colour;
-        return h("li", { class: line.key === this.focused ? "closest" : null }, swatch, h("span", { class: "name" }, line.name), h("span", { class: "number" }, this.words.tell(line, at)));
-      })),
+      h(
+        "ul",
+        {},
+        near.map(({ line, at }) => {
+          const swatch = h("span", { class: "swatch" });
+          swatch.style.background = line.colour;
+          return h(
+            "li",
+            { class: line.key === this.focused ? "closest" : null },
+            swatch,
+            h("span", { class: "name" }, line.name),
+            h("span", { class: "number" }, this.words.tell(line, at)),
+          );
+        }),
+      ),
       found.length > near.length ? h("p", { class: "muted" }, `and ${found.length - near.length} more`) : "",
     );
     this.at = left;
     this.mark.hidden = this.tip.hidden = false;
-    Object.assign(this.mark.style, { left: `${ROOM.left + left}px`, top: `${ROOM.top}px`, height: `${this.#area.height}px` });
+    Object.assign(this.mark.style, {
+      left: `${ROOM.left + left}px`,
+      top: `${ROOM.top}px`,
+      height: `${this.#area.height}px`,
+    });
     const right = left > this.#area.width / 2;
     Object.assign(this.tip.style, {
       left: right ? "auto" : `${ROOM.left + left + 14}px`,
@@ -333,4 +431,3 @@ export class Chart {
     this.draw();
   }
 }
-

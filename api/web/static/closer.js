@@ -8,7 +8,10 @@ export function leftOut(curves, list, [from, to]) {
   let [first, last, some] = [Infinity, 0, false];
   for (const { rounds, [list]: places } of curves) {
     if (!rounds.length) continue;
-    const start = Math.max(0, places.findLastIndex((place) => place <= from));
+    const start = Math.max(
+      0,
+      places.findLastIndex((place) => place <= from),
+    );
     const beyond = places.findIndex((place) => place >= to);
     const end = beyond < 0 ? rounds.length - 1 : beyond;
     first = Math.min(first, rounds[start]);
@@ -22,5 +25,10 @@ export function leftOut(curves, list, [from, to]) {
 export function joined(curve, finer, [first, last]) {
   const before = curve.rounds.filter((round) => round < first).length;
   const after = curve.rounds.filter((round) => round <= last).length;
-  return Object.fromEntries(Object.entries(curve).map(([name, list]) => [name, [...list.slice(0, before), ...finer[name], ...list.slice(after)]]));
+  return Object.fromEntries(
+    Object.entries(curve).map(([name, list]) => [
+      name,
+      [...list.slice(0, before), ...finer[name], ...list.slice(after)],
+    ]),
+  );
 }

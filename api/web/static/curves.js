@@ -22,7 +22,10 @@ const LONGEST_POSITION = 8000;
 /** Zooming in several steps loads data once, after the last one. */
 const SETTLING_MS = 150;
 /** Student's t of the 95 % interval by degrees of freedom; from 31 on close to the normal distribution's. */
-const T = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131, 2.12, 2.11, 2.101, 2.093, 2.086, 2.08, 2.074, 2.069, 2.064, 2.06, 2.056, 2.052, 2.048, 2.045, 2.042];
+const T = [
+  12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131,
+  2.12, 2.11, 2.101, 2.093, 2.086, 2.08, 2.074, 2.069, 2.064, 2.06, 2.056, 2.052, 2.048, 2.045, 2.042,
+];
 
 /** The ways a band reaches from the mean, for a deviation over n seeds. */
 const REACH = {
@@ -58,26 +61,37 @@ class Curves {
     const { controls, metrics } = this;
     const chosen = viewedAll("metric").filter((metric) => metrics.includes(metric));
     const words = (metric) => metric.replaceAll("_", " ");
-    controls.metric.replaceChildren(...metrics.map((metric) => h("option", { value: metric }, words(metric))));
+    controls.metric.replaceChildren(
+      ...metrics.map((metric) => h("option", { value: metric }, words(metric))),
+    );
     if (chosen.length) controls.metric.value = chosen[0];
-    this.root.querySelector(".more").replaceChildren(...metrics.map((metric) => {
-      const box = h("input", { type: "checkbox", name: "more", value: metric });
-      box.checked = chosen.slice(1).includes(metric);
-      return h("label", { class: "switch" }, box, words(metric));
-    }));
+    this.root.querySelector(".more").replaceChildren(
+      ...metrics.map((metric) => {
+        const box = h("input", { type: "checkbox", name: "more", value: metric });
+        box.checked = chosen.slice(1).includes(metric);
+        return h("label", { class: "switch" }, box, words(metric));
+      }),
+    );
     const log = viewed("log");
     controls.logx.checked = log?.includes("x") ?? false;
     controls.logy.checked = log?.includes("y") ?? LOGARITHMIC.has(controls.metric.value);
     for (const name of ["best", "theory"]) controls[name].checked = viewed(name) === "yes";
     for (const name of ["x", "band", "figure"]) {
-      if ([...controls[name].options].some(({ value }) => value === viewed(name))) controls[name].value = viewed(name);
+      if ([...controls[name].options].some(({ value }) => value === viewed(name)))
+        controls[name].value = viewed(name);
     }
     controls.smooth.value = viewed("smooth") ?? "";
     controls.find.value = viewed("find") ?? "";
     if (controls.target) controls.target.value = viewed("target") ?? "";
     this.baseline = /^\d{1,6}$/.test(viewed("baseline") ?? "") ? viewed("baseline") : null;
     const ends = (viewed("zoom") ?? "").split(",").map(Number);
-    if ([2, 4].includes(ends.length) && ends.every(Number.isFinite) && ends[0] < ends[1] && !(ends[2] >= ends[3])) this.zoom = { x: ends.slice(0, 2), y: ends.length === 4 ? ends.slice(2) : null };
+    if (
+      [2, 4].includes(ends.length) &&
+      ends.every(Number.isFinite) &&
+      ends[0] < ends[1] &&
+      !(ends[2] >= ends[3])
+    )
+      this.zoom = { x: ends.slice(0, 2), y: ends.length === 4 ? ends.slice(2) : null };
   }
 
   /** Put into the address what differs from a page that has just been opened. */
@@ -150,7 +164,10 @@ class Curves {
       for (const [key, { box }] of this.items) box.checked = !detail.has(key);
       this.draw();
     });
-    for (const [enter, leave] of [["mouseover", "mouseleave"], ["focusin", "focusout"]]) {
+    for (const [enter, leave] of [
+      ["mouseover", "mouseleave"],
+      ["focusin", "focusout"],
+    ]) {
       this.legend.addEventListener(enter, (event) => {
         const item = event.target.closest("li");
         if (item) for (const chart of this.charts.values()) chart.focus(Number(item.dataset.key));
@@ -230,7 +247,11 @@ class Curves {
   grown() {
     const curves = this.results?.arms.flatMap((arm) => Object.values(arm.curves)) ?? [];
     const position = this.results?.position ?? "";
-    return position.length > 0 && position.length < LONGEST_POSITION && curves.every(({ rounds }) => rounds.length < 2 * this.points);
+    return (
+      position.length > 0 &&
+      position.length < LONGEST_POSITION &&
+      curves.every(({ rounds }) => rounds.length < 2 * this.points)
+    );
   }
 
   /** New results with the curves that there were, as far as they have not changed. */
@@ -239,7 +260,16 @@ class Curves {
     const arms = found.arms.map((arm) => {
       const old = before.get(identity(found, arm)) ?? {};
       const names = new Set([...Object.keys(old), ...Object.keys(arm.curves)]);
-      const curves = Object.fromEntries([...names].map((name) => [name, !old[name] ? arm.curves[name] : !arm.curves[name] ? old[name] : joined(old[name], arm.curves[name], [arm.curves_from, Infinity])]));
+      const curves = Object.fromEntries(
+        [...names].map((name) => [
+          name,
+          !old[name]
+            ? arm.curves[name]
+            : !arm.curves[name]
+              ? old[name]
+              : joined(old[name], arm.curves[name], [arm.curves_from, Infinity]),
+        ]),
+      );
       return { ...arm, curves };
     });
     return { ...found, arms };
@@ -251,7 +281,8 @@ class Curves {
     if (!target) return null;
     const known = metric.value in this.better;
     target.disabled = !known;
-    const value = known && target.value !== "" ? Number(target.value) / (isShare(metric.value) ? 100 : 1) : null;
+    const value =
+      known && target.value !== "" ? Number(target.value) / (isShare(metric.value) ? 100 : 1) : null;
     figure.querySelector("[value=target]").disabled = value === null;
     if (value === null && figure.value === "target") figure.value = "final";
     return value;
@@ -266,24 +297,29 @@ class Curves {
   }
 
   later() {
-    this.waiting = setTimeout(() => {
-      this.waiting = null;
-      if (this.root.hasAttribute("aria-busy")) this.renew();
-      else this.load(true);
-    }, Math.max(1000 * QUIET_S, 10 * (this.took ?? 0)));
+    this.waiting = setTimeout(
+      () => {
+        this.waiting = null;
+        if (this.root.hasAttribute("aria-busy")) this.renew();
+        else this.load(true);
+      },
+      Math.max(1000 * QUIET_S, 10 * (this.took ?? 0)),
+    );
   }
 
   fillBaselines() {
     const { baseline } = this.controls;
     const names = this.results.arms.map((arm) => arm.name);
-    if (baseline.length !== names.length) baseline.replaceChildren(...names.map((name, at) => h("option", { value: at }, name)));
+    if (baseline.length !== names.length)
+      baseline.replaceChildren(...names.map((name, at) => h("option", { value: at }, name)));
     this.baseline = baseline.value = String(this.results.baseline);
   }
 
   fillLegend() {
     const { arms } = this.results;
     this.root.querySelector("[data-find]").hidden = arms.length <= LARGE && !this.controls.find.value;
-    if (this.items.size === arms.length && arms.every((arm, at) => this.items.get(at)?.name === arm.name)) return;
+    if (this.items.size === arms.length && arms.every((arm, at) => this.items.get(at)?.name === arm.name))
+      return;
     this.items.clear();
     this.legend.replaceChildren(...arms.map((arm, key) => this.item(arm, key)));
   }
@@ -295,10 +331,16 @@ class Curves {
     swatch.setAttribute("viewBox", "0 0 26 10");
     swatch.setAttribute("aria-hidden", "true");
     const stroke = document.createElementNS("http://www.w3.org/2000/svg", "line");
-    for (const [name, value] of Object.entries({ x1: 1, x2: 25, y1: 5, y2: 5, "stroke-width": 2.5 })) stroke.setAttribute(name, value);
+    for (const [name, value] of Object.entries({ x1: 1, x2: 25, y1: 5, y2: 5, "stroke-width": 2.5 }))
+      stroke.setAttribute(name, value);
     swatch.append(stroke);
     const value = h("span", { class: "number value" });
-    const made = h("li", { "data-key": key }, h("label", {}, box, swatch, h("span", { class: "name" }, arm.name)), value);
+    const made = h(
+      "li",
+      { "data-key": key },
+      h("label", {}, box, swatch, h("span", { class: "name" }, arm.name)),
+      value,
+    );
     this.items.set(key, { name: arm.name, box, stroke, value, made });
     return made;
   }
@@ -327,7 +369,10 @@ class Curves {
   /** True of an arm whose name has all words that are looked for. */
   wanted(key) {
     const name = this.results.arms[key].name.toLowerCase();
-    return this.controls.find.value.toLowerCase().split(/\s+/).every((word) => name.includes(word));
+    return this.controls.find.value
+      .toLowerCase()
+      .split(/\s+/)
+      .every((word) => name.includes(word));
   }
 
   /** True of an arm that is drawn. */
@@ -344,8 +389,23 @@ class Curves {
     return this.results.arms.flatMap((arm, key) => {
       const curve = this.curve(arm, key, metric);
       if (!curve || !this.visible(key) || curve[list].includes(null)) return [];
-      const drawn = better ? { mean: bestSoFar(curve.mean, better) } : smoothed(curve, band.value, Number(smooth.value) || 0);
-      return [{ key, curve, name: arm.name, ...strokeOf(key, dark), x: curve[list], low: null, high: null, raw: null, ...drawn, theory: this.law(arm, curve, list, metric) }];
+      const drawn = better
+        ? { mean: bestSoFar(curve.mean, better) }
+        : smoothed(curve, band.value, Number(smooth.value) || 0);
+      return [
+        {
+          key,
+          curve,
+          name: arm.name,
+          ...strokeOf(key, dark),
+          x: curve[list],
+          low: null,
+          high: null,
+          raw: null,
+          ...drawn,
+          theory: this.law(arm, curve, list, metric),
+        },
+      ];
     });
   }
 
@@ -354,8 +414,13 @@ class Curves {
     const found = this.controls.theory.checked ? this.laws?.get(arm.index) : null;
     const values = found?.curves[metric];
     if (!values) return null;
-    const inside = found.rounds.map((round, at) => at).filter((at) => found.rounds[at] >= curve.rounds[0] && found.rounds[at] <= curve.rounds.at(-1));
-    return { x: inside.map((at) => across(curve, list, found.rounds[at])), y: inside.map((at) => values[at]) };
+    const inside = found.rounds
+      .map((round, at) => at)
+      .filter((at) => found.rounds[at] >= curve.rounds[0] && found.rounds[at] <= curve.rounds.at(-1));
+    return {
+      x: inside.map((at) => across(curve, list, found.rounds[at])),
+      y: inside.map((at) => values[at]),
+    };
   }
 
   /** A chart for each metric, the charts that there are where they are wanted still. */
@@ -369,7 +434,10 @@ class Curves {
     for (const metric of shown) {
       if (this.charts.has(metric)) continue;
       const plot = h("div", { class: "plot", tabindex: 0, role: "application" });
-      const chart = new Chart(plot, { tell: (line, at) => reading(line.curve, at, metric, line.mean), place: (x) => this.place(x) });
+      const chart = new Chart(plot, {
+        tell: (line, at) => reading(line.curve, at, metric, line.mean),
+        place: (x) => this.place(x),
+      });
       plot.addEventListener("fedq:zoom", () => this.zoomTo(chart.view, metric));
       plot.addEventListener("fedq:place", ({ detail }) => this.read(detail.x, detail.spoken));
       this.charts.set(metric, chart);
@@ -386,7 +454,9 @@ class Curves {
     const [main] = shown;
     for (const axis of ["time", "epsilon"]) {
       const [list] = AXES[axis];
-      const known = this.results.arms.some((arm) => arm.curves[main] && !arm.curves[main][list].includes(null));
+      const known = this.results.arms.some(
+        (arm) => arm.curves[main] && !arm.curves[main][list].includes(null),
+      );
       x.querySelector(`[value=${axis}]`).disabled = !known;
     }
     best.disabled = !shown.some((metric) => metric in this.better);
@@ -399,9 +469,23 @@ class Curves {
       const words = metric.replaceAll("_", " ");
       const unit = isShare(metric) ? ", %" : "";
       const view = this.zoom && { x: this.zoom.x, y: metric === main ? this.zoom.y : null };
-      chart.show(lines, { logX: logx.checked, logY: logy.checked, xLabel: AXES[x.value][1], yLabel: words + unit + (best.checked && metric in this.better ? ", best so far" : ""), integers: x.value === "round", text: isShare(metric) ? shortShare : short }, view);
+      chart.show(
+        lines,
+        {
+          logX: logx.checked,
+          logY: logy.checked,
+          xLabel: AXES[x.value][1],
+          yLabel: words + unit + (best.checked && metric in this.better ? ", best so far" : ""),
+          integers: x.value === "round",
+          text: isShare(metric) ? shortShare : short,
+        },
+        view,
+      );
       const count = `${lines.length} of ${this.results.arms.length} arms`;
-      chart.root.setAttribute("aria-label", `${words} over ${AXES[x.value][1].toLowerCase()}, ${count}. Arrow keys read values, plus and minus zoom, 0 resets the zoom.`);
+      chart.root.setAttribute(
+        "aria-label",
+        `${words} over ${AXES[x.value][1].toLowerCase()}, ${count}. Arrow keys read values, plus and minus zoom, 0 resets the zoom.`,
+      );
       drawn += lines.length;
     }
     this.plots.hidden = drawn === 0;
@@ -424,9 +508,11 @@ class Curves {
     if (!visible.length) return "All arms are hidden. Select some in the list of arms.";
     const [metric] = this.shown();
     const words = metric.replaceAll("_", " ");
-    if (visible.some((arm) => arm.curves[metric])) return `There is no ${AXES[x.value][1].toLowerCase()} of these arms. Choose another horizontal axis.`;
+    if (visible.some((arm) => arm.curves[metric]))
+      return `There is no ${AXES[x.value][1].toLowerCase()} of these arms. Choose another horizontal axis.`;
     const isOver = visible.every((arm) => Object.keys(arm.runs).every((status) => ENDED.has(status)));
-    if (isOver || visible.some((arm) => Object.keys(arm.curves).length)) return `The selected arms have no ${words}.`;
+    if (isOver || visible.some((arm) => Object.keys(arm.curves).length))
+      return `The selected arms have no ${words}.`;
     return `No ${words} yet: the first evaluation is after round ${this.root.dataset.first}.`;
   }
 
@@ -447,7 +533,9 @@ class Curves {
     const { asked, looking } = this;
     const span = this.zoom?.x;
     const [list] = AXES[x.value];
-    const seen = this.results.arms.map((arm) => arm.curves[metric.value]).filter((curve, key) => curve && this.visible(key) && !curve[list].includes(null));
+    const seen = this.results.arms
+      .map((arm) => arm.curves[metric.value])
+      .filter((curve, key) => curve && this.visible(key) && !curve[list].includes(null));
     const rounds = span && leftOut(seen, list, span);
     if (!rounds) {
       this.detail = null;
@@ -478,7 +566,9 @@ class Curves {
   /** A place on the horizontal axis in words; null is the end. */
   place(x) {
     const { x: axis } = this.controls;
-    return x === null ? "at the end" : `${AXES[axis.value][1]} ${axis.value === "round" ? Math.round(x) : format(x)}`;
+    return x === null
+      ? "at the end"
+      : `${AXES[axis.value][1]} ${axis.value === "round" ? Math.round(x) : format(x)}`;
   }
 
   /** Tell the values at `x` beside the names of the arms; null tells the last ones. */
@@ -495,13 +585,20 @@ class Curves {
       said.push(`${name} ${value.textContent}`);
     }
     this.root.querySelector(".place").textContent = this.place(x);
-    if (spoken) this.root.querySelector(".spoken").textContent = `${this.place(x)}: ${said.slice(0, 8).join("; ")}`;
+    if (spoken)
+      this.root.querySelector(".spoken").textContent = `${this.place(x)}: ${said.slice(0, 8).join("; ")}`;
   }
 
   table() {
     if (!this.results) return;
     const { metric, figure } = this.controls;
-    fillTable(this.root.querySelector("table.results"), this.results, metric.value, figure.value, this.better[metric.value]);
+    fillTable(
+      this.root.querySelector("table.results"),
+      this.results,
+      metric.value,
+      figure.value,
+      this.better[metric.value],
+    );
     this.root.querySelector(".explained").textContent = explanation(this.results, metric.value, figure.value);
   }
 
@@ -509,17 +606,51 @@ class Curves {
   numbers() {
     const details = this.root.querySelector("details.wide");
     if (!details.open || !this.results) return;
-    const rows = this.shown().flatMap((metric) => this.results.arms.flatMap((arm, key) => {
-      const curve = arm.curves[metric];
-      if (!curve || !this.visible(key)) return [];
-      return sample(curve.rounds.length, 12).map((at) => [arm.name, metric.replaceAll("_", " "), curve.rounds[at], format(curve.megabytes[at]), format(curve.simulated_seconds[at]), format(curve.mean[at], metric), format(curve.std[at], metric), curve.n[at]]);
-    }));
+    const rows = this.shown().flatMap((metric) =>
+      this.results.arms.flatMap((arm, key) => {
+        const curve = arm.curves[metric];
+        if (!curve || !this.visible(key)) return [];
+        return sample(curve.rounds.length, 12).map((at) => [
+          arm.name,
+          metric.replaceAll("_", " "),
+          curve.rounds[at],
+          format(curve.megabytes[at]),
+          format(curve.simulated_seconds[at]),
+          format(curve.mean[at], metric),
+          format(curve.std[at], metric),
+          curve.n[at],
+        ]);
+      }),
+    );
     const heads = ["Arm", "Metric", "Round", "Megabytes", "Simulated s", "Mean", "Std", "Seeds"];
     const [text, number] = [{}, { class: "number" }];
-    details.querySelector("table").replaceChildren(
-      h("thead", {}, h("tr", {}, ...heads.map((head, at) => h("th", { scope: "col", class: at > 1 ? "number" : null }, head)))),
-      h("tbody", {}, ...rows.slice(0, 1200).map(([name, ...values]) => h("tr", {}, h("th", { scope: "row" }, name), ...values.map((value, at) => h("td", at ? number : text, String(value)))))),
-    );
+    details
+      .querySelector("table")
+      .replaceChildren(
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            ...heads.map((head, at) => h("th", { scope: "col", class: at > 1 ? "number" : null }, head)),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          ...rows
+            .slice(0, 1200)
+            .map(([name, ...values]) =>
+              h(
+                "tr",
+                {},
+                h("th", { scope: "row" }, name),
+                ...values.map((value, at) => h("td", at ? number : text, String(value))),
+              ),
+            ),
+        ),
+      );
   }
 
   async overlay() {
@@ -551,7 +682,8 @@ function bestSoFar(values, better) {
 /** The lines of a curve, smoothed exponentially with a half-life in rounds; 0 smooths nothing. */
 function smoothed({ rounds, mean, std, n }, band, halfLife) {
   const reach = REACH[band];
-  const edge = (side) => mean.map((value, at) => finite(value + (std[at] === null ? 0 : side * reach(std[at], n[at]))));
+  const edge = (side) =>
+    mean.map((value, at) => finite(value + (std[at] === null ? 0 : side * reach(std[at], n[at]))));
   const smooth = halfLife > 0 ? (values) => average(rounds, values, halfLife) : (values) => values;
   const edges = reach ? { low: smooth(edge(-1)), high: smooth(edge(1)) } : {};
   return { mean: smooth(mean), raw: halfLife > 0 ? mean : null, ...edges };
@@ -571,7 +703,9 @@ function average(rounds, values, halfLife) {
 /** The value that is drawn and, where that is the mean itself, its deviation. */
 function reading(curve, at, metric, drawn) {
   const value = format(drawn[at], metric);
-  return drawn[at] !== curve.mean[at] || curve.std[at] === null ? value : `${value} ± ${format(curve.std[at], metric)}`;
+  return drawn[at] !== curve.mean[at] || curve.std[at] === null
+    ? value
+    : `${value} ± ${format(curve.std[at], metric)}`;
 }
 
 /** Where a round lies on an axis, between those that are known. */
@@ -596,12 +730,23 @@ function laws({ arms }) {
     said.set(key, { law, reason, names: [...(said.get(key)?.names ?? []), name] });
   }
   return [...said.values()].map(({ law, reason, names }) => {
-    const whom = names.length > 3 ? `${names.slice(0, 2).join(", ")} and ${names.length - 2} more` : names.join(", ");
-    return h("li", {}, `${whom}: `, ...(law ? [h("code", {}, law.formula), `, ${law.source}`] : [reason.startsWith("no closed form") ? reason : `no closed form: ${reason}`]));
+    const whom =
+      names.length > 3 ? `${names.slice(0, 2).join(", ")} and ${names.length - 2} more` : names.join(", ");
+    return h(
+      "li",
+      {},
+      `${whom}: `,
+      ...(law
+        ? [h("code", {}, law.formula), `, ${law.source}`]
+        : [reason.startsWith("no closed form") ? reason : `no closed form: ${reason}`]),
+    );
   });
 }
 
 // In a tab that is not open nothing is asked for.
 const root = document.querySelector(".curves");
 const curves = new Curves(root);
-new IntersectionObserver((entries, observer) => entries.some((entry) => entry.isIntersecting) && (observer.disconnect(), curves.begin())).observe(root);
+new IntersectionObserver(
+  (entries, observer) =>
+    entries.some((entry) => entry.isIntersecting) && (observer.disconnect(), curves.begin()),
+).observe(root);

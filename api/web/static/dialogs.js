@@ -2,14 +2,17 @@
 import { prose } from "./elements.js";
 import { Problem, tell } from "./service.js";
 
-for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());
+for (const button of document.querySelectorAll("[data-close]"))
+  button.addEventListener("click", () => button.closest("dialog").close());
 document.getElementById("copy")?.addEventListener("click", copy);
 
 /** Show flaws at the fields of a form ([data-field], with a .flaw in each), and go to the first. */
 export function showFlaws(form, flaws) {
   for (const field of form.querySelectorAll("[data-field]")) {
     const pointer = `/${field.dataset.field}`;
-    const details = flaws.filter((flaw) => flaw.pointer === pointer || flaw.pointer.startsWith(`${pointer}/`)).map((flaw) => flaw.detail);
+    const details = flaws
+      .filter((flaw) => flaw.pointer === pointer || flaw.pointer.startsWith(`${pointer}/`))
+      .map((flaw) => flaw.detail);
     const words = field.querySelector(".flaw");
     words.replaceChildren(...prose(details.join("; ")));
     words.hidden = !details.length;

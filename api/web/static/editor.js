@@ -59,7 +59,12 @@ export class Editor {
   mark(flaws) {
     const last = this.ace.session.getLength() - 1;
     this.ace.session.setAnnotations(
-      flaws.map(({ line = 1, column = 1, detail }) => ({ row: Math.min(line - 1, last), column: column - 1, text: detail, type: "error" })),
+      flaws.map(({ line = 1, column = 1, detail }) => ({
+        row: Math.min(line - 1, last),
+        column: column - 1,
+        text: detail,
+        type: "error",
+      })),
     );
   }
 

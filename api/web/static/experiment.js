@@ -25,7 +25,9 @@ function refresh() {
 function confirmed(dialog) {
   dialog.returnValue = "";
   dialog.showModal();
-  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+  return new Promise((resolve) =>
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }),
+  );
 }
 
 async function act(action) {
@@ -43,7 +45,8 @@ async function act(action) {
 async function mark(action) {
   const set = root.querySelector(`[data-act=${action}]`).ariaPressed !== "true";
   await call("PATCH", path, { [MARKS[action]]: set });
-  if (action === "archive") tell(set ? "Archived: the list shows it under “archived” only." : "Taken back from the archive.");
+  if (action === "archive")
+    tell(set ? "Archived: the list shows it under “archived” only." : "Taken back from the archive.");
   refresh();
 }
 
@@ -63,7 +66,10 @@ async function remove() {
 async function edit() {
   const known = await call("GET", path);
   const { form, fields } = opened("edit", async () => {
-    const tags = fields.tags.value.split(",").map((tag) => tag.trim()).filter(Boolean);
+    const tags = fields.tags.value
+      .split(",")
+      .map((tag) => tag.trim())
+      .filter(Boolean);
     await call("PATCH", path, { name: fields.name.value, tags, priority: fields.priority.valueAsNumber });
     return "Saved.";
   });
@@ -81,8 +87,12 @@ function seed(text) {
 async function extend() {
   const { rounds, seeds } = (await call("GET", path)).specification;
   const { form, fields } = opened("extend", async () => {
-    const more = fields.seeds.value.split(/[,\s]+/).filter(Boolean).map(seed);
-    if (fields.rounds.valueAsNumber === rounds && more.every((one) => seeds.includes(one))) throw new Error("Nothing to extend: the runs have these rounds and seeds.");
+    const more = fields.seeds.value
+      .split(/[,\s]+/)
+      .filter(Boolean)
+      .map(seed);
+    if (fields.rounds.valueAsNumber === rounds && more.every((one) => seeds.includes(one)))
+      throw new Error("Nothing to extend: the runs have these rounds and seeds.");
     await call("POST", `${path}/extend`, { rounds: fields.rounds.valueAsNumber, seeds: more });
     return "Extended: the runs are queued.";
   });
@@ -117,7 +127,11 @@ const sharing = document.getElementById("sharing");
 sharing?.addEventListener("submit", async (event) => {
   event.preventDefault();
   const flaw = sharing.querySelector(".flaw");
-  const names = (field) => sharing.elements[field].value.split(",").map((name) => name.trim()).filter(Boolean);
+  const names = (field) =>
+    sharing.elements[field].value
+      .split(",")
+      .map((name) => name.trim())
+      .filter(Boolean);
   flaw.hidden = true;
   try {
     const now = await call("PATCH", `${path}/access`, { read: names("read"), write: names("write") });
@@ -164,10 +178,18 @@ document.addEventListener("htmx:after:swap", (event) => {
   const now = document.getElementById("seen").dataset;
   document.title = `${name()} · FedQ`;
   // Hidden parts are loaded when they become visible.
-  for (const part of document.querySelectorAll("section:not([hidden]) .live")) window.htmx.trigger(part, "refresh");
+  for (const part of document.querySelectorAll("section:not([hidden]) .live"))
+    window.htmx.trigger(part, "refresh");
   // The first round brings the curves; what is being written is not lost for them.
-  if (document.getElementById("no-results") && Number(now.rounds) && !document.querySelector("dialog[open], .notes details[open]")) location.reload();
-  document.dispatchEvent(new CustomEvent("fedq:moved", { detail: { status: now.status, live: now.live === "yes" } }));
+  if (
+    document.getElementById("no-results") &&
+    Number(now.rounds) &&
+    !document.querySelector("dialog[open], .notes details[open]")
+  )
+    location.reload();
+  document.dispatchEvent(
+    new CustomEvent("fedq:moved", { detail: { status: now.status, live: now.live === "yes" } }),
+  );
 });
 
 document.getElementById("copy").addEventListener("click", async () => {

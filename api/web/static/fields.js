@@ -3,7 +3,8 @@ import { inline, pointerOf, understand } from "./document.js";
 import { h, help } from "./elements.js";
 
 export function text(form, path, read, required, value) {
-  if (value !== undefined && value !== null && typeof value !== "string") return free(form, path, read, required, value);
+  if (value !== undefined && value !== null && typeof value !== "string")
+    return free(form, path, read, required, value);
   const control = read.long ? h("textarea", { rows: 2 }) : h("input", { type: "text" });
   control.value = value ?? "";
   return field(form, path, read, required, control, () => control.value || undefined);
@@ -11,7 +12,12 @@ export function text(form, path, read, required, value) {
 
 export function scalar(form, path, read, required, value) {
   if (value !== null && typeof value === "object") return free(form, path, read, required, value);
-  const control = h("input", { type: "text", inputmode: "decimal", spellcheck: "false", autocomplete: "off" });
+  const control = h("input", {
+    type: "text",
+    inputmode: "decimal",
+    spellcheck: "false",
+    autocomplete: "off",
+  });
   control.value = value === undefined || value === null ? "" : inline(value);
   return field(form, path, read, required, control, () => meaning(control.value));
 }
@@ -20,8 +26,14 @@ export function choice(form, path, read, required, value) {
   const written = read.values.map((item) => inline(item));
   const chosen = value === undefined || value === null ? "" : inline(value);
   if (chosen && !written.includes(chosen)) written.push(chosen);
-  const none = required && chosen ? [] : [h("option", { value: "" }, required ? "select" : defaultOf(read) || "none")];
-  const control = h("select", {}, ...none, ...written.map((item) => h("option", { value: item, selected: item === chosen }, item)));
+  const none =
+    required && chosen ? [] : [h("option", { value: "" }, required ? "select" : defaultOf(read) || "none")];
+  const control = h(
+    "select",
+    {},
+    ...none,
+    ...written.map((item) => h("option", { value: item, selected: item === chosen }, item)),
+  );
   return field(form, path, read, required, control, () => meaning(control.value));
 }
 
@@ -30,8 +42,11 @@ export function list(form, path, read, required, value) {
   if (value !== undefined && value !== null && !isFlat) return free(form, path, read, required, value);
   const control = h("input", { type: "text", spellcheck: "false", autocomplete: "off" });
   control.value = value ? unbracketed(value) : "";
-  const placeholder = Array.isArray(read.default) && read.default.length ? `default: ${unbracketed(read.default)}` : "";
-  return field(form, path, { ...read, placeholder }, required, control, () => (control.value.trim() ? understand(`[${control.value}]`) : undefined));
+  const placeholder =
+    Array.isArray(read.default) && read.default.length ? `default: ${unbracketed(read.default)}` : "";
+  return field(form, path, { ...read, placeholder }, required, control, () =>
+    control.value.trim() ? understand(`[${control.value}]`) : undefined,
+  );
 }
 
 /** Any number of a few words. */
@@ -40,14 +55,29 @@ export function choices(form, path, read, required, value) {
   if (!Array.isArray(given)) return free(form, path, read, required, value);
   const pointer = pointerOf(path);
   const flaw = h("p", { class: "flaw", hidden: true });
-  const boxes = read.values.map((name) => h("input", { type: "checkbox", id: `f${pointer}/${name}`, value: name, checked: given.includes(name), onchange: write }));
+  const boxes = read.values.map((name) =>
+    h("input", {
+      type: "checkbox",
+      id: `f${pointer}/${name}`,
+      value: name,
+      checked: given.includes(name),
+      onchange: write,
+    }),
+  );
   function write() {
     const foreign = given.filter((name) => !read.values.includes(name));
     form.set(path, [...foreign, ...boxes.filter((box) => box.checked).map((box) => box.value)]);
   }
   const labels = boxes.map((box) => h("label", { class: "box", for: box.id }, box, box.value));
   const legend = h("legend", {}, path.at(-1));
-  const group = h("fieldset", { class: "field wide" }, legend, flaw, help(read.description), h("div", { class: "boxes" }, ...labels));
+  const group = h(
+    "fieldset",
+    { class: "field wide" },
+    legend,
+    flaw,
+    help(read.description),
+    h("div", { class: "boxes" }, ...labels),
+  );
   return form.place(path, group, boxes[0], flaw);
 }
 
@@ -65,7 +95,9 @@ export function rows(form, path, value) {
   const list = `paths${pointerOf(path)}`;
   const paths = h("datalist", { id: list });
   function suggest() {
-    const known = [...form.root.querySelectorAll("[id^='f/']")].map((element) => element.id.slice(2).replaceAll("/", "."));
+    const known = [...form.root.querySelectorAll("[id^='f/']")].map((element) =>
+      element.id.slice(2).replaceAll("/", "."),
+    );
     paths.replaceChildren(...[...new Set(known)].map((name) => h("option", { value: name })));
   }
   function write() {
@@ -78,7 +110,11 @@ export function rows(form, path, value) {
       if (!name) refuse(first, `${values}: which field has these values?`);
       else if (map.has(name)) refuse(first, `${name} stands in two rows: put all its values into one`);
       else if (!values) refuse(second, `${name} needs at least one value`);
-      else map.set(name, reading(second, () => understand(`[${values}]`), `values of ${name}: `));
+      else
+        map.set(
+          name,
+          reading(second, () => understand(`[${values}]`), `values of ${name}: `),
+        );
     }
     if (!table.querySelector(":invalid")) form.set(path, map.size ? Object.fromEntries(map) : undefined);
   }
@@ -87,13 +123,32 @@ export function rows(form, path, value) {
     table.dispatchEvent(new Event("input", { bubbles: true }));
   }
   function add(name = "", values = "") {
-    const first = h("input", { "aria-label": "Field to sweep, as a dotted path", list, placeholder: "local.lr", value: name, spellcheck: "false", onfocus: suggest });
-    const second = h("input", { "aria-label": `Values of ${name || "the field"}`, placeholder: "0.01, 0.1, 1", value: values, spellcheck: "false" });
-    const row = h("div", { class: "row" }, first, second, h("button", { type: "button", class: "quiet", onclick: () => remove(row) }, "Remove"));
+    const first = h("input", {
+      "aria-label": "Field to sweep, as a dotted path",
+      list,
+      placeholder: "local.lr",
+      value: name,
+      spellcheck: "false",
+      onfocus: suggest,
+    });
+    const second = h("input", {
+      "aria-label": `Values of ${name || "the field"}`,
+      placeholder: "0.01, 0.1, 1",
+      value: values,
+      spellcheck: "false",
+    });
+    const row = h(
+      "div",
+      { class: "row" },
+      first,
+      second,
+      h("button", { type: "button", class: "quiet", onclick: () => remove(row) }, "Remove"),
+    );
     table.append(row);
     return first;
   }
-  for (const [name, values] of Object.entries(value ?? {})) add(name, Array.isArray(values) ? unbracketed(values) : inline(values));
+  for (const [name, values] of Object.entries(value ?? {}))
+    add(name, Array.isArray(values) ? unbracketed(values) : inline(values));
   const more = h("button", { type: "button", onclick: () => add().focus() }, "Add a field to sweep");
   return [paths, table, more];
 }
@@ -109,7 +164,12 @@ function field(form, path, read, required, control, meant, style = "field") {
     const value = reading(control, meant, "invalid value: ");
     if (control.validity.valid) form.set(path, value);
   });
-  const label = h("label", { for: id }, path.at(-1), required ? h("span", { class: "muted" }, " required") : "");
+  const label = h(
+    "label",
+    { for: id },
+    path.at(-1),
+    required ? h("span", { class: "muted" }, " required") : "",
+  );
   const words = help(read.description, { id: `${id}-help` });
   return form.place(path, h("div", { class: style }, label, control, flaw, words), control, flaw);
 }

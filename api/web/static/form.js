@@ -24,17 +24,24 @@ export class Form {
   /** Draw it anew; what is open stays open, the focus stays where it was, and what could not be read stays to be corrected. */
   draw() {
     const focused = document.activeElement?.id;
-    const unread = [...this.#places].filter(([, place]) => this.root.contains(place.element) && unreadIn(place).length);
+    const unread = [...this.#places].filter(
+      ([, place]) => this.root.contains(place.element) && unreadIn(place).length,
+    );
     this.#places.clear();
     const value = this.draft.value;
-    this.root.replaceChildren(...(value === undefined ? [unreadable()] : this.#fields([], this.schema.read(this.schema.root).plain, value)));
+    this.root.replaceChildren(
+      ...(value === undefined
+        ? [unreadable()]
+        : this.#fields([], this.schema.read(this.schema.root).plain, value)),
+    );
     for (const [pointer, place] of unread) {
       if (!this.#places.has(pointer)) continue;
       this.#places.get(pointer).element.replaceWith(place.element);
       this.#places.set(pointer, place);
     }
     this.mark(this.#flaws);
-    if (focused && this.root.contains(document.getElementById(focused))) document.getElementById(focused).focus();
+    if (focused && this.root.contains(document.getElementById(focused)))
+      document.getElementById(focused).focus();
   }
 
   /** Forget what is drawn, for a document that others have written. */
@@ -45,7 +52,9 @@ export class Form {
 
   /** Flaws of what was typed here and cannot be read, which the document therefore lacks. */
   get unread() {
-    return [...this.#places].flatMap(([pointer, place]) => unreadIn(place).map((control) => ({ pointer, detail: control.validationMessage, isUnread: true })));
+    return [...this.#places].flatMap(([pointer, place]) =>
+      unreadIn(place).map((control) => ({ pointer, detail: control.validationMessage, isUnread: true })),
+    );
   }
 
   /** Show flaws at their fields, or at the block that lacks them. */
@@ -64,7 +73,8 @@ export class Form {
   reveal(pointer) {
     const place = this.#places.get(this.#nearest(pointer));
     if (!place) return;
-    for (let above = place.element; above; above = above.parentElement.closest("details")) if (above.tagName === "DETAILS") above.open = true;
+    for (let above = place.element; above; above = above.parentElement.closest("details"))
+      if (above.tagName === "DETAILS") above.open = true;
     (unreadIn(place)[0] ?? place.control).focus();
     place.element.scrollIntoView({ block: "nearest" });
   }
@@ -98,15 +108,20 @@ export class Form {
     if (path.length) known.sort((one, other) => this.#isBlock(one[1]) - this.#isBlock(other[1]));
     const foreign = Object.keys(value ?? {}).filter((name) => !names.has(name) && name !== "kind");
     return [
-      ...known.filter(([name]) => name !== "kind").map(([name, node, required]) => this.#field([...path, name], node, required, value?.[name], kind)),
-      ...foreign.map((name) => fields.free(this, [...path, name], { description: "Unknown field." }, false, value[name])),
+      ...known
+        .filter(([name]) => name !== "kind")
+        .map(([name, node, required]) => this.#field([...path, name], node, required, value?.[name], kind)),
+      ...foreign.map((name) =>
+        fields.free(this, [...path, name], { description: "Unknown field." }, false, value[name]),
+      ),
     ];
   }
 
   #field(path, node, required, value, kind) {
     const read = this.schema.read(node);
     if (kind !== undefined) this.#kindOf.set(pointerOf(path.slice(0, -1)), kind);
-    const isBlock = value === undefined || value === null || (typeof value === "object" && !Array.isArray(value));
+    const isBlock =
+      value === undefined || value === null || (typeof value === "object" && !Array.isArray(value));
     if (this.#isBlock(node) && isBlock) return this.#block(path, read, required, value ?? undefined);
     return (fields[read.sort] ?? fields.free)(this, path, read, required, value);
   }
@@ -120,12 +135,26 @@ export class Form {
     const id = `f${pointer}`;
     const flaw = h("p", { class: "flaw", hidden: true });
     const brief = h("code", { class: "brief" }, value === undefined ? absent(read) : short(inline(value)));
-    const summary = h("summary", { id }, h("span", { class: "name" }, path.at(-1)), required ? h("span", { class: "muted" }, " required ") : " ", brief);
-    const inside = { kinds: () => this.#kinds(path, read, required, value), map: () => fields.rows(this, path, value), block: () => this.#group(path, read.plain, value) };
+    const summary = h(
+      "summary",
+      { id },
+      h("span", { class: "name" }, path.at(-1)),
+      required ? h("span", { class: "muted" }, " required ") : " ",
+      brief,
+    );
+    const inside = {
+      kinds: () => this.#kinds(path, read, required, value),
+      map: () => fields.rows(this, path, value),
+      block: () => this.#group(path, read.plain, value),
+    };
     const words = read.sort === "kinds" && value ? "" : help(read.description);
     const element = h(
       "details",
-      { class: "block", ontoggle: () => this.#open.set(pointer, element.open), open: this.#open.get(pointer) ?? (required || value !== undefined) },
+      {
+        class: "block",
+        ontoggle: () => this.#open.set(pointer, element.open),
+        open: this.#open.get(pointer) ?? (required || value !== undefined),
+      },
       ...[summary, flaw, words, ...inside[read.sort]()],
     );
     return this.place(path, element, summary, flaw);
@@ -145,16 +174,32 @@ export class Form {
     if (kind !== undefined && !read.kinds.has(kind)) options.push([kind, `${kind} (unknown)`]);
     const select = h(
       "select",
-      { id, "aria-describedby": `${id}-help ${id}-flaw`, onchange: () => this.#choose(path, read, kind, select.value) },
-      ...(required && kind !== undefined ? [] : [h("option", { value: "\0", selected: kind === undefined }, required ? "select" : absent(read))]),
+      {
+        id,
+        "aria-describedby": `${id}-help ${id}-flaw`,
+        onchange: () => this.#choose(path, read, kind, select.value),
+      },
+      ...(required && kind !== undefined
+        ? []
+        : [h("option", { value: "\0", selected: kind === undefined }, required ? "select" : absent(read))]),
       ...options.map(([name, words]) => h("option", { value: name, selected: name === kind }, words)),
     );
     const source = this.sources.get(`${path.join(".")}:${kind}`);
     const words = help(described?.description ?? read.description, { id: `${id}-help` });
     if (source) words.append(h("p", {}, source));
     const label = h("label", { for: id }, "kind");
-    const fieldsOfKind = described ? this.#group(path, described, value, kind ?? read.default?.kind) : this.#group(path, {}, value);
-    return [this.place([...path, "kind"], h("div", { class: "field choice-of-kind" }, label, select, flaw, words), select, flaw), ...fieldsOfKind];
+    const fieldsOfKind = described
+      ? this.#group(path, described, value, kind ?? read.default?.kind)
+      : this.#group(path, {}, value);
+    return [
+      this.place(
+        [...path, "kind"],
+        h("div", { class: "field choice-of-kind" }, label, select, flaw, words),
+        select,
+        flaw,
+      ),
+      ...fieldsOfKind,
+    ];
   }
 
   /** Another kind: fields of the same names stay, and those it had when it was chosen before come back. */
@@ -215,5 +260,9 @@ function short(text) {
 }
 
 function unreadable() {
-  return h("p", { class: "notice warning" }, "The YAML is not a valid mapping. Correct it in the YAML tab to use the form.");
+  return h(
+    "p",
+    { class: "notice warning" },
+    "The YAML is not a valid mapping. Correct it in the YAML tab to use the form.",
+  );
 }

@@ -33,14 +33,17 @@ const SEARCH = "#search";
 
 /** Go to the search field that is visible, or else to that of the list. */
 function search() {
-  const field = [...document.querySelectorAll("main input[type=search]")].find((input) => input.checkVisibility());
+  const field = [...document.querySelectorAll("main input[type=search]")].find((input) =>
+    input.checkVisibility(),
+  );
   if (field) field.focus();
   else location.assign(`/${SEARCH}`);
 }
 
 document.addEventListener("keydown", (event) => {
   const writing = event.target.closest("input, select, textarea, [contenteditable], [role=textbox]");
-  if (writing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (writing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]"))
+    return;
   if (event.key === "/") search();
   else if (event.key === "?") shortcuts.showModal();
   else return;

@@ -18,12 +18,17 @@ export function importance(rows, paths, figure) {
   const sum = (name) => effects.reduce((all, effect) => all + effect[name], 0);
   const left = { squares: total - sum("squares"), freedom: known.length - 1 - sum("freedom") };
   const share = (effect) => {
-    const error = left.freedom > 0 && left.squares > -1e-9 * total ? left : { squares: total - effect.squares, freedom: known.length - 1 - effect.freedom };
+    const error =
+      left.freedom > 0 && left.squares > -1e-9 * total
+        ? left
+        : { squares: total - effect.squares, freedom: known.length - 1 - effect.freedom };
     if (effect.freedom < 1 || error.freedom < 1 || total === 0) return null;
     const noise = Math.max(error.squares, 0) / error.freedom;
     return Math.max(0, (effect.squares - effect.freedom * noise) / (total + noise));
   };
-  return effects.map((effect) => ({ path: effect.path, share: share(effect) })).sort((one, other) => (other.share ?? -1) - (one.share ?? -1));
+  return effects
+    .map((effect) => ({ path: effect.path, share: share(effect) }))
+    .sort((one, other) => (other.share ?? -1) - (one.share ?? -1));
 }
 
 /** The level of a setting in each row: its value, or the number of a group of neighbouring values. */
@@ -32,7 +37,9 @@ function levelled(rows, path) {
   const distinct = [...new Set(values)];
   if (distinct.length <= MOST_LEVELS || !distinct.every((value) => typeof value === "number")) return values;
   distinct.sort((one, other) => one - other);
-  const group = new Map(distinct.map((value, at) => [value, Math.floor((at * MOST_LEVELS) / distinct.length)]));
+  const group = new Map(
+    distinct.map((value, at) => [value, Math.floor((at * MOST_LEVELS) / distinct.length)]),
+  );
   return values.map((value) => group.get(value));
 }
 

@@ -23,14 +23,19 @@ form.addEventListener("submit", (event) => {
 /** Ask for the terms of a new key, or of the one in `row`. */
 function ask(row) {
   changed = row;
-  const kept = row ? JSON.parse(row.dataset.terms) : { scope: "submit", code: false, name: "", expires_at: null };
-  document.getElementById("terms-title").textContent = row ? `Edit key of ${row.dataset.owner}` : "Create key";
+  const kept = row
+    ? JSON.parse(row.dataset.terms)
+    : { scope: "submit", code: false, name: "", expires_at: null };
+  document.getElementById("terms-title").textContent = row
+    ? `Edit key of ${row.dataset.owner}`
+    : "Create key";
   document.getElementById("terms-send").textContent = row ? "Save" : "Create";
   form.reset();
   form.querySelector("[data-field=owner]").hidden = row !== null;
   const { code, ...texts } = kept;
   form.elements.code.checked = code;
-  for (const [name, value] of Object.entries(texts)) form.elements[name].value = name === "expires_at" ? typed(value) : (value ?? "");
+  for (const [name, value] of Object.entries(texts))
+    form.elements[name].value = name === "expires_at" ? typed(value) : (value ?? "");
   showFlaws(form, []);
   terms.showModal();
 }
@@ -50,7 +55,13 @@ async function send() {
 function read() {
   const { scope, code, name, expires_at: ends } = form.elements;
   const quotas = QUOTAS.map((field) => [field, number(form.elements[field].value.trim())]);
-  return { scope: scope.value, code: code.checked, name: name.value, expires_at: ends.value ? `${ends.value}Z` : null, ...Object.fromEntries(quotas) };
+  return {
+    scope: scope.value,
+    code: code.checked,
+    name: name.value,
+    expires_at: ends.value ? `${ends.value}Z` : null,
+    ...Object.fromEntries(quotas),
+  };
 }
 
 /** A number, or what was typed where it is none: the service says what would be right. */

@@ -15,7 +15,11 @@ const FIGURES = { best: "Best", final: "Final", area: "Mean over rounds" };
 export const ABSENT = "–";
 
 /** Shares are printed in percent. */
-export const isShare = (metric) => metric.endsWith("accuracy") || metric.endsWith("decile") || metric === "client_accuracy_std" || metric.startsWith("personal_");
+export const isShare = (metric) =>
+  metric.endsWith("accuracy") ||
+  metric.endsWith("decile") ||
+  metric === "client_accuracy_std" ||
+  metric.startsWith("personal_");
 
 /** A value of a metric as people read it. */
 export function format(value, metric = "") {
@@ -27,7 +31,10 @@ export function format(value, metric = "") {
 }
 
 const signed = (value, metric) => (value > 0 ? "+" : "") + format(value, metric);
-const spread = (estimate, metric) => (!estimate ? ABSENT : format(estimate.mean, metric) + (estimate.std === null ? "" : ` ± ${format(estimate.std, metric)}`));
+const spread = (estimate, metric) =>
+  !estimate
+    ? ABSENT
+    : format(estimate.mean, metric) + (estimate.std === null ? "" : ` ± ${format(estimate.std, metric)}`);
 
 /** Of megabytes or seconds: the mean, as a number with separators, or with two digits where it is small. */
 function amount(estimate) {
@@ -45,15 +52,22 @@ function best(arms, direction, read) {
 
 /** What an arm has beside the baseline: of a figure of the metric, or of the rounds to the target, which are no values of it. */
 function differenceOf(arm, figure, metric) {
-  return figure === "target" ? arm.to_target?.rounds_difference : arm.metrics[metric]?.[`${figure}_difference`];
+  return figure === "target"
+    ? arm.to_target?.rounds_difference
+    : arm.metrics[metric]?.[`${figure}_difference`];
 }
 
 const rounds = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
 
 function targetCells({ to_target: found }) {
   const missed = found && found.reached < found.runs ? ` (${found.reached} of ${found.runs})` : "";
-  const words = found?.rounds ? rounds(found.rounds.mean) + (found.rounds.std === null ? "" : ` ± ${rounds(found.rounds.std)}`) : ABSENT;
-  return [h("td", { class: "number" }, words + missed), h("td", { class: "number" }, amount(found?.megabytes))];
+  const words = found?.rounds
+    ? rounds(found.rounds.mean) + (found.rounds.std === null ? "" : ` ± ${rounds(found.rounds.std)}`)
+    : ABSENT;
+  return [
+    h("td", { class: "number" }, words + missed),
+    h("td", { class: "number" }, amount(found?.megabytes)),
+  ];
 }
 
 function figureCell(arm, figure, metric, least) {
@@ -66,7 +80,8 @@ function figureCell(arm, figure, metric, least) {
 function differenceCell(arm, figure, metric) {
   const difference = differenceOf(arm, figure, metric);
   if (!difference) return h("td", { class: "number muted" }, ABSENT);
-  const words = (value) => (figure === "target" ? (value > 0 ? "+" : "") + rounds(value) : signed(value, metric));
+  const words = (value) =>
+    figure === "target" ? (value > 0 ? "+" : "") + rounds(value) : signed(value, metric);
   const range = difference.low === null ? "" : ` [${words(difference.low)}, ${words(difference.high)}]`;
   return h("td", { class: "number" }, words(difference.mean) + range);
 }
@@ -76,13 +91,23 @@ function verdictCell(arm, figure, metric) {
   if (!difference) return h("td", { class: "muted" }, ABSENT);
   const [mark, words] = VERDICTS[difference.verdict] ?? ["", difference.verdict];
   // A p-value of what may be a chosen part says nothing.
-  const p = difference.p_adjusted === null || difference.verdict === "incomplete" ? "" : ` (p ${Number(difference.p_adjusted.toPrecision(2))})`;
-  return h("td", { class: mark ? "verdict" : "verdict muted", "data-verdict": difference.verdict }, mark ? h("span", { "aria-hidden": "true" }, `${mark} `) : null, words + p);
+  const p =
+    difference.p_adjusted === null || difference.verdict === "incomplete"
+      ? ""
+      : ` (p ${Number(difference.p_adjusted.toPrecision(2))})`;
+  return h(
+    "td",
+    { class: mark ? "verdict" : "verdict muted", "data-verdict": difference.verdict },
+    mark ? h("span", { "aria-hidden": "true" }, `${mark} `) : null,
+    words + p,
+  );
 }
 
 function remark(arm) {
   const total = Object.values(arm.runs).reduce((sum, count) => sum + count, 0);
-  const parts = Object.entries(arm.runs).filter(([status]) => status !== "succeeded").map(([status, count]) => `${count} ${status}`);
+  const parts = Object.entries(arm.runs)
+    .filter(([status]) => status !== "succeeded")
+    .map(([status, count]) => `${count} ${status}`);
   if (arm.warning) parts.push(arm.warning);
   if (arm.stopped) parts.push(`${arm.stopped} of ${total} stopped early`);
   return parts.join("; ");
@@ -98,9 +123,17 @@ function row(results, arm, metric, figure, leads) {
     h("td", { class: "number" }, amount(arm.megabytes_sent)),
   ];
   if (timed) cells.push(h("td", { class: "number" }, amount(arm.simulated_seconds)));
-  cells.push(h("td", { class: "number" }, String(arm.seeds.length)), h("td", { class: "muted" }, remark(arm)));
+  cells.push(
+    h("td", { class: "number" }, String(arm.seeds.length)),
+    h("td", { class: "muted" }, remark(arm)),
+  );
   const baseline = results.arms.length > 1 && arm === results.arms[results.baseline];
-  return h("tr", {}, h("th", { scope: "row" }, arm.name, baseline ? h("span", { class: "muted" }, " (baseline)") : null), ...cells);
+  return h(
+    "tr",
+    {},
+    h("th", { scope: "row" }, arm.name, baseline ? h("span", { class: "muted" }, " (baseline)") : null),
+    ...cells,
+  );
 }
 
 /** Fill `table` with the arms of `results` in one metric; differences are of `figure`; `direction` is `max`, `min` or undefined. */
@@ -108,23 +141,60 @@ export function fillTable(table, results, metric, figure, direction) {
   const unit = isShare(metric) ? ", %" : "";
   const timed = results.arms.some((arm) => arm.simulated_seconds !== null);
   const toTarget = results.target ? ["Rounds to target", "MB to target"] : [];
-  const heads = ["Arm", ...Object.values(FIGURES).map((words) => words + unit), ...toTarget, `${FIGURES[figure] ?? "Rounds to target"} − baseline [${100 * results.confidence} % CI]`, "Verdict", "MB sent", ...(timed ? ["Simulated s"] : []), "Seeds", ""];
-  const leads = Object.fromEntries(Object.keys(FIGURES).map((name) => [name, best(results.arms, direction, (arm) => arm.metrics[metric]?.[name]?.mean)]));
+  const heads = [
+    "Arm",
+    ...Object.values(FIGURES).map((words) => words + unit),
+    ...toTarget,
+    `${FIGURES[figure] ?? "Rounds to target"} − baseline [${100 * results.confidence} % CI]`,
+    "Verdict",
+    "MB sent",
+    ...(timed ? ["Simulated s"] : []),
+    "Seeds",
+    "",
+  ];
+  const leads = Object.fromEntries(
+    Object.keys(FIGURES).map((name) => [
+      name,
+      best(results.arms, direction, (arm) => arm.metrics[metric]?.[name]?.mean),
+    ]),
+  );
   const numeric = (at) => at > 0 && heads[at] !== "Verdict" && heads[at] !== "";
   table.replaceChildren(
-    h("caption", { class: "visually-hidden" }, `${metric.replaceAll("_", " ")}: mean and standard deviation over the seeds of each arm`),
-    h("thead", {}, h("tr", {}, ...heads.map((head, at) => h("th", { scope: "col", class: numeric(at) ? "number" : null }, head || h("span", { class: "visually-hidden" }, "Notes"))))),
+    h(
+      "caption",
+      { class: "visually-hidden" },
+      `${metric.replaceAll("_", " ")}: mean and standard deviation over the seeds of each arm`,
+    ),
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        ...heads.map((head, at) =>
+          h(
+            "th",
+            { scope: "col", class: numeric(at) ? "number" : null },
+            head || h("span", { class: "visually-hidden" }, "Notes"),
+          ),
+        ),
+      ),
+    ),
     h("tbody", {}, ...results.arms.map((arm) => row(results, arm, metric, figure, leads))),
   );
 }
 
 /** What the marks of the table mean, which is filled with a figure of a metric. */
 export function explanation(results, metric, figure) {
-  const tested = results.arms.filter((arm) => (differenceOf(arm, figure, metric)?.p_adjusted ?? null) !== null).length;
+  const tested = results.arms.filter(
+    (arm) => (differenceOf(arm, figure, metric)?.p_adjusted ?? null) !== null,
+  ).length;
   const data = results.data_sources?.length ? ` Data: ${results.data_sources.join(", ")}.` : "";
   const isPrivate = [results, ...results.arms].some((known) => "privacy.kind" in (known.parameters ?? {}));
   const uncovered = isPrivate ? " Measured without noise: not covered by epsilon." : "";
   if (results.arms.length < 2) return `Mean ± sample standard deviation over seeds.${uncovered}${data}`;
-  const verdicts = tested ? ` ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${tested} ${tested > 1 ? "comparisons" : "comparison"}, is below ${results.level}.` : "";
+  const verdicts = tested
+    ? ` ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${tested} ${tested > 1 ? "comparisons" : "comparison"}, is below ${results.level}.`
+    : "";
   return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."}${verdicts}${uncovered}${data}`;
 }

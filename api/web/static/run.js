@@ -13,13 +13,28 @@ const GAP_S = 5;
 const NEAR_END_PX = 40;
 const ENDED = new Set(["succeeded", "failed", "cancelled", "deleted"]);
 const LEVELS = ["debug", "info", "warning", "error", "critical"];
-const UNITS = [[3 * 86_400, 86_400, "Days"], [3 * 3600, 3600, "Hours"], [180, 60, "Minutes"], [0, 1, "Seconds"]];
+const UNITS = [
+  [3 * 86_400, 86_400, "Days"],
+  [3 * 3600, 3600, "Hours"],
+  [180, 60, "Minutes"],
+  [0, 1, "Seconds"],
+];
 const GIGA = 1e9;
 const CHARTS = [
   { name: "CPU", label: "CPU, cores", unit: "cores", value: (sample) => sample.cpu_cores },
   { name: "Memory", label: "Memory, GB", unit: "GB", value: (sample) => sample.memory_bytes / GIGA },
-  { name: "GPU", label: "GPU utilisation, %", unit: "%", value: (sample) => (sample.gpu_utilisation === null ? null : 100 * sample.gpu_utilisation) },
-  { name: "GPU memory", label: "GPU memory, GB", unit: "GB", value: (sample) => (sample.gpu_memory_bytes === null ? null : sample.gpu_memory_bytes / GIGA) },
+  {
+    name: "GPU",
+    label: "GPU utilisation, %",
+    unit: "%",
+    value: (sample) => (sample.gpu_utilisation === null ? null : 100 * sample.gpu_utilisation),
+  },
+  {
+    name: "GPU memory",
+    label: "GPU memory, GB",
+    unit: "GB",
+    value: (sample) => (sample.gpu_memory_bytes === null ? null : sample.gpu_memory_bytes / GIGA),
+  },
 ];
 
 const root = document.getElementById("telemetry");
@@ -80,8 +95,29 @@ class Usage {
     for (const about of CHARTS) {
       const { x, y } = points(this.samples, about.value, start);
       if (!x.length) continue;
-      const line = { key: 0, name: about.name, ...stroke, x: x.map((seconds) => seconds / size), mean: y, low: null, high: null, raw: null, theory: null };
-      this.chart(about).show([line], { logX: false, logY: false, xLabel: `${unit} since the first start`, yLabel: about.label, integers: false, fromZero: true }, this.view);
+      const line = {
+        key: 0,
+        name: about.name,
+        ...stroke,
+        x: x.map((seconds) => seconds / size),
+        mean: y,
+        low: null,
+        high: null,
+        raw: null,
+        theory: null,
+      };
+      this.chart(about).show(
+        [line],
+        {
+          logX: false,
+          logY: false,
+          xLabel: `${unit} since the first start`,
+          yLabel: about.label,
+          integers: false,
+          fromZero: true,
+        },
+        this.view,
+      );
     }
   }
 
@@ -100,7 +136,9 @@ class Usage {
     });
     plot.addEventListener("fedq:place", ({ detail: { x, spoken } }) => {
       const [line] = chart.lines;
-      if (spoken && line) root.querySelector(".spoken").textContent = `${digits(x)} ${this.unit}: ${about.name} ${tellValue(line, nearest(line.x, x))}`;
+      if (spoken && line)
+        root.querySelector(".spoken").textContent =
+          `${digits(x)} ${this.unit}: ${about.name} ${tellValue(line, nearest(line.x, x))}`;
     });
     this.charts.set(about.name, chart);
     return chart;
@@ -138,12 +176,17 @@ class Log {
 
   item({ time, level, worker, event, fields }) {
     const { exception, logger, ...rest } = fields;
-    const facts = Object.entries({ ...rest, worker }).map(([name, value]) => `${name}=${value}`).join(" ");
-    return h("li", { "data-level": level, hidden: !this.wanted(level), title: logger },
+    const facts = Object.entries({ ...rest, worker })
+      .map(([name, value]) => `${name}=${value}`)
+      .join(" ");
+    return h(
+      "li",
+      { "data-level": level, hidden: !this.wanted(level), title: logger },
       h("time", { datetime: time }, `${time.slice(0, 19).replace("T", " ")} UTC`),
       h("span", { class: "level" }, level),
       h("span", { class: "event" }, event, " ", h("span", { class: "facts" }, facts)),
-      exception ? h("pre", {}, exception) : "");
+      exception ? h("pre", {}, exception) : "",
+    );
   }
 }
 
@@ -160,7 +203,9 @@ async function refresh() {
 
 /** Load what is new; returns the status of the run. */
 async function load() {
-  const [lines, samples] = await Promise.all(Object.keys(after).map((part) => call("GET", `${path}/${part}?after=${after[part]}`)));
+  const [lines, samples] = await Promise.all(
+    Object.keys(after).map((part) => call("GET", `${path}/${part}?after=${after[part]}`)),
+  );
   log.add(lines.items);
   if (samples.items.length) await prepare();
   usage.add(samples.items);

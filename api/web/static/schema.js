@@ -19,7 +19,8 @@ export class Schema {
     if (plain.type === "boolean") return { ...about, sort: "choice", values: [true, false] };
     if (plain.type === "array") return { ...about, ...this.#list(plain) };
     if (plain.type === "string") return { ...about, sort: "text", long: (plain.maxLength ?? 0) > 1000 };
-    if (["number", "integer"].includes(plain.type) || this.#isScalar(plain)) return { ...about, sort: "scalar" };
+    if (["number", "integer"].includes(plain.type) || this.#isScalar(plain))
+      return { ...about, sort: "scalar" };
     return { ...about, sort: "free" };
   }
 
@@ -52,19 +53,27 @@ export class Schema {
     const blocks = plain.choices?.map((choice) => this.#follow(choice)) ?? [plain];
     const kinds = new Map(blocks.map((block) => [block.properties?.kind?.const ?? "", block]));
     // One of them may be without a `kind`: the optimiser of the server, when only its step size is given.
-    const named = blocks.every((block) => block.properties) && kinds.size === blocks.length && !(kinds.size === 1 && kinds.has(""));
+    const named =
+      blocks.every((block) => block.properties) &&
+      kinds.size === blocks.length &&
+      !(kinds.size === 1 && kinds.has(""));
     return named ? kinds : null;
   }
 
   #list(plain) {
     const items = this.read(plain.items ?? plain.prefixItems?.[0] ?? {});
     // Beside names there may be blocks, such as measures with parameters: those in a list are kept.
-    const names = items.values ?? items.plain.choices?.map((choice) => this.#follow(choice)).find((choice) => choice.enum)?.enum;
+    const names =
+      items.values ??
+      items.plain.choices?.map((choice) => this.#follow(choice)).find((choice) => choice.enum)?.enum;
     if (names) return { sort: "choices", values: names };
     return ["text", "scalar"].includes(items.sort) ? { sort: "list" } : { sort: "free" };
   }
 
   #isScalar(plain) {
-    return plain.choices?.every((choice) => ["number", "integer", "string"].includes(this.#follow(choice).type)) ?? false;
+    return (
+      plain.choices?.every((choice) => ["number", "integer", "string"].includes(this.#follow(choice).type)) ??
+      false
+    );
   }
 }

@@ -24,7 +24,9 @@ let echarts = null;
 const numeric = (values) => values.every((value) => typeof value === "number");
 const levels = (rows, path) => {
   const found = [...new Set(rows.map((row) => row[path] ?? ABSENT))];
-  return numeric(found) ? found.sort((one, other) => one - other) : found.sort((one, other) => String(one).localeCompare(String(other), "en", { numeric: true }));
+  return numeric(found)
+    ? found.sort((one, other) => one - other)
+    : found.sort((one, other) => String(one).localeCompare(String(other), "en", { numeric: true }));
 };
 /** True of numbers that a logarithmic axis spreads better: positive ones over more than a decade. */
 const wide = (values) => numeric(values) && values[0] > 0 && values.at(-1) >= 10 * values[0];
@@ -40,7 +42,9 @@ function groupsOf(values) {
   }
   const [scale, back] = wide(values) ? [Math.log, Math.exp] : [Number, Number];
   const [low, high] = [scale(values[0]), scale(values.at(-1))];
-  const edges = Array.from({ length: FEW + 1 }, (_, at) => short(Number(back(low + (at * (high - low)) / FEW).toPrecision(2))));
+  const edges = Array.from({ length: FEW + 1 }, (_, at) =>
+    short(Number(back(low + (at * (high - low)) / FEW).toPrecision(2))),
+  );
   return {
     names: edges.slice(0, -1).map((edge) => `≥ ${edge}`),
     ranges: edges.slice(0, -1).map((edge, at) => `${edge} to ${edges[at + 1]}`),
@@ -58,7 +62,8 @@ class Settings {
     this.hidden = hiddenArms();
     this.charts = new Map();
     this.status = root.querySelector("[role=status]");
-    for (const name of ["of", "across", "heatx", "heaty"]) this.fields[name].addEventListener("change", () => this.changed());
+    for (const name of ["of", "across", "heatx", "heaty"])
+      this.fields[name].addEventListener("change", () => this.changed());
     root.querySelector("form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.find(this.fields.select.value.trim());
@@ -84,7 +89,10 @@ class Settings {
     if (this.loading) return;
     this.loading = true;
     try {
-      const [data, module] = await Promise.all([call("GET", `/arms/rows?${new URLSearchParams({ experiment: this.root.dataset.experiment })}`), import("./vendor/echarts/echarts.esm.min.js")]);
+      const [data, module] = await Promise.all([
+        call("GET", `/arms/rows?${new URLSearchParams({ experiment: this.root.dataset.experiment })}`),
+        import("./vendor/echarts/echarts.esm.min.js"),
+      ]);
       echarts = module;
       this.figures = figuresOf(data);
       this.rows = armRows(data, this.figures);
@@ -107,7 +115,10 @@ class Settings {
       field.replaceChildren(...values.map(([value, words]) => h("option", { value }, words)));
       field.value = values.some(([value]) => value === wanted) ? wanted : (usual ?? values[0]?.[0] ?? "");
     };
-    fill(of, this.figures.map(({ field, title }) => [field, title]));
+    fill(
+      of,
+      this.figures.map(({ field, title }) => [field, title]),
+    );
     const ranked = importance(this.rows, this.paths, of.value).map(({ path }) => path);
     const paths = this.paths.map((path) => [path, path]);
     fill(across, paths, ranked[0]);
@@ -119,9 +130,13 @@ class Settings {
   changed() {
     const { heatx, heaty } = this.fields;
     // A setting that is chosen for both axes changes places with the other one.
-    if (heatx.value === heaty.value) [heatx.value, heaty.value] = heatx.value === this.heat[0] ? [this.heat[1], heaty.value] : [heatx.value, this.heat[0]];
+    if (heatx.value === heaty.value)
+      [heatx.value, heaty.value] =
+        heatx.value === this.heat[0] ? [this.heat[1], heaty.value] : [heatx.value, this.heat[0]];
     this.heat = [heatx.value, heaty.value];
-    remember(Object.fromEntries(["of", "across", "heatx", "heaty"].map((name) => [name, this.fields[name].value])));
+    remember(
+      Object.fromEntries(["of", "across", "heatx", "heaty"].map((name) => [name, this.fields[name].value])),
+    );
     this.draw();
   }
 
@@ -151,7 +166,9 @@ class Settings {
     const differ = this.paths.length > 0 && figure !== undefined;
     this.root.querySelector(".charts").hidden = !differ;
     if (!differ) {
-      this.status.textContent = this.paths.length ? "No arm has a value yet." : "The arms do not differ in their settings.";
+      this.status.textContent = this.paths.length
+        ? "No arm has a value yet."
+        : "The arms do not differ in their settings.";
       return;
     }
     this.figure = figure;
@@ -180,12 +197,22 @@ class Settings {
 
   get tooltip() {
     const { colours } = this;
-    return { confine: true, className: "chart-tip", backgroundColor: colours.surface, borderColor: colours.line, textStyle: { color: colours.text, fontSize: 12 } };
+    return {
+      confine: true,
+      className: "chart-tip",
+      backgroundColor: colours.surface,
+      borderColor: colours.line,
+      textStyle: { color: colours.text, fontSize: 12 },
+    };
   }
 
   /** Lines of text, as ECharts takes them without markup of users. */
   lines(...lines) {
-    return h("div", {}, lines.filter(Boolean).map((line) => h("div", {}, line)));
+    return h(
+      "div",
+      {},
+      lines.filter(Boolean).map((line) => h("div", {}, line)),
+    );
   }
 
   value(row) {
@@ -199,61 +226,147 @@ class Settings {
 
   category(data, name, gap) {
     const { colours } = this;
-    return { type: "category", data: data.map(String), name, nameLocation: "middle", nameGap: gap, nameTextStyle: { color: colours.muted, fontSize: 13 }, axisLabel: { color: colours.muted, hideOverlap: true, width: 110, overflow: "truncate" }, axisLine: { lineStyle: { color: colours.line } }, axisTick: { show: false } };
+    return {
+      type: "category",
+      data: data.map(String),
+      name,
+      nameLocation: "middle",
+      nameGap: gap,
+      nameTextStyle: { color: colours.muted, fontSize: 13 },
+      axisLabel: { color: colours.muted, hideOverlap: true, width: 110, overflow: "truncate" },
+      axisLine: { lineStyle: { color: colours.line } },
+      axisTick: { show: false },
+    };
   }
 
   drawImportance() {
     const { colours } = this;
     const found = importance(this.known, this.paths, this.figure.field).slice(0, 12).reverse();
-    const words = [...found].reverse().map(({ path, share }) => `${path} ${share === null ? "unknown" : `${Math.round(100 * share)} %`}`);
-    const chart = this.chart("importance", `Importance of settings: ${words.join(", ")}`, (made) => made.on("click", ({ name }) => {
-      this.fields.across.value = name;
-      this.changed();
-    }));
+    const words = [...found]
+      .reverse()
+      .map(({ path, share }) => `${path} ${share === null ? "unknown" : `${Math.round(100 * share)} %`}`);
+    const chart = this.chart("importance", `Importance of settings: ${words.join(", ")}`, (made) =>
+      made.on("click", ({ name }) => {
+        this.fields.across.value = name;
+        this.changed();
+      }),
+    );
     chart.setOption({
       animation: false,
       grid: { left: 8, right: 56, top: 8, bottom: 36, outerBoundsMode: "same" },
-      tooltip: { ...this.tooltip, formatter: ({ name, value }) => this.lines(name, value === "-" ? "too few arms for each value" : `explains ${value.toFixed(1)} % of the variance`) },
+      tooltip: {
+        ...this.tooltip,
+        formatter: ({ name, value }) =>
+          this.lines(
+            name,
+            value === "-" ? "too few arms for each value" : `explains ${value.toFixed(1)} % of the variance`,
+          ),
+      },
       xAxis: { ...axis({ min: 0, max: 100, name: "Variance explained, %", gap: 24, colours }) },
-      yAxis: { ...this.category(found.map(({ path }) => path)), axisLabel: { color: colours.text, width: 160, overflow: "truncate" } },
-      series: [{ type: "bar", data: found.map(({ share }) => (share === null ? "-" : 100 * share)), barMaxWidth: 22, itemStyle: { color: colours.accent }, label: { show: true, position: "right", color: colours.text, formatter: ({ value }) => `${Math.round(value)} %` } }],
+      yAxis: {
+        ...this.category(found.map(({ path }) => path)),
+        axisLabel: { color: colours.text, width: 160, overflow: "truncate" },
+      },
+      series: [
+        {
+          type: "bar",
+          data: found.map(({ share }) => (share === null ? "-" : 100 * share)),
+          barMaxWidth: 22,
+          itemStyle: { color: colours.accent },
+          label: {
+            show: true,
+            position: "right",
+            color: colours.text,
+            formatter: ({ value }) => `${Math.round(value)} %`,
+          },
+        },
+      ],
     });
   }
 
   drawParallel() {
     const { colours, figure, hidden } = this;
-    const paths = importance(this.known, this.paths, figure.field).slice(0, MOST_AXES).map(({ path }) => path);
+    const paths = importance(this.known, this.paths, figure.field)
+      .slice(0, MOST_AXES)
+      .map(({ path }) => path);
     const known = new Map(paths.map((path) => [path, levels(this.known, path)]));
     const numbers = paths.map((path) => numeric(known.get(path)));
     const dimension = (path, dim) => {
       const values = known.get(path);
-      const line = { axisLine: { lineStyle: { color: colours.muted } }, axisTick: { lineStyle: { color: colours.muted } }, nameTextStyle: { color: colours.text } };
-      if (!numeric(values)) return { ...line, axisLabel: { color: colours.text }, dim, name: path, type: "category", data: values.map(String) };
+      const line = {
+        axisLine: { lineStyle: { color: colours.muted } },
+        axisTick: { lineStyle: { color: colours.muted } },
+        nameTextStyle: { color: colours.text },
+      };
+      if (!numeric(values))
+        return {
+          ...line,
+          axisLabel: { color: colours.text },
+          dim,
+          name: path,
+          type: "category",
+          data: values.map(String),
+        };
       const [min, max] = [values[0], values.at(-1)];
       const customValues = placesOf(values) ?? marks(min, max, { log: wide(values) });
-      return { ...line, axisLabel: { color: colours.text, formatter: short, customValues }, axisTick: { ...line.axisTick, customValues }, dim, name: path, type: wide(values) ? "log" : "value", min, max };
+      return {
+        ...line,
+        axisLabel: { color: colours.text, formatter: short, customValues },
+        axisTick: { ...line.axisTick, customValues },
+        dim,
+        name: path,
+        type: wide(values) ? "log" : "value",
+        min,
+        max,
+      };
     };
     const values = this.known.map((row) => this.value(row));
     const ends = padded(Math.min(...values), Math.max(...values), false);
-    const text = { axisLine: { lineStyle: { color: colours.muted } }, axisLabel: { color: colours.text, formatter: short, customValues: marks(...ends) }, axisTick: { customValues: marks(...ends) }, nameTextStyle: { color: colours.text, fontWeight: "bold" } };
+    const text = {
+      axisLine: { lineStyle: { color: colours.muted } },
+      axisLabel: { color: colours.text, formatter: short, customValues: marks(...ends) },
+      axisTick: { customValues: marks(...ends) },
+      nameTextStyle: { color: colours.text, fontWeight: "bold" },
+    };
     const data = this.known.map((row) => ({
-      value: [...paths.map((path, at) => (numbers[at] ? row[path] : String(row[path] ?? ABSENT))), this.value(row)],
+      value: [
+        ...paths.map((path, at) => (numbers[at] ? row[path] : String(row[path] ?? ABSENT))),
+        this.value(row),
+      ],
       name: row.name,
       lineStyle: { opacity: hidden.has(row.arm) ? 0.05 : 0.6 },
     }));
-    this.chart("parallel", `Parallel coordinates of ${this.known.length} arms over ${paths.join(", ")} and ${figure.title}. The field Select arms does the same with the keyboard.`, (made) => made.on("axisareaselected", () => this.brushed(made))).setOption({
+    this.chart(
+      "parallel",
+      `Parallel coordinates of ${this.known.length} arms over ${paths.join(", ")} and ${figure.title}. The field Select arms does the same with the keyboard.`,
+      (made) => made.on("axisareaselected", () => this.brushed(made)),
+    ).setOption({
       animation: false,
       parallel: { left: 50, right: 120, top: 40, bottom: 24, parallelAxisDefault: { realtime: false } },
-      parallelAxis: [...paths.map(dimension), { ...text, dim: paths.length, name: figure.title, min: ends[0], max: ends[1] }],
-      tooltip: { ...this.tooltip, formatter: ({ dataIndex }) => this.lines(this.known[dataIndex].name, `${figure.title} ${this.told(this.known[dataIndex])}`) },
+      parallelAxis: [
+        ...paths.map(dimension),
+        { ...text, dim: paths.length, name: figure.title, min: ends[0], max: ends[1] },
+      ],
+      tooltip: {
+        ...this.tooltip,
+        formatter: ({ dataIndex }) =>
+          this.lines(this.known[dataIndex].name, `${figure.title} ${this.told(this.known[dataIndex])}`),
+      },
       visualMap: this.shades(values, paths.length),
-      series: [{ type: "parallel", data, lineStyle: { width: 1.4 }, inactiveOpacity: 0.05, activeOpacity: 0.8 }],
+      series: [
+        { type: "parallel", data, lineStyle: { width: 1.4 }, inactiveOpacity: 0.05, activeOpacity: 0.8 },
+      ],
     });
   }
 
   /** Select what was marked on the axes. */
   brushed(chart) {
-    const arms = (state) => chart.getModel().getSeriesByIndex(0).getRawIndicesByActiveState(state).map((at) => this.known[at].arm);
+    const arms = (state) =>
+      chart
+        .getModel()
+        .getSeriesByIndex(0)
+        .getRawIndicesByActiveState(state)
+        .map((at) => this.known[at].arm);
     // Without a mark all are `normal`.
     this.select(arms("normal").length ? null : arms("active"));
   }
@@ -261,7 +374,22 @@ class Settings {
   shades(values, dimension) {
     const { colours } = this;
     const [min, max] = [Math.min(...values), Math.max(...values)];
-    return { type: "continuous", min, max: max > min ? max : min + 1, dimension, calculable: false, orient: "vertical", right: 0, top: "middle", itemHeight: 110, itemWidth: 12, precision: 3, text: [short(Number(max.toPrecision(4))), short(Number(min.toPrecision(4)))], textStyle: { color: colours.muted, fontSize: 11 }, inRange: { color: SHADES } };
+    return {
+      type: "continuous",
+      min,
+      max: max > min ? max : min + 1,
+      dimension,
+      calculable: false,
+      orient: "vertical",
+      right: 0,
+      top: "middle",
+      itemHeight: 110,
+      itemWidth: 12,
+      precision: 3,
+      text: [short(Number(max.toPrecision(4))), short(Number(min.toPrecision(4)))],
+      textStyle: { color: colours.muted, fontSize: 11 },
+      inRange: { color: SHADES },
+    };
   }
 
   drawPoints() {
@@ -270,31 +398,85 @@ class Settings {
     const values = levels(this.known, path);
     const [numbers, log] = [numeric(values), wide(values)];
     const place = (row) => (numbers ? row[path] : values.indexOf(row[path] ?? ABSENT));
-    const points = this.known.map((row) => ({ row, x: place(row), y: this.value(row), half: (row[`${figure.field} interval`] ?? 0) * this.scale }));
-    const ends = padded(...padded(Math.min(...points.map(({ y, half }) => y - half)), Math.max(...points.map(({ y, half }) => y + half)), false), false);
-    const across = numbers ? axis({ min: padded(values[0], values.at(-1), log)[0], max: padded(values[0], values.at(-1), log)[1], log, name: path, gap: 26, colours, places: placesOf(values) }) : this.category(values, path, 26);
+    const points = this.known.map((row) => ({
+      row,
+      x: place(row),
+      y: this.value(row),
+      half: (row[`${figure.field} interval`] ?? 0) * this.scale,
+    }));
+    const ends = padded(
+      ...padded(
+        Math.min(...points.map(({ y, half }) => y - half)),
+        Math.max(...points.map(({ y, half }) => y + half)),
+        false,
+      ),
+      false,
+    );
+    const across = numbers
+      ? axis({
+          min: padded(values[0], values.at(-1), log)[0],
+          max: padded(values[0], values.at(-1), log)[1],
+          log,
+          name: path,
+          gap: 26,
+          colours,
+          places: placesOf(values),
+        })
+      : this.category(values, path, 26);
     const vertical = axis({ min: ends[0], max: ends[1], name: figure.title, colours });
-    vertical.nameGap = 18 + DIGIT_PX * Math.max(...vertical.axisLabel.customValues.map((value) => short(value).length));
+    vertical.nameGap =
+      18 + DIGIT_PX * Math.max(...vertical.axisLabel.customValues.map((value) => short(value).length));
     const colour = (arm) => strokeOf(arm, colours.dark).colour;
     const opacity = (arm) => (hidden.has(arm) ? 0.12 : 0.9);
-    this.chart("points", `${figure.title} of ${points.length} arms over ${path}, with 95 % confidence intervals.`, (made) => made.on("click", ({ dataIndex }) => this.select([this.known[dataIndex].arm]))).setOption({
-      animation: false,
-      grid: { left: vertical.nameGap + 18, right: 16, top: 10, bottom: 48, outerBoundsMode: "none" },
-      tooltip: { ...this.tooltip, formatter: ({ dataIndex }) => this.lines(this.known[dataIndex].name, `${path} ${this.known[dataIndex][path] ?? ABSENT}`, `${figure.title} ${this.told(this.known[dataIndex])}`) },
-      xAxis: across,
-      yAxis: vertical,
-      series: [
-        {
-          type: "custom", silent: true, data: points.map(({ x, y, half }) => [x, y, half]), encode: { x: 0, y: 1 }, z: 1,
-          renderItem: ({ dataIndex }, api) => {
-            const { row, x, y, half } = points[dataIndex];
-            const [[left, low], [, high]] = [api.coord([x, y - half]), api.coord([x, y + half])];
-            return { type: "line", shape: { x1: left, x2: left, y1: low, y2: high }, style: { stroke: colour(row.arm), lineWidth: 1.2, opacity: half ? opacity(row.arm) : 0 } };
-          },
+    this.chart(
+      "points",
+      `${figure.title} of ${points.length} arms over ${path}, with 95 % confidence intervals.`,
+      (made) => made.on("click", ({ dataIndex }) => this.select([this.known[dataIndex].arm])),
+    ).setOption(
+      {
+        animation: false,
+        grid: { left: vertical.nameGap + 18, right: 16, top: 10, bottom: 48, outerBoundsMode: "none" },
+        tooltip: {
+          ...this.tooltip,
+          formatter: ({ dataIndex }) =>
+            this.lines(
+              this.known[dataIndex].name,
+              `${path} ${this.known[dataIndex][path] ?? ABSENT}`,
+              `${figure.title} ${this.told(this.known[dataIndex])}`,
+            ),
         },
-        { type: "scatter", symbolSize: 8, data: points.map(({ row, x, y }) => ({ value: [x, y], itemStyle: { color: colour(row.arm), opacity: opacity(row.arm) } })), z: 2 },
-      ],
-    }, { replaceMerge: ["xAxis", "yAxis"] });
+        xAxis: across,
+        yAxis: vertical,
+        series: [
+          {
+            type: "custom",
+            silent: true,
+            data: points.map(({ x, y, half }) => [x, y, half]),
+            encode: { x: 0, y: 1 },
+            z: 1,
+            renderItem: ({ dataIndex }, api) => {
+              const { row, x, y, half } = points[dataIndex];
+              const [[left, low], [, high]] = [api.coord([x, y - half]), api.coord([x, y + half])];
+              return {
+                type: "line",
+                shape: { x1: left, x2: left, y1: low, y2: high },
+                style: { stroke: colour(row.arm), lineWidth: 1.2, opacity: half ? opacity(row.arm) : 0 },
+              };
+            },
+          },
+          {
+            type: "scatter",
+            symbolSize: 8,
+            data: points.map(({ row, x, y }) => ({
+              value: [x, y],
+              itemStyle: { color: colour(row.arm), opacity: opacity(row.arm) },
+            })),
+            z: 2,
+          },
+        ],
+      },
+      { replaceMerge: ["xAxis", "yAxis"] },
+    );
   }
 
   drawHeat() {
@@ -310,13 +492,29 @@ class Settings {
     this.cells = [...cells].map(([at, members]) => {
       const shown = members.filter(({ arm }) => !hidden.has(arm));
       const counted = shown.length ? shown : members;
-      return { place: at.split(",").map(Number), members, faint: !shown.length, mean: counted.reduce((sum, row) => sum + this.value(row), 0) / counted.length };
+      return {
+        place: at.split(",").map(Number),
+        members,
+        faint: !shown.length,
+        mean: counted.reduce((sum, row) => sum + this.value(row), 0) / counted.length,
+      };
     });
     const means = this.cells.map(({ mean }) => mean);
     const middle = (Math.min(...means) + Math.max(...means)) / 2;
-    const best = [...this.cells].sort((one, other) => other.mean - one.mean).slice(0, NAMED).map(({ place, mean }) => `${short(Number(mean.toPrecision(4)))} at ${columns.ranges[place[0]]} and ${rows.ranges[place[1]]}`);
+    const best = [...this.cells]
+      .sort((one, other) => other.mean - one.mean)
+      .slice(0, NAMED)
+      .map(
+        ({ place, mean }) =>
+          `${short(Number(mean.toPrecision(4)))} at ${columns.ranges[place[0]]} and ${rows.ranges[place[1]]}`,
+      );
     const margins = { left: 96, right: 84, top: 10, bottom: 48 };
-    const chart = this.chart("heat", `Mean ${figure.title} over ${x} and ${y}; highest ${best.join(", ")}.`, (made) => made.on("click", ({ dataIndex }) => this.select(this.cells[dataIndex].members.map(({ arm }) => arm))));
+    const chart = this.chart(
+      "heat",
+      `Mean ${figure.title} over ${x} and ${y}; highest ${best.join(", ")}.`,
+      (made) =>
+        made.on("click", ({ dataIndex }) => this.select(this.cells[dataIndex].members.map(({ arm }) => arm))),
+    );
     const label = ({ value }) => {
       const words = short(Number(value[2].toPrecision(4)));
       const width = (chart.getWidth() - margins.left - margins.right) / columns.names.length;
@@ -326,18 +524,34 @@ class Settings {
     chart.setOption({
       animation: false,
       grid: { ...margins, outerBoundsMode: "none" },
-      tooltip: { ...this.tooltip, formatter: ({ dataIndex }) => {
-        const { place, members, mean } = this.cells[dataIndex];
-        return this.lines(`${x} ${columns.ranges[place[0]]}, ${y} ${rows.ranges[place[1]]}`, `mean ${figure.title} ${short(Number(mean.toPrecision(5)))}`, `${members.length} arm${members.length > 1 ? "s" : ""}`);
-      } },
+      tooltip: {
+        ...this.tooltip,
+        formatter: ({ dataIndex }) => {
+          const { place, members, mean } = this.cells[dataIndex];
+          return this.lines(
+            `${x} ${columns.ranges[place[0]]}, ${y} ${rows.ranges[place[1]]}`,
+            `mean ${figure.title} ${short(Number(mean.toPrecision(5)))}`,
+            `${members.length} arm${members.length > 1 ? "s" : ""}`,
+          );
+        },
+      },
       xAxis: this.category(columns.names, x, 28),
-      yAxis: { ...this.category(rows.names, y, 76), axisLabel: { color: colours.muted, width: 62, overflow: "truncate" } },
+      yAxis: {
+        ...this.category(rows.names, y, 76),
+        axisLabel: { color: colours.muted, width: 62, overflow: "truncate" },
+      },
       visualMap: this.shades(means, 2),
-      series: [{
-        type: "heatmap",
-        data: this.cells.map(({ place, mean, faint }) => ({ value: [...place, mean], itemStyle: { opacity: faint ? 0.2 : 1, borderColor: colours.surface, borderWidth: 1 }, label: { color: faint ? colours.text : mean < middle ? "#fff" : "#000" } })),
-        label: { show: true, formatter: label, fontSize: 12, opacity: 1 },
-      }],
+      series: [
+        {
+          type: "heatmap",
+          data: this.cells.map(({ place, mean, faint }) => ({
+            value: [...place, mean],
+            itemStyle: { opacity: faint ? 0.2 : 1, borderColor: colours.surface, borderWidth: 1 },
+            label: { color: faint ? colours.text : mean < middle ? "#fff" : "#000" },
+          })),
+          label: { show: true, formatter: label, fontSize: 12, opacity: 1 },
+        },
+      ],
     });
   }
 }
@@ -345,4 +559,6 @@ class Settings {
 const root = document.querySelector(".settings");
 const settings = new Settings(root);
 // Hidden, a chart has no width: it is drawn when its tab is opened, with what there is then.
-new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && settings.load()).observe(root);
+new IntersectionObserver(
+  (entries) => entries.some((entry) => entry.isIntersecting) && settings.load(),
+).observe(root);

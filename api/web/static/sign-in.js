@@ -7,7 +7,11 @@ const key = decodeURIComponent(location.hash.slice(1));
 async function signIn() {
   history.replaceState(null, "", location.pathname + location.search);
   form.elements.key.value = key;
-  const answer = await fetch("/sign-in", { method: "POST", body: new URLSearchParams(new FormData(form)), redirect: "manual" });
+  const answer = await fetch("/sign-in", {
+    method: "POST",
+    body: new URLSearchParams(new FormData(form)),
+    redirect: "manual",
+  });
   // In place of this page, so that the way back leads past it.
   if (answer.type === "opaqueredirect") location.replace(form.elements.next.value);
   else form.requestSubmit();

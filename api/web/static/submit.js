@@ -21,7 +21,9 @@ const draft = new Draft(drafts.recall(address) ?? given);
 area.value = draft.text;
 
 const catalogue = await call("GET", "/v1/catalog");
-const sources = new Map(catalogue.blocks.flatMap((block) => block.kinds.map((kind) => [`${block.path}:${kind.kind}`, kind.source])));
+const sources = new Map(
+  catalogue.blocks.flatMap((block) => block.kinds.map((kind) => [`${block.path}:${kind.kind}`, kind.source])),
+);
 const form = new Form(document.getElementById("fields"), new Schema(catalogue.json_schema), sources, draft);
 const editor = new Editor(area, (text) => draft.write(text, "editor"));
 const bar = document.querySelector("[role=tablist]");
@@ -138,15 +140,24 @@ async function submit() {
 }
 
 /** A specification as text, without the choice that the service makes for it: presets are evaluated in full, other documents on a sample. */
-const said = (specification) => JSON.stringify(specification, (name, value) => (name === "training_loss" ? undefined : value));
+const said = (specification) =>
+  JSON.stringify(specification, (name, value) => (name === "training_loss" ? undefined : value));
 
 /** The document as its preset with changes, so that the experiment knows where it is from; null where that would not say the same. */
 async function asPreset() {
   if (!preset || draft.value === undefined) return null;
-  const body = JSON.stringify({ preset: preset.name, overrides: overrides(preset.specification, draft.value) });
+  const body = JSON.stringify({
+    preset: preset.name,
+    overrides: overrides(preset.specification, draft.value),
+  });
   try {
-    const plan = await call("POST", `${EXPERIMENTS}?dry_run=true`, undefined, { body, headers: { "Content-Type": "application/json" } });
-    return said(plan.specification) === said(found.plan.specification) ? { body, type: "application/json" } : null;
+    const plan = await call("POST", `${EXPERIMENTS}?dry_run=true`, undefined, {
+      body,
+      headers: { "Content-Type": "application/json" },
+    });
+    return said(plan.specification) === said(found.plan.specification)
+      ? { body, type: "application/json" }
+      : null;
   } catch (error) {
     if (error instanceof Problem) return null;
     throw error;
@@ -165,8 +176,27 @@ function showDrafts() {
   list.querySelector("ul").replaceChildren(
     ...kept.map((other) => {
       const name = /^name:\s*(.+)$/m.exec(other.text)?.[1] ?? "unnamed";
-      const remove = h("button", { type: "button", class: "quiet", "aria-label": `Delete the draft ${name}`, onclick: () => (drafts.drop(other.address), showDrafts()) }, "Delete");
-      return h("li", {}, h("a", { href: other.address }, name), h("span", { class: "muted" }, ` ${new Date(other.at).toLocaleString([], { timeZoneName: "short" })} `), remove);
+      const remove = h(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          "aria-label": `Delete the draft ${name}`,
+          onclick: () => (drafts.drop(other.address), showDrafts()),
+        },
+        "Delete",
+      );
+      return h(
+        "li",
+        {},
+        h("a", { href: other.address }, name),
+        h(
+          "span",
+          { class: "muted" },
+          ` ${new Date(other.at).toLocaleString([], { timeZoneName: "short" })} `,
+        ),
+        remove,
+      );
     }),
   );
 }
@@ -178,7 +208,8 @@ function filterPresets() {
   search.addEventListener("input", () => {
     const words = search.value.toLowerCase().split(/\s+/);
     for (const item of items) item.hidden = !words.every((word) => item.dataset.words.includes(word));
-    for (const group of document.querySelectorAll("#presets section")) group.hidden = !group.querySelector("[data-words]:not([hidden])");
+    for (const group of document.querySelectorAll("#presets section"))
+      group.hidden = !group.querySelector("[data-words]:not([hidden])");
   });
 }
 

@@ -34,7 +34,11 @@ export function tabs(list) {
   /** The tab that the address names, or else the first one. */
   function addressed() {
     const { hash } = location;
-    return all.find((tab) => `#${panel(tab)}` === hash) ?? all.find((tab) => panel(tab) === list.dataset.first) ?? all[0];
+    return (
+      all.find((tab) => `#${panel(tab)}` === hash) ??
+      all.find((tab) => panel(tab) === list.dataset.first) ??
+      all[0]
+    );
   }
 
   /** Follow the address; a fragment that names no tab is a place in the page. */
@@ -49,7 +53,9 @@ export function tabs(list) {
   });
   list.addEventListener("keydown", (event) => {
     const at = all.indexOf(document.activeElement);
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1 + all.length, Home: 0, End: all.length - 1 }[event.key];
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1 + all.length, Home: 0, End: all.length - 1 }[
+      event.key
+    ];
     if (at < 0 || to === undefined) return;
     event.preventDefault();
     const tab = all[to % all.length];

@@ -20,7 +20,12 @@ export function bytes(count) {
 /** As `2 h 5 min`. */
 export function duration(seconds) {
   if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
-  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const units = [
+    [86400, "d"],
+    [3600, "h"],
+    [60, "min"],
+    [1, "s"],
+  ];
   const at = units.findIndex(([size]) => seconds >= size);
   const [[size, name], [smaller, smallerName]] = [units[at], units[at + 1]];
   const rest = Math.floor((seconds % size) / smaller);

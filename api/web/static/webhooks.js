@@ -12,8 +12,10 @@ const path = hook && `${HOOKS}/${hook.dataset.id}`;
 const ACTIONS = {
   edit: () => ask(JSON.parse(hook.dataset.terms)),
   ping: () => attempt(async () => told(await call("POST", `${path}/ping`), "Sending `webhook.ping`.")),
-  toggle: () => attempt(async () => told(await call("PATCH", path, { enabled: hook.dataset.enabled === "no" }))),
-  delete: () => confirmed("Delete this webhook?", "It stops sending events; pending ones are dropped.", "Delete", remove),
+  toggle: () =>
+    attempt(async () => told(await call("PATCH", path, { enabled: hook.dataset.enabled === "no" }))),
+  delete: () =>
+    confirmed("Delete this webhook?", "It stops sending events; pending ones are dropped.", "Delete", remove),
 };
 
 document.getElementById("make")?.addEventListener("click", () => ask(null));
@@ -42,7 +44,12 @@ function ask(kept) {
 async function send() {
   const { url, name, experiment_id: experiment } = form.elements;
   const events = [...form.elements.events].filter((box) => box.checked).map((box) => box.value);
-  const given = { url: url.value.trim(), name: name.value, events, experiment_id: experiment.value.trim() || null };
+  const given = {
+    url: url.value.trim(),
+    name: name.value,
+    events,
+    experiment_id: experiment.value.trim() || null,
+  };
   if (hook) {
     await call("PATCH", path, given);
     location.reload();
