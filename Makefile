@@ -71,6 +71,7 @@ check: $(DEVELOPMENT) $(SCRIPTS) ## Format, lint, types (of the pages' scripts, 
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/proselint check *.md docs/*.md docs/decisions/*.md docs/reproductions/*.md
+	@$(BIN)/python -c 'import json; from api.app import create_app; from fedcore.settings import Settings; print(json.dumps(create_app(Settings(_env_file=None)).openapi()))' | $(NPM) run --silent types
 	@$(NPM) run --silent check
 
 audit: $(DEVELOPMENT) ## Look up known vulnerabilities of the pinned dependencies, where there is a network

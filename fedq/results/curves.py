@@ -7,6 +7,7 @@ from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedcore.lazy import LazyModule
+from fedcore.statistics.summary import students_quantile
 from fedq.schemas import Curve
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
             *([run.columns[name] for run in runs] for name in ("simulated_seconds", "epsilon")),
         )
     )
+    with np.errstate(over="ignore"):
+        reach = _quantiles(n[kept]) * std[kept] / np.sqrt(n[kept])
     return Curve(
         rounds=(rounds + 1).tolist(),
         megabytes=moments(sent)[0].tolist(),
@@ -103,6 +106,8 @@ def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
         epsilon=_listed(moments(spent)[0]),
         mean=mean[kept].tolist(),
         std=_listed(std[kept]),
+        low=_listed(_finite(mean[kept] - reach)),
+        high=_listed(_finite(mean[kept] + reach)),
         n=n[kept].tolist(),
     )
 
@@ -161,6 +166,17 @@ def _beside(columns: Sequence[Floats]) -> Floats:
     for row, column in zip(table, columns, strict=True):
         row[: len(column)] = column
     return table
+
+
+def _quantiles(n: NDArray[np.int64]) -> Floats:
+    """Return Student's t quantile of the mean of each number of runs; NaN of a single one."""
+    numbers, places = np.unique(n, return_inverse=True)
+    return np.array([students_quantile(k - 1) if k > 1 else np.nan for k in numbers.tolist()])[places]
+
+
+def _finite(values: Floats) -> Floats:
+    """Return the values, with the largest number in place of an infinite one."""
+    return np.clip(values, -np.finfo(np.float64).max, np.finfo(np.float64).max)
 
 
 def _listed(values: Floats) -> list[float | None]:

@@ -9,8 +9,13 @@ const COLOURS = {
 };
 const DASHES = [[], [8, 4], [2, 3], [8, 3, 2, 3]];
 
-/** Places of marks between `min` and `max`: 1, 2 and 5 of each decade or whole decades on a logarithmic axis that is long enough, else even steps, or the ends where float64 has no such steps. */
+/**
+ * Places of marks between `min` and `max`: 1, 2 and 5 of each decade or whole decades on a logarithmic axis that is long enough, else even steps, or the ends where float64 has no such steps.
+ * @param {number} min
+ * @param {number} max
+ */
 export function marks(min, max, { log = false, integers = false } = {}) {
+  /** @param {number[]} values */
   const within = (values) => values.filter((value) => value >= min && value <= max);
   if (log) {
     const first = Math.floor(Math.log10(min));
@@ -25,7 +30,8 @@ export function marks(min, max, { log = false, integers = false } = {}) {
   }
   const rough = max / 6 - min / 6;
   const decade = 10 ** Math.floor(Math.log10(rough));
-  const step = Math.max([1, 2, 5, 10].find((digit) => digit * decade >= rough) * decade, integers ? 1 : 0);
+  const digit = [1, 2, 5].find((digit) => digit * decade >= rough) ?? 10;
+  const step = Math.max(digit * decade, integers ? 1 : 0);
   const [start, end] = [Math.ceil(min / step), Math.floor(max / step)];
   if (!(end - start < 2 * MOST)) return [min, max];
   return within(
@@ -35,30 +41,49 @@ export function marks(min, max, { log = false, integers = false } = {}) {
   );
 }
 
-/** A number with an exponent, `shift` larger than its own, and `digits` digits behind the point. */
+/**
+ * A number with an exponent, `shift` larger than its own, and `digits` digits behind the point.
+ * @param {number} value
+ * @param {number} digits
+ */
 export function exponential(value, digits, shift = 0) {
   const [mantissa, power] = value.toExponential(digits).split("e");
   return `${mantissa}e${Number(power) + shift}`;
 }
 
-/** A number of an axis in few characters. */
+/**
+ * A number of an axis in few characters.
+ * @param {number} value
+ */
 export function short(value) {
   const size = Math.abs(value);
   if (value !== 0 && (size < 1e-3 || size >= 1e6)) return exponential(value, 3).replace(/\.?0*e/, "e");
   return String(Number(value.toPrecision(6)));
 }
 
-/** A share in percent, in few characters; a hundred times the largest number is no number. */
+/**
+ * A share in percent, in few characters; a hundred times the largest number is no number.
+ * @param {number} value
+ */
 export function shortShare(value) {
   return Math.abs(value) < 1e300 ? short(100 * value) : exponential(value, 3, 2).replace(/\.?0*e/, "e");
 }
 
-/** The number, or the largest one in place of an infinite one. */
+/**
+ * The number, or the largest one in place of an infinite one.
+ * @param {number} value
+ */
 export function finite(value) {
   return Math.max(-Number.MAX_VALUE, Math.min(Number.MAX_VALUE, value));
 }
 
-/** What lies between `min` and `max`, with some room on each side; on a logarithmic axis as much of a decade. The ends are finite, and above zero where `log`. */
+/**
+ * What lies between `min` and `max`, with some room on each side; on a logarithmic axis as much of a decade. The ends are finite, and above zero where `log`.
+ * @param {number} min
+ * @param {number} max
+ * @param {boolean} log
+ * @returns {[number, number]}
+ */
 export function padded(min, max, log) {
   if (log) {
     const room = Math.max(ROOM * (Math.log10(max) - Math.log10(min)), 0.02);
@@ -77,24 +102,39 @@ export function padded(min, max, log) {
  * at its ends, or within them by the share `room` of what lies between.
  */
 export class Scale {
+  /** @param {[number, number]} ends */
   constructor([min, max], log = false, room = 0) {
-    Object.assign(this, { min, max, log, room });
+    this.min = min;
+    this.max = max;
+    this.log = log;
+    this.room = room;
   }
 
-  /** An axis with room on each side of what lies between `min` and `max`. */
+  /**
+   * An axis with room on each side of what lies between `min` and `max`.
+   * @param {number} min
+   * @param {number} max
+   * @param {boolean} log
+   */
   static around(min, max, log) {
     const isNarrow = log ? Math.log10(max) - Math.log10(min) < 0.5 : min === max;
     return new Scale(isNarrow ? padded(min, max, log) : [min, max], log, ROOM);
   }
 
-  /** 0 at the start of the axis, 1 at its end. On a logarithmic axis zero and negative values lie at its start, or beyond it where there is no room. */
+  /**
+   * 0 at the start of the axis, 1 at its end. On a logarithmic axis zero and negative values lie at its start, or beyond it where there is no room.
+   * @param {number} value
+   */
   share(value) {
     const { log, room } = this;
     if (log && value <= 0) return room ? room / 4 : -Infinity;
     return (this.#inner(value) + room) / (1 + 2 * room);
   }
 
-  /** The finite value at a share of the length, which may be beyond the ends. */
+  /**
+   * The finite value at a share of the length, which may be beyond the ends.
+   * @param {number} share
+   */
   value(share) {
     const { min, max, log, room } = this;
     const inner = share * (1 + 2 * room) - room;
@@ -108,7 +148,7 @@ export class Scale {
   }
 
   /** Marks by their share of the length. */
-  marks(integers) {
+  marks(integers = false) {
     return new Map(
       marks(this.value(0), this.value(1), { log: this.log, integers }).map((value) => [
         this.share(value),
@@ -117,6 +157,7 @@ export class Scale {
     );
   }
 
+  /** @param {number} value */
   #inner(value) {
     const { min, max, log } = this;
     if (log) return (Math.log(value) - Math.log(min)) / (Math.log(max) - Math.log(min));
@@ -125,16 +166,28 @@ export class Scale {
   }
 }
 
-/** The colours of the theme that there is now. */
+/**
+ * Colours of a theme.
+ * @typedef {ReturnType<typeof theme>} Theme
+ */
+
+/**
+ * The colours of the theme that there is now.
+ * @param {HTMLElement} root
+ */
 export function theme(root) {
   const style = getComputedStyle(root);
   const [text, muted, line, surface, accent] = ["--text", "--muted", "--line", "--surface", "--accent"].map(
     (name) => style.getPropertyValue(name),
   );
-  return { text, muted, line, surface, accent, dark: surface.match(/\d+/)?.[0] < 128 };
+  return { text, muted, line, surface, accent, dark: Number(surface.match(/\d+/)?.[0]) < 128 };
 }
 
-/** The colour and dashes of an arm. */
+/**
+ * The colour and dashes of an arm.
+ * @param {number} key its index
+ * @param {boolean} dark
+ */
 export function strokeOf(key, dark) {
   const colours = COLOURS[dark ? "dark" : "light"];
   return {
@@ -143,7 +196,20 @@ export function strokeOf(key, dark) {
   };
 }
 
-/** An axis of numbers of ECharts, with marks at `places` or at even steps, each with its `text`. */
+/**
+ * An axis of numbers of ECharts, with marks at `places` or at even steps, each with its `text`.
+ * @param {{
+ *   min: number,
+ *   max: number,
+ *   log?: boolean,
+ *   integers?: boolean,
+ *   name: string,
+ *   gap?: number,
+ *   colours: Theme,
+ *   places?: number[] | null,
+ *   text?: (value: number) => string,
+ * }} about
+ */
 export function axis({ min, max, log, integers, name, gap, colours, places = null, text = short }) {
   const customValues = places ?? marks(min, max, { log, integers });
   return {
@@ -161,7 +227,10 @@ export function axis({ min, max, log, integers, name, gap, colours, places = nul
   };
 }
 
-/** Call `draw` whenever the colours change. */
+/**
+ * Call `draw` whenever the colours change.
+ * @param {() => void} draw
+ */
 export function onTheme(draw) {
   document.addEventListener("fedq:theme", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

@@ -2,6 +2,7 @@
 //
 // All lines are one series: a series for each of 144 arms takes ECharts four times as long.
 import { Scale, axis, short, theme } from "./axes.js";
+import { wordsOf } from "./service.js";
 import { h } from "./elements.js";
 
 const ROOM = { left: 72, right: 16, top: 10, bottom: 48 };
@@ -10,6 +11,44 @@ const NEAR_PX = 14;
 const TOLD = 8;
 const FAR_PX = 1e5;
 
+/**
+ * Line of a chart. All lists have one length, and `x` ascends.
+ * @typedef {object} Line
+ * @property {number} key
+ * @property {string} name
+ * @property {string} colour
+ * @property {number[]} dash
+ * @property {number[]} x
+ * @property {number[]} mean
+ * @property {number[] | null} low
+ * @property {number[] | null} high
+ * @property {number[] | null} raw what `mean` smooths
+ * @property {{ x: number[], y: (number | null)[] } | null} theory
+ */
+
+/** @typedef {{ x: [number, number], y: [number, number] | null }} View what is zoomed into; null is all */
+
+/**
+ * What axes are to show.
+ * @typedef {object} Options
+ * @property {boolean} logX
+ * @property {boolean} logY
+ * @property {string} xLabel
+ * @property {string} yLabel
+ * @property {boolean} integers
+ * @property {boolean} [fromZero] the vertical axis begins at zero
+ * @property {(value: number) => string} [text] numbers of the vertical axis in words
+ */
+
+/**
+ * Words of the tooltip.
+ * @template {Line} T
+ * @typedef {{ tell: (line: T, at: number) => string, place: (x: number) => string }} Words
+ */
+
+/** @typedef {{ left: number, top: number }} Point in pixels from the corner of the area of the lines */
+
+/** @type {typeof import("./vendor/echarts/echarts.esm.min.js") | null} */
 let echarts = null;
 
 /** Load what draws charts, before the first is shown: a megabyte, which pages whose charts are in a closed tab do without. Without it charts say so. */
@@ -17,7 +56,11 @@ export async function prepare() {
   echarts ??= await import("./vendor/echarts/echarts.esm.min.js").catch(() => null);
 }
 
-/** The index of the last of ascending `xs` that is not above `x`, or of the next one where that is nearer; -1 of none. */
+/**
+ * The index of the last of ascending `xs` that is not above `x`, or of the next one where that is nearer; -1 of none.
+ * @param {number[]} xs
+ * @param {number} x
+ */
 export function nearest(xs, x) {
   let low = 0;
   let high = xs.length - 1;
@@ -30,12 +73,21 @@ export function nearest(xs, x) {
   return low + 1 < xs.length && xs[low + 1] - x < x - xs[low] ? low + 1 : low;
 }
 
-/** Pixels from the start of an axis of this length. */
+/**
+ * Pixels from the start of an axis of this length.
+ * @param {number} share
+ * @param {number} length
+ */
 function pixel(share, length) {
   return Math.max(-FAR_PX, Math.min(FAR_PX, share * length));
 }
 
-/** Least and greatest of `values`, of those above zero where `log`; null of none. */
+/**
+ * Least and greatest of `values`, of those above zero where `log`; null of none.
+ * @param {(number | null)[]} values
+ * @param {boolean} log
+ * @returns {[number, number] | null}
+ */
 function extent(values, log) {
   let [min, max] = [Infinity, -Infinity];
   for (const value of values) {
@@ -47,24 +99,32 @@ function extent(values, log) {
 }
 
 /**
- * A line: `{key, name, colour, dash, x, mean, low, high, raw, theory}`, lists of one length and ascending `x`; `raw` is what `mean` smooths, or null;
- * `theory` is `{x, y}` or null.
+ * A chart of lines.
+ * @template {Line} T
  */
 export class Chart {
+  /** @type {T[]} */
+  lines = [];
+  /** @type {Options} */
+  options = { logX: false, logY: false, xLabel: "", yLabel: "", integers: true };
+  /** @type {View | null} */
+  view = null;
+  /** @type {number | null} */
+  focused = null;
+  /** @type {number | null} */
+  at = null;
+  /** @type {import("./vendor/echarts/echarts.esm.min.js").ECharts | null} */
+  canvas = null;
+  x = new Scale([0, 1]);
+  y = new Scale([0, 1]);
+
   /**
    * @param {HTMLElement} root to be filled; it tells of `fedq:zoom` and, with `{x, spoken}`, of `fedq:place`
-   * @param {{tell: (line: object, at: number) => string, place: (x: number) => string}} words of the tooltip
+   * @param {Words<T>} words
    */
   constructor(root, words) {
-    Object.assign(this, {
-      root,
-      words,
-      lines: [],
-      options: { logX: false, logY: false, xLabel: "", yLabel: "", integers: true },
-      view: null,
-      focused: null,
-      at: null,
-    });
+    this.root = root;
+    this.words = words;
     this.holder = h("div", { class: "canvas" });
     this.mark = h("div", { class: "mark", hidden: true });
     this.selection = h("div", { class: "selection", hidden: true });
@@ -76,9 +136,16 @@ export class Chart {
     this.observer.observe(root);
   }
 
-  /** Draw these lines; `view` is what is zoomed into, `{x, y}` with null for all. With `fromZero` the vertical axis begins at zero; `text` writes its numbers. */
+  /**
+   * Draw these lines.
+   * @param {T[]} lines
+   * @param {Options} options
+   * @param {View | null} view
+   */
   show(lines, options, view) {
-    Object.assign(this, { lines, options, view });
+    this.lines = lines;
+    this.options = options;
+    this.view = view;
     this.draw();
   }
 
@@ -89,20 +156,22 @@ export class Chart {
     this.flaw.textContent = "The chart cannot be drawn: its program was not loaded. Reload the page.";
     if (!echarts) return;
     try {
-      this.#draw();
+      this.canvas ??= echarts.init(this.holder);
+      this.#drawOn(this.canvas);
     } catch (error) {
       this.flaw.hidden = false;
-      this.flaw.textContent = `The chart cannot be drawn: ${error.message}`;
+      this.flaw.textContent = `The chart cannot be drawn: ${wordsOf(error)}`;
       console.error(error);
     }
   }
 
-  #draw() {
-    this.canvas ??= echarts.init(this.holder);
+  /** @param {import("./vendor/echarts/echarts.esm.min.js").ECharts} canvas */
+  #drawOn(canvas) {
     const { logX, logY, xLabel, yLabel, integers, text = short } = this.options;
     const colours = theme(this.root);
     this.x = this.#part(this.view?.x, logX) ?? this.#wholeX();
     this.y = this.#part(this.view?.y, logY) ?? this.#wholeY();
+    /** @type {(marks: Map<number, number>, write: (value: number) => string, name: string, gap: number) => object} */
     const shares = (marks, write, name, gap) =>
       axis({
         min: 0,
@@ -111,9 +180,9 @@ export class Chart {
         gap,
         colours,
         places: [...marks.keys()],
-        text: (share) => write(marks.get(share)),
+        text: (share) => write(marks.get(share) ?? 0),
       });
-    this.canvas.setOption(
+    canvas.setOption(
       {
         animation: false,
         grid: { ...ROOM, outerBoundsMode: "none" },
@@ -125,7 +194,11 @@ export class Chart {
     );
   }
 
-  /** What is zoomed into; null without, or where a logarithmic axis cannot show it. */
+  /**
+   * What is zoomed into; null without, or where a logarithmic axis cannot show it.
+   * @param {[number, number] | null | undefined} range
+   * @param {boolean} log
+   */
   #part(range, log) {
     return range && (!log || range[0] > 0) ? new Scale(range, log) : null;
   }
@@ -140,6 +213,7 @@ export class Chart {
       silent: true,
       animation: false,
       data: this.lines.map(() => [0, 0]),
+      /** @param {{ dataIndex: number }} item */
       renderItem: ({ dataIndex }) => this.#shapes(this.lines[dataIndex], some, text),
     };
   }
@@ -149,7 +223,10 @@ export class Chart {
     this.canvas?.dispose();
   }
 
-  /** Bring one line forward, by its key; null none. */
+  /**
+   * Bring one line forward, by its key; null none.
+   * @param {number | null} key
+   */
   focus(key) {
     if (key === this.focused) return;
     this.focused = key;
@@ -167,28 +244,40 @@ export class Chart {
     };
   }
 
+  /** @param {number} value */
   #left(value) {
     return ROOM.left + pixel(this.x.share(value), this.#area.width);
   }
 
+  /** @param {number} value */
   #top(value) {
     const { height } = this.#area;
     return ROOM.top + height - pixel(this.y.share(value), height);
   }
 
+  /**
+   * What ECharts draws of a line.
+   * @param {T} line
+   * @param {boolean} some whether a line is brought forward
+   * @param {string} text the colour of text
+   */
   #shapes({ key, colour, dash, x, mean, low, high, raw, theory }, some, text) {
     const forward = key === this.focused;
     const across = x.map((value) => this.#left(value));
+    /** @param {number[]} values */
     const down = (values) => values.map((value) => this.#top(value));
+    /** @type {(lefts: number[], tops: number[]) => number[][]} */
     const points = (lefts, tops) => lefts.map((left, at) => [left, tops[at]]);
+    /** @type {(shape: number[][], style: object) => object} */
     const line = (shape, style) => ({
       type: "polyline",
       shape: { points: shape },
       style: { fill: null, ...style },
       z2: forward ? 20 : 10,
     });
+    /** @type {object[]} */
     const children = [];
-    if (low && (!some || forward)) {
+    if (low && high && (!some || forward)) {
       const tops = down(high);
       children.push({
         type: "polygon",
@@ -224,13 +313,11 @@ export class Chart {
         }),
       );
     if (theory) {
-      const known = theory.x.map((value, at) => [value, theory.y[at]]).filter(([, value]) => value !== null);
-      children.push(
-        line(
-          known.map(([value, other]) => [this.#left(value), this.#top(other)]),
-          { stroke: text, lineWidth: 1.2, lineDash: [1.5, 3] },
-        ),
-      );
+      const points = theory.x.flatMap((value, at) => {
+        const height = theory.y[at];
+        return height === null ? [] : [[this.#left(value), this.#top(height)]];
+      });
+      children.push(line(points, { stroke: text, lineWidth: 1.2, lineDash: [1.5, 3] }));
     }
     return { type: "group", children };
   }
@@ -267,6 +354,7 @@ export class Chart {
     return Scale.around(...(found ?? (logY ? [0.1, 1] : [0, 1])), logY);
   }
 
+  /** @param {View | null} view */
   #zoom(view) {
     this.view = view;
     this.draw();
@@ -275,6 +363,7 @@ export class Chart {
 
   #listen() {
     const { root } = this;
+    /** @param {PointerEvent} event */
     const place = (event) => {
       const box = root.getBoundingClientRect();
       const { width, height } = this.#area;
@@ -285,6 +374,7 @@ export class Chart {
         inside: left >= 0 && left <= width && top >= 0 && top <= height,
       };
     };
+    /** @type {Point | null} */
     let start = null;
     root.addEventListener("pointerdown", (event) => {
       const at = place(event);
@@ -318,6 +408,11 @@ export class Chart {
     root.addEventListener("blur", () => this.leave());
   }
 
+  /**
+   * Mark what is being selected.
+   * @param {Point} from
+   * @param {Point} to
+   */
   #select(from, to) {
     this.leave();
     const { height } = this.#area;
@@ -332,19 +427,30 @@ export class Chart {
     });
   }
 
-  /** Zoom into what was selected: a stretch of the horizontal axis, and of the vertical one where it was tall. */
+  /**
+   * Zoom into what was selected: a stretch of the horizontal axis, and of the vertical one where it was tall.
+   * @param {Point} from
+   * @param {Point} to
+   */
   #selected(from, to) {
     const { width, height } = this.#area;
     const [wide, tall] = [Math.abs(to.left - from.left) > 3, Math.abs(to.top - from.top) > 24];
     if (!wide) return;
+    /** @type {(one: number, other: number) => [number, number]} */
     const ordered = (one, other) => [Math.min(one, other), Math.max(one, other)];
+    const [left, right] = ordered(from.left, to.left);
+    const [bottom, top] = ordered(height - from.top, height - to.top);
     this.#zoom({
-      x: ordered(from.left, to.left).map((left) => this.x.value(left / width)),
-      y: tall ? ordered(height - from.top, height - to.top).map((up) => this.y.value(up / height)) : null,
+      x: [this.x.value(left / width), this.x.value(right / width)],
+      y: tall ? [this.y.value(bottom / height), this.y.value(top / height)] : null,
     });
   }
 
-  /** Tell the values at a place of the drawing: beside the pointer, and to who listens. */
+  /**
+   * Tell the values at a place of the drawing: beside the pointer, and to who listens.
+   * @param {number} left
+   * @param {number | null} top
+   */
   #read(left, top, spoken = false) {
     const x = this.x.value(left / this.#area.width);
     const found = this.lines.flatMap((line) => {
@@ -353,12 +459,10 @@ export class Chart {
         ? []
         : [{ line, at, distance: top === null ? 0 : Math.abs(this.#top(line.mean[at]) - ROOM.top - top) }];
     });
-    const closest = found.reduce((best, one) => (best && best.distance <= one.distance ? best : one), null);
-    this.focus(top !== null && closest?.distance < NEAR_PX ? closest.line.key : null);
-    const near = found
-      .sort((one, other) => one.distance - other.distance)
-      .slice(0, TOLD)
-      .sort((one, other) => other.line.mean[other.at] - one.line.mean[one.at]);
+    found.sort((one, other) => one.distance - other.distance);
+    const closest = found.at(0);
+    this.focus(top !== null && closest && closest.distance < NEAR_PX ? closest.line.key : null);
+    const near = found.slice(0, TOLD).sort((one, other) => other.line.mean[other.at] - one.line.mean[one.at]);
     this.tip.replaceChildren(
       h("p", {}, this.words.place(x)),
       h(
@@ -402,10 +506,12 @@ export class Chart {
     this.root.dispatchEvent(new CustomEvent("fedq:place", { detail: { x: null, spoken: false } }));
   }
 
+  /** @param {KeyboardEvent} event */
   #key(event) {
     if (!this.canvas || event.ctrlKey || event.metaKey || event.altKey) return;
     const { width } = this.#area;
     const at = this.at ?? width / 2;
+    /** @type {Record<string, number>} */
     const steps = { ArrowRight: at + width / 40, ArrowLeft: at - width / 40, Home: 0, End: width };
     if (event.key in steps) {
       this.#read(Math.max(0, Math.min(width, steps[event.key])), null, true);
@@ -413,6 +519,7 @@ export class Chart {
       const factor = event.key === "+" ? 0.5 : 2;
       const { min: first, max: last } = this.#wholeX();
       const ends = [at - at * factor, at + (width - at) * factor].map((left) => this.x.value(left / width));
+      /** @type {[number, number]} */
       const x = [Math.max(first, ends[0]), Math.min(last, ends[1])];
       this.#zoom(x[0] === first && x[1] === last ? null : { x, y: null });
     } else if (event.key === "0") {

@@ -1,7 +1,21 @@
 // Fields of the form by sort. Each shows what the document says, or else the default, and writes what is typed as it is typed.
 import { inline, pointerOf, understand } from "./document.js";
 import { h, help } from "./elements.js";
+import { wordsOf } from "./service.js";
 
+/** @import { Path } from "./document.js" */
+/** @import { Form } from "./form.js" */
+/** @import { Read } from "./schema.js" */
+
+/** @typedef {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement} Control */
+
+/**
+ * @param {Form} form
+ * @param {Path} path
+ * @param {Read} read
+ * @param {boolean} required
+ * @param {any} value of JSON
+ */
 export function text(form, path, read, required, value) {
   if (value !== undefined && value !== null && typeof value !== "string")
     return free(form, path, read, required, value);
@@ -10,6 +24,13 @@ export function text(form, path, read, required, value) {
   return field(form, path, read, required, control, () => control.value || undefined);
 }
 
+/**
+ * @param {Form} form
+ * @param {Path} path
+ * @param {Read} read
+ * @param {boolean} required
+ * @param {any} value of JSON
+ */
 export function scalar(form, path, read, required, value) {
   if (value !== null && typeof value === "object") return free(form, path, read, required, value);
   const control = h("input", {
@@ -22,8 +43,15 @@ export function scalar(form, path, read, required, value) {
   return field(form, path, read, required, control, () => meaning(control.value));
 }
 
+/**
+ * @param {Form} form
+ * @param {Path} path
+ * @param {Read} read
+ * @param {boolean} required
+ * @param {any} value of JSON
+ */
 export function choice(form, path, read, required, value) {
-  const written = read.values.map((item) => inline(item));
+  const written = (read.values ?? []).map((item) => inline(item));
   const chosen = value === undefined || value === null ? "" : inline(value);
   if (chosen && !written.includes(chosen)) written.push(chosen);
   const none =
@@ -37,6 +65,13 @@ export function choice(form, path, read, required, value) {
   return field(form, path, read, required, control, () => meaning(control.value));
 }
 
+/**
+ * @param {Form} form
+ * @param {Path} path
+ * @param {Read} read
+ * @param {boolean} required
+ * @param {any} value of JSON
+ */
 export function list(form, path, read, required, value) {
   const isFlat = Array.isArray(value) && value.every((item) => item === null || typeof item !== "object");
   if (value !== undefined && value !== null && !isFlat) return free(form, path, read, required, value);
@@ -49,13 +84,21 @@ export function list(form, path, read, required, value) {
   );
 }
 
-/** Any number of a few words. */
+/**
+ * Any number of a few words.
+ * @param {Form} form
+ * @param {Path} path
+ * @param {Read} read
+ * @param {boolean} required
+ * @param {any} value of JSON
+ */
 export function choices(form, path, read, required, value) {
   const given = value ?? read.default ?? [];
   if (!Array.isArray(given)) return free(form, path, read, required, value);
   const pointer = pointerOf(path);
   const flaw = h("p", { class: "flaw", hidden: true });
-  const boxes = read.values.map((name) =>
+  const known = /** @type {string[]} */ (read.values ?? []);
+  const boxes = known.map((name) =>
     h("input", {
       type: "checkbox",
       id: `f${pointer}/${name}`,
@@ -65,11 +108,11 @@ export function choices(form, path, read, required, value) {
     }),
   );
   function write() {
-    const foreign = given.filter((name) => !read.values.includes(name));
+    const foreign = given.filter((/** @type {string} */ name) => !known.includes(name));
     form.set(path, [...foreign, ...boxes.filter((box) => box.checked).map((box) => box.value)]);
   }
   const labels = boxes.map((box) => h("label", { class: "box", for: box.id }, box, box.value));
-  const legend = h("legend", {}, path.at(-1));
+  const legend = h("legend", {}, String(path.at(-1)));
   const group = h(
     "fieldset",
     { class: "field wide" },
@@ -81,7 +124,14 @@ export function choices(form, path, read, required, value) {
   return form.place(path, group, boxes[0], flaw);
 }
 
-/** What has no field of its own, as YAML. */
+/**
+ * What has no field of its own, as YAML.
+ * @param {Form} form
+ * @param {Path} path
+ * @param {Read} read
+ * @param {boolean} required
+ * @param {any} value of JSON
+ */
 export function free(form, path, read, required, value) {
   const control = h("textarea", { rows: 2, spellcheck: "false" });
   control.value = value === undefined || value === null ? "" : inline(value);
@@ -89,7 +139,12 @@ export function free(form, path, read, required, value) {
   return field(form, path, described, required, control, () => meaning(control.value), "field wide");
 }
 
-/** A map from what is swept to its values, a row for each. */
+/**
+ * A map from what is swept to its values, a row for each.
+ * @param {Form} form
+ * @param {Path} path
+ * @param {Record<string, unknown> | undefined} value
+ */
 export function rows(form, path, value) {
   const table = h("div", { class: "rows", oninput: write });
   const list = `paths${pointerOf(path)}`;
@@ -118,6 +173,7 @@ export function rows(form, path, value) {
     }
     if (!table.querySelector(":invalid")) form.set(path, map.size ? Object.fromEntries(map) : undefined);
   }
+  /** @param {HTMLElement} row */
   function remove(row) {
     row.remove();
     table.dispatchEvent(new Event("input", { bubbles: true }));
@@ -153,13 +209,21 @@ export function rows(form, path, value) {
   return [paths, table, more];
 }
 
+/**
+ * @param {Form} form
+ * @param {Path} path
+ * @param {Read} read
+ * @param {boolean} required
+ * @param {Control} control
+ * @param {() => unknown} meant what is written in the control
+ */
 function field(form, path, read, required, control, meant, style = "field") {
   const id = `f${pointerOf(path)}`;
   const flaw = h("p", { class: "flaw", hidden: true, id: `${id}-flaw` });
   control.id = id;
   control.setAttribute("aria-describedby", `${id}-help ${id}-flaw`);
   if (required) control.setAttribute("aria-required", "true");
-  if (control.tagName !== "SELECT") control.placeholder = read.placeholder ?? defaultOf(read);
+  if (!(control instanceof HTMLSelectElement)) control.placeholder = read.placeholder ?? defaultOf(read);
   control.addEventListener("input", () => {
     const value = reading(control, meant, "invalid value: ");
     if (control.validity.valid) form.set(path, value);
@@ -167,38 +231,50 @@ function field(form, path, read, required, control, meant, style = "field") {
   const label = h(
     "label",
     { for: id },
-    path.at(-1),
+    String(path.at(-1)),
     required ? h("span", { class: "muted" }, " required") : "",
   );
   const words = help(read.description, { id: `${id}-help` });
   return form.place(path, h("div", { class: style }, label, control, flaw, words), control, flaw);
 }
 
-/** What `read` makes of what `control` holds; what it cannot read is an error of the control, and the document stays as it is. */
+/**
+ * What `read` makes of what `control` holds; what it cannot read is an error of the control, and the document stays as it is.
+ * @param {Control} control
+ * @param {() => unknown} read
+ * @param {string} beginning
+ */
 function reading(control, read, beginning) {
   refuse(control, "");
   try {
     return read();
   } catch (error) {
-    return refuse(control, beginning + error.message.split("\n")[0]);
+    return refuse(control, beginning + wordsOf(error).split("\n")[0]);
   }
 }
 
-/** The form's errors are those of its controls, until these are read or drawn anew. */
+/**
+ * The form's errors are those of its controls, until these are read or drawn anew.
+ * @param {Control} control
+ * @param {string} detail
+ */
 function refuse(control, detail) {
   control.setCustomValidity(detail);
   if (detail) control.setAttribute("aria-invalid", "true");
   else control.removeAttribute("aria-invalid");
 }
 
+/** @param {string} written */
 function meaning(written) {
   return written.trim() === "" ? undefined : understand(written);
 }
 
+/** @param {Read} read */
 function defaultOf(read) {
   return [undefined, null, ""].includes(read.default) ? "" : `default: ${inline(read.default)}`;
 }
 
+/** @param {unknown[]} values */
 function unbracketed(values) {
   return inline(values).slice(1, -1);
 }

@@ -2,13 +2,23 @@
 import { h, prose } from "./elements.js";
 import { bytes, duration, number } from "./units.js";
 
-/** A list of flaws, each of which leads to its place by `go`. */
+/** @import { Plan, PlannedData, PrivacyPlan } from "../types/answers" */
+/** @import { Flaw } from "./form.js" */
+
+/**
+ * A list of flaws, each of which leads to its place by `go`.
+ * @param {Flaw[]} flaws
+ * @param {(flaw: Flaw) => void} go
+ */
 export function flawList(flaws, go) {
   const items = flaws.map((flaw) => {
     const place = flaw.line ? `line ${flaw.line}` : flaw.pointer || "specification";
     const link = h(
       "a",
-      { href: `#${flaw.pointer}`, onclick: (event) => (event.preventDefault(), go(flaw)) },
+      {
+        href: `#${flaw.pointer}`,
+        onclick: (/** @type {Event} */ event) => (event.preventDefault(), go(flaw)),
+      },
       place,
       flaw.pointer && flaw.line ? ` ${flaw.pointer}` : "",
     );
@@ -17,7 +27,10 @@ export function flawList(flaws, go) {
   return h("ol", { class: "flaws" }, ...items);
 }
 
-/** @param {object} plan as the dry run answers it */
+/**
+ * What a document would set in motion.
+ * @param {Plan} plan
+ */
 export function planTable(plan) {
   const facts = [
     [
@@ -52,6 +65,7 @@ export function planTable(plan) {
   return [...warnings, list, arms(plan), ...plan.data.map(dataRead)];
 }
 
+/** @param {PlannedData} data */
 function dataRead({ dataset, read }) {
   const rows = Object.entries(read).flatMap(([name, words]) => [
     h("dt", {}, name[0].toUpperCase() + name.slice(1)),
@@ -66,9 +80,10 @@ function dataRead({ dataset, read }) {
   );
 }
 
+/** @param {Plan} plan */
 function timeOf(plan) {
   const { seconds_low: low, seconds_high: high, seconds_source: source } = plan;
-  if (low === null) return `unknown: ${source}`;
+  if (typeof low !== "number" || typeof high !== "number") return `unknown: ${source}`;
   const count = Math.min(plan.workers, plan.runs);
   const elapsed =
     count > 1 ? `, ${duration(low / count)} to ${duration(high / count)} on ${plan.workers} workers` : "";
@@ -77,6 +92,7 @@ function timeOf(plan) {
 
 const SHOWN = 50;
 
+/** @param {Plan} plan */
 function arms(plan) {
   const head = ["Arm", "Steps", "Up", "Down"].map((name, index) =>
     h("th", { scope: "col", class: index ? "number" : "" }, name),
@@ -99,8 +115,7 @@ function arms(plan) {
   );
   const noisy = plan.arms
     .slice(0, SHOWN)
-    .filter((arm) => arm.privacy)
-    .map((arm) => h("li", {}, `${arm.name}: ${privacyOf(arm.privacy)}`));
+    .flatMap((arm) => (arm.privacy ? [h("li", {}, `${arm.name}: ${privacyOf(arm.privacy)}`)] : []));
   const privacy = noisy.length ? h("ul", { class: "muted" }, ...noisy) : "";
   const rest =
     plan.arms.length > SHOWN
@@ -117,6 +132,7 @@ function arms(plan) {
   );
 }
 
+/** @param {PrivacyPlan} privacy */
 function privacyOf({ noise_multiplier: noise, epsilon, delta }) {
   return `noise multiplier ${noise}, ${epsilon === null ? "no privacy" : `epsilon ${epsilon.toPrecision(4)} for delta ${delta}`}`;
 }

@@ -2,6 +2,11 @@
 import { exponential } from "./axes.js";
 import { h } from "./elements.js";
 
+/** @import { AnyResults, ArmResult, Difference, Estimate } from "../types/answers" */
+/** @typedef {"best" | "final" | "area"} MetricFigure */
+/** @typedef {MetricFigure | "target"} FigureName what arms are compared by */
+
+/** @type {Record<string, [string, string]>} */
 const VERDICTS = {
   better: ["▲", "better"],
   worse: ["▼", "worse"],
@@ -11,17 +16,26 @@ const VERDICTS = {
   same_for_all: ["", "same for every seed"],
   incomplete: ["", "incomplete"],
 };
+/** @type {Record<MetricFigure, string>} */
 const FIGURES = { best: "Best", final: "Final", area: "Mean over rounds" };
+/** @type {MetricFigure[]} */
+const NAMES = ["best", "final", "area"];
 export const ABSENT = "–";
 
-/** Shares are printed in percent. */
+/**
+ * Shares are printed in percent.
+ * @param {string} metric
+ */
 export const isShare = (metric) =>
   metric.endsWith("accuracy") ||
   metric.endsWith("decile") ||
   metric === "client_accuracy_std" ||
   metric.startsWith("personal_");
 
-/** A value of a metric as people read it. */
+/**
+ * A value of a metric as people read it.
+ * @param {number | null | undefined} value
+ */
 export function format(value, metric = "") {
   if (value === null || value === undefined) return ABSENT;
   const size = Math.abs(value);
@@ -30,35 +44,53 @@ export function format(value, metric = "") {
   return value.toFixed(4);
 }
 
+/** @type {(value: number, metric: string) => string} */
 const signed = (value, metric) => (value > 0 ? "+" : "") + format(value, metric);
+/** @type {(estimate: Estimate | null | undefined, metric: string) => string} */
 const spread = (estimate, metric) =>
   !estimate
     ? ABSENT
     : format(estimate.mean, metric) + (estimate.std === null ? "" : ` ± ${format(estimate.std, metric)}`);
 
-/** Of megabytes or seconds: the mean, as a number with separators, or with two digits where it is small. */
+/**
+ * Of megabytes or seconds: the mean, as a number with separators, or with two digits where it is small.
+ * @param {Estimate | null | undefined} estimate
+ */
 function amount(estimate) {
   if (!estimate) return ABSENT;
   const options = estimate.mean < 1 ? { maximumSignificantDigits: 2 } : { maximumFractionDigits: 1 };
   return estimate.mean.toLocaleString("en", options);
 }
 
-/** Of the figures that `read` finds, the best; undefined where the metric has no better and worse. */
+/**
+ * Of the figures that `read` finds, the best; undefined where the metric has no better and worse.
+ * @param {ArmResult[]} arms
+ * @param {string | undefined} direction
+ * @param {(arm: ArmResult) => number | null | undefined} read
+ */
 function best(arms, direction, read) {
   const known = arms.map(read).filter((value) => value !== null && value !== undefined);
   if (!known.length || !direction) return undefined;
   return direction === "max" ? Math.max(...known) : Math.min(...known);
 }
 
-/** What an arm has beside the baseline: of a figure of the metric, or of the rounds to the target, which are no values of it. */
+/**
+ * What an arm has beside the baseline: of a figure of the metric, or of the rounds to the target, which are no values of it.
+ * @param {ArmResult} arm
+ * @param {FigureName} figure
+ * @param {string} metric
+ * @returns {Difference | null | undefined}
+ */
 function differenceOf(arm, figure, metric) {
   return figure === "target"
     ? arm.to_target?.rounds_difference
     : arm.metrics[metric]?.[`${figure}_difference`];
 }
 
+/** @param {number} value */
 const rounds = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
 
+/** @param {ArmResult} arm */
 function targetCells({ to_target: found }) {
   const missed = found && found.reached < found.runs ? ` (${found.reached} of ${found.runs})` : "";
   const words = found?.rounds
@@ -70,6 +102,12 @@ function targetCells({ to_target: found }) {
   ];
 }
 
+/**
+ * @param {ArmResult} arm
+ * @param {MetricFigure} figure
+ * @param {string} metric
+ * @param {number | undefined} least
+ */
 function figureCell(arm, figure, metric, least) {
   const estimate = arm.metrics[metric]?.[figure];
   const text = spread(estimate, metric);
@@ -77,15 +115,26 @@ function figureCell(arm, figure, metric, least) {
   return h("td", { class: "number" }, leads ? h("strong", { title: "best" }, text) : text);
 }
 
+/**
+ * @param {ArmResult} arm
+ * @param {FigureName} figure
+ * @param {string} metric
+ */
 function differenceCell(arm, figure, metric) {
   const difference = differenceOf(arm, figure, metric);
   if (!difference) return h("td", { class: "number muted" }, ABSENT);
-  const words = (value) =>
+  const words = (/** @type {number} */ value) =>
     figure === "target" ? (value > 0 ? "+" : "") + rounds(value) : signed(value, metric);
-  const range = difference.low === null ? "" : ` [${words(difference.low)}, ${words(difference.high)}]`;
+  const { low, high } = difference;
+  const range = low === null || high === null ? "" : ` [${words(low)}, ${words(high)}]`;
   return h("td", { class: "number" }, words(difference.mean) + range);
 }
 
+/**
+ * @param {ArmResult} arm
+ * @param {FigureName} figure
+ * @param {string} metric
+ */
 function verdictCell(arm, figure, metric) {
   const difference = differenceOf(arm, figure, metric);
   if (!difference) return h("td", { class: "muted" }, ABSENT);
@@ -103,6 +152,7 @@ function verdictCell(arm, figure, metric) {
   );
 }
 
+/** @param {ArmResult} arm */
 function remark(arm) {
   const total = Object.values(arm.runs).reduce((sum, count) => sum + count, 0);
   const parts = Object.entries(arm.runs)
@@ -113,10 +163,17 @@ function remark(arm) {
   return parts.join("; ");
 }
 
-function row(results, arm, metric, figure, leads) {
+/**
+ * @param {AnyResults} results
+ * @param {ArmResult} arm
+ * @param {FigureName} figure
+ * @param {string} metric
+ * @param {Record<MetricFigure, number | undefined>} leads
+ */
+function row(results, arm, figure, metric, leads) {
   const timed = results.arms.some((one) => one.simulated_seconds !== null);
   const cells = [
-    ...Object.keys(FIGURES).map((name) => figureCell(arm, name, metric, leads[name])),
+    ...NAMES.map((name) => figureCell(arm, name, metric, leads[name])),
     ...(results.target ? targetCells(arm) : []),
     differenceCell(arm, figure, metric),
     verdictCell(arm, figure, metric),
@@ -136,7 +193,14 @@ function row(results, arm, metric, figure, leads) {
   );
 }
 
-/** Fill `table` with the arms of `results` in one metric; differences are of `figure`; `direction` is `max`, `min` or undefined. */
+/**
+ * Fill `table` with the arms of `results` in one metric; differences are of `figure`; `direction` is `max`, `min` or undefined.
+ * @param {HTMLTableElement} table
+ * @param {AnyResults} results
+ * @param {string} metric
+ * @param {FigureName} figure
+ * @param {string | undefined} direction
+ */
 export function fillTable(table, results, metric, figure, direction) {
   const unit = isShare(metric) ? ", %" : "";
   const timed = results.arms.some((arm) => arm.simulated_seconds !== null);
@@ -145,19 +209,17 @@ export function fillTable(table, results, metric, figure, direction) {
     "Arm",
     ...Object.values(FIGURES).map((words) => words + unit),
     ...toTarget,
-    `${FIGURES[figure] ?? "Rounds to target"} − baseline [${100 * results.confidence} % CI]`,
+    `${figure === "target" ? "Rounds to target" : FIGURES[figure]} − baseline [${100 * results.confidence} % CI]`,
     "Verdict",
     "MB sent",
     ...(timed ? ["Simulated s"] : []),
     "Seeds",
     "",
   ];
-  const leads = Object.fromEntries(
-    Object.keys(FIGURES).map((name) => [
-      name,
-      best(results.arms, direction, (arm) => arm.metrics[metric]?.[name]?.mean),
-    ]),
-  );
+  /** @param {MetricFigure} name */
+  const lead = (name) => best(results.arms, direction, (arm) => arm.metrics[metric]?.[name]?.mean);
+  const leads = { best: lead("best"), final: lead("final"), area: lead("area") };
+  /** @param {number} at */
   const numeric = (at) => at > 0 && heads[at] !== "Verdict" && heads[at] !== "";
   table.replaceChildren(
     h(
@@ -180,11 +242,16 @@ export function fillTable(table, results, metric, figure, direction) {
         ),
       ),
     ),
-    h("tbody", {}, ...results.arms.map((arm) => row(results, arm, metric, figure, leads))),
+    h("tbody", {}, ...results.arms.map((arm) => row(results, arm, figure, metric, leads))),
   );
 }
 
-/** What the marks of the table mean, which is filled with a figure of a metric. */
+/**
+ * What the marks of the table mean, which is filled with a figure of a metric.
+ * @param {AnyResults} results
+ * @param {string} metric
+ * @param {FigureName} figure
+ */
 export function explanation(results, metric, figure) {
   const tested = results.arms.filter(
     (arm) => (differenceOf(arm, figure, metric)?.p_adjusted ?? null) !== null,
