@@ -97,8 +97,7 @@ def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
             *([run.columns[name] for run in runs] for name in ("simulated_seconds", "epsilon")),
         )
     )
-    with np.errstate(over="ignore"):
-        reach = _quantiles(n[kept]) * std[kept] / np.sqrt(n[kept])
+    low, high = _interval(mean[kept], std[kept], n[kept])
     return Curve(
         rounds=(rounds + 1).tolist(),
         megabytes=moments(sent)[0].tolist(),
@@ -106,8 +105,8 @@ def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
         epsilon=_listed(moments(spent)[0]),
         mean=mean[kept].tolist(),
         std=_listed(std[kept]),
-        low=_listed(_finite(mean[kept] - reach)),
-        high=_listed(_finite(mean[kept] + reach)),
+        low=_listed(low),
+        high=_listed(high),
         n=n[kept].tolist(),
     )
 
@@ -168,15 +167,16 @@ def _beside(columns: Sequence[Floats]) -> Floats:
     return table
 
 
-def _quantiles(n: NDArray[np.int64]) -> Floats:
-    """Return Student's t quantile of the mean of each number of runs; NaN of a single one."""
+def _interval(mean: Floats, std: Floats, n: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Return the ends of Student's confidence interval of each mean [T]: NaN of a single run, the
+    largest number in place of an infinite one.
+    """
     numbers, places = np.unique(n, return_inverse=True)
-    return np.array([students_quantile(k - 1) if k > 1 else np.nan for k in numbers.tolist()])[places]
-
-
-def _finite(values: Floats) -> Floats:
-    """Return the values, with the largest number in place of an infinite one."""
-    return np.clip(values, -np.finfo(np.float64).max, np.finfo(np.float64).max)
+    quantiles = np.array([students_quantile(k - 1) if k > 1 else np.nan for k in numbers.tolist()])
+    largest = np.finfo(np.float64).max
+    with np.errstate(over="ignore"):
+        reach = quantiles[places] * std / np.sqrt(n)
+        return np.maximum(mean - reach, -largest), np.minimum(mean + reach, largest)
 
 
 def _listed(values: Floats) -> list[float | None]:
