@@ -91,7 +91,7 @@ def _rows(database: Database, wanted: ArmFilter) -> Response:
 
 
 def _estimates(values: Sequence[float | None], runs: Sequence[int]) -> dict[str, list[float | None]]:
-    """Return mean, deviation and interval of the values of each arm, which has so many runs, by columns."""
+    """Return mean, deviation and interval of the values of each arm by columns; `runs` counts its runs."""
     ordered = iter(values)
     arms = [
         summary.estimate([value for value in islice(ordered, count) if value is not None]) for count in runs
