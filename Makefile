@@ -1,11 +1,12 @@
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-slow test-all test-lowest reproduce docs e2e chaos check audit gpu bench bench-peers clean
+.PHONY: help install demo up test test-slow test-all test-lowest reproduce docs e2e chaos check scripts audit gpu bench bench-peers clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := .venv/.demo
 DEVELOPMENT := .venv/.development
 LOWEST := .lowest/.installed
+SCRIPTS := api/web/node_modules/.installed
 PROJECTS := pyproject.toml deploy/service/pyproject.toml
 ARGS ?=
 PROCESSES ?= logical
@@ -22,6 +23,8 @@ endif
 export OMP_NUM_THREADS ?= 1
 # Packages of a gigabyte come slowly in some places.
 export UV_HTTP_TIMEOUT ?= 180
+# As uv below: the certificates that the system trusts.
+export NODE_USE_SYSTEM_CA ?= 1
 # What is read once is kept compiled: the suite starts hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -62,12 +65,16 @@ e2e: $(DEVELOPMENT) ## Use the pages in a real browser, which must be on PATH (A
 chaos: $(DEVELOPMENT) ## Kill, freeze and cut off what carries a run out, 50 times and more, and report how soon it goes on (half an hour)
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-check: $(DEVELOPMENT) ## Format, lint, types, import contracts, prose
+check: $(DEVELOPMENT) scripts ## Format, lint, types (of the pages' scripts, too), import contracts, prose
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/proselint check *.md docs/*.md docs/decisions/*.md docs/reproductions/*.md
+
+scripts: $(SCRIPTS) ## Format and types of the pages' scripts, where there is a network or was one
+	@if [ ! -e $(SCRIPTS) ]; then echo "The registry of npm cannot be reached from here: the pages' scripts were not checked."; else \
+	$(BIN)/python -c 'import json; from api.app import create_app; from fedcore.settings import Settings; print(json.dumps(create_app(Settings(_env_file=None)).openapi()))' | $(NPM) run --silent types && $(NPM) run --silent check; fi
 
 audit: $(DEVELOPMENT) ## Look up known vulnerabilities of the pinned dependencies, where there is a network
 	@$(BIN)/python -m deploy.audit
@@ -84,7 +91,7 @@ gpu: $(DEVELOPMENT) ## On a machine with a GPU: its tests, then five seeds of ea
 	@$(BIN)/python -m bench seeds --device cuda --workloads W1,W2,W3,W4,W5
 
 clean: ## Remove .venv, .lowest, .bench and caches (experiments in .fedq stay)
-	rm -rf .venv .lowest .bench .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .lowest .bench api/web/node_modules .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 define environment
 @$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("FedQ needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another by PYTHON=python3.12")'
@@ -105,6 +112,12 @@ $(DEVELOPMENT): $(PROJECTS) constraints.txt
 	$(environment)
 	@$(UV_INSTALL) --constraint constraints.txt $(TORCH_BACKEND) --compile-bytecode --editable '.[dev]' --editable ./deploy/service
 	@touch $(DEMO) $@
+
+# Node comes from a wheel, as all else. It is found on PATH by what npm starts.
+NPM = PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix api/web
+
+$(SCRIPTS): api/web/package.json $(DEVELOPMENT)
+	@if $(NPM) install --silent --fetch-retries=0 --fetch-timeout=60000; then touch $@; fi
 
 # First what FedQ names, at its oldest; then what tests run with, which must not change that.
 $(LOWEST): $(PROJECTS)

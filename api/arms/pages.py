@@ -2,7 +2,9 @@
 too.
 """
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -22,8 +24,6 @@ from fedcore.statistics.poor_runs import WORDS
 
 MOST_ROWS = 10_000
 """Arms of a table: as many as an experiment can have."""
-QUANTILES = 200
-"""Student's t quantiles that the page gets; beyond, they differ in the third digit only."""
 
 router = APIRouter(prefix="/arms", include_in_schema=False)
 
@@ -43,9 +43,8 @@ async def read_rows(
     experiment: OneExperiment = None,
     filter: FilterText = None,  # noqa: A002
 ) -> Response:
-    """Return the newest arms and their runs by columns; `figures` has those that any run has.
-
-    Means and intervals over seeds and groups are computed by the page, with the quantiles.
+    """Return the newest arms and their runs by columns; `figures` has those that any run has, and
+    `estimates` what they are over the runs of each arm.
     """
     wanted = _wanted(principal, experiment, filter)
     return await state.reading_gate.run(principal.owner, partial(_rows, state.database, wanted))
@@ -70,6 +69,7 @@ def _rows(database: Database, wanted: ArmFilter) -> Response:
     ]
     figures = {"megabytes_sent": found.megabytes_sent, "seconds": found.seconds}
     figures |= zip(names, found.figures, strict=True)
+    figures = {name: values for name, values in figures.items() if any(value is not None for value in values)}
     return JSONResponse(
         {
             "metrics": [
@@ -81,15 +81,25 @@ def _rows(database: Database, wanted: ArmFilter) -> Response:
             "shared": found.shared,
             "settings": found.settings,
             "runs": found.runs,
-            "figures": {
-                name: values for name, values in figures.items() if any(value is not None for value in values)
-            },
+            "figures": figures,
+            "estimates": {name: _estimates(values, found.arms["runs"]) for name, values in figures.items()},
             "warnings": WORDS,
             "more": found.more,
-            "quantiles": [summary.students_quantile(freedom) for freedom in range(1, QUANTILES + 1)],
         },
         headers=HEADERS,
     )
+
+
+def _estimates(values: Sequence[float | None], runs: Sequence[int]) -> dict[str, list[float | None]]:
+    """Return mean, deviation and interval of the values of each arm by columns; `runs` counts its runs."""
+    ordered = iter(values)
+    arms = [
+        summary.estimate([value for value in islice(ordered, count) if value is not None]) for count in runs
+    ]
+    return {
+        name: [None if arm is None else getattr(arm, name) for arm in arms]
+        for name in ("mean", "std", "low", "high")
+    }
 
 
 _BETTER = {"low": "min", "high": "max"}

@@ -14,6 +14,7 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import audit, keys, quotas
 from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.quotas import Usage
+from fedq.results import presentation
 from fedq.schemas import Key, KeyEdit
 
 PAGE = 50
@@ -25,7 +26,7 @@ QUOTAS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("waiting_runs", "queued and paused runs", rendering.count),
     ("running_runs", "running runs", rendering.count),
     ("stored_bytes", "uploads", rendering.size),
-    ("compute_seconds", "computing time", rendering.duration),
+    ("compute_seconds", "computing time", presentation.duration),
 )
 """Field of the usage (with prefix `max_` of the key), label, and format."""
 

@@ -68,13 +68,7 @@ NAVIGATION = (
     NavigationEntry("Audit", "/audit", Scope.ADMIN),
 )
 
-UNKNOWN = "\N{EN DASH}"
 SIZES = ("kB", "MB", "GB", "TB")
-
-
-def duration(seconds: float | None) -> str:
-    """Format a duration as `2 h 5 min`; a dash if unknown."""
-    return UNKNOWN if seconds is None else presentation.duration(seconds)
 
 
 def ago(moment: datetime) -> str:
@@ -137,16 +131,6 @@ def prose(text: str) -> Markup:
     )
 
 
-FILTERS: dict[str, Callable[..., Any]] = {
-    "prose": prose,
-    "markdown": markdown,
-    "duration": duration,
-    "ago": ago,
-    "clock": clock,
-    "size": size,
-    "count": count,
-}
-
 Handler = Callable[[Request, Any], Response]
 KEPT = ("retry-after", "allow")
 """Headers of a problem that its page keeps."""
@@ -158,7 +142,10 @@ environment = Environment(
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
-environment.filters.update({**FILTERS, **presentation.FILTERS})
+environment.filters.update(presentation.FILTERS)
+environment.filters.update(
+    (function.__name__, function) for function in (prose, markdown, ago, clock, size, count)
+)
 
 
 def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:

@@ -9,6 +9,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGES = ("api", "workers", "migrations")
+LEFT_OUT = frozenset({"__pycache__", "node_modules"})
+"""Folders that tools leave in a checkout."""
 
 
 class ServiceHook(BuildHookInterface[Any]):
@@ -18,4 +20,9 @@ class ServiceHook(BuildHookInterface[Any]):
         """Name the folders to include."""
         if version == "standard":
             root = Path(self.root).parents[1]
-            build_data["force_include"] = {str(root / name): name for name in PACKAGES}
+            files = (path.relative_to(root) for name in PACKAGES for path in (root / name).rglob("*"))
+            build_data["force_include"] = {
+                str(root / file): file.as_posix()
+                for file in sorted(files)
+                if not LEFT_OUT.intersection(file.parts) and (root / file).is_file()
+            }

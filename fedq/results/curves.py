@@ -7,6 +7,7 @@ from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedcore.lazy import LazyModule
+from fedcore.statistics.summary import students_quantile
 from fedq.schemas import Curve
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
             *([run.columns[name] for run in runs] for name in ("simulated_seconds", "epsilon")),
         )
     )
+    low, high = _interval(mean[kept], std[kept], n[kept])
     return Curve(
         rounds=(rounds + 1).tolist(),
         megabytes=moments(sent)[0].tolist(),
@@ -103,6 +105,8 @@ def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
         epsilon=_listed(moments(spent)[0]),
         mean=mean[kept].tolist(),
         std=_listed(std[kept]),
+        low=_listed(low),
+        high=_listed(high),
         n=n[kept].tolist(),
     )
 
@@ -161,6 +165,18 @@ def _beside(columns: Sequence[Floats]) -> Floats:
     for row, column in zip(table, columns, strict=True):
         row[: len(column)] = column
     return table
+
+
+def _interval(mean: Floats, std: Floats, n: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Return the ends of Student's confidence interval of each mean [T]: NaN of a single run, the
+    largest number in place of an infinite one.
+    """
+    numbers, places = np.unique(n, return_inverse=True)
+    quantiles = np.array([students_quantile(k - 1) if k > 1 else np.nan for k in numbers.tolist()])
+    largest = np.finfo(np.float64).max
+    with np.errstate(over="ignore"):
+        reach = quantiles[places] * std / np.sqrt(n)
+        return np.maximum(mean - reach, -largest), np.minimum(mean + reach, largest)
 
 
 def _listed(values: Floats) -> list[float | None]:

@@ -45,6 +45,8 @@ COLUMNS: dict[Table, tuple[str, ...]] = {
         "n",
         "mean",
         "std",
+        "low",
+        "high",
         "epsilon",
     ),
 }

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
 
 ABSENT = "-"
+UNKNOWN = "\N{EN DASH}"
 SMALLEST, LARGEST = 1e-3, 1e5
 """Between these a number is written out, else with an exponent."""
 
@@ -40,8 +41,10 @@ UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 """Units with their seconds, longest first."""
 
 
-def duration(seconds: float) -> str:
-    """Format a duration as `2 h 5 min`: the two largest units, or seconds."""
+def duration(seconds: float | None) -> str:
+    """Format a duration as `2 h 5 min`: the two largest units, or seconds; a dash if unknown."""
+    if seconds is None:
+        return UNKNOWN
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     whole = round(seconds)
@@ -291,6 +294,7 @@ FILTERS: Mapping[str, Callable[..., str | list[str] | None]] = {
     function.__name__: function
     for function in (
         counted,
+        duration,
         ending,
         grounds,
         known,

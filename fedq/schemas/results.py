@@ -109,12 +109,16 @@ class Curve(Schema):
     """Seconds on the simulated clock up to the round, mean over the runs in `n`; null without
     `systems.devices`.
     """
-    epsilon: list[float | None] = Field(default_factory=list)
+    epsilon: list[float | None] = Field(examples=[[None, None]])
     """epsilon of differential privacy up to the round; null without `privacy` or without noise."""
     mean: list[float] = Field(examples=[[0.24, 0.29]])
     """Mean over the runs."""
     std: list[float | None] = Field(examples=[[0.016, 0.049]])
     """Sample standard deviation over the runs; null for a single run."""
+    low: list[float | None] = Field(examples=[[0.2, 0.168]])
+    """Lower end of the 95 % confidence interval of the mean; null for a single run."""
+    high: list[float | None] = Field(examples=[[0.28, 0.412]])
+    """Upper end of the interval."""
     n: list[int] = Field(examples=[[3, 3]])
     """Number of runs with a value."""
 

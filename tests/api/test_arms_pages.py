@@ -25,6 +25,8 @@ def test_rows_have_each_run_and_match_the_conditions(
     assert found["shared"]["algorithm.kind"] == "fedavg"
     assert found["runs"]["seed"] == [0, 1, 2, 0, 1, 2]
     assert found["figures"]["train_loss.best"] == [0.5, 0.5, 0.5, None, None, None]
+    estimates = found["estimates"]["train_loss.best"]
+    assert estimates == {"mean": [0.5, None], "std": [0, None], "low": [0.5, None], "high": [0.5, None]}
     # What no run has is left out.
     assert "test_accuracy.best" not in found["figures"]
     assert browser.get("/arms/matching", params={"filter": "local.lr < 0.1"}).json() == {id: [1]}

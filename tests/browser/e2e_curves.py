@@ -277,6 +277,8 @@ def test_zero_negative_and_the_largest_numbers_are_drawn(
             "simulated_seconds": [None] * 20,
             "epsilon": [None] * 20,
             "std": [1e308] * 20,
+            "low": [-1e308] * 20,
+            "high": [1e308] * 20,
             "n": [3] * 20,
         }
         for arm, values in zip(results["arms"], ODD[log], strict=True):

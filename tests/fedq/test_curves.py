@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy import stats
 
 from fedcore.statistics import summary
 from fedcore.statistics.series import Series
@@ -130,3 +131,19 @@ def test_a_stretch_has_as_many_points_as_the_whole_had_and_keeps_its_spikes() ->
     assert made is not None
     assert (made.rounds[0], made.rounds[-1], max(made.mean)) == (5_000, 5_999, 9.0)
     assert 80 < len(made.rounds) <= 100
+
+
+def test_the_interval_of_each_point_is_students() -> None:
+    made = curve([_run([1.0, 4.0, 5.0]), _run([2.0, 6.0]), _run([4.0, 7.0])], "train_loss", Window(10))
+    assert made is not None
+    for at, values in enumerate([[1.0, 2.0, 4.0], [4.0, 6.0, 7.0]]):
+        interval = stats.t.interval(0.95, 2, loc=np.mean(values), scale=stats.sem(values))
+        assert (made.low[at], made.high[at]) == pytest.approx(interval)
+    assert (made.low[2], made.high[2]) == (None, None)
+
+
+def test_an_interval_beyond_the_largest_number_ends_there() -> None:
+    made = curve([_run([1e308]), _run([-1e308])], "train_loss", Window(10))
+    assert made is not None
+    largest = float(np.finfo(np.float64).max)
+    assert (made.low, made.high) == ([-largest], [largest])

@@ -2,6 +2,7 @@
 //
 // All lines are one series: a series for each of 144 arms takes ECharts four times as long.
 import { Scale, axis, short, theme } from "./axes.js";
+import { wordsOf } from "./service.js";
 import { h } from "./elements.js";
 
 const ROOM = { left: 72, right: 16, top: 10, bottom: 48 };
@@ -10,6 +11,44 @@ const NEAR_PX = 14;
 const TOLD = 8;
 const FAR_PX = 1e5;
 
+/**
+ * Line of a chart. All lists have one length, and `x` ascends.
+ * @typedef {object} Line
+ * @property {number} key
+ * @property {string} name
+ * @property {string} colour
+ * @property {number[]} dash
+ * @property {number[]} x
+ * @property {number[]} mean
+ * @property {number[] | null} low
+ * @property {number[] | null} high
+ * @property {number[] | null} raw what `mean` smooths
+ * @property {{ x: number[], y: (number | null)[] } | null} theory
+ */
+
+/** @typedef {{ x: [number, number], y: [number, number] | null }} View what is zoomed into; null is all */
+
+/**
+ * What axes are to show.
+ * @typedef {object} Options
+ * @property {boolean} logX
+ * @property {boolean} logY
+ * @property {string} xLabel
+ * @property {string} yLabel
+ * @property {boolean} integers
+ * @property {boolean} [fromZero] the vertical axis begins at zero
+ * @property {(value: number) => string} [text] numbers of the vertical axis in words
+ */
+
+/**
+ * Words of the tooltip.
+ * @template {Line} T
+ * @typedef {{ tell: (line: T, at: number) => string, place: (x: number) => string }} Words
+ */
+
+/** @typedef {{ left: number, top: number }} Point in pixels from the corner of the area of the lines */
+
+/** @type {typeof import("./vendor/echarts/echarts.esm.min.js") | null} */
 let echarts = null;
 
 /** Load what draws charts, before the first is shown: a megabyte, which pages whose charts are in a closed tab do without. Without it charts say so. */
@@ -17,7 +56,11 @@ export async function prepare() {
   echarts ??= await import("./vendor/echarts/echarts.esm.min.js").catch(() => null);
 }
 
-/** The index of the last of ascending `xs` that is not above `x`, or of the next one where that is nearer; -1 of none. */
+/**
+ * The index of the last of ascending `xs` that is not above `x`, or of the next one where that is nearer; -1 of none.
+ * @param {number[]} xs
+ * @param {number} x
+ */
 export function nearest(xs, x) {
   let low = 0;
   let high = xs.length - 1;
@@ -30,12 +73,21 @@ export function nearest(xs, x) {
   return low + 1 < xs.length && xs[low + 1] - x < x - xs[low] ? low + 1 : low;
 }
 
-/** Pixels from the start of an axis of this length. */
+/**
+ * Pixels from the start of an axis of this length.
+ * @param {number} share
+ * @param {number} length
+ */
 function pixel(share, length) {
   return Math.max(-FAR_PX, Math.min(FAR_PX, share * length));
 }
 
-/** Least and greatest of `values`, of those above zero where `log`; null of none. */
+/**
+ * Least and greatest of `values`, of those above zero where `log`; null of none.
+ * @param {(number | null)[]} values
+ * @param {boolean} log
+ * @returns {[number, number] | null}
+ */
 function extent(values, log) {
   let [min, max] = [Infinity, -Infinity];
   for (const value of values) {
@@ -47,16 +99,32 @@ function extent(values, log) {
 }
 
 /**
- * A line: `{key, name, colour, dash, x, mean, low, high, raw, theory}`, lists of one length and ascending `x`; `raw` is what `mean` smooths, or null;
- * `theory` is `{x, y}` or null.
+ * A chart of lines.
+ * @template {Line} T
  */
 export class Chart {
+  /** @type {T[]} */
+  lines = [];
+  /** @type {Options} */
+  options = { logX: false, logY: false, xLabel: "", yLabel: "", integers: true };
+  /** @type {View | null} */
+  view = null;
+  /** @type {number | null} */
+  focused = null;
+  /** @type {number | null} */
+  at = null;
+  /** @type {import("./vendor/echarts/echarts.esm.min.js").ECharts | null} */
+  canvas = null;
+  x = new Scale([0, 1]);
+  y = new Scale([0, 1]);
+
   /**
    * @param {HTMLElement} root to be filled; it tells of `fedq:zoom` and, with `{x, spoken}`, of `fedq:place`
-   * @param {{tell: (line: object, at: number) => string, place: (x: number) => string}} words of the tooltip
+   * @param {Words<T>} words
    */
   constructor(root, words) {
-    Object.assign(this, { root, words, lines: [], options: { logX: false, logY: false, xLabel: "", yLabel: "", integers: true }, view: null, focused: null, at: null });
+    this.root = root;
+    this.words = words;
     this.holder = h("div", { class: "canvas" });
     this.mark = h("div", { class: "mark", hidden: true });
     this.selection = h("div", { class: "selection", hidden: true });
@@ -68,9 +136,16 @@ export class Chart {
     this.observer.observe(root);
   }
 
-  /** Draw these lines; `view` is what is zoomed into, `{x, y}` with null for all. With `fromZero` the vertical axis begins at zero; `text` writes its numbers. */
+  /**
+   * Draw these lines.
+   * @param {T[]} lines
+   * @param {Options} options
+   * @param {View | null} view
+   */
   show(lines, options, view) {
-    Object.assign(this, { lines, options, view });
+    this.lines = lines;
+    this.options = options;
+    this.view = view;
     this.draw();
   }
 
@@ -81,31 +156,49 @@ export class Chart {
     this.flaw.textContent = "The chart cannot be drawn: its program was not loaded. Reload the page.";
     if (!echarts) return;
     try {
-      this.#draw();
+      this.canvas ??= echarts.init(this.holder);
+      this.#drawOn(this.canvas);
     } catch (error) {
       this.flaw.hidden = false;
-      this.flaw.textContent = `The chart cannot be drawn: ${error.message}`;
+      this.flaw.textContent = `The chart cannot be drawn: ${wordsOf(error)}`;
       console.error(error);
     }
   }
 
-  #draw() {
-    this.canvas ??= echarts.init(this.holder);
+  /** @param {import("./vendor/echarts/echarts.esm.min.js").ECharts} canvas */
+  #drawOn(canvas) {
     const { logX, logY, xLabel, yLabel, integers, text = short } = this.options;
     const colours = theme(this.root);
     this.x = this.#part(this.view?.x, logX) ?? this.#wholeX();
     this.y = this.#part(this.view?.y, logY) ?? this.#wholeY();
-    const shares = (marks, write, name, gap) => axis({ min: 0, max: 1, name, gap, colours, places: [...marks.keys()], text: (share) => write(marks.get(share)) });
-    this.canvas.setOption({
-      animation: false,
-      grid: { ...ROOM, outerBoundsMode: "none" },
-      xAxis: shares(this.x.marks(integers), short, xLabel, 26),
-      yAxis: shares(this.y.marks(), text, yLabel, 52),
-      series: [this.#series()],
-    }, { replaceMerge: ["xAxis", "yAxis"] });
+    /** @type {(marks: Map<number, number>, write: (value: number) => string, name: string, gap: number) => object} */
+    const shares = (marks, write, name, gap) =>
+      axis({
+        min: 0,
+        max: 1,
+        name,
+        gap,
+        colours,
+        places: [...marks.keys()],
+        text: (share) => write(marks.get(share) ?? 0),
+      });
+    canvas.setOption(
+      {
+        animation: false,
+        grid: { ...ROOM, outerBoundsMode: "none" },
+        xAxis: shares(this.x.marks(integers), short, xLabel, 26),
+        yAxis: shares(this.y.marks(), text, yLabel, 52),
+        series: [this.#series()],
+      },
+      { replaceMerge: ["xAxis", "yAxis"] },
+    );
   }
 
-  /** What is zoomed into; null without, or where a logarithmic axis cannot show it. */
+  /**
+   * What is zoomed into; null without, or where a logarithmic axis cannot show it.
+   * @param {[number, number] | null | undefined} range
+   * @param {boolean} log
+   */
   #part(range, log) {
     return range && (!log || range[0] > 0) ? new Scale(range, log) : null;
   }
@@ -114,8 +207,13 @@ export class Chart {
     const { text } = theme(this.root);
     const some = this.lines.some((line) => line.key === this.focused);
     return {
-      id: "lines", type: "custom", clip: true, silent: true, animation: false,
+      id: "lines",
+      type: "custom",
+      clip: true,
+      silent: true,
+      animation: false,
       data: this.lines.map(() => [0, 0]),
+      /** @param {{ dataIndex: number }} item */
       renderItem: ({ dataIndex }) => this.#shapes(this.lines[dataIndex], some, text),
     };
   }
@@ -125,7 +223,10 @@ export class Chart {
     this.canvas?.dispose();
   }
 
-  /** Bring one line forward, by its key; null none. */
+  /**
+   * Bring one line forward, by its key; null none.
+   * @param {number | null} key
+   */
   focus(key) {
     if (key === this.focused) return;
     this.focused = key;
@@ -137,37 +238,86 @@ export class Chart {
   }
 
   get #area() {
-    return { width: this.root.clientWidth - ROOM.left - ROOM.right, height: this.root.clientHeight - ROOM.top - ROOM.bottom };
+    return {
+      width: this.root.clientWidth - ROOM.left - ROOM.right,
+      height: this.root.clientHeight - ROOM.top - ROOM.bottom,
+    };
   }
 
+  /** @param {number} value */
   #left(value) {
     return ROOM.left + pixel(this.x.share(value), this.#area.width);
   }
 
+  /** @param {number} value */
   #top(value) {
     const { height } = this.#area;
     return ROOM.top + height - pixel(this.y.share(value), height);
   }
 
+  /**
+   * What ECharts draws of a line.
+   * @param {T} line
+   * @param {boolean} some whether a line is brought forward
+   * @param {string} text the colour of text
+   */
   #shapes({ key, colour, dash, x, mean, low, high, raw, theory }, some, text) {
     const forward = key === this.focused;
     const across = x.map((value) => this.#left(value));
+    /** @param {number[]} values */
     const down = (values) => values.map((value) => this.#top(value));
+    /** @type {(lefts: number[], tops: number[]) => number[][]} */
     const points = (lefts, tops) => lefts.map((left, at) => [left, tops[at]]);
-    const line = (shape, style) => ({ type: "polyline", shape: { points: shape }, style: { fill: null, ...style }, z2: forward ? 20 : 10 });
+    /** @type {(shape: number[][], style: object) => object} */
+    const line = (shape, style) => ({
+      type: "polyline",
+      shape: { points: shape },
+      style: { fill: null, ...style },
+      z2: forward ? 20 : 10,
+    });
+    /** @type {object[]} */
     const children = [];
-    if (low && (!some || forward)) {
+    if (low && high && (!some || forward)) {
       const tops = down(high);
-      children.push({ type: "polygon", shape: { points: [...points(across, tops), ...points(across, down(low)).reverse()] }, style: { fill: colour, opacity: FAINT }, z2: 1 });
+      children.push({
+        type: "polygon",
+        shape: { points: [...points(across, tops), ...points(across, down(low)).reverse()] },
+        style: { fill: colour, opacity: FAINT },
+        z2: 1,
+      });
     }
-    if (raw) children.push(line(points(across, down(raw)), { stroke: colour, lineWidth: 1, opacity: some && !forward ? 0.1 : 0.3 }));
+    if (raw)
+      children.push(
+        line(points(across, down(raw)), {
+          stroke: colour,
+          lineWidth: 1,
+          opacity: some && !forward ? 0.1 : 0.3,
+        }),
+      );
     const middle = points(across, down(mean));
     const opacity = some && !forward ? 0.3 : 1;
-    if (x.length === 1) children.push({ type: "circle", shape: { cx: middle[0][0], cy: middle[0][1], r: 3 }, style: { fill: colour, opacity } });
-    else children.push(line(middle, { stroke: colour, lineWidth: forward ? 2.6 : 1.6, lineDash: dash.length ? dash : null, opacity, lineJoin: "round" }));
+    if (x.length === 1)
+      children.push({
+        type: "circle",
+        shape: { cx: middle[0][0], cy: middle[0][1], r: 3 },
+        style: { fill: colour, opacity },
+      });
+    else
+      children.push(
+        line(middle, {
+          stroke: colour,
+          lineWidth: forward ? 2.6 : 1.6,
+          lineDash: dash.length ? dash : null,
+          opacity,
+          lineJoin: "round",
+        }),
+      );
     if (theory) {
-      const known = theory.x.map((value, at) => [value, theory.y[at]]).filter(([, value]) => value !== null);
-      children.push(line(known.map(([value, other]) => [this.#left(value), this.#top(other)]), { stroke: text, lineWidth: 1.2, lineDash: [1.5, 3] }));
+      const points = theory.x.flatMap((value, at) => {
+        const height = theory.y[at];
+        return height === null ? [] : [[this.#left(value), this.#top(height)]];
+      });
+      children.push(line(points, { stroke: text, lineWidth: 1.2, lineDash: [1.5, 3] }));
     }
     return { type: "group", children };
   }
@@ -175,7 +325,9 @@ export class Chart {
   /** From the first to the last place, with room only where it is needed: for a single one, and for those that a logarithmic axis has no other place for. */
   #wholeX() {
     const { logX } = this.options;
-    const ends = this.lines.flatMap(({ x }) => (logX ? [x.find((value) => value > 0) ?? null, x.at(-1) ?? null] : [x[0] ?? null, x.at(-1) ?? null]));
+    const ends = this.lines.flatMap(({ x }) =>
+      logX ? [x.find((value) => value > 0) ?? null, x.at(-1) ?? null] : [x[0] ?? null, x.at(-1) ?? null],
+    );
     const found = extent(ends, logX) ?? (logX ? [1, 10] : [0, 1]);
     const needsRoom = found[0] === found[1] || (logX && this.lines.some(({ x }) => x[0] <= 0));
     return needsRoom ? Scale.around(...found, logX) : new Scale(found, logX);
@@ -187,13 +339,22 @@ export class Chart {
     const seen = this.lines.map(({ x, mean, low, high, raw }) => {
       const inside = x.map((_, at) => at).filter((at) => !this.view || (x[at] >= min && x[at] <= max));
       const lists = [mean, ...(raw ? [raw] : []), ...(high ? [high] : []), ...(low && !logY ? [low] : [])];
-      return lists.map((list) => extent(inside.map((at) => list[at]), logY));
+      return lists.map((list) =>
+        extent(
+          inside.map((at) => list[at]),
+          logY,
+        ),
+      );
     });
-    const found = extent(seen.flat(2).filter((value) => value !== null), logY);
+    const found = extent(
+      seen.flat(2).filter((value) => value !== null),
+      logY,
+    );
     if (found && fromZero) return new Scale([0, 1.05 * found[1] || 1]);
     return Scale.around(...(found ?? (logY ? [0.1, 1] : [0, 1])), logY);
   }
 
+  /** @param {View | null} view */
   #zoom(view) {
     this.view = view;
     this.draw();
@@ -202,12 +363,18 @@ export class Chart {
 
   #listen() {
     const { root } = this;
+    /** @param {PointerEvent} event */
     const place = (event) => {
       const box = root.getBoundingClientRect();
       const { width, height } = this.#area;
       const [left, top] = [event.clientX - box.left - ROOM.left, event.clientY - box.top - ROOM.top];
-      return { left: Math.max(0, Math.min(width, left)), top: Math.max(0, Math.min(height, top)), inside: left >= 0 && left <= width && top >= 0 && top <= height };
+      return {
+        left: Math.max(0, Math.min(width, left)),
+        top: Math.max(0, Math.min(height, top)),
+        inside: left >= 0 && left <= width && top >= 0 && top <= height,
+      };
     };
+    /** @type {Point | null} */
     let start = null;
     root.addEventListener("pointerdown", (event) => {
       const at = place(event);
@@ -241,6 +408,11 @@ export class Chart {
     root.addEventListener("blur", () => this.leave());
   }
 
+  /**
+   * Mark what is being selected.
+   * @param {Point} from
+   * @param {Point} to
+   */
   #select(from, to) {
     this.leave();
     const { height } = this.#area;
@@ -248,45 +420,75 @@ export class Chart {
     const top = tall ? Math.min(from.top, to.top) : 0;
     this.selection.hidden = false;
     Object.assign(this.selection.style, {
-      left: `${ROOM.left + Math.min(from.left, to.left)}px`, width: `${Math.abs(to.left - from.left)}px`,
-      top: `${ROOM.top + top}px`, height: `${tall ? Math.abs(to.top - from.top) : height}px`,
+      left: `${ROOM.left + Math.min(from.left, to.left)}px`,
+      width: `${Math.abs(to.left - from.left)}px`,
+      top: `${ROOM.top + top}px`,
+      height: `${tall ? Math.abs(to.top - from.top) : height}px`,
     });
   }
 
-  /** Zoom into what was selected: a stretch of the horizontal axis, and of the vertical one where it was tall. */
+  /**
+   * Zoom into what was selected: a stretch of the horizontal axis, and of the vertical one where it was tall.
+   * @param {Point} from
+   * @param {Point} to
+   */
   #selected(from, to) {
     const { width, height } = this.#area;
     const [wide, tall] = [Math.abs(to.left - from.left) > 3, Math.abs(to.top - from.top) > 24];
     if (!wide) return;
+    /** @type {(one: number, other: number) => [number, number]} */
     const ordered = (one, other) => [Math.min(one, other), Math.max(one, other)];
+    const [left, right] = ordered(from.left, to.left);
+    const [bottom, top] = ordered(height - from.top, height - to.top);
     this.#zoom({
-      x: ordered(from.left, to.left).map((left) => this.x.value(left / width)),
-      y: tall ? ordered(height - from.top, height - to.top).map((up) => this.y.value(up / height)) : null,
+      x: [this.x.value(left / width), this.x.value(right / width)],
+      y: tall ? [this.y.value(bottom / height), this.y.value(top / height)] : null,
     });
   }
 
-  /** Tell the values at a place of the drawing: beside the pointer, and to who listens. */
+  /**
+   * Tell the values at a place of the drawing: beside the pointer, and to who listens.
+   * @param {number} left
+   * @param {number | null} top
+   */
   #read(left, top, spoken = false) {
     const x = this.x.value(left / this.#area.width);
     const found = this.lines.flatMap((line) => {
       const at = nearest(line.x, x);
-      return at < 0 ? [] : [{ line, at, distance: top === null ? 0 : Math.abs(this.#top(line.mean[at]) - ROOM.top - top) }];
+      return at < 0
+        ? []
+        : [{ line, at, distance: top === null ? 0 : Math.abs(this.#top(line.mean[at]) - ROOM.top - top) }];
     });
-    const closest = found.reduce((best, one) => (best && best.distance <= one.distance ? best : one), null);
-    this.focus(top !== null && closest?.distance < NEAR_PX ? closest.line.key : null);
-    const near = found.sort((one, other) => one.distance - other.distance).slice(0, TOLD).sort((one, other) => other.line.mean[other.at] - one.line.mean[one.at]);
+    found.sort((one, other) => one.distance - other.distance);
+    const closest = found.at(0);
+    this.focus(top !== null && closest && closest.distance < NEAR_PX ? closest.line.key : null);
+    const near = found.slice(0, TOLD).sort((one, other) => other.line.mean[other.at] - one.line.mean[one.at]);
     this.tip.replaceChildren(
       h("p", {}, this.words.place(x)),
-      h("ul", {}, near.map(({ line, at }) => {
-        const swatch = h("span", { class: "swatch" });
-        swatch.style.background = line.colour;
-        return h("li", { class: line.key === this.focused ? "closest" : null }, swatch, h("span", { class: "name" }, line.name), h("span", { class: "number" }, this.words.tell(line, at)));
-      })),
+      h(
+        "ul",
+        {},
+        near.map(({ line, at }) => {
+          const swatch = h("span", { class: "swatch" });
+          swatch.style.background = line.colour;
+          return h(
+            "li",
+            { class: line.key === this.focused ? "closest" : null },
+            swatch,
+            h("span", { class: "name" }, line.name),
+            h("span", { class: "number" }, this.words.tell(line, at)),
+          );
+        }),
+      ),
       found.length > near.length ? h("p", { class: "muted" }, `and ${found.length - near.length} more`) : "",
     );
     this.at = left;
     this.mark.hidden = this.tip.hidden = false;
-    Object.assign(this.mark.style, { left: `${ROOM.left + left}px`, top: `${ROOM.top}px`, height: `${this.#area.height}px` });
+    Object.assign(this.mark.style, {
+      left: `${ROOM.left + left}px`,
+      top: `${ROOM.top}px`,
+      height: `${this.#area.height}px`,
+    });
     const right = left > this.#area.width / 2;
     Object.assign(this.tip.style, {
       left: right ? "auto" : `${ROOM.left + left + 14}px`,
@@ -304,10 +506,12 @@ export class Chart {
     this.root.dispatchEvent(new CustomEvent("fedq:place", { detail: { x: null, spoken: false } }));
   }
 
+  /** @param {KeyboardEvent} event */
   #key(event) {
     if (!this.canvas || event.ctrlKey || event.metaKey || event.altKey) return;
     const { width } = this.#area;
     const at = this.at ?? width / 2;
+    /** @type {Record<string, number>} */
     const steps = { ArrowRight: at + width / 40, ArrowLeft: at - width / 40, Home: 0, End: width };
     if (event.key in steps) {
       this.#read(Math.max(0, Math.min(width, steps[event.key])), null, true);
@@ -315,6 +519,7 @@ export class Chart {
       const factor = event.key === "+" ? 0.5 : 2;
       const { min: first, max: last } = this.#wholeX();
       const ends = [at - at * factor, at + (width - at) * factor].map((left) => this.x.value(left / width));
+      /** @type {[number, number]} */
       const x = [Math.max(first, ends[0]), Math.min(last, ends[1])];
       this.#zoom(x[0] === first && x[1] === last ? null : { x, y: null });
     } else if (event.key === "0") {
@@ -333,4 +538,3 @@ export class Chart {
     this.draw();
   }
 }
-

@@ -1,26 +1,42 @@
 // What dialogs have in common: flaws at their fields, a secret that is shown once, a question before what cannot be undone.
-import { prose } from "./elements.js";
+import { byId, find, prose } from "./elements.js";
 import { Problem, tell } from "./service.js";
 
-for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());
+/** @import { ProblemDetails } from "../types/answers" */
+
+for (const button of document.querySelectorAll("[data-close]"))
+  button.addEventListener("click", () => button.closest("dialog")?.close());
 document.getElementById("copy")?.addEventListener("click", copy);
 
-/** Show flaws at the fields of a form ([data-field], with a .flaw in each), and go to the first. */
+/**
+ * Show flaws at the fields of a form ([data-field], with a .flaw in each), and go to the first.
+ * @param {HTMLFormElement} form
+ * @param {Pick<ProblemDetails["errors"][number], "pointer" | "detail">[]} flaws
+ */
 export function showFlaws(form, flaws) {
-  for (const field of form.querySelectorAll("[data-field]")) {
+  /** @type {NodeListOf<HTMLElement>} */
+  const fields = form.querySelectorAll("[data-field]");
+  for (const field of fields) {
     const pointer = `/${field.dataset.field}`;
-    const details = flaws.filter((flaw) => flaw.pointer === pointer || flaw.pointer.startsWith(`${pointer}/`)).map((flaw) => flaw.detail);
-    const words = field.querySelector(".flaw");
+    const details = flaws
+      .filter((flaw) => flaw.pointer === pointer || flaw.pointer.startsWith(`${pointer}/`))
+      .map((flaw) => flaw.detail);
+    const words = find(field, ".flaw");
     words.replaceChildren(...prose(details.join("; ")));
     words.hidden = !details.length;
-    const control = field.querySelector("input, select");
+    const control = find(field, "input, select");
     if (details.length) control.setAttribute("aria-invalid", "true");
     else control.removeAttribute("aria-invalid");
   }
-  form.querySelector("[aria-invalid]")?.focus();
+  /** @type {HTMLElement | null} */ (form.querySelector("[aria-invalid]"))?.focus();
 }
 
-/** Run `work` when `button` is pressed, one call at a time; show errors at the fields of `form`, if given. */
+/**
+ * Run `work` when `button` is pressed, one call at a time; show errors at the fields of `form`, if given.
+ * @param {() => Promise<unknown>} work
+ * @param {HTMLButtonElement | null} button
+ * @param {HTMLFormElement | null} form
+ */
 export async function attempt(work, button = null, form = null) {
   if (button?.disabled) return;
   if (button) button.disabled = true;
@@ -28,7 +44,7 @@ export async function attempt(work, button = null, form = null) {
     await work();
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    const flaws = error.errors ?? [];
+    const flaws = error.errors;
     if (form) showFlaws(form, flaws);
     if (!form || !flaws.length) tell(error.detail, "error");
   } finally {
@@ -36,23 +52,33 @@ export async function attempt(work, button = null, form = null) {
   }
 }
 
-/** Show a secret, and go on once it was seen. */
+/**
+ * Show a secret, and go on once it was seen.
+ * @param {string} text
+ * @param {() => void} then
+ */
 export function reveal(text, then) {
-  const dialog = document.getElementById("secret");
-  const field = document.getElementById("secret-text");
+  const dialog = byId("secret", HTMLDialogElement);
+  const field = byId("secret-text", HTMLInputElement);
   field.value = text;
-  document.getElementById("copied").textContent = "";
+  byId("copied").textContent = "";
   dialog.addEventListener("close", then, { once: true });
   dialog.showModal();
   field.select();
 }
 
-/** Ask before `work` is done. */
+/**
+ * Ask before `work` is done.
+ * @param {string} title
+ * @param {string} words
+ * @param {string} yes
+ * @param {() => Promise<unknown>} work
+ */
 export function confirmed(title, words, yes, work) {
-  const dialog = document.getElementById("certain");
-  document.getElementById("certain-title").textContent = title;
-  document.getElementById("certain-words").textContent = words;
-  document.getElementById("certain-yes").textContent = yes;
+  const dialog = byId("certain", HTMLDialogElement);
+  byId("certain-title").textContent = title;
+  byId("certain-words").textContent = words;
+  byId("certain-yes").textContent = yes;
   dialog.returnValue = "no";
   dialog.addEventListener("close", () => dialog.returnValue === "yes" && attempt(work), { once: true });
   dialog.showModal();
@@ -60,8 +86,8 @@ export function confirmed(title, words, yes, work) {
 
 /** Copy the secret; where pages may not (plain HTTP over a network), select it to be copied by hand. */
 async function copy() {
-  const field = document.getElementById("secret-text");
-  const told = document.getElementById("copied");
+  const field = byId("secret-text", HTMLInputElement);
+  const told = byId("copied");
   try {
     await navigator.clipboard.writeText(field.value);
     told.textContent = "Copied.";

@@ -43,7 +43,10 @@ export class Editor {
     this.ace.session.on("change", () => this.#quiet || changed(this.ace.getValue()));
   }
 
-  /** Show another text; it can be undone. */
+  /**
+   * Show another text; it can be undone.
+   * @param {string} text
+   */
   show(text) {
     if (text === this.ace.getValue()) return;
     const { row, column } = this.ace.getCursorPosition();
@@ -55,15 +58,27 @@ export class Editor {
     this.ace.clearSelection();
   }
 
-  /** Mark flaws at their lines. */
+  /**
+   * Mark flaws at their lines.
+   * @param {{ line?: number | null, column?: number | null, detail: string }[]} flaws
+   */
   mark(flaws) {
     const last = this.ace.session.getLength() - 1;
     this.ace.session.setAnnotations(
-      flaws.map(({ line = 1, column = 1, detail }) => ({ row: Math.min(line - 1, last), column: column - 1, text: detail, type: "error" })),
+      flaws.map(({ line, column, detail }) => ({
+        row: Math.min((line ?? 1) - 1, last),
+        column: (column ?? 1) - 1,
+        text: detail,
+        type: "error",
+      })),
     );
   }
 
-  /** Go to a place, counted from 1. */
+  /**
+   * Go to a place, counted from 1.
+   * @param {number} line
+   * @param {number} column
+   */
   reveal(line, column) {
     this.ace.gotoLine(line, column - 1, false);
     this.ace.focus();

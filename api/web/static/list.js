@@ -1,31 +1,35 @@
 // The list asks for itself anew; what is typed above it narrows it as it is typed.
+import { around, byId } from "./elements.js";
 import { poll } from "./poll.js";
-import { call, tell } from "./service.js";
+import { call, tell, wordsOf } from "./service.js";
 
-poll(document.getElementById("poll"), 3);
-document.getElementById("filters").addEventListener("submit", (event) => {
+poll(byId("poll"), 3);
+byId("filters").addEventListener("submit", (event) => {
   event.preventDefault();
-  event.target.dispatchEvent(new Event("change"));
+  event.target?.dispatchEvent(new Event("change"));
 });
 
-document.addEventListener("click", async ({ target }) => {
-  const star = target.closest("[data-star]");
+document.addEventListener("click", async (event) => {
+  const star = around(event, "[data-star]");
   if (!star) return;
   try {
     await call("PATCH", `/v1/experiments/${star.dataset.star}`, { starred: star.ariaPressed !== "true" });
-    window.htmx.trigger(document.getElementById("poll"), "refresh");
+    window.htmx.trigger(byId("poll"), "refresh");
   } catch (error) {
-    tell(error.message, "error");
+    tell(wordsOf(error), "error");
   }
 });
 
 // What is chosen to be compared stays chosen when the list is renewed.
+/** @type {Set<string>} */
 const chosen = new Set();
 document.addEventListener("change", ({ target }) => {
-  if (target.name !== "arm") return;
+  if (!(target instanceof HTMLInputElement) || target.name !== "arm") return;
   if (target.checked) chosen.add(target.value);
   else chosen.delete(target.value);
 });
 document.addEventListener("htmx:after:swap", () => {
-  for (const box of document.querySelectorAll("#list input[name=arm]")) box.checked = chosen.has(box.value);
+  /** @type {NodeListOf<HTMLInputElement>} */
+  const boxes = document.querySelectorAll("#list input[name=arm]");
+  for (const box of boxes) box.checked = chosen.has(box.value);
 });

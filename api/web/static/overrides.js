@@ -1,7 +1,14 @@
 // The changes that make one document of another, as a preset takes them: blocks merge, null removes, anything else replaces.
 
-/** The overrides by which `from` becomes `to`. */
+/** @typedef {Record<string, unknown>} Block */
+
+/**
+ * The overrides by which `from` becomes `to`.
+ * @param {Block} from
+ * @param {Block} to
+ */
 export function overrides(from, to) {
+  /** @type {Block} */
   const changes = {};
   for (const name of Object.keys(from)) if (!(name in to)) changes[name] = null;
   for (const [name, value] of Object.entries(to)) {
@@ -14,6 +21,10 @@ export function overrides(from, to) {
   return changes;
 }
 
+/**
+ * @param {unknown} value
+ * @returns {value is Block}
+ */
 function isBlock(value) {
   return value !== null && typeof value === "object" && !Array.isArray(value);
 }

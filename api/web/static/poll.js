@@ -4,9 +4,12 @@ const SLOWEST = 4;
 /**
  * Trigger `refresh` on `part` (of htmx) every `seconds` while the page is visible and `wanted()`, and immediately when it becomes visible;
  * up to four times less often while nothing changes.
+ * @param {HTMLElement} part
+ * @param {number} seconds
  */
 export function poll(part, seconds, wanted = () => true) {
   let slowness = 1;
+  /** @type {ReturnType<typeof setTimeout>} */
   let timer;
   const ask = () => {
     clearTimeout(timer);

@@ -1,8 +1,20 @@
 // Log and resource use of one run, with what is new every few seconds until the run has ended.
 import { onTheme, strokeOf, theme } from "./axes.js";
 import { Chart, nearest, prepare } from "./chart.js";
-import { h } from "./elements.js";
-import { call, showDeleted, tell } from "./service.js";
+import { byId, find, h } from "./elements.js";
+import { Problem, call, showDeleted, tell, wordsOf } from "./service.js";
+
+/** @import { LogLine, LogPage, ResourcePage, ResourceSample } from "../types/answers" */
+/** @import { Line, View } from "./chart.js" */
+
+/**
+ * Chart of a figure.
+ * @typedef {object} About
+ * @property {string} name
+ * @property {string} label
+ * @property {string} unit
+ * @property {(sample: ResourceSample) => number | null} value
+ */
 
 const BUSY_MS = 3000;
 const IDLE_MS = 10_000;
@@ -13,26 +25,55 @@ const GAP_S = 5;
 const NEAR_END_PX = 40;
 const ENDED = new Set(["succeeded", "failed", "cancelled", "deleted"]);
 const LEVELS = ["debug", "info", "warning", "error", "critical"];
-const UNITS = [[3 * 86_400, 86_400, "Days"], [3 * 3600, 3600, "Hours"], [180, 60, "Minutes"], [0, 1, "Seconds"]];
+/** @type {[number, number, string][]} the least seconds, a unit's seconds, and its name */
+const UNITS = [
+  [3 * 86_400, 86_400, "Days"],
+  [3 * 3600, 3600, "Hours"],
+  [180, 60, "Minutes"],
+  [0, 1, "Seconds"],
+];
 const GIGA = 1e9;
+/** @type {About[]} */
 const CHARTS = [
   { name: "CPU", label: "CPU, cores", unit: "cores", value: (sample) => sample.cpu_cores },
   { name: "Memory", label: "Memory, GB", unit: "GB", value: (sample) => sample.memory_bytes / GIGA },
-  { name: "GPU", label: "GPU utilisation, %", unit: "%", value: (sample) => (sample.gpu_utilisation === null ? null : 100 * sample.gpu_utilisation) },
-  { name: "GPU memory", label: "GPU memory, GB", unit: "GB", value: (sample) => (sample.gpu_memory_bytes === null ? null : sample.gpu_memory_bytes / GIGA) },
+  {
+    name: "GPU",
+    label: "GPU utilisation, %",
+    unit: "%",
+    value: (sample) => (sample.gpu_utilisation === null ? null : 100 * sample.gpu_utilisation),
+  },
+  {
+    name: "GPU memory",
+    label: "GPU memory, GB",
+    unit: "GB",
+    value: (sample) => (sample.gpu_memory_bytes === null ? null : sample.gpu_memory_bytes / GIGA),
+  },
 ];
 
-const root = document.getElementById("telemetry");
+const root = byId("telemetry");
 const path = `/v1/runs/${root.dataset.run}`;
 
-/** Figures of some digits, as `0.97`. */
+/**
+ * Figures of some digits, as `0.97`.
+ * @param {number} value
+ */
 function digits(value) {
   return String(Number(value.toPrecision(3)));
 }
 
-/** Points of a figure over seconds since `start`, at the beginnings and ends of samples; zero while no worker held the run. */
+/**
+ * Points of a figure over seconds since `start`, at the beginnings and ends of samples; zero while no worker held the run.
+ * @param {ResourceSample[]} samples
+ * @param {About["value"]} value
+ * @param {number} start
+ */
 function points(samples, value, start) {
-  const [x, y] = [[], []];
+  /** @type {number[]} */
+  const x = [];
+  /** @type {number[]} */
+  const y = [];
+  /** @type {number | null} */
   let end = null;
   for (const sample of samples) {
     const found = value(sample);
@@ -55,17 +96,22 @@ function points(samples, value, start) {
 }
 
 class Usage {
+  /** @type {ResourceSample[]} */
+  samples = [];
+  /** @type {Map<string, Chart<Line>>} */
+  charts = new Map();
+  /** @type {View | null} */
+  view = null;
+  unit = "";
+
   constructor() {
-    this.samples = [];
-    this.charts = new Map();
-    this.view = null;
-    this.unit = "";
     onTheme(() => this.draw());
   }
 
+  /** @param {ResourceSample[]} samples */
   add(samples) {
     this.samples.push(...samples);
-    root.querySelector("[data-no-samples]").hidden = this.samples.length > 0;
+    find(root, "[data-no-samples]").hidden = this.samples.length > 0;
     if (samples.length) this.draw();
   }
 
@@ -73,25 +119,50 @@ class Usage {
     if (!this.samples.length) return;
     const [first] = this.samples;
     const start = Date.parse(first.time) / 1000 - first.seconds;
-    const span = Date.parse(this.samples.at(-1).time) / 1000 - start;
-    const [, size, unit] = UNITS.find(([least]) => span >= least);
+    const span = Date.parse(this.samples[this.samples.length - 1].time) / 1000 - start;
+    const [, size, unit] = UNITS.find(([least]) => span >= least) ?? UNITS[UNITS.length - 1];
     this.unit = unit.toLowerCase();
     const stroke = strokeOf(0, theme(root).dark);
     for (const about of CHARTS) {
       const { x, y } = points(this.samples, about.value, start);
       if (!x.length) continue;
-      const line = { key: 0, name: about.name, ...stroke, x: x.map((seconds) => seconds / size), mean: y, low: null, high: null, raw: null, theory: null };
-      this.chart(about).show([line], { logX: false, logY: false, xLabel: `${unit} since the first start`, yLabel: about.label, integers: false, fromZero: true }, this.view);
+      const line = {
+        key: 0,
+        name: about.name,
+        ...stroke,
+        x: x.map((seconds) => seconds / size),
+        mean: y,
+        low: null,
+        high: null,
+        raw: null,
+        theory: null,
+      };
+      this.chart(about).show(
+        [line],
+        {
+          logX: false,
+          logY: false,
+          xLabel: `${unit} since the first start`,
+          yLabel: about.label,
+          integers: false,
+          fromZero: true,
+        },
+        this.view,
+      );
     }
   }
 
-  /** The chart of a figure, made when the figure is first known. */
+  /**
+   * The chart of a figure, made when the figure is first known.
+   * @param {About} about
+   */
   chart(about) {
     const known = this.charts.get(about.name);
     if (known) return known;
     const label = `${about.label} over time. Arrow keys read values, plus and minus zoom, 0 resets the zoom.`;
     const plot = h("div", { class: "plot", tabindex: 0, role: "application", "aria-label": label });
-    root.querySelector(".usage").append(plot);
+    find(root, ".usage").append(plot);
+    /** @type {(line: Line, at: number) => string} */
     const tellValue = (line, at) => `${digits(line.mean[at])} ${about.unit}`;
     const chart = new Chart(plot, { tell: tellValue, place: (x) => `${digits(x)} ${this.unit}` });
     plot.addEventListener("fedq:zoom", () => {
@@ -100,7 +171,9 @@ class Usage {
     });
     plot.addEventListener("fedq:place", ({ detail: { x, spoken } }) => {
       const [line] = chart.lines;
-      if (spoken && line) root.querySelector(".spoken").textContent = `${digits(x)} ${this.unit}: ${about.name} ${tellValue(line, nearest(line.x, x))}`;
+      if (spoken && line && x !== null)
+        find(root, ".spoken").textContent =
+          `${digits(x)} ${this.unit}: ${about.name} ${tellValue(line, nearest(line.x, x))}`;
     });
     this.charts.set(about.name, chart);
     return chart;
@@ -109,58 +182,74 @@ class Usage {
 
 class Log {
   constructor() {
-    this.box = root.querySelector(".log");
-    this.list = this.box.querySelector("ol");
-    this.level = document.getElementById("log-level");
-    this.download = root.querySelector("[data-download]");
+    this.box = find(root, ".log");
+    this.list = find(this.box, "ol");
+    this.level = byId("log-level", HTMLSelectElement);
+    this.download = find(root, "[data-download]", HTMLAnchorElement);
     this.level.addEventListener("change", () => {
-      for (const item of this.list.children) item.hidden = !this.wanted(item.dataset.level);
+      for (const item of this.list.querySelectorAll("li"))
+        item.hidden = !this.wanted(item.dataset.level ?? "");
       this.download.href = `${path}/logs.txt?level=${this.level.value}`;
       this.box.scrollTop = this.box.scrollHeight;
     });
   }
 
+  /** @param {string} level */
   wanted(level) {
     return LEVELS.indexOf(level) >= LEVELS.indexOf(this.level.value);
   }
 
-  /** Add lines; the last one is shown if the last one before was. */
+  /**
+   * Add lines; the last one is shown if the last one before was.
+   * @param {LogLine[]} lines
+   */
   add(lines) {
     const { box, list } = this;
     const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END_PX;
     list.append(...lines.map((line) => this.item(line)));
-    while (list.children.length > MOST_LINES) list.firstElementChild.remove();
+    while (list.children.length > MOST_LINES) list.firstElementChild?.remove();
     const isEmpty = !list.children.length;
-    root.querySelector("[data-no-lines]").hidden = !isEmpty;
+    find(root, "[data-no-lines]").hidden = !isEmpty;
     box.hidden = isEmpty;
     if (lines.length && isAtEnd) box.scrollTop = box.scrollHeight;
   }
 
+  /** @param {LogLine} line */
   item({ time, level, worker, event, fields }) {
     const { exception, logger, ...rest } = fields;
-    const facts = Object.entries({ ...rest, worker }).map(([name, value]) => `${name}=${value}`).join(" ");
-    return h("li", { "data-level": level, hidden: !this.wanted(level), title: logger },
+    const facts = Object.entries({ ...rest, worker })
+      .map(([name, value]) => `${name}=${value}`)
+      .join(" ");
+    return h(
+      "li",
+      { "data-level": level, hidden: !this.wanted(level), title: logger },
       h("time", { datetime: time }, `${time.slice(0, 19).replace("T", " ")} UTC`),
       h("span", { class: "level" }, level),
       h("span", { class: "event" }, event, " ", h("span", { class: "facts" }, facts)),
-      exception ? h("pre", {}, exception) : "");
+      exception ? h("pre", {}, String(exception)) : "",
+    );
   }
 }
 
 const [usage, log] = [new Usage(), new Log()];
 const after = { logs: 0, resources: 0 };
 let [failed, loading] = [false, false];
+/** @type {ReturnType<typeof setTimeout>} */
 let timer;
 
 /** Show the status and progress that the run has now. */
 async function refresh() {
   const page = new DOMParser().parseFromString(await call("GET", location.pathname), "text/html");
-  document.querySelector("[data-facts]").replaceWith(page.querySelector("[data-facts]"));
+  find(document, "[data-facts]").replaceWith(page.querySelector("[data-facts]") ?? "");
 }
 
 /** Load what is new; returns the status of the run. */
 async function load() {
-  const [lines, samples] = await Promise.all(Object.keys(after).map((part) => call("GET", `${path}/${part}?after=${after[part]}`)));
+  /** @type {[LogPage, ResourcePage]} */
+  const [lines, samples] = await Promise.all([
+    call("GET", `${path}/logs?after=${after.logs}`),
+    call("GET", `${path}/resources?after=${after.resources}`),
+  ]);
   log.add(lines.items);
   if (samples.items.length) await prepare();
   usage.add(samples.items);
@@ -177,14 +266,14 @@ async function follow() {
   clearTimeout(timer);
   if (document.hidden || loading) return;
   loading = true;
-  let status = null;
+  let status = "";
   try {
     status = await load();
   } catch (error) {
-    if (error.status === 404) {
-      showDeleted(document.querySelector("[data-facts] .badge"));
+    if (error instanceof Problem && error.status === 404) {
+      showDeleted(find(document, "[data-facts] .badge"));
       status = root.dataset.status = "deleted";
-    } else if (!failed) tell(error.message, "error");
+    } else if (!failed) tell(wordsOf(error), "error");
     failed = true;
   } finally {
     loading = false;
@@ -192,5 +281,5 @@ async function follow() {
   if (!ENDED.has(status)) timer = setTimeout(follow, status === "running" ? BUSY_MS : IDLE_MS);
 }
 
-document.addEventListener("visibilitychange", () => !ENDED.has(root.dataset.status) && follow());
+document.addEventListener("visibilitychange", () => !ENDED.has(root.dataset.status ?? "") && follow());
 follow();

@@ -2,41 +2,59 @@
 import * as drafts from "./drafts.js";
 import { Draft } from "./document.js";
 import { Editor } from "./editor.js";
-import { h } from "./elements.js";
+import { byId, find, h } from "./elements.js";
 import { Form } from "./form.js";
 import { overrides } from "./overrides.js";
 import { flawList, planTable } from "./plan.js";
 import { Schema } from "./schema.js";
-import { call, Problem, tell } from "./service.js";
+import { call, isAbort, Problem, tell } from "./service.js";
 import { tabs } from "./tabs.js";
+
+/** @import { Catalog, Experiment, Plan } from "../types/answers" */
+/** @import { Flaw } from "./form.js" */
+/** @import { Node } from "./schema.js" */
 
 const PAUSE_MS = 300;
 const EXPERIMENTS = "/v1/experiments";
 
-const area = document.getElementById("document");
-const preset = JSON.parse(document.getElementById("desk").dataset.preset || "null");
+const area = byId("document", HTMLTextAreaElement);
+const preset = JSON.parse(byId("desk").dataset.preset || "null");
 const address = location.pathname + location.search;
 const given = area.value;
 const draft = new Draft(drafts.recall(address) ?? given);
 area.value = draft.text;
 
+/** @type {Catalog} */
 const catalogue = await call("GET", "/v1/catalog");
-const sources = new Map(catalogue.blocks.flatMap((block) => block.kinds.map((kind) => [`${block.path}:${kind.kind}`, kind.source])));
-const form = new Form(document.getElementById("fields"), new Schema(catalogue.json_schema), sources, draft);
+const sources = new Map(
+  catalogue.blocks.flatMap((block) => block.kinds.map((kind) => [`${block.path}:${kind.kind}`, kind.source])),
+);
+const form = new Form(
+  byId("fields"),
+  new Schema(/** @type {Node} */ (catalogue.json_schema)),
+  sources,
+  draft,
+);
 const editor = new Editor(area, (text) => draft.write(text, "editor"));
-const bar = document.querySelector("[role=tablist]");
+const bar = find(document, "[role=tablist]");
 
-/** What was found of which text. */
+/**
+ * What was found of which text.
+ * @type {{ text: string | null, plan: Plan | null }}
+ */
 let found = { text: null, plan: null };
+/** @type {AbortController | null} */
 let asked = null;
-let timer = null;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let timer;
 let once = token();
-const sending = document.getElementById("submit");
+const sending = byId("submit", HTMLButtonElement);
 
-draft.addEventListener("change", ({ detail: by }) => {
+draft.addEventListener("change", (event) => {
+  const { detail: by } = /** @type {CustomEvent<string>} */ (event);
   if (by !== "editor") editor.show(draft.text);
   if (by !== "form") form.clear();
-  if (by !== "form" && !document.getElementById("form").hidden) form.draw();
+  if (by !== "form" && !byId("form").hidden) form.draw();
   if (draft.text === given) drafts.drop(address);
   else drafts.keep(address, draft.text);
   once = token();
@@ -49,7 +67,7 @@ bar.addEventListener("fedq:tab", ({ detail: panel }) => {
   else if (!form.root.hasChildNodes()) form.draw();
 });
 sending.addEventListener("click", submit);
-document.getElementById("again").addEventListener("click", () => draft.write(given, "start"));
+byId("again").addEventListener("click", () => draft.write(given, "start"));
 tabs(bar);
 showOrigin();
 showDrafts();
@@ -69,15 +87,19 @@ async function check() {
   const { text } = draft;
   try {
     const plan = await ask(text, asked.signal);
-    if (form.unread.length) return refuse([]);
+    if (form.unread.length) return refuse([], "");
     found = { text, plan };
     showPlan(plan);
   } catch (error) {
-    if (error.name === "AbortError") return;
+    if (isAbort(error)) return;
     if (!(error instanceof Problem)) throw error;
-    refuse(error.errors ?? [], error.detail);
+    refuse(error.errors, error.detail);
   }
 
+  /**
+   * @param {Flaw[]} flaws
+   * @param {string} detail
+   */
   function refuse(flaws, detail) {
     found = { text, plan: null };
     const all = [...form.unread, ...flaws];
@@ -86,31 +108,46 @@ async function check() {
   }
 }
 
+/**
+ * @param {string} text
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Plan>}
+ */
 function ask(text, signal) {
   const headers = { "Content-Type": "application/yaml" };
   return call("POST", `${EXPERIMENTS}?dry_run=true`, undefined, { body: text, headers, signal });
 }
 
+/** @param {Plan} plan */
 function showPlan(plan) {
   const words = `Valid: ${plan.arms.length === 1 ? "1 arm" : `${plan.arms.length} arms`}, ${plan.runs === 1 ? "1 run" : `${plan.runs} runs`}`;
   show("ok", words, [], planTable(plan));
 }
 
+/**
+ * @param {"ok" | "error"} kind
+ * @param {string} words
+ * @param {Flaw[]} flaws
+ * @param {Element[]} details
+ */
 function show(kind, words, flaws, details) {
-  const verdict = document.getElementById("verdict");
+  const verdict = byId("verdict");
   verdict.className = `badge`;
   verdict.dataset.status = kind;
   if (verdict.textContent !== words) verdict.textContent = words;
-  document.getElementById("found").replaceChildren(...details);
+  byId("found").replaceChildren(...details);
   sending.setAttribute("aria-disabled", String(kind !== "ok"));
   editor.mark(flaws.filter((flaw) => !flaw.isUnread));
   form.mark(flaws);
 }
 
-/** Lead to a flaw, in the form or in the text, wherever one is; the text lacks what the form could not read. */
+/**
+ * Lead to a flaw, in the form or in the text, wherever one is; the text lacks what the form could not read.
+ * @param {Flaw} flaw
+ */
 function go(flaw) {
-  if (flaw.isUnread) document.getElementById("form-tab").click();
-  if (document.getElementById("form").hidden) editor.reveal(flaw.line ?? 1, flaw.column ?? 1);
+  if (flaw.isUnread) byId("form-tab").click();
+  if (byId("form").hidden) editor.reveal(flaw.line ?? 1, flaw.column ?? 1);
   else form.reveal(flaw.pointer);
 }
 
@@ -126,6 +163,7 @@ async function submit() {
     }
     const body = (await asPreset()) ?? { body: draft.text, type: "application/yaml" };
     const headers = { "Content-Type": body.type, "Idempotency-Key": once };
+    /** @type {Experiment} */
     const made = await call("POST", EXPERIMENTS, undefined, { body: body.body, headers });
     drafts.drop(address);
     location.assign(`/experiments/${made.id}`);
@@ -137,16 +175,29 @@ async function submit() {
   }
 }
 
-/** A specification as text, without the choice that the service makes for it: presets are evaluated in full, other documents on a sample. */
-const said = (specification) => JSON.stringify(specification, (name, value) => (name === "training_loss" ? undefined : value));
+/**
+ * A specification as text, without the choice that the service makes for it: presets are evaluated in full, other documents on a sample.
+ * @param {unknown} specification
+ */
+const said = (specification) =>
+  JSON.stringify(specification, (name, value) => (name === "training_loss" ? undefined : value));
 
 /** The document as its preset with changes, so that the experiment knows where it is from; null where that would not say the same. */
 async function asPreset() {
   if (!preset || draft.value === undefined) return null;
-  const body = JSON.stringify({ preset: preset.name, overrides: overrides(preset.specification, draft.value) });
+  const body = JSON.stringify({
+    preset: preset.name,
+    overrides: overrides(preset.specification, draft.value),
+  });
   try {
-    const plan = await call("POST", `${EXPERIMENTS}?dry_run=true`, undefined, { body, headers: { "Content-Type": "application/json" } });
-    return said(plan.specification) === said(found.plan.specification) ? { body, type: "application/json" } : null;
+    /** @type {Plan} */
+    const plan = await call("POST", `${EXPERIMENTS}?dry_run=true`, undefined, {
+      body,
+      headers: { "Content-Type": "application/json" },
+    });
+    return said(plan.specification) === said(found.plan?.specification)
+      ? { body, type: "application/json" }
+      : null;
   } catch (error) {
     if (error instanceof Problem) return null;
     throw error;
@@ -154,31 +205,53 @@ async function asPreset() {
 }
 
 function showOrigin() {
-  document.getElementById("changed").hidden = draft.text === given;
+  byId("changed").hidden = draft.text === given;
 }
 
 /** Drafts that were begun elsewhere, each a link back to it. */
 function showDrafts() {
   const kept = drafts.others(address);
-  const list = document.getElementById("drafts");
+  const list = byId("drafts");
   list.hidden = !kept.length;
-  list.querySelector("ul").replaceChildren(
+  find(list, "ul").replaceChildren(
     ...kept.map((other) => {
       const name = /^name:\s*(.+)$/m.exec(other.text)?.[1] ?? "unnamed";
-      const remove = h("button", { type: "button", class: "quiet", "aria-label": `Delete the draft ${name}`, onclick: () => (drafts.drop(other.address), showDrafts()) }, "Delete");
-      return h("li", {}, h("a", { href: other.address }, name), h("span", { class: "muted" }, ` ${new Date(other.at).toLocaleString([], { timeZoneName: "short" })} `), remove);
+      const remove = h(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          "aria-label": `Delete the draft ${name}`,
+          onclick: () => (drafts.drop(other.address), showDrafts()),
+        },
+        "Delete",
+      );
+      return h(
+        "li",
+        {},
+        h("a", { href: other.address }, name),
+        h(
+          "span",
+          { class: "muted" },
+          ` ${new Date(other.at).toLocaleString([], { timeZoneName: "short" })} `,
+        ),
+        remove,
+      );
     }),
   );
 }
 
 /** Show the presets that have every word of the search. */
 function filterPresets() {
-  const search = document.getElementById("preset-search");
-  const items = [...document.querySelectorAll("#presets [data-words]")];
+  const search = byId("preset-search", HTMLInputElement);
+  /** @type {NodeListOf<HTMLElement>} */
+  const items = document.querySelectorAll("#presets [data-words]");
+  /** @type {NodeListOf<HTMLElement>} */
+  const groups = document.querySelectorAll("#presets section");
   search.addEventListener("input", () => {
     const words = search.value.toLowerCase().split(/\s+/);
-    for (const item of items) item.hidden = !words.every((word) => item.dataset.words.includes(word));
-    for (const group of document.querySelectorAll("#presets section")) group.hidden = !group.querySelector("[data-words]:not([hidden])");
+    for (const item of items) item.hidden = !words.every((word) => item.dataset.words?.includes(word));
+    for (const group of groups) group.hidden = !group.querySelector("[data-words]:not([hidden])");
   });
 }
 

@@ -1,11 +1,15 @@
-// Figures as people read them; as api/web/formatting.py writes them.
+// Figures as people read them; as fedq/results/presentation.py and api/web/rendering.py write them.
 const COUNT = new Intl.NumberFormat("en-GB");
 
+/** @param {number} value */
 export function number(value) {
   return COUNT.format(value);
 }
 
-/** As `1.5 MB`. */
+/**
+ * As `1.5 MB`.
+ * @param {number} count
+ */
 export function bytes(count) {
   if (count < 1000) return `${Math.round(count)} B`;
   const names = ["kB", "MB", "GB", "TB"];
@@ -17,10 +21,19 @@ export function bytes(count) {
   return `${Number(count.toPrecision(3))} ${names[index]}`;
 }
 
-/** As `2 h 5 min`. */
+/**
+ * As `2 h 5 min`.
+ * @param {number} seconds
+ */
 export function duration(seconds) {
   if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
-  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  /** @type {[number, string][]} */
+  const units = [
+    [86400, "d"],
+    [3600, "h"],
+    [60, "min"],
+    [1, "s"],
+  ];
   const at = units.findIndex(([size]) => seconds >= size);
   const [[size, name], [smaller, smallerName]] = [units[at], units[at + 1]];
   const rest = Math.floor((seconds % size) / smaller);
