@@ -9,7 +9,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGES = ("api", "workers", "migrations")
-LEFT_OUT = frozenset({"__pycache__", "node_modules"})
+LEFT_OUT = frozenset({"__pycache__", "generated", "node_modules"})
 """Folders that tools leave in a checkout."""
 
 

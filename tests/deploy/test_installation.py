@@ -31,7 +31,7 @@ AIMS = {
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A clone in which nothing was installed, as far as `make` reads it."""
-    for name in ("Makefile", "constraints.txt", *map(str, PROJECTS.values())):
+    for name in ("Makefile", "constraints.txt", "api/web/package.json", *map(str, PROJECTS.values())):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
