@@ -129,8 +129,7 @@ def not_among(given: Any, names: Sequence[str]) -> str:
     listed = f"{len(names)} names" if is_slip and len(names) > FEW else ", ".join(map(repr, names))
     hint = f"; did you mean {close[0]!r}?" if close else ""
     if isinstance(given, str):
-        shown = given if len(given) <= LONGEST else f"{given[:LONGEST]}..."
-        return f"must be one of {listed}, not {shown!r}{_no_package(given)}{hint}"
+        return f"must be one of {listed}, not {_cut(given)!r}{_no_package(given)}{hint}"
     return f"must be one of {listed}{_given(given)}"
 
 
@@ -145,6 +144,13 @@ def _no_package(name: Any) -> str:
 
 
 def _given(value: Any) -> str:
-    """The invalid value, if it is short."""
-    short = isinstance(value, str | int | float) and len(repr(value)) <= LONGEST
+    """The invalid value, if it is a text or a short number."""
+    if isinstance(value, str):
+        return f", not {_cut(value)!r}"
+    short = isinstance(value, int | float) and len(repr(value)) <= LONGEST
     return f", not {value!r}" if short else ""
+
+
+def _cut(text: str) -> str:
+    """The text, or where it is long its beginning."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -136,7 +136,7 @@ COMMAND_LINES = {
     "extend": "{failed} --rounds 2",
     "figure": "{nothing}",
     "import": "{nothing}",
-    "key create": "{nothing}",
+    "key create": "{family}",
     "key edit": "{key} --set name=a",
     "key list": "",
     "key revoke": "{nothing}",
@@ -179,7 +179,7 @@ COMMAND_LINES = {
     "weights show": "{nothing}",
     "workers": "",
 }
-WITHOUT_TEXT = {"backup", "dataset list", "key create", "migrate", "queue", "weights list", "workers"}
+WITHOUT_TEXT = {"backup", "dataset list", "migrate", "queue", "weights list", "workers"}
 """Commands that have nothing of a user to print here."""
 DOCUMENTS = ("arms", "audit", "list", "results", "status", "watch")
 
