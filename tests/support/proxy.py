@@ -48,26 +48,30 @@ class Proxy:
     """A request that contains this breaks its connection, if it is not empty."""
     connections: int = 0
     _open: list[socket.socket] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a connection learns its fate: `fail` breaks it, or it suffers one of the faults."""
 
     def fail(self, *faults: Fault) -> None:
         """Break all connections; the next ones suffer `faults`."""
-        self.faults += faults
-        for side in self._open:
-            _end(side)
-        self._open.clear()
+        with self._lock:
+            self.faults += faults
+            for side in self._open:
+                _end(side)
+            self._open.clear()
 
     def handle(self, client: socket.socket) -> None:
         """Serve one connection."""
-        self.connections += 1
-        fault = self.faults.pop(0) if self.faults else None
         with client, socket.create_connection(self.target) as service, suppress(OSError):
+            with self._lock:
+                self.connections += 1
+                fault = self.faults.pop(0) if self.faults else None
+                self._open += client, service
             if fault is Fault.REFUSED:
                 return
             if fault is Fault.UNAVAILABLE:
                 client.recv(PIECE_BYTES)
                 client.sendall(UNAVAILABLE)
                 return
-            self._open += client, service
             threading.Thread(target=self._pass_up, args=(client, service), daemon=True).start()
             match fault:
                 case Fault.ANSWER_LOST:

@@ -89,11 +89,14 @@ def test_following_a_run_goes_on_through_an_outage(
     monkeypatch.setattr("fedq.cli.logs.SERVICE_POLL_S", 0.05)
 
     def interrupt() -> None:
-        eventually(lambda: proxy.connections == 2)
-        proxy.fail(*outage)
-        note(service.database, held, [line(3)])
-        eventually(lambda: not proxy.faults)
-        finish(service.database, held)
+        try:
+            eventually(lambda: proxy.connections == 2)
+            proxy.fail(*outage)
+            note(service.database, held, [line(3)])
+            eventually(lambda: not proxy.faults)
+        finally:
+            # Ends the command, whatever came of the outage.
+            finish(service.database, held)
 
     with proxied(service.url) as proxy, ThreadPoolExecutor(1) as beside:
         monkeypatch.setenv("FEDQ_URL", proxy.url)
