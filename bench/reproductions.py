@@ -15,6 +15,7 @@ from pathlib import Path
 from PIL import Image
 
 from bench.options import command
+from bench.records import PICTURE, overview, pages, picture, read_records, write_record
 from bench.report import put
 from fedcore import presets
 from fedcore.platform.status import Status
@@ -23,8 +24,7 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.search import Study
 from fedq.client import Client
 from fedq.reproductions.picture import draw
-from fedq.reproductions.report import PICTURE, overview, pages, picture
-from fedq.reproductions.sheets import Part, SheetReproduction, collect, read_record, record, write_record
+from fedq.reproductions.sheets import Part, SheetReproduction, collect, record
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "reproductions"
@@ -103,7 +103,8 @@ def _picture(client: Client, name: str, done: Mapping[str, str], *, small: bool)
     sheet, path = presets.sheet(name), picture(name, FOLDER, small=small)
     if sheet.figure is None or (small and not _missing_in_full(name)):
         return
-    panels = [preset for preset in presets.presets_of(name, small=small) if read_record(preset.name, FOLDER)]
+    recorded = read_records(FOLDER)
+    panels = [preset for preset in presets.presets_of(name, small=small) if preset.name in recorded]
     if elsewhere := [preset.name for preset in panels if preset.name not in done]:
         print(
             f"{path} stays as it was: of {', '.join(elsewhere)} this service has no experiment that has"
@@ -119,7 +120,8 @@ def _missing_in_full(sheet: str) -> bool:
     """Return True if some panel is stored in its small form only, so that the figure of the small
     forms shows what no other does.
     """
-    return any(read_record(preset.name, FOLDER) is None for preset in presets.presets_of(sheet, small=False))
+    recorded = read_records(FOLDER)
+    return any(preset.name not in recorded for preset in presets.presets_of(sheet, small=False))
 
 
 def _compressed(drawn: bytes) -> bytes:

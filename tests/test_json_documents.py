@@ -39,7 +39,6 @@ OWN = {
         "fedcore/simulation/checkpoint.py",
         "fedq/cli/logs.py",
         "fedq/local/folder.py",
-        "fedq/reproductions/sheets.py",
     },
     "of packages and other programs": {"fedcore/packages.py", "fedcore/platform/uploads/parquet.py"},
 }

@@ -1,8 +1,7 @@
-"""Reproduction of the figures and tables of papers, and the recorded outcomes."""
+"""Reproduction of the figures and tables of papers."""
 
 from collections.abc import Callable, Sequence
 from datetime import date
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedcore import presets
@@ -122,23 +121,6 @@ def record(part: Part) -> Record:
         claims=part.claims.claims,
         published=part.claims.published,
     )
-
-
-def write_record(kept: Record, folder: Path) -> Path:
-    """Write a record to `folder` and return its path."""
-    path = _path(folder, kept.preset)
-    path.write_text(kept.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return path
-
-
-def read_record(preset: str, folder: Path) -> Record | None:
-    """Read the record of a preset; None if there is none."""
-    path = _path(folder, preset)
-    return Record.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
-def _path(folder: Path, preset: str) -> Path:
-    return folder / f"{preset}.json"
 
 
 def _engine(run: Run) -> str | None:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from api.results.claims import words
+from bench.records import PICTURE, not_run, overview, pages, paper_of, read_records, write_record
 from fedcore import presets
 from fedcore.platform.status import Status
 from fedcore.presets import PresetSpec
-from fedq.reproductions.report import not_run, overview, pages, paper_of
-from fedq.reproductions.sheets import Record, read_record, write_record
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "reproductions"
+RECORDS = read_records(FOLDER)
 SKIPPED = {name for reason in not_run(FOLDER) for name in reason.presets}
 
 
@@ -27,30 +27,22 @@ def following() -> Iterator[str]:
             yield name
 
 
-RECORDED = [name for name in following() if read_record(name, FOLDER) is not None]
-
-
-@pytest.fixture(params=RECORDED)
+@pytest.fixture(params=sorted(RECORDS))
 def preset(request: pytest.FixtureRequest) -> PresetSpec:
     return presets.load(request.param)
 
 
-def kept(preset: PresetSpec) -> Record:
-    found = read_record(preset.name, FOLDER)
-    assert found is not None
-    return found
-
-
 def test_of_every_preset_is_kept_what_came_out_or_why_it_was_not_run() -> None:
-    assert sorted([*RECORDED, *SKIPPED]) == sorted(following())
+    assert sorted([*RECORDS, *SKIPPED]) == sorted(following())
 
 
-def test_files_are_of_presets_that_there_are() -> None:
-    assert {path.stem for path in FOLDER.glob("*.json")} == set(RECORDED)
+def test_a_file_has_the_records_of_its_paper() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} == {paper_of(name) for name in RECORDS}
+    assert all(name == record.preset for name, record in RECORDS.items())
 
 
 def test_what_was_run_is_the_preset_as_it_is(preset: PresetSpec) -> None:
-    record = kept(preset)
+    record = RECORDS[preset.name]
     assert record.digest == preset.digest, (
         f"{preset.name} has changed: run `python -m bench reproductions {preset.name}`"
     )
@@ -66,7 +58,7 @@ def test_verdicts_are_of_the_claims_as_they_are_and_failures_are_explained(prese
     ]
     told = [
         (one.says, [side.says for side in one.comparisons], one.holds, one.known_to_fail)
-        for one in kept(preset).claims
+        for one in RECORDS[preset.name].claims
     ]
     assert told == expected
 
@@ -74,7 +66,7 @@ def test_verdicts_are_of_the_claims_as_they_are_and_failures_are_explained(prese
 def test_published_numbers_are_those_of_the_sheet(preset: PresetSpec) -> None:
     told = [
         {row.arm: (row.published_mean, row.published_std) for row in table.rows}
-        for table in kept(preset).published
+        for table in RECORDS[preset.name].published
     ]
     published = presets.sheet(preset.sheet).published_of(preset.panel)
     assert told == [
@@ -96,11 +88,12 @@ def test_every_sheet_is_on_the_page_of_its_paper() -> None:
 
 
 def test_pictures_are_no_burden() -> None:
-    assert all(path.stat().st_size < 64_000 for path in FOLDER.iterdir() if path.suffix != ".md")
+    assert all(path.stat().st_size < 64_000 for path in FOLDER.glob(f"*.{PICTURE}"))
 
 
-def test_what_is_kept_is_read_as_it_was_written(tmp_path: Path) -> None:
-    record = kept(presets.load("fedprox-figure-1-synthetic"))
-    write_record(record, tmp_path)
-    assert read_record(record.preset, tmp_path) == record
-    assert read_record("fedprox-figure-2", tmp_path) is None
+def test_a_record_is_read_as_it_was_written_beside_the_others_of_its_paper(tmp_path: Path) -> None:
+    first, second = (RECORDS[f"fedprox-figure-{figure}"] for figure in ("1-synthetic", "2"))
+    for record in (first.model_copy(update={"rounds": 1}), second, first):
+        write_record(record, tmp_path)
+    assert read_records(tmp_path) == {first.preset: first, second.preset: second}
+    assert [path.name for path in tmp_path.iterdir()] == ["fedprox.json"]
