@@ -24,10 +24,7 @@ COMMANDS = {
     "shards": ("bench.shards", "a run on two workers, what a round adds, and a model of scaling"),
     "cost": ("bench.cost", "memory and start-up, beside their targets"),
     "engines": ("bench.engines", "the engines against each other, by model"),
-    "layers": ("bench.layers", "where a step of a convolutional network goes, layer by layer"),
-    "compressors": ("bench.compressors", "the compressors"),
     "which-method": ("bench.which_method", "methods of all families beside FedAvg, with paired seeds"),
-    "arms": ("bench.arms", "pages of an experiment with 10,000 arms, in a browser"),
     "reproductions": ("bench.reproductions", "figures and tables of papers"),
 }
 ALONE = (["peers", "--contenders", "loop"], ["startup"], ["population"], ["seeds"], ["service"], ["load"])
