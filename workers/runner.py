@@ -72,7 +72,8 @@ def build_runner(
     `stopping` is true once the worker has been asked to end. `database` is that of the settings
     unless another one is given; the runner closes it. Raises SettingsError if the device cannot be used.
     """
-    torch.set_num_threads(configured.torch_threads)
+    # Processes share the cores; threads would compete for them.
+    torch.set_num_threads(1)
     device = configured.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -93,7 +94,7 @@ def build_runner(
         os.getpid(),
         configured.queues,
         device,
-        memory_limit(device, configured.memory_bytes, configured.workers_per_gpu),
+        memory_limit(device, configured.memory_bytes),
         tuple(map(str, packages)),
         configured.data_dir.expanduser(),
     )
@@ -292,7 +293,7 @@ class Runner:
                     session,
                     claim,
                     arms,
-                    configured.gang_size - 1,
+                    self._resources.pacing.batch_runs - 1,
                     lease_s=lease_s,
                     seen_s=configured.seen_seconds,
                 )

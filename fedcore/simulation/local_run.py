@@ -14,11 +14,10 @@ from tempfile import TemporaryDirectory
 
 from fedcore.block import MAX_ROUNDS
 from fedcore.errors import SpecificationError
-from fedcore.settings import settings
 from fedcore.simulation import pruning, study
 from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, RungTable, Verdict
 from fedcore.simulation.report import RoundReport
-from fedcore.simulation.simulation import Simulation, advance_batch, batch_key
+from fedcore.simulation.simulation import MAX_BATCH_RUNS, Simulation, advance_batch, batch_key
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.engines import ArmFacts, facts_about
 from fedcore.spec.experiment import Arm
@@ -114,15 +113,17 @@ class HalvingSearch:
 class TrialBatches:
     """Plays trials in this process, in batches where that is faster."""
 
-    def __init__(self, folder: Path, arms: ArmFacts) -> None:
-        """Keep the state of waiting runs in `folder`; `arms` are the facts about all arms."""
-        self._folder, self._arms = folder, arms
+    def __init__(self, folder: Path, arms: ArmFacts, max_runs: int = MAX_BATCH_RUNS) -> None:
+        """Keep the state of waiting runs in `folder`; `arms` are the facts about all arms, and a batch
+        has at most `max_runs`.
+        """
+        self._folder, self._arms, self._max_runs = folder, arms, max_runs
 
     def play_next(self, waiting: deque[Trial]) -> Iterator[tuple[Trial, RoundReport]]:
         """Play the first of the waiting trials, and those behind it that can be trained with it."""
         batch = [self._next(waiting)]
         first, simulation = batch[0]
-        while waiting and simulation.benefits_from_batching and len(batch) < settings().gang_size:
+        while waiting and simulation.benefits_from_batching and len(batch) < self._max_runs:
             if batch_key(waiting[0].arm.spec) != batch_key(first.arm.spec):
                 break
             batch.append(self._next(waiting))

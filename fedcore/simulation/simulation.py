@@ -19,7 +19,7 @@ from fedcore.data.uploaded import DatasetStorage
 from fedcore.engine.assignment import Job, Observation, Result
 from fedcore.engine.asynchronous import open_step
 from fedcore.engine.choice import EngineChoice, choose_engine
-from fedcore.engine.client_table import ClientTable, MemoryBudget
+from fedcore.engine.client_table import CLIENT_MEMORY, ClientTable, MemoryBudget
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.divergence import find_divergence
 from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
@@ -63,6 +63,8 @@ from fedcore.spec.engines import ArmFacts, facts_about
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.systems.attacks import Attackers
 
+MAX_BATCH_RUNS = 8
+"""Maximum number of runs of one experiment trained together, where that is faster."""
 COLUMNS = ("train_loss", "test_loss", "test_accuracy")
 
 
@@ -85,6 +87,7 @@ class Simulation:
         arms: ArmFacts | None = None,
         recorded: EngineChoice | None = None,
         memory_divisor: int = 1,
+        client_memory: MemoryBudget = CLIENT_MEMORY,
     ) -> None:
         """Load the problem and stop before the first round; users' own data come from `shelf` and
         uploaded files of pretrained networks from `weights_dir`, others from folders of `data_dir`.
@@ -92,7 +95,8 @@ class Simulation:
         `arms` are the facts about all arms of its experiment, which have one engine (default: this run
         is all). `recorded` is the engine of earlier rounds, which continues if it can. `memory_divisor`
         divides the number of clients trained at once, after an out-of-memory error: the result has
-        the same bits, except from the engine `vectorised`, where it agrees to rounding.
+        the same bits, except from the engine `vectorised`, where it agrees to rounding. `client_memory`
+        is for what clients keep between rounds.
 
         Raises DataUnavailableError if the data set or the device trace is not on this machine,
         SpecificationError if the data cannot be divided as requested.
@@ -145,7 +149,7 @@ class Simulation:
         self._open = open_round if spec.asynchrony is None else open_step
         self._server = initial_state(self._setting)
         population = len(problem.share)
-        self._room = MemoryBudget(settings().client_memory_bytes, settings().client_dir)
+        self._room = client_memory
         vectors = {
             **client_vectors(algorithm, self._first_model),
             **own_vectors(problem, algorithm.rule),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedcore.algorithms.base import AlgorithmSpec
@@ -11,7 +12,9 @@ from fedcore.core import Aggregator, ClientRule, Compressor, overridden
 from fedcore.data.augment import transform_of
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
+from fedcore.models.imported import Imported, check_allowed_model
 from fedcore.models.module_object import ModuleObject
+from fedcore.spec import sweep
 from fedcore.spec.asynchrony import check_asynchrony
 from fedcore.spec.engines import not_compiled
 from fedcore.spec.evaluation import NO_BEST_MODEL
@@ -25,6 +28,17 @@ from fedcore.systems.work import Stragglers
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import ExperimentSpec
+
+
+def check_allowed_models(spec: ExperimentSpec, allowed: Sequence[str]) -> None:
+    """Raise SpecificationError if the model of some arm has an import path that none of the
+    patterns `allowed` covers.
+    """
+    if not isinstance(spec.problem.model, Imported) and "problem" not in sweep.fields(spec.sweep):
+        return
+    for arm in spec.arms():
+        if isinstance(arm.spec.problem.model, Imported):
+            check_allowed_model(arm.spec.problem.model, allowed)
 
 
 def check_fit(problem: Problem) -> None:

@@ -38,6 +38,8 @@ from fedcore.statistics.poor_runs import OBJECTIVES, MeasureEnds
 from fedq.local.code import load_code
 from fedq.local.folder import MODEL, LocalRun, RunFolder, RunKey
 
+ATTEMPTS = 3
+"""Maximum number of attempts of a stage, each with less memory than the one before."""
 SAVING_SHARE = 0.05
 """Largest share of the time, approximately, that commits take."""
 BUNDLE, THREADS = "bundle", "threads"
@@ -105,7 +107,7 @@ def compute_stage(place: int, stage: Stage) -> None:
     if _Process.setup.stopping.is_set():
         return
     files, spec = RunFolder(_Process.setup.folder, stage.key), ExperimentSpec.model_validate(stage.spec)
-    attempts, divisor = settings().attempts, 1
+    attempts, divisor = ATTEMPTS, 1
     while True:
         attempts -= 1
         try:

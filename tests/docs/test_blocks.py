@@ -24,7 +24,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SETTINGS = {
     "FEDQ_DATA_DIR": "data",
     "FEDQ_MODELS_ALLOWED": "ourlab.networks:*",
-    "FEDQ_WEBHOOK_HTTP": "true",
     "FEDQ_WEBHOOK_NETWORKS": "127.0.0.0/8",
 }
 """Prerequisites of the pages; images of noise replace MNIST's, in its file format."""

@@ -11,7 +11,7 @@ from fedcore.models.imported import Imported
 from fedcore.models.layers import build_module
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
-from fedcore.spec.limits import check_allowed_models
+from fedcore.spec.checks import check_allowed_models
 from tests.documents import SYNTHETIC, Document, merged, specification
 
 Allow = Callable[[str], None]

@@ -198,11 +198,10 @@ def test_a_data_set_whose_file_is_damaged_or_gone_fails_the_run_and_is_named(
 def test_runs_on_shared_data_go_on_when_access_is_taken_back_and_fail_when_the_data_are_deleted(
     embedded: Site,
 ) -> None:
-    site = embedded.with_settings(attempts=1)
-    url = site.environment["FEDQ_DATABASE_URL"]
+    url = embedded.environment["FEDQ_DATABASE_URL"]
     ann, ben = (bearer(key_for(url, name, Scope.SUBMIT)) for name in ("ann", "ben"))
     queued = []
-    with calling_site(site) as http:
+    with calling_site(embedded) as http:
         for value in (7.0, 8.0):
             held = npz(arrays(features=np.full((60, 4), value)))
             id = http.post("/v1/datasets", params={"name": "ours"}, content=held, headers=ann).json()["id"]
@@ -215,12 +214,12 @@ def test_runs_on_shared_data_go_on_when_access_is_taken_back_and_fail_when_the_d
         (kept, _, first), (failing, gone, second) = queued
         assert http.patch(f"{first}/access", json={"read": []}, headers=ann).status_code == 200
         assert http.delete(second, headers=ann).status_code == 204
-    remove_due(site.database, site.storage, Event())
-    with site.runner() as runner:
+    remove_due(embedded.database, embedded.storage, Event())
+    with embedded.runner() as runner:
         runner.work()
-    run = site.run(kept)
+    run = embedded.run(kept)
     assert (run.status, run.error) == (Status.SUCCEEDED, None)
-    run = site.run(failing)
+    run = embedded.run(failing)
     assert run.status is Status.FAILED
     assert f"the uploaded data set {gone} is not in the storage; it may have been deleted" in (
         run.error or ""

@@ -16,7 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors.torch import save
 from torch import Tensor
@@ -154,7 +153,6 @@ class Computing:
     def _start(self, request: Message) -> Message:
         self._load()
         run = request.fields
-        torch.set_num_threads(run["threads"])
         spec = ExperimentSpec.model_validate(run["spec"])
         self._simulation = Simulation(
             spec.arms()[run["arm"]].spec,
