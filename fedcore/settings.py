@@ -1,6 +1,6 @@
 """Settings of FedQ, read once from the environment and an optional `.env` file.
 
-The library reads some of them, too: the folders of data sets and machine code, and allowed models.
+The library reads none: the service, its workers and the command line pass it what it needs.
 """
 
 from functools import cache
@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, IPvAnyNetwork, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from fedcore.block import QueueName
+from fedcore.data.base import DATA_DIR
 from fedcore.errors import SettingsError
 
 
@@ -37,7 +38,7 @@ class Settings(BaseSettings):
     """State of the embedded stack: database, broker socket, checkpoints, models, logs. The API checks
     uploads here, workers note which runs they hold, and `fedq run` at which rates it worked.
     """
-    data_dir: Path = Path("~/.cache/fedq/data")
+    data_dir: Path = DATA_DIR
     """Folder of the data sets, in torchvision's layout (`MNIST/raw/...`), and of pretrained weights
     (`weights/`).
     """
@@ -50,7 +51,9 @@ class Settings(BaseSettings):
     store, `s3://bucket/path` (default: a folder in `home`).
     """
     slice_seconds: Seconds = 2.0
-    """Approximate interval at which a worker commits its completed rounds."""
+    """Approximate interval at which a worker commits its completed rounds. After 20 of them, and 60 s at
+    least, it returns its run to the queue if other runs of the same priority are waiting.
+    """
     lease_seconds: Timeout = 10.0
     """Duration of a worker's lease on a run. A worker that does not renew it in time loses
     the run.
@@ -118,6 +121,11 @@ class Settings(BaseSettings):
     """Git commit of the installation, recorded in provenance (default: the commit of the checkout,
     if any).
     """
+
+    @property
+    def datasets(self) -> Path:
+        """The folder of data sets, resolved."""
+        return self.data_dir.expanduser()
 
     @property
     def database(self) -> str:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -96,17 +95,16 @@ def build_runner(
         device,
         memory_limit(device, configured.memory_bytes),
         tuple(map(str, packages)),
-        configured.data_dir.expanduser(),
+        configured.datasets,
     )
     storage = open_storage(configured.storage)
     weights = UploadedWeights(database, storage)
     simulations = SimulationCache(
         device,
-        configured.data_dir.expanduser(),
         SharedDatasetStorage(storage),
         weights,
         ConfinedRuns(configured, device, storage, weights),
-        create,
+        partial(create, data_dir=configured.datasets, models_allowed=configured.models_allowed),
     )
     resources = Resources(configured, database, storage, simulations, device, stopping, pacing or Pacing())
     held_runs, collector = HeldRuns(configured.home, worker_id), TelemetryCollector(ResourceMeter(device))
@@ -118,7 +116,7 @@ class Runner:
 
     def __init__(self, resources: Resources, heartbeat: Heartbeat) -> None:
         self._resources, self._heartbeat = resources, heartbeat
-        self._warm_up = WarmUp(resources.device, resources.settings.data_dir.expanduser())
+        self._warm_up = WarmUp(resources.device)
         self._wakeups = WakeupNotifier(partial(send_wakeup, broker=resources.settings.broker))
         self._rest: threading.Timer | None = None
         self._declined: dict[Lease, float] = {}
@@ -319,14 +317,12 @@ class WarmUp(threading.Thread):
     def __init__(
         self,
         device: str,
-        data_dir: Path,
         idle_s: float = IDLE_S,
         create: Callable[..., Simulation] = Simulation,
     ) -> None:
-        """Compute on the worker's own device; nothing is read from `data_dir`."""
+        """Compute on the worker's own device; no data are read."""
         super().__init__(name="warm-up", daemon=True)
-        self._device, self._data_dir = device, data_dir
-        self._idle_s, self._create = idle_s, create
+        self._device, self._idle_s, self._create = device, idle_s, create
         self._over = threading.Event()
 
     def stop(self) -> None:
@@ -357,7 +353,6 @@ class WarmUp(threading.Thread):
                 ExperimentSpec.model_validate(document).arms()[0].spec,
                 0,
                 device=self._device,
-                data_dir=self._data_dir,
             )
             yield
             simulation.advance()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcore.core import ClientUpdate
+from fedcore.data.base import DATA_DIR
 from fedcore.data.uploaded import DatasetStorage
 from fedcore.engine.assignment import Job, Observation, Result
 from fedcore.engine.asynchronous import open_step
@@ -52,13 +53,12 @@ from fedcore.measures import model_measures, needs_deltas, population_measures, 
 from fedcore.problems import TrainingProblem, load_problem, poisoned, private, trained_on
 from fedcore.problems.supervised import Scoring, ShareScoring, SupervisedProblem
 from fedcore.problems.transformed import Transformed
-from fedcore.settings import settings
 from fedcore.simulation import checkpoint
 from fedcore.simulation.best_round import BestRound, best_round
 from fedcore.simulation.early_stopping import EarlyStoppingState
 from fedcore.simulation.report import RoundReport, StopReason
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.checks import personal_measures
+from fedcore.spec.checks import check_allowed_models, personal_measures
 from fedcore.spec.engines import ArmFacts, facts_about
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.systems.attacks import Attackers
@@ -84,13 +84,15 @@ class Simulation:
         data_dir: Path | None = None,
         shelf: DatasetStorage | None = None,
         weights_dir: Path | None = None,
+        models_allowed: Sequence[str] = (),
         arms: ArmFacts | None = None,
         recorded: EngineChoice | None = None,
         memory_divisor: int = 1,
         client_memory: MemoryBudget = CLIENT_MEMORY,
     ) -> None:
         """Load the problem and stop before the first round; users' own data come from `shelf` and
-        uploaded files of pretrained networks from `weights_dir`, others from folders of `data_dir`.
+        uploaded files of pretrained networks from `weights_dir`, others from folders of `data_dir`
+        (default: DATA_DIR). `models_allowed` are the patterns of import paths whose code may be run.
 
         `arms` are the facts about all arms of its experiment, which have one engine (default: this run
         is all). `recorded` is the engine of earlier rounds, which continues if it can. `memory_divisor`
@@ -99,13 +101,14 @@ class Simulation:
         is for what clients keep between rounds.
 
         Raises DataUnavailableError if the data set or the device trace is not on this machine,
-        SpecificationError if the data cannot be divided as requested.
+        SpecificationError if the data cannot be divided as requested or the model is not allowed.
         """
+        check_allowed_models(spec, models_allowed)
         retain_freed_memory()
         make_gpu_deterministic(torch.device(device))
         self.arm, self.seed, self.spec = arm, seed, spec
         dtype = getattr(torch, spec.precision)
-        folder = data_dir or settings().data_dir.expanduser()
+        folder = data_dir or DATA_DIR.expanduser()
         problem = load_problem(
             spec.problem,
             seed,

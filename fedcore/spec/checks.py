@@ -12,7 +12,6 @@ from fedcore.core import Aggregator, ClientRule, Compressor, overridden
 from fedcore.data.augment import transform_of
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
-from fedcore.models.imported import Imported, check_allowed_model
 from fedcore.models.module_object import ModuleObject
 from fedcore.spec import sweep
 from fedcore.spec.asynchrony import check_asynchrony
@@ -34,11 +33,10 @@ def check_allowed_models(spec: ExperimentSpec, allowed: Sequence[str]) -> None:
     """Raise SpecificationError if the model of some arm has an import path that none of the
     patterns `allowed` covers.
     """
-    if not isinstance(spec.problem.model, Imported) and "problem" not in sweep.fields(spec.sweep):
-        return
-    for arm in spec.arms():
-        if isinstance(arm.spec.problem.model, Imported):
-            check_allowed_model(arm.spec.problem.model, allowed)
+    swept = "problem" in sweep.fields(spec.sweep)
+    for problem in [arm.spec.problem for arm in spec.arms()] if swept else [spec.problem]:
+        if problem.model is not None:
+            problem.model.check_allowed(allowed)
 
 
 def check_fit(problem: Problem) -> None:

@@ -173,6 +173,8 @@ class _Stage:
             self._stage.key.seed,
             arm=self._stage.key.arm,
             device=self._device,
+            data_dir=settings().datasets,
+            models_allowed=settings().models_allowed,
             arms=self._stage.arms,
             recorded=EngineChoice.of(made_with.get(ENGINE_CHOICE)),
             memory_divisor=memory_divisor,

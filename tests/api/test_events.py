@@ -4,7 +4,7 @@ when.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import islice
 from threading import Thread

@@ -16,6 +16,7 @@ from fedcore.problems.batches import data_kind
 from fedcore.simulation.local_run import TrialBatches
 from fedcore.simulation.simulation import advance_batch
 from fedcore.spec.engines import facts_about
+from fedcore.spec.experiment import Arm
 from tests.documents import (
     ALGORITHMS,
     COMPILED,
@@ -193,7 +194,12 @@ def test_an_experiment_is_the_same_in_batches_of_any_size(tmp_path: Path) -> Non
 
 
 def _outcome(spec: ExperimentSpec, size: int, folder: Path) -> dict[tuple[int, int, int], float | None]:
-    batches = TrialBatches(folder, facts_about(spec), size)
+    facts = facts_about(spec)
+
+    def create(arm: Arm, seed: int) -> Simulation:
+        return Simulation(arm.spec, seed, arm=arm.index, arms=facts)
+
+    batches = TrialBatches(folder, create, size)
     runs = [(arm, seed) for arm in spec.arms() for seed in spec.seeds]
     played = batches.play_up_to(runs, spec.rounds)
     return {(report.arm, report.seed, report.round): report.test_loss for report in played}

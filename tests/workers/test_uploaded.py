@@ -19,7 +19,6 @@ from fedcore.platform.store import Status
 from fedcore.platform.store.tables import RunRecord
 from fedcore.platform.uploads.local import keep
 from fedcore.settings import Settings
-from fedcore.settings import settings as global_settings
 from fedcore.simulation.simulation import Simulation
 from fedq.client import Client
 from tests.documents import SYNTHETIC, Document
@@ -130,9 +129,7 @@ def test_a_worker_computes_what_the_library_does_alone(
     assert run.provenance["data_source"] == f"uploaded {made['dataset']} (sha256 {made['digest']})"
 
 
-def test_a_worker_starts_from_uploaded_weights(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDQ_MODELS_ALLOWED", "tests.models.*")
-    global_settings.cache_clear()
+def test_a_worker_starts_from_uploaded_weights(embedded: Site) -> None:
     weights = {
         "1.weight": torch.randn(10, 60, generator=torch.Generator().manual_seed(0)),
         "1.bias": torch.ones(10),
@@ -146,8 +143,7 @@ def test_a_worker_starts_from_uploaded_weights(embedded: Site, monkeypatch: pyte
             "/v1/experiments", json=SYNTHETIC | {"problem": problem, "local": local, "rounds": 1}
         )
         assert answer.status_code == 201, answer.text
-    run = _work(embedded, answer.json()["id"])
-    global_settings.cache_clear()
+    run = _work(embedded.with_settings(models_allowed="tests.models.*"), answer.json()["id"])
     assert (run.status, run.error) == (Status.SUCCEEDED, None)
     assert run.model is not None
     with embedded.storage.open(run.model) as file:

@@ -57,7 +57,7 @@ def check(found: Components, _: Any) -> dict[str, Any]:
     began, flaws, told = time.process_time(), [], set[tuple[str, str]]()
     for family, members in found.items():
         for member in members.values():
-            subject = subject_of(member, family)
+            subject = subject_of(member, family, settings().datasets)
             for function in CHECKS.get(family, ()):
                 if time.process_time() - began > CHECK_S:
                     break
@@ -159,7 +159,8 @@ class Computing:
             run["seed"],
             arm=run["arm"],
             device=run["device"],
-            data_dir=settings().data_dir,
+            data_dir=settings().datasets,
+            models_allowed=settings().models_allowed,
             shelf=LocalDatasetStorage(self._folder / UPLOADS),
             weights_dir=self._folder / UPLOADS,
             arms=facts_about(spec),

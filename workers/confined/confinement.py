@@ -67,7 +67,7 @@ def server_command(
     """
     under_bubblewrap = confinement == "bubblewrap"
     given, scratch = (_GIVEN, _SCRATCH) if under_bubblewrap else (folder, folder / "scratch")
-    data = settings.data_dir.expanduser().absolute()
+    data = settings.datasets.absolute()
     environment = {
         "FEDQ_DATA_DIR": str(data),
         "FEDQ_MODELS_ALLOWED": ",".join(settings.models_allowed),

@@ -37,7 +37,7 @@ def keep(
     if image is not None:
         _check_shape(image)
     samples = read_local(str(source), columns or {}, image)
-    content, kept = samples.content, local_dataset_storage(data_dir)
+    content, kept = samples.content, local_dataset_storage(data_dir or settings().datasets)
     path = kept.path(content.digest)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=path.parent)
