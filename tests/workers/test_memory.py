@@ -156,9 +156,9 @@ def test_a_problem_that_does_not_fit_fails_with_what_the_system_says_and_others_
     quiet = embedded.submit(merged(SHORT, {"execution": {"priority": 1}}), nudge=False)
     greedy = embedded.submit(merged(GREEDY, {"execution": {"priority": 9}}), nudge=False)
     with at_most(2 << 30):
-        work(embedded.with_settings(attempts=2))
+        work(embedded)
     failed = embedded.run(greedy)
-    assert (failed.status, failed.attempts) == (Status.FAILED, 2)
+    assert (failed.status, failed.attempts) == (Status.FAILED, 3)
     assert (failed.error or "").startswith("memory ran out (")
     assert_undisturbed(embedded, embedded.run(quiet))
 

@@ -4,6 +4,7 @@ test's choice.
 
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import inf
 
@@ -15,6 +16,7 @@ from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from tests.documents import merged
 from tests.support.silence import knocks
+from tests.workers.leashed import SHORT_SLICES
 from tests.workers.site import EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.claimed_run import Pacing
 
@@ -192,10 +194,10 @@ def test_a_fault_that_passes_costs_an_attempt_and_one_that_stays_fails_the_run(e
     done = embedded.run(experiment).done
     (embedded.folder / "storage").rename(embedded.folder / "elsewhere")
     (embedded.folder / "storage").write_text("a file where a folder should be")
-    with embedded.with_settings(attempts=2, retry_seconds=0).runner() as runner:
+    with embedded.runner(pacing=replace(SHORT_SLICES, retry_s=0)) as runner:
         runner.work()
     run = embedded.run(experiment)
-    assert (run.status, run.attempts, run.done) == (Status.FAILED, 2, done)
+    assert (run.status, run.attempts, run.done) == (Status.FAILED, 3, done)
     assert run.error is not None
     assert "NotADirectoryError" in run.error
 

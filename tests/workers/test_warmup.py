@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,23 +28,23 @@ class RecordedSimulation:
         self.during()
 
 
-def test_it_executes_a_round_of_each_of_the_models_that_are_tried_first(tmp_path: Path) -> None:
+def test_it_executes_a_round_of_each_of_the_models_that_are_tried_first() -> None:
     rounds = RecordedSimulation()
-    WarmUp("cpu", tmp_path, 0.0, rounds).run()
+    WarmUp("cpu", 0.0, rounds).run()
     assert rounds.advanced == ["logistic", "mlp"]
 
 
-def test_a_worker_that_has_work_begins_no_further_step(tmp_path: Path) -> None:
+def test_a_worker_that_has_work_begins_no_further_step() -> None:
     rounds = RecordedSimulation()
-    busy = WarmUp("cpu", tmp_path, 0.0, rounds)
+    busy = WarmUp("cpu", 0.0, rounds)
     rounds.during = busy.stop
     busy.run()
     assert rounds.created == ["logistic"]
 
 
-def test_a_worker_that_finds_work_at_once_warms_nothing_up(tmp_path: Path) -> None:
+def test_a_worker_that_finds_work_at_once_warms_nothing_up() -> None:
     rounds = RecordedSimulation()
-    began, thread = time.monotonic(), WarmUp("cpu", tmp_path, 60.0, rounds)
+    began, thread = time.monotonic(), WarmUp("cpu", 60.0, rounds)
     thread.start()
     thread.stop()
     thread.join()
@@ -53,9 +52,9 @@ def test_a_worker_that_finds_work_at_once_warms_nothing_up(tmp_path: Path) -> No
     assert not rounds.created
 
 
-def test_an_error_is_left_to_the_runs_that_need_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_is_left_to_the_runs_that_need_it(caplog: pytest.LogCaptureFixture) -> None:
     def broken(*_: object, **__: object) -> Any:
         raise RuntimeError("no such device")
 
-    WarmUp("cuda:9", tmp_path, 0.0, broken).run()
+    WarmUp("cuda:9", 0.0, broken).run()
     assert "no such device" in caplog.text
