@@ -13,10 +13,10 @@ from fedcore import presets
 from fedcore.platform.access import Scope
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec, yaml_documents
+from tests.api.conftest import browsing
 from tests.api.histories import TINY, submit
 from tests.documents import merged
 from tests.support.access import key_for
-from tests.web.conftest import browsing
 
 
 def text_of(page: httpx.Response) -> str:

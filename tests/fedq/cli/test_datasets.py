@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedq.client import Client
-from tests.api.test_datasets import on
+from tests.api.datasets.test_routes import on
 from tests.fedq.cli.conftest import Fedq
 from tests.platform.uploads.files import arrays, npz, parquet
 

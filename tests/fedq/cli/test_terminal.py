@@ -31,7 +31,7 @@ from fedq.console import PlainConsole
 from fedq.schemas import StatusEvent
 from tests.api.histories import TINY, TWO_ARMS, carry_out
 from tests.fedq.cli.conftest import Fedq
-from tests.fedq.cli.test_every_command import COMMANDS
+from tests.fedq.cli.test_app import COMMANDS
 from tests.platform.store.acts import claim, fail, write
 from tests.platform.store.hooks import listen
 from tests.support.service import Service

@@ -10,7 +10,7 @@ import pytest
 from fedq.client import Client, ConflictError, InvalidRequestError, NotFoundError, UnreadableDataError
 from fedq.client.bodies import PIECE_BYTES, Pieces
 from fedq.client.transport import BlockingWire, Transport, finish
-from tests.api.test_datasets import on
+from tests.api.datasets.test_routes import on
 from tests.platform.uploads.files import arrays, npz, parquet
 
 

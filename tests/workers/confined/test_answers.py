@@ -17,7 +17,7 @@ from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationE
 from tests.documents import Document
 from tests.support.scripted_bundles import ScriptedSandbox, each_lie, frame, lies
 from tests.workers.confined.conftest import MINE, Open
-from tests.workers.confined.test_same_bits import SCAFFOLD, confined
+from tests.workers.confined.test_simulation import SCAFFOLD, confined
 from workers.confined.answers import prepared_specification, round_of, state_of
 from workers.confined.confinement import Confinement
 from workers.confined.protocol import ProtocolError

@@ -11,8 +11,8 @@ from fedq.client import Client
 from fedq.client.events import Seen, _poll
 from fedq.client.transport import finish_each
 from fedq.schemas import DecisionEvent, SearchPage
+from tests.api.events.test_routes import Event, _listening
 from tests.api.histories import TINY, submit
-from tests.api.test_events import Event, _listening
 from tests.documents import Document
 from tests.platform.store.acts import claim
 from tests.platform.store.test_search import HALVING, LOSSES, come, drain

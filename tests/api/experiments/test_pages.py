@@ -15,14 +15,14 @@ from fedcore.platform.store.tables import ExperimentRecord
 from fedq.results.presentation import side, verdict
 from fedq.results.tables import PARQUET
 from fedq.schemas import Claims
+from tests.api.conftest import browsing
 from tests.api.histories import MADE_WITH, TINY, TWO_ARMS, commit, finish, submit
 from tests.api.histories import write as write_runs
-from tests.api.test_claims import PRESET, at_rest
-from tests.api.test_search import NINE
+from tests.api.results.test_claims import PRESET, at_rest
+from tests.api.search.test_routes import NINE
 from tests.documents import Document
 from tests.platform.store.acts import claim, fail, report
 from tests.platform.store.test_search import drain
-from tests.web.conftest import browsing
 
 FRAGMENT = {"HX-Request": "true"}
 ACTIONS = ("pause", "resume", "cancel", "retry")

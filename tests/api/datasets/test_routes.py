@@ -383,7 +383,7 @@ def test_the_api_process_holds_no_upload_and_loads_no_arrays_and_its_reader_hold
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     told, heavy = done.stdout.splitlines()[-2:]
     small, large, grown, readers_grown = map(int, told.split())

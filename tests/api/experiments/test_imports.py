@@ -24,7 +24,7 @@ from fedcore.spec.digest import results_sha256
 from fedq import schemas
 from fedq.client.exports import files
 from tests.api.histories import TWO_ARMS, carry_out, submit, write
-from tests.api.test_claims import PRESET, at_rest
+from tests.api.results.test_claims import PRESET, at_rest
 from tests.documents import Document
 from tests.platform.store.acts import report
 from tests.support.access import bearer, key_for

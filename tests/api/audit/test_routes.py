@@ -38,7 +38,7 @@ WEBHOOKS = {action for action in MUTATIONS if "/v1/webhooks" in action}
 """`test_webhooks` has these."""
 IMPORT = "POST /v1/imports"
 BUNDLE = "POST /v1/bundles"
-"""Checked in a process of its own: tests/api/test_bundles.py."""
+"""Checked in a process of its own: tests/api/bundles/test_routes.py."""
 """Noted as well: see the tests of imports."""
 REPRODUCE = "POST /v1/experiments/{experiment_id}/reproduce"
 BODIES: dict[str, Document] = {

@@ -21,8 +21,8 @@ from fedcore.simulation.report import RoundReport
 from fedcore.spec import yaml_documents
 from fedq.results.presentation import side, verdict
 from fedq.schemas import Claims
-from tests.api import test_claims as claimed
 from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
+from tests.api.results import test_claims as claimed
 from tests.platform.store.acts import claim, report
 
 NASTY = "<script>alert(1)</script> | **not bold** `x`"

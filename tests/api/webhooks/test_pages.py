@@ -10,11 +10,11 @@ from fastapi import FastAPI
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, webhook_deliveries
 from fedcore.settings import Settings
+from tests.api.conftest import browsing
 from tests.api.histories import submit
 from tests.platform.store.acts import write
 from tests.platform.store.hooks import BAD, listen, take
 from tests.support.access import key_for
-from tests.web.conftest import browsing
 
 
 def test_webhooks_are_listed_to_their_owner_and_to_administrators(

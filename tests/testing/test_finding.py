@@ -8,7 +8,7 @@ import pytest
 
 from fedcore.testing import check_extension
 from fedcore.testing.checks import checks_of, results_of
-from tests.testing.test_wrong_components import marked, write
+from tests.testing.test_checks import marked, write
 from tests.testing.wrong_algorithms import ALGORITHM, HEAD, RULE, aggregator, rule, server
 from tests.testing.wrong_components import component, compressor
 

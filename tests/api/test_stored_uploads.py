@@ -33,11 +33,11 @@ from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec, yaml_documents
 from fedcore.spec.digest import results_sha256
 from fedq.planning.estimates import estimate_runs
+from tests.api.bundles.test_routes import EXPERIMENT, archive
 from tests.api.experiments.test_submit_pages import text_of
 from tests.api.histories import TINY
-from tests.api.test_bundles import EXPERIMENT, archive
-from tests.api.test_weights import CONTENT as WEIGHTS
-from tests.api.test_weights import DIGEST, experiment, send
+from tests.api.weights.test_routes import CONTENT as WEIGHTS
+from tests.api.weights.test_routes import DIGEST, experiment, send
 from tests.documents import Document
 from tests.platform.store.acts import claim, finish, write
 from tests.platform.store.test_bundles import bundle
