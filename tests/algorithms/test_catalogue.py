@@ -75,7 +75,7 @@ CASES: dict[str, tuple[Document, str]] = {
 }
 """Every algorithm under every variant, and every option under two."""
 QUICK = [
-    # Alone, an algorithm runs in tests/testing/test_built_in_components.py.
+    # Alone, an algorithm runs in tests/testing/test_checks.py.
     *(f"{kind}: {name}" for kind, name in zip(ALGORITHMS, cycle([*VARIANTS][1:]), strict=False)),
     *(
         f"{option}: {name}"

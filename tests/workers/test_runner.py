@@ -3,9 +3,12 @@ test's choice.
 """
 
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
 from math import inf
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +16,12 @@ from fedcore.platform.store import Session, Status, experiments
 from fedcore.platform.store.tables import RunRecord
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
+from fedcore.spec import ExperimentSpec
 from tests.documents import merged
 from tests.support.silence import knocks
 from tests.workers.site import EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.claimed_run import Pacing
+from workers.runner import WarmUp
 
 ROUNDS = EXPERIMENT["rounds"]
 
@@ -222,3 +227,56 @@ def test_a_broker_that_hangs_does_not_hold_up_a_worker_that_has_taken_a_run(embe
             runner.work()
             assert knocks(silent) <= len(queues)
     assert_undisturbed(site, site.run(experiment))
+
+
+# Warm-up of an idle worker before its first run.
+
+
+class RecordedSimulation:
+    """Records the models of the rounds that are executed; `during` is called in each."""
+
+    def __init__(self) -> None:
+        self.created: list[str] = []
+        self.advanced: list[str] = []
+        self.during: Callable[[], None] = lambda: None
+
+    def __call__(self, spec: ExperimentSpec, _seed: int, **_: Any) -> Any:
+        assert spec.problem.model is not None
+        self.created.append(spec.problem.model.kind)
+        return self
+
+    def advance(self) -> None:
+        self.advanced.append(self.created[-1])
+        self.during()
+
+
+def test_it_executes_a_round_of_each_of_the_models_that_are_tried_first(tmp_path: Path) -> None:
+    rounds = RecordedSimulation()
+    WarmUp("cpu", tmp_path, 0.0, rounds).run()
+    assert rounds.advanced == ["logistic", "mlp"]
+
+
+def test_a_worker_that_has_work_begins_no_further_step(tmp_path: Path) -> None:
+    rounds = RecordedSimulation()
+    busy = WarmUp("cpu", tmp_path, 0.0, rounds)
+    rounds.during = busy.stop
+    busy.run()
+    assert rounds.created == ["logistic"]
+
+
+def test_a_worker_that_finds_work_at_once_warms_nothing_up(tmp_path: Path) -> None:
+    rounds = RecordedSimulation()
+    began, thread = time.monotonic(), WarmUp("cpu", tmp_path, 60.0, rounds)
+    thread.start()
+    thread.stop()
+    thread.join()
+    assert time.monotonic() - began < 60
+    assert not rounds.created
+
+
+def test_an_error_is_left_to_the_runs_that_need_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*_: object, **__: object) -> Any:
+        raise RuntimeError("no such device")
+
+    WarmUp("cuda:9", tmp_path, 0.0, broken).run()
+    assert "no such device" in caplog.text

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -12,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from api.app import PAGES as ROUTERS
 from api.http.middleware import HEADERS
+from api.web import rendering
 from api.web.rendering import FOREVER, STATIC, digest_of
 from tests.api.conftest import BROWSER
 from tests.api.histories import TINY, submit
@@ -119,3 +121,35 @@ def test_a_page_that_fails_says_so(app: FastAPI) -> None:
     assert "See the log of the service" in page.text
     assert "script-src 'self';" in page.headers["content-security-policy"]
     assert "ZeroDivisionError" not in page.text
+
+
+# Figures as people read them.
+
+
+@pytest.mark.parametrize(
+    ("passed", "text"),
+    [(5, "just now"), (61, "1 min ago"), (3_700, "1 h ago"), (200_000, "2 d ago"), (-5, "just now")],
+)
+def test_moments_are_told_by_their_largest_unit(passed: float, text: str) -> None:
+    assert rendering.ago(datetime.now(UTC) - timedelta(seconds=passed)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("set `local.lr` to <1>", "set <code>local.lr</code> to &lt;1&gt;"),
+        ("`<b>` and `x`", "<code>&lt;b&gt;</code> and <code>x</code>"),
+        ("a ` alone", "a ` alone"),
+        ("", ""),
+    ],
+)
+def test_code_in_messages_is_shown_as_code_and_nothing_else_is_markup(text: str, html: str) -> None:
+    assert rendering.prose(text) == html
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (1_234_567, "1.23 MB"), (5e15, "5e+03 TB")],
+)
+def test_sizes_have_three_digits(count: float, text: str) -> None:
+    assert rendering.size(count) == text

@@ -3,11 +3,13 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from fedcore.spec import yaml_documents
+from fedq.cli.experiments import overrides
 from fedq.client import Client
 from tests.api.histories import TINY, TWO_ARMS, carry_out
 from tests.fedq.cli.conftest import Fedq
@@ -159,3 +161,24 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(fedq: Fedq, tmp_path: Pat
     refused = fedq("submit", str(file), "--idempotency-key", "k" * 1_000).err
     assert "Idempotency-Key: " in refused
     assert "(line" not in refused
+
+
+# Arguments of `--set`, and the values that they stand for.
+
+
+@pytest.mark.parametrize(
+    ("assignments", "document"),
+    [
+        ([], {}),
+        (["rounds=3", "local.lr=0.1", "local.epochs=2"], {"rounds": 3, "local": {"lr": 0.1, "epochs": 2}}),
+        (
+            ["seeds=[0, 1]", "algorithm={kind: fedprox, mu: 1}"],
+            {"seeds": [0, 1], "algorithm": {"kind": "fedprox", "mu": 1}},
+        ),
+        (["sweep.local.lr=[0.1, 0.2]"], {"sweep": {"local.lr": [0.1, 0.2]}}),
+        (["sweep=null", "name=a=b"], {"sweep": None, "name": "a=b"}),
+        (["rounds=3", "rounds=4"], {"rounds": 4}),
+    ],
+)
+def test_paths_are_dotted_and_values_are_yaml(assignments: list[str], document: dict[str, Any]) -> None:
+    assert overrides(assignments) == document
