@@ -6,14 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedcore import ExperimentSpec, Simulation
-from fedcore.data.dirichlet import DirichletPartition, InnerDirichletPartition
-from fedcore.data.federated import FederatedData, Ids, Keys, Samples, UndividedDataset
+from fedcore.data.federated import FederatedData, Keys, Samples, UndividedDataset
 from fedcore.data.loading import federate
-from fedcore.data.owner_partitions import ByKeyPartition, DomainPartition
 from fedcore.data.partition import partition
 from fedcore.data.size_skew import FeatureNoisePartition, FeatureScalePartition, QuantitySkewPartition
 from fedcore.errors import SpecificationError
@@ -23,17 +19,11 @@ from fedcore.spec.problem import Problem as ProblemSpec
 from tests.documents import Document, merged
 
 stats: Any = LazyModule("scipy.stats")
-
-properties = settings(max_examples=40)
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), 200))
 
 
 def quantity_skew(clients: int, alpha: float, least: int = 1) -> QuantitySkewPartition:
     return QuantitySkewPartition(kind="quantity_skew", clients=clients, alpha=alpha, min_samples=least)
-
-
-def sizes_of(parts: list[Ids]) -> list[int]:
-    return [len(part) for part in parts]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -59,59 +49,6 @@ def test_shares_of_quantity_skew_are_beta_distributed() -> None:
 def test_quantity_skew_that_never_fits_is_refused() -> None:
     with pytest.raises(SpecificationError, match="fewer than 90 samples"):
         partition(quantity_skew(10, 0.01, 90), LABELS, 0)
-
-
-@given(seed=st.integers(0, 2**32 - 1), alpha=st.floats(0.01, 100))
-@properties
-def test_inner_dirichlet_of_equal_sizes_is_the_partition_of_feddyn(seed: int, alpha: float) -> None:
-    inner = InnerDirichletPartition(kind="inner_dirichlet", clients=7, alpha=alpha)
-    feddyn = DirichletPartition(kind="dirichlet", clients=7, alpha=alpha, variant="feddyn", min_samples=1)
-    for mine, theirs in zip(partition(inner, LABELS, seed), partition(feddyn, LABELS, seed), strict=True):
-        assert np.array_equal(mine, theirs)
-
-
-@given(sizes=st.lists(st.integers(1, 100), min_size=1, max_size=10), seed=st.integers(0, 99))
-@properties
-def test_inner_dirichlet_gives_each_client_the_size_that_is_asked_for(sizes: list[int], seed: int) -> None:
-    spec = InnerDirichletPartition(kind="inner_dirichlet", clients=len(sizes), alpha=0.2, sizes=tuple(sizes))
-    parts = partition(spec, LABELS, seed)
-    assert sizes_of(parts) == sizes
-    assert len(np.unique(np.concatenate(parts))) == sum(sizes)
-
-
-def test_lognormal_sizes_have_the_deviation_that_is_asked_for() -> None:
-    spec = InnerDirichletPartition(kind="inner_dirichlet", clients=300, alpha=1.0, sigma=0.4)
-    labels = np.zeros(300_000, np.int64)
-    sizes = np.array(sizes_of(partition(spec, labels, 3)))
-    assert sizes.sum() == 300_000
-    np.testing.assert_allclose(np.log(sizes).std(), 0.4, atol=0.05)
-    assert stats.normaltest(np.log(sizes)).pvalue > 0.01
-
-
-def test_a_client_of_inner_dirichlet_has_its_own_mixture_of_classes() -> None:
-    """E sum_c q_c^2 = (alpha + 1) / (C alpha + 1) under Dirichlet(alpha, ..., alpha) over C."""
-    labels = np.repeat(np.arange(5), 40_000)
-    spec = InnerDirichletPartition(kind="inner_dirichlet", clients=400, alpha=0.5, sizes=(100,) * 400)
-    shares = [np.bincount(labels[part], minlength=5) / 100 for part in partition(spec, labels, 0)]
-    drawn = np.mean([(share @ share * 100 - 1) / 99 for share in shares])  # unbiased for sum q_c^2
-    np.testing.assert_allclose(drawn, 1.5 / 3.5, rtol=0.05)
-
-
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"sizes": [1, 2]}, "must have 3 entries"),
-        ({"sizes": [1, 2, 3], "sigma": 0.5}, "either `sizes` or `sigma`"),
-        ({"sizes": [1, 2, 60_000]}, "add up to 60003"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(fields: Document, told: str) -> None:
-    chosen = {"kind": "inner_dirichlet", "clients": 3, "alpha": 1.0, **fields}
-    with pytest.raises((SpecificationError, ValueError), match=told):
-        ExperimentSpec.model_validate(
-            merged(DIGITS, {"problem": {"partition": chosen}})
-            | {"problem": {"dataset": {"kind": "mnist"}, "partition": chosen, "model": {"kind": "logistic"}}}
-        )
 
 
 def dataset(count: int = 40, tests: int = 12, owners: int = 3) -> UndividedDataset:
@@ -235,38 +172,6 @@ def test_features_that_are_symbols_take_no_noise() -> None:
     document["problem"] |= {"dataset": {"kind": "shakespeare"}, "model": {"kind": "char_lstm"}}
     with pytest.raises(SpecificationError, match="symbols"):
         ExperimentSpec.model_validate(document)
-
-
-@given(clients=st.integers(1, 9), owners=st.integers(1, 5), seed=st.integers(0, 99))
-@properties
-def test_a_client_of_a_domain_holds_an_even_part_of_it(clients: int, owners: int, seed: int) -> None:
-    whole = dataset(60, 20, owners)
-    data = DomainPartition(kind="domain", clients=clients).divide(whole, seed)
-    assert whole.keys is not None
-    assert data.owners is not None
-    held = [data.rows(client).numpy() for client in range(clients)]
-    domains = [set((part % owners).tolist()) for part in held]
-    assert all(len(domain) == 1 for domain in domains)
-    assert len(set.union(*domains)) == min(clients, owners)
-    tested = data.dataset.test.features[:, 0].numpy().astype(int) - 60
-    for domain in set.union(*domains):
-        mine = [client for client in range(clients) if domains[client] == {domain}]
-        parts = [set(held[client].tolist()) for client in mine]
-        assert set.union(*parts) == set(range(domain, 60, owners))
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
-        tests = [set(tested[data.owners == client].tolist()) for client in mine]
-        assert set.union(*tests) == set(range(domain, 20, owners))
-        assert sum(map(len, tests)) == len(range(domain, 20, owners))
-
-
-def test_as_many_clients_as_domains_hold_what_by_key_gives_them() -> None:
-    whole = dataset()
-    by_domain = DomainPartition(kind="domain", clients=3).divide(whole, 0)
-    by_key = ByKeyPartition(kind="by_key", clients=3).divide(whole, 0)
-    held = [
-        {tuple(sorted(data.rows(client).tolist())) for client in range(3)} for data in (by_domain, by_key)
-    ]
-    assert held[0] == held[1]
 
 
 DIGITS: Document = {
