@@ -110,7 +110,7 @@ def test_only_feedback_that_adds_the_rest_to_the_next_message_sends_it_later() -
     assert not Never(error_feedback=True).telescopes()
 
 
-def test_what_an_algorithm_says_of_its_parts_is_not_inherited_past_them() -> None:
+def test_statements_of_an_algorithm_on_its_parts_are_not_inherited_past_them() -> None:
     class Renamed(FedAvg):
         """FedAvg under another name."""
 

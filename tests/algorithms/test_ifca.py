@@ -276,7 +276,9 @@ def test_the_servers_measures_see_the_first_model() -> None:
     ],
     ids=["privacy", "batch norm", "recorded", "shared layers compressed"],
 )
-def test_what_several_models_cannot_do_is_refused(changes: dict[str, Any], pointer: str) -> None:
+def test_specifications_that_several_models_cannot_run_are_refused(
+    changes: dict[str, Any], pointer: str
+) -> None:
     base: Document = {
         "name": "refused",
         "problem": {

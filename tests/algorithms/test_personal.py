@@ -151,7 +151,7 @@ SETTINGS: dict[str, Document] = {
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_both_models_are_those_of_the_papers_loop(kind: str) -> None:
+def test_global_and_personal_models_are_those_of_the_papers_loop(kind: str) -> None:
     x, v = longhand(kind)
     simulation = on_quadratics({"kind": kind, **SETTINGS[kind]})
     np.testing.assert_allclose(server_model(simulation), x, rtol=0, atol=1e-12)

@@ -244,7 +244,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("seed", "dtype"), CASES)
-def test_whatever_a_minority_sends_the_aggregate_is_within_the_bound_of_its_rule(
+def test_aggregate_is_within_the_bound_of_its_rule_whatever_a_minority_sends(
     seed: int, dtype: torch.dtype
 ) -> None:
     f, dim = seed % 4, 1 + seed % 7

@@ -164,7 +164,7 @@ def test_each_route_wants_the_scope_that_the_document_says(house: House, method:
 
 
 @pytest.mark.parametrize(("method", "path"), OWNED)
-def test_what_belongs_to_others_is_not_there(house: House, method: str, path: str) -> None:
+def test_resources_of_others_are_not_there(house: House, method: str, path: str) -> None:
     answer = house.ask(method, path, house.keys["bob submit"])
     absent = house.ask(method, path, house.keys["bob submit"], house.nothing)
     assert (answer.status_code, absent.status_code) == (404, 404)

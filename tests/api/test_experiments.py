@@ -203,14 +203,14 @@ def test_a_new_submission_of_the_combination_is_rejected(http: httpx.Client) -> 
     assert answer.json()["errors"][0]["pointer"] == "/compression/downlink"
 
 
-def test_it_can_be_read_and_compared(http: httpx.Client, stored: str) -> None:
+def test_rejected_specification_can_be_read_and_compared(http: httpx.Client, stored: str) -> None:
     place = f"/v1/experiments/{stored}"
     for path in (place, f"{place}/results", f"{place}/theory", f"/v1/compare?arm={stored}"):
         answer = http.get(path)
         assert answer.status_code == 200, (path, answer.text)
 
 
-def test_its_arms_can_be_read_but_not_run(rows: Database, stored: str) -> None:
+def test_arms_of_a_rejected_specification_can_be_read_but_not_run(rows: Database, stored: str) -> None:
     with rows.reading() as session:
         document = session.get_one(ExperimentRecord, stored).spec
     assert [arm.name for arm in stored_arms(document)] in (["fedsplit"], ["lr=0.1", "lr=0.2"])
@@ -218,7 +218,7 @@ def test_its_arms_can_be_read_but_not_run(rows: Database, stored: str) -> None:
         ExperimentSpec.model_validate(document)
 
 
-def test_it_cannot_be_extended(http: httpx.Client, stored: str) -> None:
+def test_rejected_specification_cannot_be_extended(http: httpx.Client, stored: str) -> None:
     answer = http.post(f"/v1/experiments/{stored}/extend", json={"rounds": 50})
     assert answer.status_code == 422
     assert "error_feedback: true" in answer.text

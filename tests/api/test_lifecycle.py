@@ -98,7 +98,7 @@ def test_an_experiment_that_has_succeeded_cannot_be_changed_any_more(
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_is_not_there_cannot_be_changed(http: httpx.Client, call: str) -> None:
+def test_missing_experiments_cannot_be_changed(http: httpx.Client, call: str) -> None:
     assert http.post(f"/v1/experiments/exp_0/{call}").status_code == 404
 
 

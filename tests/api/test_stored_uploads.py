@@ -209,7 +209,7 @@ WALKED = {
 """Operations that make or continue runs, and the tests that try them."""
 
 
-def test_all_operations_on_experiments_are_tried_here() -> None:
+def test_every_operation_on_experiments_is_tried_here() -> None:
     made = {path for method, path in operations() if method == "post"}
     assert {path for path in made if path.startswith(("/v1/experiments", "/v1/imports"))} == WALKED.keys()
 
@@ -230,7 +230,7 @@ def with_code(lab: Lab) -> Document:
     return {**TINY, "code": {"digest": lab.code, "id": lab.code_id}}
 
 
-def test_what_others_did_is_not_repeated_with_their_uploads(lab: Lab) -> None:
+def test_experiments_of_others_are_not_repeated_with_their_uploads(lab: Lab) -> None:
     """A reader of an experiment sees the ids and digests that it names."""
     for document, status in ((on(lab.dataset), 422), (with_code(lab), 404)):
         original = finished(lab, document)
@@ -294,7 +294,7 @@ def hidden(value: Document) -> Attack:
     return lambda sent: sent | {"sweep": {"problem": [sent["problem"]]}, "problem": value}
 
 
-def test_what_a_bundle_makes_of_a_specification_names_no_uploads_of_others(
+def test_specifications_made_by_a_bundle_name_no_uploads_of_others(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The specification that is stored, or played for an estimate, comes from a process of the bundle."""
@@ -357,7 +357,7 @@ def test_uploads_are_found_by_id_and_digest_and_name_while_they_are_shared(lab: 
     assert (seen(), listed()) == ([404] * 4, [0, 0, 0])
 
 
-def test_what_is_shared_is_used_until_it_no_longer_is(lab: Lab) -> None:
+def test_shared_uploads_are_used_until_they_no_longer_are_shared(lab: Lab) -> None:
     """An experiment that was accepted goes on; more of it, or another one, is refused."""
     documents = [on(lab.dataset), with_code(lab), experiment()]
     for path in lab.paths:
@@ -415,7 +415,7 @@ def test_a_repeated_request_is_answered_with_what_it_made_when_its_data_are_gone
 
 
 @pytest.mark.slow
-def test_whoever_has_access_to_a_bundle_submits_with_it(lab: Lab) -> None:
+def test_users_with_access_to_a_bundle_submit_with_it(lab: Lab) -> None:
     lab.share(lab.paths[1], "ann")
     document = EXPERIMENT | {"code": lab.code}
     assert lab.ann.get(f"/v1/experiments/{submitted(lab.ann, document)}").json()["owner"] == "ann"
@@ -446,7 +446,7 @@ def test_experiments_of_others_keep_nothing_from_being_deleted(lab: Lab) -> None
         assert lab.ann.get(f"/v1/experiments/{theirs}").json()["status"] == "queued"
 
 
-def test_whoever_deletes_an_experiment_deletes_no_upload_of_others(lab: Lab) -> None:
+def test_deleting_an_experiment_deletes_no_upload_of_others(lab: Lab) -> None:
     for path in lab.paths:
         lab.share(path, "ann")
     for document in (on(lab.dataset), with_code(lab), experiment()):

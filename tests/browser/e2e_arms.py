@@ -271,7 +271,7 @@ def test_names_of_vertical_axes_stand_beside_wide_labels(opened: Opened, stack: 
     assert ends["name"] < ends["labels"]
 
 
-def test_what_is_equal_for_all_seeds_has_no_deviation(opened: Opened, swept: str) -> None:
+def test_values_equal_for_all_seeds_have_no_deviation(opened: Opened, swept: str) -> None:
     page = opened("/arms")
     ready(page)
     for value in (1.56, 0.1, 1 / 3, 1e-300, 1e300, -2.7, 0.0):

@@ -162,7 +162,7 @@ PAIRS, CLASSES = np.ones((20, 2)), np.arange(20) % 2
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_own_arrays_is_told(
+def test_faults_of_own_arrays_are_told(
     says: DataShape, features: Any, labels: Any, told: str, tmp_path: Path
 ) -> None:
     data = Given.model_construct(says=says, features=features, labels=labels)

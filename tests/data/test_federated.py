@@ -47,7 +47,7 @@ def test_clients_hold_their_parts_of_one_copy() -> None:
     assert data.dataset.train.features.data_ptr() == TRAIN.features.data_ptr()
 
 
-def test_what_all_hold_leaves_out_what_nobody_holds() -> None:
+def test_samples_of_all_clients_leave_out_those_that_nobody_holds() -> None:
     batches = list(divide(DATASET, PARTS).held(4))
     assert [len(batch) for batch in batches] == [4, 2]
     assert sorted(torch.cat([batch.labels for batch in batches]).tolist()) == [0, 1, 2, 3, 7, 9]
@@ -104,7 +104,7 @@ WHOLE = UndividedDataset(
 )
 
 
-def test_it_is_sha256_over_types_shapes_and_bytes() -> None:
+def test_checksum_is_sha256_over_types_shapes_and_bytes() -> None:
     longhand = hashlib.sha256()
     for head, values, kind in (
         ("<f4 (2, 2, 3)", range(12), np.float32),
@@ -116,7 +116,7 @@ def test_it_is_sha256_over_types_shapes_and_bytes() -> None:
     assert checksum(WHOLE) == longhand.hexdigest()
 
 
-def test_any_change_changes_it() -> None:
+def test_any_change_of_the_data_changes_the_checksum() -> None:
     changed = FEATURES.clone()
     changed[1, 0, 2] += 1
     keys = Keys(np.array([0, 1]), np.array([0]))
@@ -188,7 +188,7 @@ def test_the_share_that_trains_is_rounded_down_once(share: float, samples: int, 
     assert len(hold_out(dataset, [np.arange(samples)], share, 0).dataset.test) == samples - trained
 
 
-def test_what_is_held_out_is_drawn_by_seed() -> None:
+def test_held_out_samples_are_drawn_by_seed() -> None:
     dataset = merge_splits(UndividedDataset(numbered(40), numbered(0, 40), "numbers"))
     drawn = [hold_out(dataset, [np.arange(40)], 0.5, seed).dataset.test.labels.tolist() for seed in (1, 2, 1)]
     assert drawn[0] == drawn[2] != drawn[1]

@@ -189,7 +189,7 @@ def test_the_same_content_in_another_file_is_kept_once(kept: Any, tmp_path: Path
     assert len(list((tmp_path / "uploaded").iterdir())) == 1
 
 
-def test_what_is_not_there_or_damaged_is_said_to_be(kept: Any, tmp_path: Path) -> None:
+def test_missing_or_damaged_data_sets_are_said_to_be_so(kept: Any, tmp_path: Path) -> None:
     spec = Local.model_validate(kept(arrays()))
     path = local_dataset_storage(tmp_path).path(spec.known.digest)
     path.write_bytes(path.read_bytes()[:-1])
@@ -200,7 +200,7 @@ def test_what_is_not_there_or_damaged_is_said_to_be(kept: Any, tmp_path: Path) -
         spec.open(tmp_path, local_dataset_storage(tmp_path), None)
 
 
-def test_what_cannot_be_trained_on_is_not_kept(kept: Any, tmp_path: Path) -> None:
+def test_data_that_cannot_be_trained_on_are_not_kept(kept: Any, tmp_path: Path) -> None:
     with pytest.raises(UploadError, match="label"):
         kept(arrays(label=np.ones(60, int)))
     assert not (tmp_path / "uploaded").exists()

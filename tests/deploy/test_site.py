@@ -24,7 +24,7 @@ def pages() -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_it_builds_without_a_dead_link_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
+def test_site_builds_without_a_dead_link_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     build(tmp_path)
     site = tmp_path / "site"
     loaded = [

@@ -16,7 +16,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_its_examples_are_accepted_and_come_to_the_rounds_it_says() -> None:
+def test_examples_of_searches_are_accepted_and_come_to_the_rounds_stated() -> None:
     search, stopping, study, several, pruned = map(yaml.safe_load, blocks("yaml"))
     spec = ExperimentSpec.model_validate(search)
     ExperimentSpec.model_validate(search | stopping)

@@ -55,7 +55,7 @@ def trained(engine: str, document: Document, threads: int = 1) -> Tensor:
         *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("scaffold", "fedsvrg")),
     ],
 )
-def test_it_is_the_loop(kind: str, changes: Document) -> None:
+def test_parallel_engine_is_the_loop(kind: str, changes: Document) -> None:
     document = merged(
         DIGITS_CNN, {"algorithm": {"kind": kind}, "local": {"optimizer": {"momentum": 0.9}}, **changes}
     )
@@ -125,7 +125,7 @@ class Gone:
         return fail
 
 
-def test_what_goes_wrong_with_a_client_is_told() -> None:
+def test_error_of_a_client_is_told() -> None:
     torch.set_num_threads(2)
     intact = job(DIGITS_CNN)
     with pytest.raises(DataUnavailableError, match="are gone"):

@@ -36,7 +36,7 @@ def test_a_client_never_written_is_where_its_vectors_start() -> None:
     assert torch.equal(table.gather(np.array([1, 2]))["z"], rows(5, 7))
 
 
-def test_what_a_client_never_wrote_costs_nothing() -> None:
+def test_rows_never_written_cost_nothing() -> None:
     table = ClientTable({"c": LIKE}, 1_000_000)
     table.scatter(np.array([999_999]), {"c": rows(1)})
     assert table.state()["rows.c"].shape == (1, 3)

@@ -134,7 +134,9 @@ STUDY = {"kind": "study", "metric": "train_loss", "trials": 3}
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_what_needs_no_code_is_checked_without_it(fields: dict[str, Any], pointer: str) -> None:
+def test_specifications_that_need_no_code_are_checked_without_it(
+    fields: dict[str, Any], pointer: str
+) -> None:
     for algorithm in ({"kind": "newrule"}, {"kind": "fedavg"}):
         with pytest.raises(SpecificationError) as refused:
             ExperimentSpec.model_validate(document(algorithm=algorithm, **fields))

@@ -41,6 +41,6 @@ def test_runs_that_stand_at_one_place_are_written_once() -> None:
         "r.q0x²",
     ],
 )
-def test_what_is_no_position_of_two_runs_is_refused(text: str) -> None:
+def test_malformed_positions_of_two_runs_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="event"):
         Position.parse(text, 2)

@@ -132,7 +132,7 @@ def test_a_specification_is_an_object_a_text_or_the_name_of_a_preset(service: Se
 HOSTILE = ("../../keys", "a/runs", "", "..", "x" * 100_000, "a\nb", "a?b#c")
 
 
-def test_whatever_an_agent_asks_is_answered_in_words(service: Service) -> None:
+def test_requests_of_an_agent_are_answered_in_words(service: Service) -> None:
     asked: list[tuple[str, dict[str, Any]]] = [
         *(("watch", {"experiment": text, "timeout_s": 0}) for text in HOSTILE),
         *(("figure", {"experiment": text}) for text in HOSTILE),

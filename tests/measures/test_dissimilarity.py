@@ -36,7 +36,7 @@ def springs(*optima: list[float]) -> TrainingProblem:
     return quadratic([{"H": np.eye(dim).tolist(), "e": optimum} for optimum in optima])
 
 
-def test_they_are_what_their_papers_define() -> None:
+def test_dissimilarities_are_as_their_papers_define_them() -> None:
     clients = quadratics(count=5)
     problem = quadratic(clients)
     gradients = np.array([np.array(client["H"]) @ X.numpy() - client["e"] for client in clients])
@@ -51,7 +51,7 @@ def test_they_are_what_their_papers_define() -> None:
     assert dissimilarity(problem, X) == pytest.approx(expected, rel=1e-12)
 
 
-def test_of_a_model_on_data_they_are_those_of_its_gradients() -> None:
+def test_dissimilarities_of_a_model_on_data_are_those_of_its_gradients() -> None:
     problem = load(SYNTHETIC["problem"])
     x = problem.initial()
     gradients = [problem.gradient(x, client, None) for client in range(8)]
@@ -89,7 +89,7 @@ def test_where_every_gradient_vanishes_clients_are_not_dissimilar() -> None:
     assert measured["gradient_variance"] == 0
 
 
-def test_one_client_at_a_time_gives_the_same() -> None:
+def test_measuring_one_client_at_a_time_gives_the_same() -> None:
     problem = quadratic(quadratics(count=7))
     expected = dissimilarity(problem, X)
     assert dissimilarity(problem, X, chunk_bytes=1) == pytest.approx(expected, rel=1e-14)

@@ -75,7 +75,7 @@ def test_upgrading_again_changes_nothing(database: Database, database_url: str) 
     assert the_run(database, experiment).done == 2
 
 
-def test_several_processes_may_upgrade_at_once(empty_url: str) -> None:
+def test_processes_may_upgrade_at_once(empty_url: str) -> None:
     with ThreadPoolExecutor(4) as starting:
         list(starting.map(upgrade, [empty_url] * 4))
     assert {"experiment", "run", "round", "alembic_version"} <= tables(empty_url)

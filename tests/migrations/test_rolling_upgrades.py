@@ -23,7 +23,7 @@ def database_at(empty_url: str) -> Iterator[Database]:
     opened.close()
 
 
-def test_whoever_knows_only_the_older_tables_can_write_to_the_newer(
+def test_process_that_knows_the_older_tables_can_write_to_the_newer(
     alembic_runner: MigrationContext, alembic_engine: Engine
 ) -> None:
     alembic_runner.migrate_up_to(BEFORE)

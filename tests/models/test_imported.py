@@ -133,7 +133,7 @@ def test_a_module_that_is_not_there_is_named(allow: Allow) -> None:
         build_module(spec, SHAPE, CLASSES, seed=0)
 
 
-def test_what_the_process_does_not_allow_is_not_imported(allow: Allow) -> None:
+def test_models_that_the_process_does_not_allow_are_not_imported(allow: Allow) -> None:
     for patterns, told in (
         ("", "the operator can enable them with FEDQ_MODELS_ALLOWED"),
         ("lab.*, tests.models.other:*", "FEDQ_MODELS_ALLOWED: lab.*, tests"),

@@ -25,7 +25,7 @@ sqlite_only = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 @sqlite_only
-def test_it_holds_files_and_later_gets_those_it_lacks(
+def test_backup_holds_files_and_later_gets_those_it_lacks(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
     storage, folder = open_storage(str(tmp_path / "storage")), tmp_path / "backup"

@@ -125,7 +125,7 @@ def test_no_secret_is_written(capsys: pytest.CaptureFixture[str], log_format: st
     assert SECRET not in written
 
 
-def test_what_is_no_secret_stays(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_that_is_no_secret_stays(capsys: pytest.CaptureFixture[str]) -> None:
     _configure()
     for message in ("http://127.0.0.1:8642/v1 answers", "redis://broker:6379/0", "key fq_0a1b was refused"):
         logging.getLogger("any").warning(message)

@@ -69,7 +69,7 @@ def test_claims_come_out_in_full_as_on_record(name: str) -> None:
     come_out_as_on_record(presets.load(name))
 
 
-def test_what_the_suite_runs_shows_each_paper_and_each_way_to_judge() -> None:
+def test_claims_that_the_suite_runs_show_each_paper_and_each_way_to_judge() -> None:
     quick, full = (
         kinds(claim for preset in group for claim in claims_of(preset))
         for group in (map(presets.load, QUICK), in_full())

@@ -105,7 +105,7 @@ def test_a_run_in_bfloat16_goes_on_from_any_round_to_the_bit(case: str, engine: 
         (SYNTHETIC, merged(BF16, {"execution": {"engine": "compiled"}}), "/execution/engine"),
     ],
 )
-def test_what_cannot_be_computed_in_bfloat16_is_rejected(
+def test_specifications_that_bfloat16_cannot_compute_are_rejected(
     document: Document, changes: Document, pointer: str
 ) -> None:
     with pytest.raises(SpecificationError) as refused:

@@ -216,7 +216,7 @@ def hooked() -> nn.Module:
         nn.LSTM(2, 3),
     ],
 )
-def test_what_it_does_not_know_it_leaves_to_automatic_differentiation(module: nn.Module) -> None:
+def test_unknown_layers_are_left_to_automatic_differentiation(module: nn.Module) -> None:
     assert supported_layers(module) is None
 
 

@@ -75,7 +75,7 @@ def test_measures_are_those_of_the_weighted_sum() -> None:
     assert problem.evaluate(minimiser, []) == pytest.approx(at_minimum, abs=1e-12)
 
 
-def test_of_many_minimisers_the_distance_is_to_the_shortest() -> None:
+def test_distance_to_many_minimisers_is_to_the_shortest() -> None:
     problem = load({"clients": [{"H": [[1.0, 1.0], [1.0, 1.0]], "e": [2.0, 2.0]}]})
     for x, distance in (([1.0, 1.0], 0), ([2.0, 0.0], 2**0.5)):
         expected = {"objective": -2, "suboptimality": 0, "distance": distance}

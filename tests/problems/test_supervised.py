@@ -399,7 +399,9 @@ def problem(
 
 @pytest.mark.parametrize("loss", [CrossEntropy(), SquaredError()], ids=["cross entropy", "squared error"])
 @pytest.mark.parametrize("name", MODULES)
-def test_they_are_those_of_the_module_sample_by_sample(name: str, loss: CrossEntropy | SquaredError) -> None:
+def test_loss_and_accuracy_are_those_of_the_module_sample_by_sample(
+    name: str, loss: CrossEntropy | SquaredError
+) -> None:
     torch.manual_seed(1)
     module = MODULES[name]().double()
     made, train, test = problem(module, loss, l2=0.2)
@@ -420,7 +422,7 @@ def test_they_are_those_of_the_module_sample_by_sample(name: str, loss: CrossEnt
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_who_scores_which_batches_changes_no_bit(name: str) -> None:
+def test_division_of_batches_among_scorers_changes_no_bit(name: str) -> None:
     torch.manual_seed(1)
     made, _, _ = problem(MODULES[name](), CrossEntropy(), l2=0.2)
     theta, asked = made.initial(), []
@@ -436,7 +438,7 @@ def test_who_scores_which_batches_changes_no_bit(name: str) -> None:
     assert asked == [[(0, 1), (1, 3), (3, 4), (4, 6)], [(0, 1), (1, 2), (2, 3), (3, 5)]]
 
 
-def test_of_classes_that_score_alike_the_first_is_predicted() -> None:
+def test_first_of_classes_that_score_alike_is_predicted() -> None:
     made, _, test = problem(MODULES["softmax regression"](), CrossEntropy())
     measured = made.evaluate(torch.zeros_like(made.initial()), MEASURES)
     assert measured["test_accuracy"] == float((test.labels == 0).double().mean())

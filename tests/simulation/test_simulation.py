@@ -66,7 +66,7 @@ def test_an_arm_is_the_experiment_its_settings_describe() -> None:
     assert in_the_sweep == [replace(without_time(report), arm=1) for report in run(alone)]
 
 
-def test_what_is_not_evaluated_is_absent_but_the_last_round_always_is() -> None:
+def test_rounds_not_evaluated_have_no_values_but_the_last_round_always_has() -> None:
     spec = specification(
         DIGITS, rounds=5, evaluation={"every": 2, "measures": ["test_accuracy", "gradient_diversity"]}
     )
@@ -332,7 +332,7 @@ def test_runs_come_out_of_a_batch_as_they_do_alone(problem: str, engine: str) ->
 
 
 @pytest.mark.parametrize("engine", ["vectorised", pytest.param("compiled", marks=NEEDS_COMPILED)])
-def test_all_algorithms_go_together(engine: str) -> None:
+def test_algorithms_go_together_in_a_batch(engine: str) -> None:
     kinds = COMPILED if engine == "compiled" else ALGORITHMS
     specs = [specification(SHORT, algorithm={"kind": kind}, execution={"engine": engine}) for kind in kinds]
     assert_as_each_by_itself([Simulation(spec, seed=0) for spec in specs])

@@ -77,7 +77,7 @@ def test_sizes_follow_from_the_content() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(document: Document, told: str) -> None:
+def test_uploads_that_do_not_fit_are_refused(document: Document, told: str) -> None:
     with pytest.raises(ValidationError) as refused:
         specification(document)
     assert told in str(refused.value)

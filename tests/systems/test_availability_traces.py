@@ -124,7 +124,7 @@ def test_a_resumed_run_continues_at_the_same_time_of_day(tmp_path: Path) -> None
         ('{"7": {"active": [NaN], "inactive": [2], "finish_time": 5}}', "device '7' needs"),
     ],
 )
-def test_what_is_no_trace_is_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_malformed_traces_are_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "behaviour").write_text(content)
     with pytest.raises(DataUnavailableError, match=message):
         TimedTrace.model_validate(TRACE).load(tmp_path)

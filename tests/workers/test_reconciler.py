@@ -54,7 +54,7 @@ def test_a_queue_with_runs_that_wait_is_nudged_once_whatever_their_number(
     assert (_messages(configured, "default"), _messages(configured, "gpu")) == (1, 1)
 
 
-def test_of_a_queue_that_no_worker_serves_nobody_is_told_until_there_is_one(
+def test_queue_that_no_worker_serves_is_announced_once_there_is_one(
     database: Database, configured: Settings
 ) -> None:
     submit(database, execution={"queue": "quantum"})
@@ -67,7 +67,7 @@ def test_of_a_queue_that_no_worker_serves_nobody_is_told_until_there_is_one(
     assert _messages(configured, "quantum") == 1
 
 
-def test_what_was_announced_just_now_is_not_announced_again(database: Database, configured: Settings) -> None:
+def test_run_announced_just_now_is_not_announced_again(database: Database, configured: Settings) -> None:
     submit(database)
     for _ in range(3):
         reconcile(database, configured)
@@ -220,7 +220,7 @@ def test_files_are_removed_though_nothing_but_the_deleting_transaction_was_carri
     assert len(storage.keys(kept_run)) == 2
 
 
-def test_what_cannot_be_removed_keeps_nothing_else_from_being_removed_and_is_tried_again(
+def test_file_that_cannot_be_removed_keeps_no_other_and_is_tried_again(
     database: Database, storage: Flaky
 ) -> None:
     made = [played(database, storage) for _ in range(3)]

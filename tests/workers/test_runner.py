@@ -60,7 +60,7 @@ WISHES: dict[str, Callable[[Site, str], None]] = {
 
 
 @pytest.mark.parametrize("wish", WISHES)
-def test_what_a_user_wants_while_a_round_is_played_takes_effect_after_it(embedded: Site, wish: str) -> None:
+def test_request_of_a_user_while_a_round_is_played_takes_effect_after_it(embedded: Site, wish: str) -> None:
     """Slices and leases are long, so it is neither the end of a slice nor the heartbeat that shows
     it.
     """
@@ -152,7 +152,7 @@ def test_two_checkpoints_of_a_run_are_kept(embedded: Site) -> None:
     assert run.checkpoint in kept
 
 
-def test_all_arms_and_seeds_are_carried_out_and_paired(embedded: Site) -> None:
+def test_arms_and_seeds_are_carried_out_and_paired(embedded: Site) -> None:
     document = merged(
         EXPERIMENT, {"rounds": 3, "seeds": [0, 1], "sweep": {"algorithm.kind": ["fedavg", "scaffold"]}}
     )
@@ -250,7 +250,7 @@ class RecordedSimulation:
         self.during()
 
 
-def test_it_executes_a_round_of_each_of_the_models_that_are_tried_first(tmp_path: Path) -> None:
+def test_warm_up_executes_a_round_of_each_of_the_models_that_are_tried_first(tmp_path: Path) -> None:
     rounds = RecordedSimulation()
     WarmUp("cpu", tmp_path, 0.0, rounds).run()
     assert rounds.advanced == ["logistic", "mlp"]

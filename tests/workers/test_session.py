@@ -89,13 +89,13 @@ def test_seeds_are_played_together_and_say_so(site: Site) -> None:
     assert [run.provenance["batched_runs"] for run in site.runs(experiment)] == [3, 3, 3]
 
 
-def test_a_gang_is_as_large_as_the_setting_says(embedded: Site) -> None:
+def test_batch_is_as_large_as_the_setting_says(embedded: Site) -> None:
     experiment = embedded.submit(GANG, nudge=False)
     work(embedded.with_settings(gang_size=2))
     assert sorted(run.provenance["batched_runs"] for run in embedded.runs(experiment)) == [1, 2, 2]
 
 
-def test_one_that_is_paused_leaves_the_others_and_comes_back_later(embedded: Site) -> None:
+def test_paused_run_leaves_its_batch_and_comes_back_later(embedded: Site) -> None:
     experiment = embedded.submit(GANG, nudge=False)
     paused, *others = embedded.runs(experiment)
     work(embedded, lambda: change(embedded, paused, request=RunRequest.PAUSE))
@@ -109,7 +109,7 @@ def test_one_that_is_paused_leaves_the_others_and_comes_back_later(embedded: Sit
     assert_each_as_alone(embedded, embedded.runs(experiment))
 
 
-def test_one_that_is_cancelled_keeps_its_rounds_and_leaves_the_others(embedded: Site) -> None:
+def test_cancelled_run_keeps_its_rounds_and_leaves_its_batch(embedded: Site) -> None:
     experiment = embedded.submit(GANG, nudge=False)
     work(embedded, lambda: change(embedded, embedded.runs(experiment)[1], request=RunRequest.CANCEL))
     first, cancelled, last = embedded.runs(experiment)
@@ -118,7 +118,7 @@ def test_one_that_is_cancelled_keeps_its_rounds_and_leaves_the_others(embedded: 
     assert_each_as_alone(embedded, [first, last])
 
 
-def test_one_that_is_lost_is_refused_and_the_others_go_on(embedded: Site) -> None:
+def test_lost_run_is_refused_and_the_others_go_on(embedded: Site) -> None:
     experiment = embedded.submit(GANG, nudge=False)
     work(
         embedded,
@@ -148,7 +148,7 @@ class Unreadable(Database):
             yield session
 
 
-def test_one_that_is_lost_while_the_database_goes_away_leaves_the_others(
+def test_run_lost_while_the_database_goes_away_leaves_the_others(
     embedded: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     unreadable = Unreadable(str(embedded.database.url))
@@ -165,7 +165,7 @@ def test_one_that_is_lost_while_the_database_goes_away_leaves_the_others(
     assert_each_as_alone(embedded, others)
 
 
-def test_one_that_fails_fails_alone(embedded: Site) -> None:
+def test_run_that_fails_fails_alone(embedded: Site) -> None:
     experiment = embedded.submit(GANG, nudge=False)
     folder = embedded.folder / "storage" / embedded.runs(experiment)[0].id
 
@@ -199,7 +199,7 @@ def test_runs_that_fail_together_go_on_apart(embedded: Site) -> None:
 
 @pytest.mark.slow
 @PRODUCTION_IN_CI
-def test_a_worker_killed_in_the_middle_of_a_gang_is_replaced(site: Site) -> None:
+def test_worker_killed_in_the_middle_of_a_batch_is_replaced(site: Site) -> None:
     rounds = 100
     with site.running():
         experiment = site.submit(merged(GANG, {"rounds": rounds}))

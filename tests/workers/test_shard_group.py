@@ -385,7 +385,7 @@ WRONG = "0" * 32
 
 
 @pytest.mark.parametrize("secret", [WRONG, "", "that of a member"])
-def test_who_does_not_know_the_secret_of_a_free_seat_learns_nothing_and_takes_none(
+def test_stranger_to_the_secret_of_a_free_seat_learns_nothing_and_takes_none(
     database: Database, caplog: pytest.LogCaptureFixture, secret: str
 ) -> None:
     caplog.set_level("INFO")

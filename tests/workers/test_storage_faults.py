@@ -202,7 +202,7 @@ def test_old_checkpoints_that_could_not_be_removed_are_removed_later(store: Site
 
 
 @pytest.mark.parametrize("cut", [0, 100, -1])
-def test_of_two_checkpoints_that_are_kept_none_is_a_damaged_one(store: Site, cut: int) -> None:
+def test_kept_checkpoints_are_not_damaged(store: Site, cut: int) -> None:
     held, played = _held(store), Simulation(specification(SHORT), seed=0)
     checkpoints, keys, states = Checkpoints(store.storage, held), list[str](), list[bytes]()
     for number in (1, 2):

@@ -192,7 +192,7 @@ def test_an_invalid_filter_names_the_position_and_the_fix(words: str, position: 
         ({"cursor": "x"}, "?cursor"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_by_name(
+def test_queries_of_arms_that_cannot_be_answered_are_refused_by_name(
     http: httpx.Client, params: Document, pointer: str
 ) -> None:
     answer = http.get("/v1/arms", params=params)
@@ -212,7 +212,7 @@ def test_a_filter_and_an_order_may_have_as_many_columns_as_is_said(http: httpx.C
 
 @pytest.mark.usefixtures("database_url")
 @pytest.mark.parametrize("column", ["local.lr", "algorithm.kind", "train_loss.final", "name"])
-def test_many_values_are_one_expression_of_each_type(rows: Database, column: str) -> None:
+def test_conditions_with_many_values_are_one_expression_of_each_type(rows: Database, column: str) -> None:
     """Whose parts the database is told of once, however long the list."""
 
     def told(values: Sequence[str]) -> str:
@@ -241,7 +241,7 @@ def test_arms_of_others_are_not_seen(app: FastAPI, settings: Settings, http: htt
 
 
 @pytest.mark.usefixtures("database_url")
-def test_all_rounds_come_in_one_file_with_settings_of_their_types(http: httpx.Client, four: str) -> None:
+def test_rounds_of_arms_come_in_one_file_with_settings_of_their_types(http: httpx.Client, four: str) -> None:
     place = f"/v1/experiments/{four}/metrics"
     runs = http.get(f"/v1/experiments/{four}/runs").json()["items"]
     expected = [

@@ -141,7 +141,7 @@ def test_every_refused_attempt_is_noted(
     assert _entries(rows, owner="bob") == [(action, target, 403, "bob")]
 
 
-def test_what_was_refused_for_other_reasons_is_noted_too_and_what_strangers_ask_for_is_not(
+def test_attempts_refused_for_other_reasons_are_noted_too_and_those_of_strangers_are_not(
     ann: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
     id = submit(http)["id"]

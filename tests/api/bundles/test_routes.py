@@ -317,7 +317,7 @@ BROKEN_FRAMES = {
 
 
 @pytest.mark.parametrize("name", BROKEN_FRAMES)
-def test_what_is_no_message_is_an_error_of_the_bundle(
+def test_malformed_message_is_an_error_of_the_bundle(
     ann: httpx.Client, kept: Kept, say: Say, tmp_path: Path, name: str
 ) -> None:
     say(frame(BROKEN_FRAMES[name]))
@@ -564,17 +564,13 @@ FUZZ = examples(suppress_health_check=list(HealthCheck), deadline=None, max_exam
 
 @FUZZ
 @given(answer=lies([CHECKED, *ERRORS]))
-def test_whatever_a_check_answers_is_stored_well_or_not_at_all(
-    lie_about_check: Lie, answer: Document
-) -> None:
+def test_answers_of_a_check_are_stored_well_or_not_at_all(lie_about_check: Lie, answer: Document) -> None:
     lie_about_check(answer)
 
 
 @FUZZ
 @given(answer=lies([PREPARED, FLAWED]))
-def test_whatever_a_bundle_says_of_a_plan_is_stored_well_or_not_at_all(
-    lie_about_plan: Lie, answer: Document
-) -> None:
+def test_plan_of_a_bundle_is_stored_well_or_not_at_all(lie_about_plan: Lie, answer: Document) -> None:
     lie_about_plan(answer)
 
 

@@ -89,7 +89,7 @@ def test_an_upload_is_answered_with_what_is_in_it(http: httpx.Client) -> None:
     assert made["client_sizes"] == {"smallest": 6, "median": 7.0, "mean": 48 / 7, "largest": 8}
 
 
-def test_what_is_stored_has_its_digest(http: httpx.Client, settings: Settings) -> None:
+def test_stored_data_set_has_its_digest(http: httpx.Client, settings: Settings) -> None:
     made = upload(http, parquet(arrays())).json()
     (key,) = stored(settings)
     assert key == f"datasets/{made['id']}-{made['digest']}.npz"
@@ -134,7 +134,7 @@ WRONG: list[tuple[bytes, str, str]] = [
 ]
 
 
-def test_what_cannot_be_trained_on_is_refused_with_the_array_and_what_would_be_right(
+def test_data_that_cannot_be_trained_on_are_refused_with_the_array_and_the_remedy(
     http: httpx.Client, settings: Settings
 ) -> None:
     for data, pointer, told in WRONG:
@@ -160,7 +160,7 @@ def narrow(settings: Settings, admin_key: str) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_what_is_too_large_is_refused_before_it_is_read_whole(
+def test_data_set_that_is_too_large_is_refused_before_it_is_read_whole(
     narrow: httpx.Client, declared: bool, settings: Settings
 ) -> None:
     taken = 0
@@ -222,7 +222,9 @@ def test_an_experiment_names_it_by_id_and_is_stored_with_its_content(http: httpx
     }
 
 
-def test_what_was_stored_can_be_submitted_again_and_a_made_up_content_is_replaced(http: httpx.Client) -> None:
+def test_stored_specification_of_uploaded_data_can_be_submitted_again_and_a_made_up_content_is_replaced(
+    http: httpx.Client,
+) -> None:
     first = submit(http, on(uploaded(http)))["specification"]
     assert submit(http, first)["specification"] == first
     forged = merged(first, {"problem": {"dataset": {"content": {"clients": 1_000}}}})
@@ -316,7 +318,7 @@ def test_a_data_set_is_kept_while_an_unfinished_experiment_uses_it(
 
 
 @pytest.mark.slow
-def test_what_was_deleted_can_be_uploaded_again_under_a_new_id(
+def test_deleted_data_set_can_be_uploaded_again_under_a_new_id(
     http: httpx.Client, settings: Settings, rows: Database
 ) -> None:
     first = uploaded(http)

@@ -107,7 +107,7 @@ def test_resumed_after_any_event_the_stream_tells_the_rest(http: httpx.Client, r
 
 
 @pytest.mark.usefixtures("database_url")
-def test_whoever_has_read_results_is_told_what_came_after_them_and_nothing_twice(
+def test_readers_of_results_are_told_what_came_after_them_and_nothing_twice(
     http: httpx.Client, rows: Database
 ) -> None:
     made = submit(http, {**TINY, "seeds": [0, 1]})
@@ -129,7 +129,7 @@ def test_whoever_has_read_results_is_told_what_came_after_them_and_nothing_twice
     assert [_statuses(events, None) for events in heard] == [["succeeded"], ["succeeded"], ["succeeded"], []]
 
 
-def test_whoever_begins_now_is_told_how_things_stand_and_then_what_happens(
+def test_new_listener_is_told_how_things_stand_and_then_what_happens(
     http: httpx.Client, rows: Database
 ) -> None:
     made = submit(http, {**TINY, "seeds": [0, 1]})
@@ -179,7 +179,7 @@ def write_live(database: Database, rounds: int, count: int) -> None:
         finish(database, held)
 
 
-def test_many_listeners_hear_the_same(http: httpx.Client, rows: Database) -> None:
+def test_listeners_hear_the_same(http: httpx.Client, rows: Database) -> None:
     made = submit(http, {**TINY, "rounds": 20})
     heard: list[list[Event]] = []
     listeners = [Thread(target=lambda: heard.append(_listen(http, made))) for _ in range(5)]
@@ -192,7 +192,7 @@ def test_many_listeners_hear_the_same(http: httpx.Client, rows: Database) -> Non
     assert all(list(_rows(events).values()) == [list(range(1, 21))] for events in heard)
 
 
-def test_one_who_joins_while_nothing_changes_is_told_how_things_stand(
+def test_listener_who_joins_while_nothing_changes_is_told_how_things_stand(
     http: httpx.Client, rows: Database
 ) -> None:
     made = submit(http)
@@ -274,7 +274,7 @@ def test_the_stream_ends_when_the_experiment_is_deleted(http: httpx.Client) -> N
         assert [event.data["run_id"] for event in events] == [None]
 
 
-def test_who_heard_of_the_end_hears_of_the_retry(http: httpx.Client, rows: Database) -> None:
+def test_listener_who_heard_of_the_end_hears_of_the_retry(http: httpx.Client, rows: Database) -> None:
     made = submit(http)
     http.post(f"/v1/experiments/{made['id']}/cancel")
     (*_, end) = _listen(http, made)

@@ -49,7 +49,7 @@ def exported(http: httpx.Client, rows: Database, tmp_path: Path) -> Document:
     return _exported(http, id, tmp_path)
 
 
-def test_it_gives_the_same_results_and_rows_to_the_last_bit(
+def test_import_gives_the_same_results_and_rows_to_the_last_bit(
     database_url: str, http: httpx.Client, exported: Document
 ) -> None:
     answer = http.post("/v1/imports", json=exported)
@@ -83,7 +83,7 @@ def test_it_gives_the_same_results_and_rows_to_the_last_bit(
     }
 
 
-def test_its_warnings_follow_from_its_rows_and_not_from_what_it_says(
+def test_warnings_of_an_import_follow_from_its_rows_and_not_from_what_it_says(
     http: httpx.Client, rows: Database, tmp_path: Path
 ) -> None:
     id = submit(http, TWO_ARMS | {"seeds": [0]})["id"]
@@ -127,7 +127,7 @@ def test_the_same_file_twice_is_the_same_experiment_of_each_owner(
     assert ("POST /v1/imports", other.json()["id"], "bob") in noted
 
 
-def test_it_never_goes_on_here_and_costs_its_key_nothing(
+def test_imported_experiment_never_goes_on_here_and_costs_its_key_nothing(
     http: httpx.Client, rows: Database, exported: Document
 ) -> None:
     before = _spent(http, rows)
@@ -165,7 +165,7 @@ def test_claims_are_told_of_the_preset_that_it_followed_elsewhere(
         assert http.get(f"/v1/experiments/{made}/claims").status_code == status
 
 
-def test_its_repetition_is_carried_out_here_and_goes_on_like_any_other(
+def test_repetition_of_an_import_is_carried_out_here_and_goes_on_like_any_other(
     http: httpx.Client, exported: Document
 ) -> None:
     imported = http.post("/v1/imports", json=exported).json()["id"]
@@ -176,7 +176,7 @@ def test_its_repetition_is_carried_out_here_and_goes_on_like_any_other(
     assert http.post(f"/v1/experiments/{again['id']}/retry").json()["status"] == "queued"
 
 
-def test_it_can_be_repeated_here_and_what_repeats_it_goes_on_as_any_other(
+def test_imported_experiment_can_be_repeated_and_the_repetition_goes_on_as_any_other(
     http: httpx.Client, rows: Database, settings: Settings, tmp_path: Path
 ) -> None:
     original, storage = (
@@ -246,7 +246,7 @@ CHANGES: list[tuple[str, Callable[[Document], object]]] = [
 ]
 
 
-def test_what_is_not_whole_is_refused_with_its_place(http: httpx.Client, exported: Document) -> None:
+def test_incomplete_import_is_refused_with_its_place(http: httpx.Client, exported: Document) -> None:
     for pointer, change in CHANGES:
         answer = http.post("/v1/imports", json=_changed(exported, change, keep_digest=pointer == "/digest"))
         assert answer.status_code == 422, (pointer, answer.text)

@@ -50,14 +50,14 @@ def test_the_list_is_narrowed_by_each_field_and_by_all_together(
         assert listed(browser.get("/", params=asked)) == expected, asked
 
 
-def test_what_makes_no_sense_is_told(browser: httpx.Client) -> None:
+def test_senseless_filters_of_the_list_are_told(browser: httpx.Client) -> None:
     for name, value in {"status": "done", "since": "yesterday", "search": "a\0b"}.items():
         answer = browser.get("/", params={name: value})
         assert (answer.status_code, answer.headers["content-type"]) == (422, "text/html; charset=utf-8")
         assert f"?{name}" in answer.text
 
 
-def test_others_experiments_are_not_listed_whoever_is_asked_for(
+def test_experiments_of_others_are_not_listed_whoever_is_asked_for(
     ann: httpx.Client, http: httpx.Client
 ) -> None:
     submit(http)

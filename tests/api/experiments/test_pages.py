@@ -79,7 +79,7 @@ def test_the_standing_is_sent_when_it_has_changed(
     assert "renamed" in browser.get(place, params={"seen": seen(second.text)}).text
 
 
-def test_what_is_offered_is_what_the_service_takes(
+def test_actions_offered_are_those_the_service_takes(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
     """Each button that is there works, and of those that are not there each would be refused, or do
@@ -132,7 +132,7 @@ def test_nothing_is_offered_of_what_was_carried_out_elsewhere(
 
 
 @pytest.mark.parametrize("status", Status)
-def test_what_has_ended_is_neither_paused_nor_cancelled(status: Status) -> None:
+def test_ended_experiments_are_neither_paused_nor_cancelled(status: Status) -> None:
     offered = set(actions({status: 1}))
     assert ("cancel" in offered) is (status not in ENDED)
     assert ("pause" in offered) is (status in UNDER_WAY)
@@ -147,7 +147,7 @@ def test_readers_are_offered_nothing_to_change(app: object, http: httpx.Client, 
     assert '<dialog id="confirm-delete"' not in page
 
 
-def test_what_belongs_to_others_is_not_there(ann: httpx.Client, http: httpx.Client) -> None:
+def test_experiments_of_others_have_no_page(ann: httpx.Client, http: httpx.Client) -> None:
     id = submit(http)["id"]
     (run,) = http.get(f"/v1/experiments/{id}/runs").json()["items"]
     places = [
@@ -234,7 +234,7 @@ def test_an_error_of_several_runs_is_printed_once(
         ([0, 1, 2], "All 3 runs failed with the error above."),
     ],
 )
-def test_one_error_of_all_runs_is_told_of_all(
+def test_error_shared_by_all_runs_is_told_of_all(
     browser: httpx.Client, http: httpx.Client, rows: Database, seeds: list[int], words: str
 ) -> None:
     id = submit(http, TINY | {"seeds": seeds})["id"]

@@ -186,7 +186,7 @@ def test_an_unknown_kind_is_answered_with_those_that_are_known(http: httpx.Clien
         (IMAGES, {"local": {"steps": 3}}, "/local", "give `epochs` or `steps`, not both"),
     ],
 )
-def test_what_cannot_be_run_is_refused_with_what_would_be_right(
+def test_specifications_that_cannot_be_run_are_refused_with_the_remedy(
     http: httpx.Client, base: Document, changes: Document, pointer: str, hint: str
 ) -> None:
     refusal = _refusal(http, merged(base, changes))
@@ -244,7 +244,7 @@ def test_a_repeat_with_the_same_key_and_document_returns_the_first_experiment(
     assert later.json() == http.get(later.headers["location"]).json(), "as it is now"
 
 
-def test_of_many_repeats_at_once_one_makes_the_experiment(http: httpx.Client, database_url: str) -> None:
+def test_repeats_at_once_make_one_experiment(http: httpx.Client, database_url: str) -> None:
     with ThreadPoolExecutor(8) as threads:
         answers = list(
             threads.map(

@@ -82,7 +82,7 @@ def test_workers_of_its_queue_are_counted_and_their_memory_is_looked_at(
     assert (_plan(http)["workers"], _plan(http)["warnings"]) == (2, [])
 
 
-def test_what_would_be_refused_for_a_quota_is_told_before(
+def test_refusals_by_a_quota_are_told_in_a_dry_run(
     app: FastAPI, settings: Settings, http: httpx.Client, rows: Database
 ) -> None:
     _seen(rows, "worker-1")

@@ -220,7 +220,7 @@ def test_flaws_in_yaml_have_line_and_column_all_at_once(http: httpx.Client) -> N
     assert places == expected
 
 
-def test_what_only_the_whole_shows_has_a_place_too(http: httpx.Client) -> None:
+def test_errors_that_only_the_whole_document_shows_have_a_place_too(http: httpx.Client) -> None:
     text = yaml.safe_dump({"preset": "demo", "overrides": {"rounds": 5, "seeds": [1, 1]}}, sort_keys=False)
     (flaw,) = _flaws(_dry_run(http, text.encode(), "application/yaml"))
     assert (flaw["pointer"], flaw["line"], flaw["column"]) == ("/overrides/seeds", 4, 3)
@@ -240,7 +240,7 @@ def test_flaws_in_json_have_pointers_alone(http: httpx.Client) -> None:
         (b'{"a": {"b": 1}, "c": [\n{"a": {"b": 1,\t"b": 1}}]}', "application/json", (2, 16)),
     ],
 )
-def test_what_cannot_be_read_is_pointed_at(
+def test_unreadable_parts_of_a_document_are_pointed_at(
     http: httpx.Client, body: bytes, media_type: str, place: tuple[int, int]
 ) -> None:
     (flaw,) = _dry_run(http, body, media_type).json()["errors"]
@@ -248,7 +248,7 @@ def test_what_cannot_be_read_is_pointed_at(
 
 
 @pytest.mark.parametrize(("right", "pointer"), [(0, "/seeds/0"), (100, "/seeds/100")])
-def test_of_a_list_the_first_wrong_entry_is_told(http: httpx.Client, right: int, pointer: str) -> None:
+def test_first_wrong_entry_of_a_list_is_told(http: httpx.Client, right: int, pointer: str) -> None:
     flaws = _flaws(
         _dry_run(http, json.dumps({**TINY, "seeds": [*range(right), "x", "y"], "rounds": 0}).encode())
     )

@@ -159,7 +159,7 @@ def test_a_redis_that_answers_slowly_is_taken_to_be_away(tcp_redis: str) -> None
         ),
     ],
 )
-def test_what_is_larger_than_the_operator_allows_is_refused(
+def test_bodies_larger_than_the_operator_allows_are_refused(
     settings: Settings, limit: dict[str, int], changes: Document, pointer: str, told: str
 ) -> None:
     with _narrow(settings, **limit) as http:

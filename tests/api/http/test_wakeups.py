@@ -36,7 +36,7 @@ def migrated(sqlite_template: Path, tmp_path: Path) -> str:
     return f"sqlite:///{copy}"
 
 
-def test_whatever_puts_runs_into_a_queue_nudges_its_workers(
+def test_every_way_to_queue_runs_wakes_the_workers_of_the_queue(
     tmp_path: Path, migrated: str, broker_url: str
 ) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=broker_url)

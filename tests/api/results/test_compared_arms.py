@@ -93,7 +93,7 @@ def test_the_arms_of_an_experiment_are_expanded_once(
     ],
     ids=["seeds", "participation"],
 )
-def test_what_shares_no_chance_is_not_paired_and_it_is_said(
+def test_arms_that_share_no_chance_are_not_paired_and_it_is_said(
     http: httpx.Client, rows: Database, change: Document
 ) -> None:
     two, other = _made(http, rows, TWO_ARMS, 6), _made(http, rows, OTHER | change, 3)
@@ -136,9 +136,7 @@ def test_experiments_of_one_name_are_told_apart_by_their_ids(http: httpx.Client,
     assert (difference["mean"], difference["verdict"]) == (0, "same_for_all")
 
 
-def test_what_has_changed_since_a_position_completes_compared_curves(
-    http: httpx.Client, rows: Database
-) -> None:
+def test_changes_since_a_position_complete_compared_curves(http: httpx.Client, rows: Database) -> None:
     two, other = submit(http, TWO_ARMS)["id"], submit(http, OTHER)["id"]
     wanted = {"arm": [two, f"{other}:0"]}
     held: dict[str, Document] = {}
@@ -186,7 +184,7 @@ def test_a_comparison_is_drawn(http: httpx.Client, rows: Database) -> None:
         ({"arm": "ID", "baseline": 2}, 422, "?baseline", "must be less than 2"),
     ],
 )
-def test_what_cannot_be_compared_is_pointed_at(
+def test_arms_that_cannot_be_compared_are_pointed_at(
     http: httpx.Client, asked: Document, status: int, pointer: str | None, words: str
 ) -> None:
     id = submit(http, TWO_ARMS)["id"]

@@ -78,12 +78,12 @@ def test_without_arms_there_is_a_choice_of_experiments(browser: httpx.Client, ex
     assert set(re.findall(r'<option value="([^"]*)"', page.text)) == set(ids)
 
 
-def test_several_are_chosen_in_the_list(browser: httpx.Client) -> None:
+def test_several_experiments_are_chosen_in_the_list(browser: httpx.Client) -> None:
     id = submit(browser)["id"]
     assert f'form="compare" name="arm" value="{id}"' in browser.get("/").text
 
 
-def test_what_is_not_there_and_what_belongs_to_others_is_not_compared(
+def test_missing_experiments_and_those_of_others_are_not_compared(
     browser: httpx.Client, ann: httpx.Client
 ) -> None:
     id = submit(browser)["id"]

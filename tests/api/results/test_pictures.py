@@ -64,7 +64,7 @@ SIZES: list[tuple[dict[str, object], tuple[float, float]]] = [
 ]
 
 
-def test_it_is_as_wide_as_a_papers_column(http: httpx.Client, place: str) -> None:
+def test_figure_is_as_wide_as_a_papers_column(http: httpx.Client, place: str) -> None:
     for params, size in SIZES:
         assert _size(http, place, **params) == pytest.approx(size, abs=0.05), params
 
@@ -201,7 +201,7 @@ WRONG: list[tuple[dict[str, str | int], str]] = [
 ]
 
 
-def test_what_cannot_be_drawn_so_is_pointed_at(http: httpx.Client, place: str) -> None:
+def test_figures_that_cannot_be_drawn_so_are_pointed_at(http: httpx.Client, place: str) -> None:
     for params, pointer in WRONG:
         answer = http.get(f"{place}.svg", params=params)
         assert answer.status_code == 422, params

@@ -61,7 +61,9 @@ def read(http: httpx.Client, id: str, form: str) -> httpx.Response:
 
 
 @pytest.mark.parametrize("form", ["html", "md"])
-def test_it_says_what_the_results_say_with_the_best_in_bold(http: httpx.Client, id: str, form: str) -> None:
+def test_report_says_what_the_results_say_with_the_best_in_bold(
+    http: httpx.Client, id: str, form: str
+) -> None:
     text = read(http, id, form).text
     begins, ends = ("<strong>", "</strong>") if form == "html" else ("**", "**")
     assert text.count(f"{begins}81.00 ± 1.00{ends}") == 2
@@ -91,7 +93,7 @@ def test_nothing_is_loaded_from_elsewhere_or_run(http: httpx.Client, id: str, fo
     assert "script-src" not in answer.headers["content-security-policy"]
 
 
-def test_what_a_user_has_written_breaks_no_table(http: httpx.Client, id: str) -> None:
+def test_text_of_users_breaks_no_table_of_a_report(http: httpx.Client, id: str) -> None:
     lines = read(http, id, "md").text.splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert table
@@ -142,7 +144,7 @@ def test_an_experiment_that_has_not_begun_has_a_report_too(http: httpx.Client) -
     assert "0 of 3" in text
 
 
-def test_all_of_it_is_of_one_moment(http: httpx.Client, rows: Database) -> None:
+def test_report_is_of_one_moment(http: httpx.Client, rows: Database) -> None:
     """A round is committed whenever something has been read."""
     id = str(submit(http, TINY)["id"])
     held = commit(rows, claim(rows), [report(1, test_accuracy=0.1)])

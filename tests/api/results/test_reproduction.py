@@ -36,7 +36,7 @@ def _compared(http: httpx.Client, id: str) -> Document:
 
 
 @pytest.mark.usefixtures("database_url")
-def test_it_is_pending_until_its_runs_have_ended_or_a_number_differs(
+def test_reproduction_is_pending_until_its_runs_have_ended_or_a_number_differs(
     http: httpx.Client, rows: Database
 ) -> None:
     again = _again(http, _done(http, rows))
@@ -83,7 +83,7 @@ def test_a_repetition_whose_runs_fail_has_failed_and_says_why(http: httpx.Client
     assert _compared(http, other)["outcome"] == "different"
 
 
-def test_what_has_not_succeeded_is_not_repeated(http: httpx.Client) -> None:
+def test_experiments_that_have_not_succeeded_are_not_repeated(http: httpx.Client) -> None:
     made = submit(http)
     answer = http.post(f"/v1/experiments/{made['id']}/reproduce")
     assert answer.status_code == 409
@@ -108,7 +108,7 @@ def test_a_repeated_request_repeats_once(http: httpx.Client, rows: Database) -> 
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:fedq:problem:idempotency")
 
 
-def test_what_repeats_nothing_or_something_that_is_gone_is_not_found(
+def test_reproductions_of_nothing_or_of_what_is_gone_are_not_found(
     http: httpx.Client, rows: Database
 ) -> None:
     original = _done(http, rows)

@@ -128,7 +128,7 @@ def test_curves_are_read_of_some_rounds_and_figures_of_all(http: httpx.Client, p
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "?to_round")
 
 
-def test_what_has_changed_since_a_position_completes_the_curves(http: httpx.Client, rows: Database) -> None:
+def test_changes_since_a_position_complete_the_curves(http: httpx.Client, rows: Database) -> None:
     place = f"/v1/experiments/{submit(http, TWO_ARMS)['id']}/results"
     held: dict[int, Document] = {}
     position = None

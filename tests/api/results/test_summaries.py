@@ -216,7 +216,7 @@ def test_traffic_work_and_time_are_totals_of_a_run(results: Document) -> None:
     }
 
 
-def test_one_seed_has_a_mean_and_no_interval(http: httpx.Client, rows: Database) -> None:
+def test_summary_of_one_seed_has_a_mean_and_no_interval(http: httpx.Client, rows: Database) -> None:
     figures = _results(http, rows, TINY, lambda _: [report(1, train_loss=2.0)])["arms"][0]["metrics"][
         "train_loss"
     ]

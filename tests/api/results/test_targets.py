@@ -116,7 +116,7 @@ FORM = "must be METRIC:VALUE, e.g. test_accuracy:0.9, not "
         ("tau_eff:3", "the metric must be one of 'train_loss', 'test_loss', "),
     ],
 )
-def test_what_is_no_target_is_refused_with_what_would_be_one(
+def test_malformed_targets_are_refused_with_what_would_be_one(
     http: httpx.Client, rows: Database, target: str, told: str
 ) -> None:
     answer = http.get(f"/v1/experiments/{submit(http)['id']}/results", params={"target": target})

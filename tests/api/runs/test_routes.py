@@ -89,7 +89,7 @@ def test_rows_are_polled_after_a_round(http: httpx.Client, rows: Database, datab
     assert (none["items"], none["next"]) == ([], 3)
 
 
-def test_what_is_not_finite_is_absent(http: httpx.Client, rows: Database) -> None:
+def test_values_that_are_not_finite_are_absent(http: httpx.Client, rows: Database) -> None:
     submit(http)
     (held,) = write(
         rows, lambda _: [report(1, train_loss=float("inf"), test_loss=float("nan"), diverged=True)], 1
@@ -341,7 +341,7 @@ def test_samples_are_polled_after_a_number(http: httpx.Client, rows: Database, h
 
 
 @pytest.mark.parametrize("part", ["logs", "logs.txt", "resources"])
-def test_they_belong_to_those_who_may_read_the_run(
+def test_logs_and_samples_belong_to_those_who_may_read_the_run(
     app: FastAPI, settings: Settings, http: httpx.Client, held: Claim, part: str
 ) -> None:
     place = f"/v1/runs/{held.run_id}/{part}"

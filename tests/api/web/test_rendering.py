@@ -70,7 +70,7 @@ def test_the_address_changes_with_any_file(tmp_path: Path) -> None:
     assert len(set(digests)) == 3
 
 
-def test_what_others_made_is_as_they_published_it() -> None:
+def test_vendored_files_are_as_they_were_published() -> None:
     manifest = json.loads((STATIC / "vendor/manifest.json").read_text())
     listed = {
         f"{name}/{file}": digest
@@ -90,7 +90,7 @@ def test_what_others_made_is_as_they_published_it() -> None:
         assert any("LICEN" in file.upper() for file in entry["files"]), f"{name} comes without its licence"
 
 
-def test_what_users_write_is_text(browser: httpx.Client, http: httpx.Client) -> None:
+def test_text_of_users_is_no_markup(browser: httpx.Client, http: httpx.Client) -> None:
     submit(http, TINY | {"name": EVIL})
     page = browser.get("/").text
     assert "<script>alert" not in page

@@ -66,7 +66,7 @@ def test_two_stacks_on_one_host_do_not_know_each_others_cookies(
     assert stranger.get("/v1/me").status_code == 401
 
 
-def test_what_is_no_key_is_refused_with_the_form_again(stranger: httpx.Client) -> None:
+def test_malformed_key_is_refused_with_the_form_again(stranger: httpx.Client) -> None:
     for key in ("", "guess", f"fq_{'0' * 26}_{'0' * 64}"):
         refused = stranger.post("/sign-in", data={"key": key, "next": "/?tag=x"})
         assert refused.status_code == 401

@@ -31,7 +31,7 @@ def test_webhooks_are_listed_to_their_owner_and_to_administrators(
     assert browser.get("/webhooks/whk_nothing").status_code == 404
 
 
-def test_one_is_shown_with_its_last_delivery_and_without_its_secret(
+def test_webhook_is_shown_with_its_last_delivery_and_without_its_secret(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
     experiment = submit(http)["id"]
@@ -51,7 +51,7 @@ def test_one_is_shown_with_its_last_delivery_and_without_its_secret(
     assert "its owner disabled it" in browser.get(f"/webhooks/{hook.id}").text
 
 
-def test_who_may_only_read_changes_nothing(app: FastAPI, settings: Settings, rows: Database) -> None:
+def test_readers_change_no_webhook(app: FastAPI, settings: Settings, rows: Database) -> None:
     hook = listen(rows, owner="eve")
     with browsing(app, key_for(settings.database, "eve", Scope.READ)) as reader:
         for path in ("/webhooks", f"/webhooks/{hook.id}"):

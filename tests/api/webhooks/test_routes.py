@@ -95,7 +95,7 @@ def test_a_webhook_is_made_shown_without_its_secret_changed_and_deleted(http: ht
         ({"tag": "thesis"}, "/tag", "unknown field"),
     ],
 )
-def test_what_makes_no_webhook_is_refused_by_its_field_and_no_url_is_repeated(
+def test_invalid_webhooks_are_refused_by_the_field_and_no_url_is_repeated(
     http: httpx.Client, change: Document, pointer: str, told_of: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = http.post(HOOKS, json={"url": URL} | change)
@@ -114,7 +114,7 @@ def test_a_change_is_looked_at_as_closely(http: httpx.Client, change: Document, 
     assert http.get(f"{HOOKS}/{made['id']}").json()["url"] == URL
 
 
-def test_what_the_operator_allows_may_be_told(settings: Settings, admin_key: str) -> None:
+def test_receivers_that_the_operator_allows_may_be_told(settings: Settings, admin_key: str) -> None:
     allowing = {"webhook_http": True, "webhook_networks": ("127.0.0.0/8",)}
     configured = Settings(_env_file=None, home=settings.home, database_url=settings.database_url, **allowing)  # type: ignore[arg-type]
     with calling(application(configured), admin_key) as http:
@@ -189,7 +189,7 @@ def test_a_disabled_webhook_is_told_nothing_until_it_is_enabled(http: httpx.Clie
     assert story(rows, read(rows, webhooks.find, made["id"])) == ["experiment.queued"]
 
 
-def test_whatever_is_done_is_in_the_audit_log_and_no_url_is(http: httpx.Client) -> None:
+def test_every_change_of_a_webhook_is_in_the_audit_log_and_no_url_is(http: httpx.Client) -> None:
     id = make(http, url=f"{URL}?token=hunter2")["id"]
     path = f"{HOOKS}/{id}"
     http.post(f"{path}/ping")

@@ -55,7 +55,7 @@ def test_every_algorithm_is_the_cpus_loop_by_every_engine(kind: str, name: Engin
 
 
 @pytest.mark.parametrize("name", ON_GPUS)
-def test_so_is_a_convolutional_network(name: EngineName) -> None:
+def test_convolutional_network_is_the_cpus_loop_by_every_engine(name: EngineName) -> None:
     there, here = (
         model(simulated(specification(CNN, **engine(by)), device))
         for by, device in ((name, "cuda"), ("reference", "cpu"))

@@ -51,7 +51,7 @@ def model(simulation: Simulation) -> Tensor:
     return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
 
 
-def test_they_are_the_sums_of_the_deltas() -> None:
+def test_streaming_sums_are_the_sums_of_the_deltas() -> None:
     job = job_of(simulated(), each=True)
     assert job.sums is not None
     job = replace(
@@ -66,7 +66,7 @@ def test_they_are_the_sums_of_the_deltas() -> None:
     assert torch.equal(result.deltas, plain.delta)
 
 
-def test_whether_each_delta_is_seen_changes_no_bit() -> None:
+def test_seeing_each_delta_changes_no_bit() -> None:
     unseen, seen = (summed(job_of(simulated(), each=each)) for each in (False, True))
     assert unseen.deltas is None
     assert torch.equal(unseen.sums, seen.sums)

@@ -54,7 +54,7 @@ COMMANDS = dict(_leaves(typer.main.get_command(application())))
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"mcp"}))  # which speaks JSON alone
-def test_it_is_described_and_prints_json_if_asked(name: str) -> None:
+def test_command_is_described_and_prints_json_if_asked(name: str) -> None:
     command = COMMANDS[name]
     assert command.help
     assert "--json" in {option for parameter in command.params for option in parameter.opts}
@@ -62,7 +62,7 @@ def test_it_is_described_and_prints_json_if_asked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - LOCAL))
-def test_without_a_service_it_says_so_and_ends_with_3(
+def test_command_without_a_service_says_so_and_ends_with_3(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "data.npz"

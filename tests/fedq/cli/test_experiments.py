@@ -138,7 +138,7 @@ def test_a_refusal_names_every_field_and_what_would_be_right(fedq: Fedq, spec: s
         (["--preset", "demo", "--colour"], "No such option"),
     ],
 )
-def test_what_makes_no_command_is_refused(
+def test_invalid_submit_commands_are_refused(
     fedq: Fedq, client: Client, arguments: list[str], told: str
 ) -> None:
     ended = fedq("submit", *arguments)
@@ -147,7 +147,7 @@ def test_what_makes_no_command_is_refused(
     assert list(client.experiments()) == []
 
 
-def test_what_is_wrong_in_a_file_is_told_with_its_line(fedq: Fedq, tmp_path: Path) -> None:
+def test_faults_of_a_specification_file_are_told_with_their_line(fedq: Fedq, tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
     file.write_text(yaml_documents.dump(TINY | {"rounds": -1, "colour": "red"}))
     lines = file.read_text().splitlines()

@@ -66,7 +66,7 @@ def test_a_figure_is_run_again_drawn_and_judged(fedq: Fedq, worker: None, tmp_pa
     assert all(departure in told for departure in presets.sheet(SHEET).departures)
 
 
-def test_what_can_be_run_again_is_listed(fedq: Fedq) -> None:
+def test_figures_that_can_be_run_again_are_listed(fedq: Fedq) -> None:
     listed = fedq("reproduce-paper").out
     assert SHEET in listed
     assert "same-steps" in listed

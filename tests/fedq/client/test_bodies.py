@@ -41,13 +41,13 @@ def test_arrays_become_lists_and_infinities_reach_the_service() -> None:
     ("text", "told"),
     [("{", "not valid JSON or YAML"), ("[1, 2]", "must contain a mapping, not list"), ("", "NoneType")],
 )
-def test_what_is_no_document_is_named(text: str, told: str) -> None:
+def test_files_that_are_no_document_are_named(text: str, told: str) -> None:
     with pytest.raises(UnreadableSpecificationError, match=rf"spec\.yaml.*{told}"):
         parse(text, "spec.yaml")
 
 
 @pytest.mark.parametrize("value", [object(), {1: object()}])
-def test_what_json_cannot_carry_is_refused(value: Any) -> None:
+def test_values_that_json_cannot_carry_are_refused(value: Any) -> None:
     with pytest.raises(UnreadableSpecificationError, match="not serialisable as JSON"):
         body_of({"name": value}, {})
 

@@ -139,7 +139,7 @@ def test_an_experiment_is_steered(client: Client) -> None:
         client.experiment(id)
 
 
-def test_what_makes_no_sense_is_a_conflict(client: Client) -> None:
+def test_senseless_actions_are_a_conflict(client: Client) -> None:
     id = client.submit(TINY).id
     client.cancel(id)
     with pytest.raises(ConflictError) as raised:
@@ -341,7 +341,7 @@ def test_an_experiment_from_submission_to_files(service: Service, tmp_path: Path
     asyncio.run(main())
 
 
-def test_many_are_waited_for_at_once(service: Service) -> None:
+def test_many_experiments_are_waited_for_at_once(service: Service) -> None:
     async def main() -> None:
         async with AsyncClient(service.url, service.key) as client:
             made = await asyncio.gather(*(client.submit(TINY) for _ in range(3)))

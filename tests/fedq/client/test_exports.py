@@ -259,7 +259,7 @@ def test_names_that_a_tool_takes_stay_as_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("form", get_args(ExportForm))
-def test_what_a_destination_refuses_is_told_as_such(
+def test_refusal_by_a_destination_is_told_as_such(
     fedq: Fedq, service: Service, client: Client, tmp_path: Path, form: ExportForm
 ) -> None:
     id = client.submit(STUDY).id

@@ -114,7 +114,7 @@ def test_an_experiment_is_found_as_it_was_submitted(database: Database) -> None:
     assert found.created_at == found.updated_at == experiment.created_at
 
 
-def test_what_does_not_exist_is_not_found(database: Database) -> None:
+def test_missing_experiment_is_not_found(database: Database) -> None:
     for query in (experiments.find, experiments.delete, experiments.edit):
         with pytest.raises(ResourceNotFoundError, match="there is no experiment 'exp_none'"):
             write(database, query, "exp_none")

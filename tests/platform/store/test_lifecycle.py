@@ -141,7 +141,7 @@ def test_an_action_in_conflict_changes_nothing(database: Database, state: str) -
     )
 
 
-def test_what_does_not_exist_cannot_be_acted_on(database: Database) -> None:
+def test_missing_experiment_cannot_be_acted_on(database: Database) -> None:
     for action in ACTIONS.values():
         with pytest.raises(ResourceNotFoundError, match="'exp_none'"):
             write(database, action, "exp_none")

@@ -72,7 +72,7 @@ def test_a_deletion_that_is_undone_notes_nothing(database: Database) -> None:
     assert not read(database, noted)
 
 
-def test_those_that_are_taken_are_taken_by_one_and_come_again_if_they_are_not_concluded(
+def test_removals_are_taken_by_one_process_and_come_again_if_they_are_not_concluded(
     database: Database,
 ) -> None:
     for path in ("a/", "b/", "c"):

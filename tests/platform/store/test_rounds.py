@@ -63,7 +63,7 @@ def test_a_row_says_what_was_reported(database: Database) -> None:
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf])
-def test_what_is_not_finite_is_stored_as_absent(database: Database, value: float) -> None:
+def test_values_that_are_not_finite_are_stored_as_absent(database: Database, value: float) -> None:
     held = commit_with(
         database,
         claim_new(database),

@@ -188,7 +188,7 @@ def test_the_commit_of_another_claim_is_not_taken_for_ones_own(database: Databas
     assert not write(database, runs.committed, held, 2)
 
 
-def test_of_two_commits_at_once_under_one_claim_one_goes_through(database: Database) -> None:
+def test_only_one_of_two_commits_at_once_under_one_claim_goes_through(database: Database) -> None:
     experiment = submit(database)
     held = claim(database)
 
@@ -307,7 +307,7 @@ def test_a_run_is_found_by_its_id(database: Database) -> None:
         read(database, runs.find, "run_none")
 
 
-def test_what_is_kept_of_an_error_holds_no_secret(database: Database) -> None:
+def test_stored_error_holds_no_secret(database: Database) -> None:
     experiment = submit(database)
     fail(
         database,
@@ -439,7 +439,7 @@ def present(database: Database, worker: str, queue: str = "default") -> None:
     write(database, workers.seen, worker, host="here", pid=1, queues=[queue], device="cpu", run_id=None)
 
 
-def test_they_are_of_the_experiment_and_of_the_arms_asked_for(database: Database) -> None:
+def test_runs_of_a_batch_are_of_the_experiment_and_of_the_arms_asked_for(database: Database) -> None:
     experiment = submit(database, seeds=[0, 1], sweep={"local.lr": [0.1, 0.2, 0.3]})
     held = claim(database)
     submit(database, seeds=[0, 1])
@@ -453,7 +453,7 @@ def test_they_are_of_the_experiment_and_of_the_arms_asked_for(database: Database
     ] * 2
 
 
-def test_there_are_no_more_than_asked_for(database: Database) -> None:
+def test_batch_has_no_more_runs_than_asked_for(database: Database) -> None:
     submit(database, seeds=list(range(5)))
     held = claim(database)
     assert beside(database, held, most=0) == []
@@ -461,7 +461,9 @@ def test_there_are_no_more_than_asked_for(database: Database) -> None:
 
 
 @pytest.mark.parametrize(("others", "taken"), [(0, 4), (1, 2), (2, 1), (4, 0), (9, 0)])
-def test_what_waits_is_shared_with_workers_that_are_idle(database: Database, others: int, taken: int) -> None:
+def test_waiting_runs_are_shared_with_workers_that_are_idle(
+    database: Database, others: int, taken: int
+) -> None:
     submit(database, seeds=list(range(5)))
     held = claim(database)
     for other in range(others):

@@ -72,7 +72,7 @@ def test_owners_have_fair_shares(database: Database) -> None:
     assert order(database) == ["ann", "bob", "ann", "bob", "ann"]
 
 
-def test_one_run_waits_for_one_turn_of_somebody_who_has_many(database: Database) -> None:
+def test_single_run_waits_for_one_turn_of_an_owner_who_has_many(database: Database) -> None:
     submit(database, owner="ann", name="ann", seeds=list(range(9)))
     finish(database, claim(database))
     submit(database, owner="bob", name="bob")
@@ -111,7 +111,7 @@ def test_owners_get_the_same_seconds_from_one_worker(database: Database) -> None
     assert taken.count("ann") == 4 * taken.count("bob")
 
 
-def test_what_owners_had_is_kept_when_the_workers_leave_that_noted_it(database: Database) -> None:
+def test_usage_of_owners_is_kept_when_the_workers_leave_that_noted_it(database: Database) -> None:
     submit(database, owner="ann", name="ann", seeds=[0, 1])
     submit(database, owner="bob", name="bob", seeds=[0, 1])
     played(database)

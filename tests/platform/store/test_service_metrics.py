@@ -60,7 +60,7 @@ def test_the_latest_runs_count(database: Database) -> None:
 # The census: what there is at one moment.
 
 
-def test_it_counts_runs_by_queue_and_status_and_says_how_long_they_wait(database: Database) -> None:
+def test_metrics_count_runs_by_queue_and_status_and_say_how_long_they_wait(database: Database) -> None:
     submit(database, seeds=[0, 1])
     submit(database, execution={"queue": "gpu"})
     commit(database, claim(database), 3)
@@ -74,7 +74,7 @@ def test_it_counts_runs_by_queue_and_status_and_says_how_long_they_wait(database
     assert (taken.totals["rounds"], taken.totals["claims"]) == (3, 1)
 
 
-def test_it_lists_the_workers_that_were_seen_lately(database: Database) -> None:
+def test_metrics_list_the_workers_that_were_seen_lately(database: Database) -> None:
     beat(database, "w1", run_id="run_1")
     assert [worker.id for worker in read(database, service_metrics.snapshot, 60, EndedRuns()).workers] == [
         "w1"
@@ -82,7 +82,7 @@ def test_it_lists_the_workers_that_were_seen_lately(database: Database) -> None:
     assert read(database, service_metrics.snapshot, -1, EndedRuns()).workers == []
 
 
-def test_many_ended_runs_are_counted_once_a_minute(database: Database) -> None:
+def test_ended_runs_are_counted_once_a_minute(database: Database) -> None:
     moment = [0.0]
     few, many = EndedRuns(most=9), EndedRuns(most=0, clock=lambda: moment[0])
     for count in (1, 2):

@@ -122,7 +122,7 @@ def functions_of_uploads() -> Iterator[tuple[str, Callable[..., Any]]]:
                 yield name, function
 
 
-def test_what_finds_an_upload_cannot_be_called_without_an_owner() -> None:
+def test_queries_that_find_an_upload_cannot_be_called_without_an_owner() -> None:
     found = list(functions_of_uploads())
     asked = {"find", "find_same", "page", "delete", "use", "check_use"}
     assert {name for name, _ in found} == asked | WITHOUT_OWNER.keys()

@@ -185,7 +185,7 @@ def test_a_trial_with_a_failed_run_has_no_value_and_the_study_goes_on(database: 
 
 
 @on_sqlite
-def test_what_is_proposed_while_a_study_is_paused_waits_for_its_resumption(database: Database) -> None:
+def test_trials_proposed_while_a_study_is_paused_wait_for_its_resumption(database: Database) -> None:
     experiment = studied(database, seeds=(0,))
     held = [claim(database) for _ in range(3)]
     write(database, experiments.pause, experiment.id)

@@ -36,7 +36,7 @@ def test_an_owner_has_as_many_as_there_may_be_and_others_are_not_counted(databas
     assert len(read(database, webhooks.page).items) == 2
 
 
-def test_those_of_others_are_not_there(database: Database) -> None:
+def test_webhooks_of_others_are_not_there(database: Database) -> None:
     hook = listen(database, owner="ann")
     assert (
         read(database, webhooks.find, hook.id, "ann").id
@@ -52,7 +52,7 @@ def test_those_of_others_are_not_there(database: Database) -> None:
 
 
 @pytest.mark.parametrize("act", [webhooks.enable, webhooks.delete, webhooks.edit])
-def test_what_is_not_there_cannot_be_changed(database: Database, act: Callable[..., Any]) -> None:
+def test_missing_webhooks_cannot_be_changed(database: Database, act: Callable[..., Any]) -> None:
     with pytest.raises(ResourceNotFoundError):
         write(database, act, "whk_0")
 

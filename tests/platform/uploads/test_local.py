@@ -221,7 +221,7 @@ def test_a_partition_by_class_of_data_that_name_clients_is_refused(tmp_path: Pat
         ("a.npz", "", {"label": "class"}, "only tables have columns to name"),
     ],
 )
-def test_what_cannot_be_trained_on_is_told(
+def test_data_that_cannot_be_trained_on_are_told(
     name: str, text: str, columns: dict[str, str], told: str, tmp_path: Path
 ) -> None:
     path = tmp_path / name

@@ -35,7 +35,7 @@ def test_the_pauses_triple_up_to_six_hours() -> None:
 
 
 @given(st.floats(0, 1, exclude_max=True))
-def test_whatever_the_jitter_it_goes_on_for_about_a_day_and_ends(chance: float) -> None:
+def test_retries_go_on_for_about_a_day_whatever_the_jitter(chance: float) -> None:
     assert len(pauses(chance)) == RETRIES
     assert 18 < sum(pauses(chance)) / 3_600 < 28
 

@@ -63,12 +63,12 @@ PUBLIC = (
 @pytest.mark.parametrize(
     ("reason", "text"), [(reason, text) for reason, texts in FORBIDDEN.items() for text in texts]
 )
-def test_what_is_not_public_is_refused_by_what_it_is(reason: str, text: str) -> None:
+def test_address_that_is_not_public_is_refused_by_its_kind(reason: str, text: str) -> None:
     assert reason in str(refusal(ip_address(text), ()))
 
 
 @pytest.mark.parametrize("text", PUBLIC)
-def test_what_is_public_may_be_reached(text: str) -> None:
+def test_public_address_may_be_reached(text: str) -> None:
     assert refusal(ip_address(text), ()) is None
 
 
@@ -79,7 +79,7 @@ def test_what_is_public_may_be_reached(text: str) -> None:
         st.integers(0x2000 << 112, (0x4000 << 112) - 1).map(IPv6Address),
     )
 )
-def test_whatever_may_be_reached_is_global_and_of_one_machine_by_the_standard_library_too(
+def test_reachable_addresses_are_global_and_of_one_machine_by_the_standard_library_too(
     address: IPv4Address | IPv6Address,
 ) -> None:
     if refusal(address, ()) is None:
@@ -89,7 +89,7 @@ def test_whatever_may_be_reached_is_global_and_of_one_machine_by_the_standard_li
             assert (address.ipv4_mapped, address.sixtofour, address.teredo) == (None, None, None)
 
 
-def test_what_the_operator_allows_may_be_reached_and_nothing_beside_it() -> None:
+def test_network_that_the_operator_allows_may_be_reached_and_nothing_beside_it() -> None:
     allowed = (ip_network("127.0.0.0/8"), ip_network("fd00::/16"))
     assert [refusal(ip_address(text), allowed) for text in ("127.0.0.1", "fd00::7")] == [None, None]
     assert all(
@@ -142,7 +142,7 @@ def test_a_url_is_taken_apart(url: str, target: WebhookTarget, authority: str) -
         ("https://[::1/hunter2", "URL"),
     ],
 )
-def test_what_is_no_url_to_be_sent_to_is_refused_and_not_repeated(url: str, told: str) -> None:
+def test_invalid_url_is_refused_and_not_repeated(url: str, told: str) -> None:
     with pytest.raises(WebhookUrlError, match=told) as refused:
         WebhookTarget.parse(url, AddressRules())
     assert SECRET not in str(refused.value)

@@ -101,7 +101,7 @@ def embedded() -> Iterator[Embedded]:
 
 
 @pytest.mark.slow
-def test_it_listens_on_loopback_unless_told_otherwise(embedded: Embedded) -> None:
+def test_stack_listens_on_loopback_unless_told_otherwise(embedded: Embedded) -> None:
     embedded.supervisor()
     elsewhere = httpx.URL(url_of(embedded.place)).copy_with(host="127.0.0.2")
     with pytest.raises(httpx.ConnectError):
@@ -261,7 +261,7 @@ def _all_five(children: dict[str, int]) -> dict[str, int]:
 # The embedded stack's own broker: private, and without memory of its own on disk.
 
 
-def test_it_serves_on_a_socket_that_only_its_owner_may_use_and_forgets_everything_with_its_end(
+def test_broker_serves_on_a_socket_that_only_its_owner_may_use_and_forgets_everything_with_its_end(
     place: Path,
 ) -> None:
     binary, socket = find_broker(), broker_socket(place)
@@ -280,7 +280,7 @@ def test_it_serves_on_a_socket_that_only_its_owner_may_use_and_forgets_everythin
     assert {path.name for path in place.iterdir()} <= {"log", socket.name}
 
 
-def test_its_socket_is_in_the_run_folder_where_the_path_is_short_enough(place: Path) -> None:
+def test_socket_of_the_broker_is_in_the_run_folder_where_the_path_is_short_enough(place: Path) -> None:
     assert broker_socket(place) == place / "broker.sock"
 
 
@@ -343,7 +343,7 @@ def test_a_key_that_opens_nothing_is_replaced(configured: Settings, damage: str)
     assert local_credentials.load(configured.home) is not None
 
 
-def test_others_are_let_in_only_where_one_of_them_has_a_key(configured: Settings) -> None:
+def test_other_users_are_let_in_only_where_one_of_them_has_a_key(configured: Settings) -> None:
     own = ensure_admin_key(configured)
     with open_listener(configured, "localhost", 0, own) as listener:
         assert listener.getsockname()[0] in {"127.0.0.1", "::1"}
