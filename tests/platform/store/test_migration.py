@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from pytest_alembic import MigrationContext
 from sqlalchemy import make_url, text
 
 from fedcore.errors import NewerSchemaError, SchemaError
@@ -36,10 +35,10 @@ def version_of(url: str) -> str:
 
 
 @pytest.fixture
-def newest(alembic_runner: MigrationContext) -> str:
+def newest(empty_url: str) -> str:
     """The newest revision, which the database has."""
-    alembic_runner.migrate_up_to("heads")
-    return str(alembic_runner.heads[0])
+    upgrade(empty_url)
+    return version_of(empty_url)
 
 
 def test_a_newer_database_is_named_with_what_to_install_and_left_alone(
