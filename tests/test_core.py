@@ -26,7 +26,7 @@ from fedcore.core import (
 from fedcore.errors import SpecificationError
 from fedcore.simulation.local_run import run
 from fedcore.solvers.optimisers import MomentumSolver
-from tests.documents import SYNTHETIC, specification
+from tests.builders.specifications import SYNTHETIC, specification
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,15 @@ from fedcore import ExperimentSpec, Simulation, run
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import kind_of
 from fedcore.testing import runs
-from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import (
+    ALGORITHMS,
+    COMPRESSORS,
+    QUADRATIC,
+    SYNTHETIC,
+    Document,
+    merged,
+    specification,
+)
 
 
 def compressed(up: str, down: str, **options: Any) -> Document:

@@ -8,7 +8,7 @@ from tests.algorithms.test_longhand import (
     X0,
     iterates,
 )
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 
 def test_the_first_round_of_feddc_is_fedprox_and_adds_the_mean_drift() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedcore import run
 from tests.algorithms.test_longhand import ETA, STEPS, X0, P, gradient
-from tests.documents import QUADRATIC, Document, specification
+from tests.builders.specifications import QUADRATIC, Document, specification
 
 Vector = NDArray[np.float64]
 

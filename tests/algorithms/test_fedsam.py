@@ -23,7 +23,7 @@ from tests.algorithms.test_longhand import (
     over,
     trajectory,
 )
-from tests.documents import DIGITS_CNN, merged, specification
+from tests.builders.specifications import DIGITS_CNN, merged, specification
 
 RHO, BETA = 0.3, 0.8
 

@@ -18,7 +18,7 @@ from tests.algorithms.test_longhand import COHORTS, ETA, Vector, gradient, sgd
 from tests.algorithms.test_longhand import E as LINEAR
 from tests.algorithms.test_longhand import H as HESSIANS
 from tests.algorithms.test_personal import personal_models
-from tests.documents import COMPRESSORS, DIGITS, QUADRATIC, Document, quadratics, specification
+from tests.builders.specifications import COMPRESSORS, DIGITS, QUADRATIC, Document, quadratics, specification
 
 LOCAL: Document = {"local": {"lr": ETA}, "participation": {"kind": "trace", "rounds": COHORTS}}
 CONSTANTS = [client["c"] for client in QUADRATIC["problem"]["dataset"]["clients"]]

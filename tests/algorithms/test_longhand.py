@@ -14,7 +14,7 @@ from fedcore import ExperimentSpec, run
 from fedcore.data.plan import mini_batches
 from fedcore.systems.cohorts import draw
 from fedcore.systems.work import Work
-from tests.documents import QUADRATIC, Document, specification
+from tests.builders.specifications import QUADRATIC, Document, specification
 
 Vector = NDArray[np.float64]
 

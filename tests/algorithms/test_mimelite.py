@@ -15,7 +15,7 @@ from tests.algorithms.test_longhand import (
     iterates,
     trajectory,
 )
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 
 @pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])

@@ -16,7 +16,7 @@ from fedcore.errors import SpecificationError
 from fedcore.simulation.simulation import advance_batch
 from fedcore.testing import runs
 from tests.algorithms.test_longhand import COHORTS, ETA, STEPS, X0, E, H, Vector, gradient, over, sgd
-from tests.documents import QUADRATIC, Document, merged, specification
+from tests.builders.specifications import QUADRATIC, Document, merged, specification
 
 DIGITS: Document = {
     "name": "personal",

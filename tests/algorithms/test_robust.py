@@ -23,7 +23,7 @@ from fedcore.algorithms.robust import (
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
 from fedcore.errors import SpecificationError
 from fedcore.simulation.local_run import run
-from tests.documents import SYNTHETIC, Document, specification
+from tests.builders.specifications import SYNTHETIC, Document, specification
 
 Floats = NDArray[np.float64]
 HONEST, MALICIOUS, DIM = 9, 2, 40

@@ -18,10 +18,10 @@ from fedcore.platform.access import Scope, Token
 from fedcore.platform.store import Database, open_database, workers
 from fedcore.platform.store.tables import Base
 from fedcore.settings import Settings
-from tests.api.histories import TINY, submit
-from tests.documents import Document
-from tests.platform.store.acts import claim, write
-from tests.platform.store.hooks import listen
+from tests.builders.claims import claim, write
+from tests.builders.experiments import TINY, submit
+from tests.builders.specifications import Document
+from tests.builders.webhooks import listen
 from tests.platform.store.test_bundles import bundle, weights
 from tests.platform.store.test_datasets import keep
 from tests.support.access import bearer, key_for

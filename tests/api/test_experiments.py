@@ -12,9 +12,9 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec, stored_arms
-from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
-from tests.documents import Document, merged
-from tests.platform.store.acts import claim, report
+from tests.builders.claims import claim, report
+from tests.builders.experiments import TINY, TWO_ARMS, commit, submit, write
+from tests.builders.specifications import Document, merged
 from tests.support.access import bearer, key_for
 
 

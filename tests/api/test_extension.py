@@ -9,8 +9,8 @@ from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from fedq.client import Client
 from fedq.schemas import RoundEvent, StatusEvent
-from tests.api.histories import TWO_ARMS, carry_out, submit
-from tests.documents import Document, merged
+from tests.builders.experiments import TWO_ARMS, carry_out, submit
+from tests.builders.specifications import Document, merged
 from tests.support.live import serving
 
 pytestmark = pytest.mark.usefixtures("database_url")

@@ -35,11 +35,11 @@ from fedcore.spec.digest import results_sha256
 from fedq.planning.estimates import estimate_runs
 from tests.api.bundles.test_routes import EXPERIMENT, archive
 from tests.api.experiments.test_submit_pages import text_of
-from tests.api.histories import TINY
 from tests.api.weights.test_routes import CONTENT as WEIGHTS
 from tests.api.weights.test_routes import DIGEST, experiment, send
-from tests.documents import Document
-from tests.platform.store.acts import claim, finish, write
+from tests.builders.claims import claim, finish, write
+from tests.builders.experiments import TINY
+from tests.builders.specifications import Document
 from tests.platform.store.test_bundles import bundle
 from tests.platform.store.test_datasets import keep
 from tests.support.access import key_for

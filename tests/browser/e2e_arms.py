@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 
 SWEPT = merged(
     SYNTHETIC,

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
-from tests.documents import DIGITS, SYNTHETIC, merged
+from tests.builders.specifications import DIGITS, SYNTHETIC, merged
 
 SHORT = merged(
     SYNTHETIC,

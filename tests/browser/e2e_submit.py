@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 from fedcore.spec import yaml_documents
 from fedq.schemas import KeyRequest
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 
 VALID = re.compile("Valid")
 

@@ -15,7 +15,7 @@ from fedcore.core import Compressor
 from fedcore.engine.compressed_links import message_rngs, send
 from fedcore.testing.messages import MESSAGE
 from fedcore.testing.subject import Subject
-from tests.documents import COMPRESSORS
+from tests.builders.specifications import COMPRESSORS
 
 DIM, CLIENTS = 20, np.array([3, 7, 11, 19, 40])
 BOTH = [(kind, feedback) for kind in COMPRESSORS for feedback in (False, True)]

@@ -13,8 +13,8 @@ from fedcore import run
 from fedcore.compression.top_k import TopK
 from fedcore.core import Compressor
 from fedcore.errors import SpecificationError
+from tests.builders.specifications import QUADRATIC, Document, specification
 from tests.compression.test_longhand import CLIENTS, LR, ROUNDS, STEPS, E, H, P, top_2
-from tests.documents import QUADRATIC, Document, specification
 
 
 def keep(k: int) -> Compressor:

@@ -16,7 +16,7 @@ from fedcore.data.loading import federate
 from fedcore.data.uploaded import local_dataset_storage
 from fedcore.errors import SpecificationError
 from fedcore.spec.problem import Problem
-from tests.documents import Document
+from tests.builders.specifications import Document
 
 
 class Moons(DatasetSpec):

@@ -10,9 +10,9 @@ from fedcore.data.dirichlet import DirichletPartition, InnerDirichletPartition
 from fedcore.data.federated import Ids
 from fedcore.data.partition import partition
 from fedcore.errors import SpecificationError
+from tests.builders.specifications import Document, merged
 from tests.data.test_owner_partitions import properties
 from tests.data.test_size_skew import DIGITS, LABELS, stats
-from tests.documents import Document, merged
 
 
 def sizes_of(parts: list[Ids]) -> list[int]:

@@ -32,7 +32,7 @@ from fedcore.data.partition import partition
 from fedcore.data.size_skew import IidPartition
 from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.problems.supervised import SupervisedProblem
-from tests.documents import Document
+from tests.builders.specifications import Document
 
 TRAIN = Samples(torch.arange(20.0).view(10, 2), torch.arange(10))
 TEST = Samples(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))

@@ -16,7 +16,7 @@ from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.random import generator
 from fedcore.spec.problem import Problem as ProblemSpec
-from tests.documents import Document, merged
+from tests.builders.specifications import Document, merged
 
 stats: Any = LazyModule("scipy.stats")
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), 200))

@@ -21,7 +21,7 @@ from fedcore.errors import DataUnavailableError, SpecificationError, UploadError
 from fedcore.platform.uploads.local import keep
 from fedcore.spec.evaluation import measure_names
 from fedq.planning.data import measure_warnings
-from tests.documents import SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import SYNTHETIC, Document, merged, specification
 from tests.platform.uploads.files import Arrays, arrays, npz, parquet
 
 OF_DIGITS: Document = {

@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.app import create_app
 from fedcore.platform.store import Database, workers
 from fedcore.settings import Settings
-from tests.api.histories import TINY, submit
+from tests.builders.claims import claim, commit
+from tests.builders.experiments import TINY, submit
 from tests.deploy.conftest import ROOT
-from tests.platform.store.acts import claim, commit
 from tests.support.access import key_for
 from tests.support.asgi import calling
 

@@ -7,7 +7,7 @@ import yaml
 
 from fedcore import ExperimentSpec
 from fedq.planning.estimates import plan
-from tests.documents import merged
+from tests.builders.specifications import merged
 
 PAGE = (Path(__file__).parents[2] / "docs/search.md").read_text()
 

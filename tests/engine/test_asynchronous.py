@@ -32,7 +32,15 @@ from fedcore.systems.asynchrony import FedBuff, HingeStaleness, PolynomialStalen
 from fedcore.systems.availability import RandomlyAvailable, Reachable, TraceAvailable
 from fedcore.systems.work import Work
 from fedcore.testing import runs
-from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, quadratics, specification
+from tests.builders.specifications import (
+    DIGITS_CNN,
+    QUADRATIC,
+    SYNTHETIC,
+    Document,
+    merged,
+    quadratics,
+    specification,
+)
 
 pytestmark = pytest.mark.usefixtures("factories_allowed")
 Vector = NDArray[np.float64]

@@ -14,7 +14,7 @@ from fedcore.engine.engines import EngineName
 from fedcore.errors import SpecificationError
 from fedcore.simulation.local_run import run
 from fedcore.spec.engines import ArmFacts, facts_about
-from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, Document, specification
 from tests.support.accelerated import NEEDS_COMPILED
 
 pytestmark = NEEDS_COMPILED

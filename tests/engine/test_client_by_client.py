@@ -16,7 +16,7 @@ from fedcore.engine.round import open_round
 from fedcore.errors import DataUnavailableError
 from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Gradient
-from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 SINGLE: Document = {
     "execution": {"precision": "float32"},

@@ -13,7 +13,7 @@ import torch
 from fedcore import Simulation
 from fedcore.engine.client_table import ClientTable, MemoryBudget
 from fedcore.settings import settings
-from tests.documents import SYNTHETIC, specification
+from tests.builders.specifications import SYNTHETIC, specification
 
 LIKE = torch.zeros(3, dtype=torch.float64)
 

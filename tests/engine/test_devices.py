@@ -13,7 +13,15 @@ from torch import Tensor
 from fedcore import Simulation
 from fedcore.problems import parallel_map
 from fedcore.spec import ExperimentSpec
-from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import (
+    ALGORITHMS,
+    COMPRESSORS,
+    QUADRATIC,
+    SYNTHETIC,
+    Document,
+    merged,
+    specification,
+)
 from tests.support.simulated_device import SimulatedDevice
 
 SHORT: Document = merged(

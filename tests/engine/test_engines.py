@@ -21,7 +21,7 @@ from fedcore.problems.base import WORKING_BYTES, Ids
 from fedcore.problems.passes import Step
 from fedcore.spec import ExperimentSpec
 from fedcore.testing.algorithms import check_affine_form, observed_form, parts_with
-from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.support.accelerated import NEEDS_COMPILED
 from tests.support.memory import confine
 
@@ -108,7 +108,7 @@ import sys
 sys.modules["fedcore.engine.accelerated"] = None
 from fedcore import Simulation
 from fedcore.errors import SpecificationError
-from tests.documents import SYNTHETIC, specification
+from tests.builders.specifications import SYNTHETIC, specification
 
 simulation = Simulation(specification(SYNTHETIC), seed=0)
 assert simulation.engine == "vectorised", simulation.engine

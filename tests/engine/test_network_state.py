@@ -24,7 +24,7 @@ from fedcore.errors import SpecificationError
 from fedcore.models.forward import BatchStatistics
 from fedcore.models.layers import build_module
 from fedcore.testing import runs
-from tests.documents import Document, specification
+from tests.builders.specifications import Document, specification
 from tests.engine.test_networks import own, whole_batches
 
 pytestmark = pytest.mark.usefixtures("factories_allowed")

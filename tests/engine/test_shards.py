@@ -20,7 +20,7 @@ from fedcore.engine.shards import split
 from fedcore.problems.supervised import Score, Scoring
 from fedcore.settings import settings
 from fedcore.testing import runs
-from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.engine.test_asynchronous import CASES as ASYNCHRONOUS
 from tests.engine.test_networks import own
 from tests.support.simulated_device import SimulatedDevice

@@ -16,7 +16,7 @@ from fedcore.spec.experiment import stored_arms
 from fedcore.spec.limits import ExperimentLimits, refuse_excess
 from fedq.planning.estimates import RunEstimate, plan
 from fedq.planning.evaluation import default_interval
-from tests.documents import DIGITS
+from tests.builders.specifications import DIGITS
 
 DIGEST = "sha256:" + "0" * 64
 CODE = {

@@ -10,7 +10,7 @@ from fedcore import ExperimentSpec, run
 from fedcore.engine.engines import ENGINES
 from fedcore.errors import SpecificationError
 from fedcore.measures.contribution import chi_square
-from tests.documents import ALGORITHMS, COMPILED, QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import ALGORITHMS, COMPILED, QUADRATIC, SYNTHETIC, Document, specification
 
 ETA = 0.1
 CONTRIBUTION = ["weight_bias", "tau_eff", "slowdown"]

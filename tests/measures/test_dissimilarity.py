@@ -14,7 +14,7 @@ from fedcore.measures import population_measures
 from fedcore.measures.dissimilarity import dissimilarity
 from fedcore.problems import TrainingProblem, load_problem
 from fedcore.spec.problem import Problem as ProblemSpec
-from tests.documents import SYNTHETIC, Document, quadratics
+from tests.builders.specifications import SYNTHETIC, Document, quadratics
 from tests.measures.test_contribution import first, spec
 
 X = torch.tensor([0.3, -1.2, 2.0], dtype=torch.float64)

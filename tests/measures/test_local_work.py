@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.documents import Document
+from tests.builders.specifications import Document
 from tests.measures.test_contribution import INEXACTNESS, first
 
 

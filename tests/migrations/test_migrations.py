@@ -22,7 +22,7 @@ from sqlalchemy.exc import OperationalError
 from fedcore.platform.store import Database, open_database, upgrade
 from fedcore.platform.store.database import canonical, engine
 from fedcore.platform.store.migration import migrating
-from tests.platform.store.acts import claim, commit, submit, the_run
+from tests.builders.claims import claim, commit, submit, the_run
 from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database
 

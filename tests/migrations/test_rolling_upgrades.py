@@ -10,7 +10,7 @@ from sqlalchemy import Engine, MetaData, Table, insert, inspect, select, update
 
 from fedcore.platform.store import Database, Status, curves, open_database
 from fedcore.platform.store.leases import Claim
-from tests.platform.store.acts import claim, commit, finish, lose, read, submit, the_run
+from tests.builders.claims import claim, commit, finish, lose, read, submit, the_run
 
 BEFORE = "0100"
 """The oldest revision from which upgrades are made while the service runs."""

@@ -11,7 +11,7 @@ from fedcore import ExperimentSpec, Simulation
 from fedcore.errors import SpecificationError
 from fedcore.models.base import ModelSpec
 from fedcore.models.losses import Loss
-from tests.documents import DIGITS
+from tests.builders.specifications import DIGITS
 
 
 class Own(nn.Module):

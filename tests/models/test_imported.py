@@ -12,7 +12,7 @@ from fedcore.models.layers import build_module
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec.limits import check_allowed_models
-from tests.documents import SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import SYNTHETIC, Document, merged, specification
 
 Allow = Callable[[str], None]
 SHAPE, CLASSES = (60,), 10

@@ -32,8 +32,8 @@ from fedcore.models.layers import build_module
 from fedcore.random import generator
 from fedcore.settings import settings
 from fedcore.systems.work import Work
+from tests.builders.specifications import Document, merged
 from tests.data.learnable import FEW, WRITERS
-from tests.documents import Document, merged
 from tests.support.networks import sized
 
 models: Any = LazyModule("torchvision.models")

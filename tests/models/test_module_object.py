@@ -17,7 +17,7 @@ from fedcore.errors import SpecificationError
 from fedcore.spec.components import code_of_objects
 from fedcore.spec.extension import extended
 from fedq.planning.data import start_warnings
-from tests.documents import DIGITS, Document
+from tests.builders.specifications import DIGITS, Document
 
 
 class Scaled(nn.Module):

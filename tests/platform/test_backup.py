@@ -17,7 +17,7 @@ from fedcore.platform.backup import back_up, back_up_files, restore, restore_fil
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database
 from fedcore.platform.uploads import dataset_storage
-from tests.platform.store.acts import claim, commit, finish_with_models, submit, the_run
+from tests.builders.claims import claim, commit, finish_with_models, submit, the_run
 from tests.platform.store.test_datasets import keep
 from tests.support.postgresql import PROGRAMS, fresh_database
 

@@ -24,7 +24,7 @@ from fedcore.platform.logging import (
 from fedcore.platform.status import LogLevel
 from fedcore.settings import Settings
 from fedcore.visible_text import visible
-from tests.documents import Document
+from tests.builders.specifications import Document
 
 SECRET = "hunter2"
 WITH_SECRETS = (

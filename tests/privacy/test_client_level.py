@@ -16,7 +16,7 @@ from fedcore.random import generator
 from fedcore.simulation.simulation import Simulation
 from fedcore.systems.cohorts import draw
 from fedcore.systems.participation import Full
-from tests.documents import QUADRATIC, SYNTHETIC, Document, quadratics, specification
+from tests.builders.specifications import QUADRATIC, SYNTHETIC, Document, quadratics, specification
 
 DIM, CLIENTS = 5, 8
 

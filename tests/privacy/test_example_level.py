@@ -9,7 +9,7 @@ import torch
 from fedcore.problems.gradients import SampleClipping
 from fedcore.random import generator
 from fedcore.simulation.simulation import Simulation
-from tests.documents import DIGITS, Document, merged, specification
+from tests.builders.specifications import DIGITS, Document, merged, specification
 
 PRIVACY: Document = {"kind": "example_level", "noise_multiplier": 0.8, "clip_norm": 0.5}
 DOCUMENT = merged(

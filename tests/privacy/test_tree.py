@@ -10,7 +10,7 @@ from fedcore.privacy import PRIVACY, PrivateRun
 from fedcore.privacy.tree import TreeMean, squared_sensitivity
 from fedcore.simulation.simulation import Simulation
 from fedcore.systems.participation import PARTICIPATIONS
-from tests.documents import SYNTHETIC, Document, specification
+from tests.builders.specifications import SYNTHETIC, Document, specification
 from tests.privacy.test_client_level import cohort
 
 DIM = 20_000

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedcore import Simulation
-from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 LEAST_SQUARES: Document = merged(
     {key: value for key, value in QUADRATIC.items() if key not in ("problem", "systems")},

@@ -13,7 +13,7 @@ from fedcore.models.flat import Layout
 from fedcore.models.losses import CrossEntropy
 from fedcore.problems.gradients import Automatic
 from fedcore.testing import runs
-from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 
 class Scaled(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcore.problems import TrainingProblem, load_problem
 from fedcore.problems.quadratic import QuadraticProblem
 from fedcore.spec.problem import Problem as ProblemSpec
-from tests.documents import Document, quadratics
+from tests.builders.specifications import Document, quadratics
 
 CLIENTS = quadratics(count=4, dim=3)
 WEIGHTS = np.array([client["weight"] for client in CLIENTS])

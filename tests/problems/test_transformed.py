@@ -5,7 +5,7 @@ import torch
 
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.transformed import Transformed
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 PROBLEM = load_quadratic(specification(QUADRATIC).problem.dataset, "cpu", torch.float64)  # type: ignore[arg-type]
 TRANSFORMED = Transformed(PROBLEM)

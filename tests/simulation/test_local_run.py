@@ -10,7 +10,7 @@ import pytest
 from fedcore import ExperimentSpec, RoundReport, run
 from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, Verdict, replay
 from fedcore.spec.search import Asha
-from tests.documents import QUADRATIC, merged, specification
+from tests.builders.specifications import QUADRATIC, merged, specification
 
 HALVING = {"metric": "suboptimality", "min_rounds": 1}
 SEARCH = merged(

@@ -19,7 +19,7 @@ from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationE
 from fedcore.problems.batches import data_kind
 from fedcore.settings import settings
 from fedcore.simulation.simulation import advance_batch
-from tests.documents import (
+from tests.builders.specifications import (
     ALGORITHMS,
     COMPILED,
     DIGITS,

@@ -8,7 +8,7 @@ import pytest
 
 from fedcore.presets import override
 from fedcore.spec.digest import specification_sha256
-from tests.documents import SYNTHETIC, Document, specification
+from tests.builders.specifications import SYNTHETIC, Document, specification
 
 SWEPT = SYNTHETIC | {"sweep": {"local.lr": [0.1, 0.2], "local.epochs": [1, 2]}, "seeds": [0, 1]}
 

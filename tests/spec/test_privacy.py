@@ -29,7 +29,7 @@ from fedcore.spec.privacy import private_run
 from fedcore.systems.attacks import SignFlipping
 from fedcore.systems.participation import Full
 from fedcore.systems.work import Constant
-from tests.documents import DIGITS, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import DIGITS, SYNTHETIC, Document, merged, specification
 
 if TYPE_CHECKING:
     from torch import Tensor

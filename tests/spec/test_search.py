@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError
-from tests.documents import QUADRATIC, SYNTHETIC, merged, specification
+from tests.builders.specifications import QUADRATIC, SYNTHETIC, merged, specification
 
 SWEPT = merged(SYNTHETIC, {"rounds": 27, "sweep": {"local.lr": [0.1 * step for step in range(1, 10)]}})
 ASHA = {"kind": "asha", "metric": "test_accuracy", "min_rounds": 3}

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError
 from fedcore.spec.problem import dimension, population
-from tests.documents import Document, specification
+from tests.builders.specifications import Document, specification
 
 CONTENT: Document = {
     "digest": "0" * 64,

@@ -17,7 +17,7 @@ from fedcore.spec.validation import (
     pointer_to,
     suggestion,
 )
-from tests.documents import SYNTHETIC, Document, merged
+from tests.builders.specifications import SYNTHETIC, Document, merged
 
 BLOCK = {
     "problem": {"dataset": {"kind": "quadratic", "clients": [{"H": 1}]}},

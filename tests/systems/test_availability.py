@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedcore import RoundReport, Simulation, run
 from fedcore.errors import SpecificationError
 from fedcore.systems.availability import AnyAvailability
-from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, specification
 
 
 def availability(document: Document) -> AnyAvailability:

@@ -14,7 +14,7 @@ from fedcore import RoundReport, Simulation
 from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.spec import ExperimentSpec
 from fedcore.systems.availability import AvailabilityData, DiurnalAvailability, LoadedTrace, TimedTrace
-from tests.documents import QUADRATIC, Document, specification
+from tests.builders.specifications import QUADRATIC, Document, specification
 
 FEDSCALES_OWN: Document = {"active": [1, 3, 6, 9], "inactive": [1, 4, 7, 10], "finish_time": 10}
 """Of the unit tests of FedScale's ClientMetadata.is_active."""

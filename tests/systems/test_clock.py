@@ -15,7 +15,7 @@ from fedcore import Simulation, run
 from fedcore.errors import SpecificationError
 from fedcore.systems.clock import TOLERANCE, Deadline, Devices, DeviceSpeed, apply_deadline, device_speed
 from fedcore.systems.work import Work
-from tests.documents import ALGORITHMS, QUADRATIC, Document, specification
+from tests.builders.specifications import ALGORITHMS, QUADRATIC, Document, specification
 
 ALL = np.arange(4)
 

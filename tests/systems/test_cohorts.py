@@ -14,7 +14,7 @@ from fedcore.errors import SpecificationError
 from fedcore.systems.cohorts import Drawn, weights
 from fedcore.systems.participation import AnyParticipation, Bernoulli, Full, WithReplacement
 from fedcore.systems.work import Stragglers
-from tests.documents import QUADRATIC, Document, specification
+from tests.builders.specifications import QUADRATIC, Document, specification
 
 SHARE = np.array([0.4, 0.3, 0.2, 0.1])
 EVERYONE = np.arange(4)

@@ -14,7 +14,7 @@ from fedcore import run
 from fedcore.data.exact import Quadratic
 from fedcore.errors import NoClosedFormError
 from fedcore.theory.closed_forms import predict
-from tests.documents import QUADRATIC, SYNTHETIC, specification
+from tests.builders.specifications import QUADRATIC, SYNTHETIC, specification
 
 LEAST_SQUARES = {
     "problem": {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedcore.theory import fedavg, fedlin, fednova, fedprox
 from fedcore.theory.quadratics import Quadratics, averaging, normalised_averaging
 from fedcore.theory.quadratics import fedlin as fedlin_rounds
-from tests.documents import quadratics
+from tests.builders.specifications import quadratics
 
 Floats = NDArray[np.float64]
 CLIENTS = quadratics(count=4)

@@ -4,7 +4,7 @@ import pytest
 
 from fedcore.platform.store import Status
 from fedcore.settings import settings
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 from tests.workers.site import Site
 
 DOCUMENT = SYNTHETIC | {

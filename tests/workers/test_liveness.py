@@ -15,8 +15,8 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, Status, experiments, keys
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.documents import specification
-from tests.platform.store.acts import the_run, write
+from tests.builders.claims import the_run, write
+from tests.builders.specifications import specification
 from tests.support.brokers import connect
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually

@@ -25,8 +25,8 @@ from fedcore.platform.store.tables import RunRecord
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
-from tests.documents import merged
-from tests.platform.store.acts import ATTEMPTS, claim, finish, lose, read, submit, the_run
+from tests.builders.claims import ATTEMPTS, claim, finish, lose, read, submit, the_run
+from tests.builders.specifications import merged
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.counted import KILLS

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, event, update
 
 from fedcore.platform.store import Status, recovery
 from fedcore.platform.store.tables import RunRecord
-from tests.documents import merged
+from tests.builders.specifications import merged
 from tests.support.disk import Disk
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 

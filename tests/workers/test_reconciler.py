@@ -21,7 +21,7 @@ from fedcore.platform.store.tables import RemovalRecord
 from fedcore.platform.uploads import dataset_storage
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
-from tests.platform.store.acts import claim, finish, submit, the_run, write
+from tests.builders.claims import claim, finish, submit, the_run, write
 from tests.platform.store.test_datasets import keep
 from tests.support.brokers import connect
 from tests.support.polling import eventually

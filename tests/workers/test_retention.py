@@ -14,9 +14,9 @@ from fedcore.errors import StorageError
 from fedcore.platform.storage import FolderStorage, Storage, open_storage, read
 from fedcore.platform.store import Database, Status, audit, counters, experiments
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.documents import SYNTHETIC, Document, merged
-from tests.platform.store.acts import claim, commit, fail, finish, finish_with_models, submit, write
-from tests.platform.store.acts import read as see
+from tests.builders.claims import claim, commit, fail, finish, finish_with_models, submit, write
+from tests.builders.claims import read as see
+from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.simulation.test_local_run import HALVING, SEARCH
 from tests.support.s3 import S3, Fault
 from tests.workers.site import Site

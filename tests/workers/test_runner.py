@@ -17,7 +17,7 @@ from fedcore.platform.store.tables import RunRecord
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
-from tests.documents import merged
+from tests.builders.specifications import merged
 from tests.support.silence import knocks
 from tests.workers.site import EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.claimed_run import Pacing

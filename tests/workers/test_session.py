@@ -19,7 +19,7 @@ from fedcore import ExperimentSpec, RoundReport, Simulation
 from fedcore.engine.round import PendingRound
 from fedcore.platform.store import Database, RunRequest, Session, Status, experiments, lifecycle, recovery
 from fedcore.platform.store.tables import RunRecord
-from tests.documents import merged
+from tests.builders.specifications import merged
 from tests.support.polling import eventually
 from tests.workers.site import END_S, EXPERIMENT, MIDDLE, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.celery_app import send_wakeup

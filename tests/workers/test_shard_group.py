@@ -25,9 +25,9 @@ from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.groups import Membership
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RunRecord
-from tests.documents import merged, specification
+from tests.builders.claims import LEASE_S, QUEUE, claim, read, submit, write
+from tests.builders.specifications import merged, specification
 from tests.engine.test_shards import LARGE_STEPS
-from tests.platform.store.acts import LEASE_S, QUEUE, claim, read, submit, write
 from tests.support.polling import eventually
 from tests.support.simulated_device import SimulatedDevice
 from tests.workers.site import END_S, EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed

@@ -13,7 +13,7 @@ from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import Status, experiments, runs
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.simulation import Simulation
-from tests.documents import merged, specification
+from tests.builders.specifications import merged, specification
 from tests.support import faulty
 from tests.support.faulty import FaultyFileSystem
 from tests.support.s3 import S3, Fault

@@ -16,8 +16,8 @@ from fedcore.platform.store.tables import ResourceRecord, RunLogRecord, RunRecor
 from fedcore.platform.store.telemetry import ResourceUse
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
-from tests.documents import merged
-from tests.platform.store.acts import claim, lose
+from tests.builders.claims import claim, lose
+from tests.builders.specifications import merged
 from tests.platform.store.test_telemetry import line
 from tests.support.polling import eventually
 from tests.workers.site import END_S, EXPERIMENT, Site, assert_undisturbed

@@ -22,7 +22,7 @@ from fedcore.settings import Settings
 from fedcore.settings import settings as global_settings
 from fedcore.simulation.simulation import Simulation
 from fedq.client import Client
-from tests.documents import SYNTHETIC, Document
+from tests.builders.specifications import SYNTHETIC, Document
 from tests.platform.uploads.files import Arrays, arrays, npz, parquet
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling

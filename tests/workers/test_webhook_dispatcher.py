@@ -16,8 +16,8 @@ from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
 from fedcore.platform.webhooks.events import EventKind
 from fedcore.settings import Settings
-from tests.platform.store.acts import claim, finish, submit, the_run, write
-from tests.platform.store.hooks import hook_now, story, told
+from tests.builders.claims import claim, finish, submit, the_run, write
+from tests.builders.webhooks import hook_now, story, told
 from tests.support.polling import eventually
 from tests.support.receiver import LOOPBACK, Receiver, receiving
 from workers.reconciler import run_forever

@@ -7,8 +7,8 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from tests.api.conftest import browsing
-from tests.api.histories import TINY, TWO_ARMS, submit, write
-from tests.platform.store.acts import report
+from tests.builders.claims import report
+from tests.builders.experiments import TINY, TWO_ARMS, submit, write
 from tests.support.access import key_for
 
 

@@ -17,9 +17,9 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, arms
 from fedcore.platform.store.arms import ArmFilter
 from fedcore.settings import Settings
-from tests.api.histories import TWO_ARMS, submit, write
-from tests.documents import Document, merged
-from tests.platform.store.acts import report
+from tests.builders.claims import report
+from tests.builders.experiments import TWO_ARMS, submit, write
+from tests.builders.specifications import Document, merged
 from tests.support.access import key_for
 from tests.support.asgi import calling
 

@@ -19,9 +19,9 @@ from fedcore.platform.store import Database, audit
 from fedcore.platform.store.recovery import LeaseWatch
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
-from tests.api.histories import TINY, submit
-from tests.documents import Document
-from tests.platform.store.acts import claim, finish, read, write
+from tests.builders.claims import claim, finish, read, write
+from tests.builders.experiments import TINY, submit
+from tests.builders.specifications import Document
 from tests.platform.store.test_bundles import bundle, weights
 from tests.platform.store.test_datasets import keep
 from tests.platform.uploads.files import arrays, npz

@@ -27,8 +27,8 @@ from fedcore.platform.store import Database, datasets, experiments, removals
 from fedcore.platform.store import bundles as stored
 from fedcore.settings import Settings
 from fedq.planning.seconds import SPREAD
-from tests.documents import Document
-from tests.platform.store.acts import claim, record, report
+from tests.builders.claims import claim, record, report
+from tests.builders.specifications import Document
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
 from tests.support.scripted_bundles import (

@@ -18,9 +18,9 @@ from fastapi import FastAPI
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database
 from fedcore.settings import Settings
-from tests.api.histories import submit
-from tests.documents import Document, merged
-from tests.platform.store.acts import claim, finish
+from tests.builders.claims import claim, finish
+from tests.builders.experiments import submit
+from tests.builders.specifications import Document, merged
 from tests.platform.uploads.files import arrays, npz, parquet, take
 from tests.support.access import key_for
 from tests.support.asgi import application, calling

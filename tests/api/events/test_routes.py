@@ -21,9 +21,9 @@ from fedcore.platform.access import Token
 from fedcore.platform.store import Database, keys, runs
 from fedcore.settings import Settings
 from fedq.schemas import KeyEdit
-from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
-from tests.documents import Document
-from tests.platform.store.acts import claim, report
+from tests.builders.claims import claim, report
+from tests.builders.experiments import TINY, TWO_ARMS, commit, finish, submit, write
+from tests.builders.specifications import Document
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application
 from tests.support.live import serving

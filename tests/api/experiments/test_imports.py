@@ -23,10 +23,10 @@ from fedcore.settings import Settings
 from fedcore.spec.digest import results_sha256
 from fedq import schemas
 from fedq.client.exports import files
-from tests.api.histories import TWO_ARMS, carry_out, submit, write
 from tests.api.results.test_claims import PRESET, at_rest
-from tests.documents import Document
-from tests.platform.store.acts import report
+from tests.builders.claims import report
+from tests.builders.experiments import TWO_ARMS, carry_out, submit, write
+from tests.builders.specifications import Document
 from tests.support.access import bearer, key_for
 from workers.retention import RESULTS, remove_expired
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import httpx
 
 from fedcore.platform.store import Database
-from tests.api.histories import TINY, commit, finish, submit
-from tests.platform.store.acts import claim, report
+from tests.builders.claims import claim, report
+from tests.builders.experiments import TINY, commit, finish, submit
 from tests.support.polling import eventually
 
 FRAGMENT = {"HX-Request": "true"}

@@ -19,12 +19,12 @@ from fedq.results.presentation import side, verdict
 from fedq.results.tables import PARQUET
 from fedq.schemas import Claims
 from tests.api.conftest import browsing
-from tests.api.histories import MADE_WITH, TINY, TWO_ARMS, commit, finish, submit
-from tests.api.histories import write as write_runs
 from tests.api.results.test_claims import PRESET, at_rest
 from tests.api.search.test_routes import NINE
-from tests.documents import Document
-from tests.platform.store.acts import claim, fail, report
+from tests.builders.claims import claim, fail, report
+from tests.builders.experiments import MADE_WITH, TINY, TWO_ARMS, commit, finish, submit
+from tests.builders.experiments import write as write_runs
+from tests.builders.specifications import Document
 from tests.platform.store.test_search import drain
 from tests.support.access import key_for
 

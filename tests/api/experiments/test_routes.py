@@ -11,9 +11,9 @@ from fedcore import presets
 from fedcore.platform.store import Database, runs, workers
 from fedcore.platform.version import commit
 from fedcore.spec.digest import specification_sha256
-from tests.api.histories import TINY, submit
-from tests.documents import Document, merged
-from tests.platform.store.acts import write
+from tests.builders.claims import write
+from tests.builders.experiments import TINY, submit
+from tests.builders.specifications import Document, merged
 
 IMAGES: Document = {
     "name": "images",

@@ -12,9 +12,9 @@ from fedcore.platform.store import Database, workers
 from fedcore.platform.store.tables import RunRecord
 from fedcore.settings import Settings
 from fedq.planning.seconds import SPREAD
-from tests.api.histories import TINY, TWO_ARMS, commit, submit
-from tests.documents import Document
-from tests.platform.store.acts import claim, report, write
+from tests.builders.claims import claim, report, write
+from tests.builders.experiments import TINY, TWO_ARMS, commit, submit
+from tests.builders.specifications import Document
 from tests.support.asgi import calling
 
 pytestmark = pytest.mark.usefixtures("database_url")

@@ -14,8 +14,8 @@ from fedcore.platform.access import Scope
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec, yaml_documents
 from tests.api.conftest import browsing
-from tests.api.histories import TINY, submit
-from tests.documents import merged
+from tests.builders.experiments import TINY, submit
+from tests.builders.specifications import merged
 from tests.support.access import key_for
 
 

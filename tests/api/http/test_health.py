@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedcore.settings import Settings
-from tests.documents import Document
+from tests.builders.specifications import Document
 from tests.support.asgi import application, calling
 
 AWAY = "redis+socket:///nowhere/broker.sock"

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from fedcore.settings import Settings
-from tests.api.histories import TINY, submit
+from tests.builders.experiments import TINY, submit
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
 from tests.support.brokers import connect

@@ -7,7 +7,7 @@ import pytest
 from fedcore import algorithms, presets
 from fedcore.block import kind_of
 from fedcore.spec import ExperimentSpec
-from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document
+from tests.builders.specifications import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document
 
 
 @pytest.fixture

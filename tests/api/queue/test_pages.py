@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 
 from fedcore.platform.store import Database, groups, workers
-from tests.api.histories import TINY, commit, submit
-from tests.platform.store.acts import claim, report, write
+from tests.builders.claims import claim, report, write
+from tests.builders.experiments import TINY, commit, submit
 
 
 def _seen(rows: Database, name: str, **about: Any) -> None:

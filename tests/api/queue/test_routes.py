@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from fedcore.platform.store import Database, workers
-from tests.api.histories import TINY, commit, submit, write
-from tests.platform.store.acts import claim, report
+from tests.builders.claims import claim, report
+from tests.builders.experiments import TINY, commit, submit, write
 
 pytestmark = pytest.mark.usefixtures("database_url")
 

@@ -11,7 +11,7 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import RoundReport
-from tests.api.histories import TINY, submit, write
+from tests.builders.experiments import TINY, submit, write
 
 PRESET = "fedlin-figure-1-same-steps"
 ARMS = {0: 1.4366756839825, 1: 2.342916241917376, 2: 0.0}

@@ -12,9 +12,9 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.settings import Settings
 from fedcore.spec import stored_arms
-from tests.api.histories import TINY, TWO_ARMS, submit, write
-from tests.documents import Document
-from tests.platform.store.acts import report
+from tests.builders.claims import report
+from tests.builders.experiments import TINY, TWO_ARMS, submit, write
+from tests.builders.specifications import Document
 from tests.support.access import key_for
 from tests.support.asgi import calling
 

@@ -9,10 +9,10 @@ import pytest
 
 from api.results.queries import curve_context, measured
 from fedcore.platform.store import Database
-from tests.api.histories import TINY, TWO_ARMS, submit
 from tests.api.web.test_rendering import EVIL
-from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, specification
-from tests.platform.store.acts import claim, record, report
+from tests.builders.claims import claim, record, report
+from tests.builders.experiments import TINY, TWO_ARMS, submit
+from tests.builders.specifications import DIGITS_CNN, QUADRATIC, SYNTHETIC, specification
 
 JSON, ANYTHING = {"Accept": "application/json"}, {"Accept": "*/*"}
 

@@ -25,9 +25,9 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.database import POOLED
 from fedcore.settings import Settings
 from fedq.figures.drawing import COLOURS
-from tests.api.histories import TWO_ARMS, submit, write
+from tests.builders.claims import report
+from tests.builders.experiments import TWO_ARMS, submit, write
 from tests.fedq.figures.test_drawing import SVG, _curves
-from tests.platform.store.acts import report
 from tests.support.asgi import application, calling
 from tests.support.slow_gates import SlowGate
 

@@ -21,9 +21,9 @@ from fedcore.simulation.report import RoundReport
 from fedcore.spec import yaml_documents
 from fedq.results.presentation import side, verdict
 from fedq.schemas import Claims
-from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
 from tests.api.results import test_claims as claimed
-from tests.platform.store.acts import claim, report
+from tests.builders.claims import claim, report
+from tests.builders.experiments import TINY, TWO_ARMS, commit, submit, write
 
 NASTY = "<script>alert(1)</script> | **not bold** `x`"
 PICTURE = re.compile(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)")

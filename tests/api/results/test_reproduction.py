@@ -9,10 +9,10 @@ from fedcore.platform.store import Database, experiments
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import RoundReport
-from tests.api.histories import TINY, TWO_ARMS, commit, submit, write
-from tests.documents import Document
-from tests.platform.store import acts
-from tests.platform.store.acts import claim, fail, report
+from tests.builders import claims
+from tests.builders.claims import claim, fail, report
+from tests.builders.experiments import TINY, TWO_ARMS, commit, submit, write
+from tests.builders.specifications import Document
 
 
 def _history(held: Claim) -> list[RoundReport]:
@@ -115,7 +115,7 @@ def test_reproductions_of_nothing_or_of_what_is_gone_are_not_found(
     again = _again(http, original)
     answer = http.get(f"/v1/experiments/{original}/reproduction")
     assert (answer.status_code, "is not a reproduction" in answer.json()["detail"]) == (404, True)
-    acts.write(rows, experiments.delete, original)
+    claims.write(rows, experiments.delete, original)
     answer = http.get(f"/v1/experiments/{again}/reproduction")
     assert (answer.status_code, original in answer.json()["detail"]) == (404, True)
 

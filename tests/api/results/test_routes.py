@@ -12,9 +12,9 @@ import pytest
 from pyarrow import parquet
 
 from fedcore.platform.store import Database
-from tests.api.histories import TWO_ARMS, submit, write
-from tests.documents import Document
-from tests.platform.store.acts import report
+from tests.builders.claims import report
+from tests.builders.experiments import TWO_ARMS, submit, write
+from tests.builders.specifications import Document
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 

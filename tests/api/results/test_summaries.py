@@ -13,9 +13,9 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.statistics import significance
-from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
-from tests.documents import Document
-from tests.platform.store.acts import claim, fail, report
+from tests.builders.claims import claim, fail, report
+from tests.builders.experiments import TINY, TWO_ARMS, commit, finish, submit, write
+from tests.builders.specifications import Document
 
 ROUNDS, SEEDS = 3, 3
 

@@ -13,9 +13,9 @@ from scipy import stats
 from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
-from tests.api.histories import TWO_ARMS, commit, submit, write
-from tests.documents import Document
-from tests.platform.store.acts import claim, report
+from tests.builders.claims import claim, report
+from tests.builders.experiments import TWO_ARMS, commit, submit, write
+from tests.builders.specifications import Document
 
 ROUNDS = {(0, 0): 2, (0, 1): 4, (0, 2): 6, (1, 0): 1, (1, 1): 2, (1, 2): 5}
 """In which round each arm and seed gets there."""

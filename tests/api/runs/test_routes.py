@@ -14,11 +14,10 @@ from fedcore.platform.store.leases import Claim
 from fedcore.settings import Settings
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
-from tests.api import histories
-from tests.api.histories import TINY, TWO_ARMS, carry_out, commit, submit, write
-from tests.documents import Document
-from tests.platform.store import acts
-from tests.platform.store.acts import claim, finish, finish_with_models, report
+from tests.builders import claims, experiments
+from tests.builders.claims import claim, finish, finish_with_models, report
+from tests.builders.experiments import TINY, TWO_ARMS, carry_out, commit, submit, write
+from tests.builders.specifications import Document
 from tests.platform.store.test_telemetry import START, line, note, sample
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
@@ -291,7 +290,7 @@ def test_lines_are_polled_after_a_number(http: httpx.Client, rows: Database, hel
     assert ([item["event"] for item in rest["items"]], rest["next"]) == (["it failed"], 3)
     assert http.get(place, params={"cursor": 3}).json()["items"] == []
     note(rows, held, [line(4)])
-    acts.write(rows, runs.release, held)
+    claims.write(rows, runs.release, held)
     new = http.get(place, params={"after": 3}).json()
     assert ([item["event"] for item in new["items"]], new["status"]) == (["event 4"], "queued")
 
@@ -335,7 +334,7 @@ def test_samples_are_polled_after_a_number(http: httpx.Client, rows: Database, h
     }
     rest = http.get(first.links["next"]["url"]).json()
     assert ([item["number"] for item in rest["items"]], rest["next"]) == ([3], 3)
-    histories.finish(rows, held)
+    experiments.finish(rows, held)
     none = http.get(place, params={"after": 3}).json()
     assert (none["items"], none["next"], none["status"]) == ([], 3, "succeeded")
 

@@ -12,9 +12,9 @@ from fedq.client.events import Seen, _poll
 from fedq.client.transport import finish_each
 from fedq.schemas import DecisionEvent, SearchPage
 from tests.api.events.test_routes import Event, _listening
-from tests.api.histories import TINY, submit
-from tests.documents import Document
-from tests.platform.store.acts import claim
+from tests.builders.claims import claim
+from tests.builders.experiments import TINY, submit
+from tests.builders.specifications import Document
 from tests.platform.store.test_search import HALVING, LOSSES, come, drain
 from tests.support.access import bearer
 from tests.support.live import serving

@@ -16,7 +16,7 @@ from api.http.middleware import HEADERS
 from api.web import rendering
 from api.web.rendering import FOREVER, STATIC, digest_of
 from tests.api.conftest import BROWSER
-from tests.api.histories import TINY, submit
+from tests.builders.experiments import TINY, submit
 from tests.support.asgi import calling
 
 PAGES = [

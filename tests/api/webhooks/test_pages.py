@@ -11,9 +11,9 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, webhook_deliveries
 from fedcore.settings import Settings
 from tests.api.conftest import browsing
-from tests.api.histories import submit
-from tests.platform.store.acts import write
-from tests.platform.store.hooks import BAD, listen, take
+from tests.builders.claims import write
+from tests.builders.experiments import submit
+from tests.builders.webhooks import BAD, listen, take
 from tests.support.access import key_for
 
 

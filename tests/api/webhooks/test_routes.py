@@ -14,10 +14,10 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, webhooks
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.settings import Settings
-from tests.api.histories import submit
-from tests.documents import Document
-from tests.platform.store.acts import read
-from tests.platform.store.hooks import BAD, GOOD, story, take, told
+from tests.builders.claims import read
+from tests.builders.experiments import submit
+from tests.builders.specifications import Document
+from tests.builders.webhooks import BAD, GOOD, story, take, told
 from tests.platform.store.test_webhook_deliveries import conclude, let_pass
 from tests.support.access import key_for
 from tests.support.asgi import application, calling

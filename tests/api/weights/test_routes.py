@@ -16,7 +16,7 @@ from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database, keys, removals
 from fedcore.platform.uploads.weights import MAX_HEADER_BYTES, MAX_TOKENIZER_BYTES
 from fedcore.settings import Settings
-from tests.platform.store.acts import claim
+from tests.builders.claims import claim
 from tests.support.access import key_for
 from tests.support.asgi import calling
 from workers.weights import UploadedWeights

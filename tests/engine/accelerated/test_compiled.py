@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcore import Simulation
 from fedcore.errors import SpecificationError
-from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 WORK: dict[str, Document] = {
     "short last batches": {},

@@ -10,7 +10,7 @@ from fedcore import Simulation
 from fedcore.engine.engines import EngineName
 from fedcore.errors import SpecificationError
 from fedcore.spec import ExperimentSpec
-from tests.documents import ALGORITHMS, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import ALGORITHMS, SYNTHETIC, Document, merged, specification
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 

@@ -15,7 +15,7 @@ from fedcore.engine.accelerated.compiled import compiled
 from fedcore.engine.accelerated.streaming_sums import GROUPS, groups
 from fedcore.engine.assignment import AggregatedUpdate, Job
 from fedcore.engine.round import open_round
-from tests.documents import COMPILED, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import COMPILED, SYNTHETIC, Document, merged, specification
 
 MANY: Document = merged(
     SYNTHETIC,

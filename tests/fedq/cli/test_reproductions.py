@@ -16,9 +16,9 @@ from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedq.client import Client
-from tests.api.histories import TWO_ARMS, write
+from tests.builders.claims import claim, fail, report
+from tests.builders.experiments import TWO_ARMS, write
 from tests.fedq.cli.conftest import Fedq
-from tests.platform.store.acts import claim, fail, report
 from tests.support.polling import eventually
 from tests.support.service import Service
 

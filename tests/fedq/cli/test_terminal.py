@@ -37,11 +37,11 @@ from fedq.client import Client
 from fedq.client.progress import report
 from fedq.console import PlainConsole
 from fedq.schemas import StatusEvent
-from tests.api.histories import TINY, TWO_ARMS, carry_out
+from tests.builders.claims import claim, fail, write
+from tests.builders.experiments import TINY, TWO_ARMS, carry_out
+from tests.builders.webhooks import listen
 from tests.fedq.cli.conftest import Fedq
 from tests.fedq.cli.test_app import COMMANDS
-from tests.platform.store.acts import claim, fail, write
-from tests.platform.store.hooks import listen
 from tests.support.service import Service
 
 HOSTILE = "\x1b]52;c;aGk=\x1b\\\x1b[2J\r\x07\x7f\x9b31m\u202ekcatta\u2066\u200f"

@@ -9,7 +9,7 @@ import pytest
 
 from fedq.client import UnreadableSpecificationError
 from fedq.client.bodies import body_of, parse
-from tests.documents import QUADRATIC, Document, specification
+from tests.builders.specifications import QUADRATIC, Document, specification
 
 
 @pytest.mark.parametrize("suffix", [".json", ".yaml", ".yml", ".YAML"])

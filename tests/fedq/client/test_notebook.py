@@ -6,7 +6,7 @@ from fedcore.platform.status import Status
 from fedq.client import Client, Experiment
 from fedq.client.notebook import in_notebook
 from fedq.schemas import StatusEvent
-from tests.api.histories import TINY, TWO_ARMS, carry_out
+from tests.builders.experiments import TINY, TWO_ARMS, carry_out
 from tests.fedq.client.test_progress import _ended, _row, _run
 from tests.support.service import Service
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedq.client import Client, Frame, MissingPackageError
-from tests.api.histories import TWO_ARMS, carry_out
+from tests.builders.experiments import TWO_ARMS, carry_out
 from tests.support.service import Service
 
 

@@ -14,7 +14,7 @@ from fedcore.platform.status import Status
 from fedcore.simulation.report import RoundReport
 from fedq.local.experiment import ArrayPart, results
 from fedq.local.folder import BEST_MODEL, MODEL, ROUNDS, RUN, ExperimentFolder, FolderError, RunKey, archive
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 SPEC = specification(QUADRATIC, rounds=3, seeds=[0, 1])
 

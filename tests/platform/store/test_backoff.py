@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from fedcore.platform.store import Database, Status, backoff, experiments, recovery, runs
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RunRecord
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     ATTEMPTS,
     LEASE_S,
     QUEUE,

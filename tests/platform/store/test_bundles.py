@@ -12,7 +12,7 @@ from fedcore.platform.store.kept_files import KeptFiles
 from fedcore.platform.store.tables import BundleRecord, WeightsRecord
 from fedcore.platform.store.weights import WEIGHTS
 from fedcore.spec.code import CodeBundle
-from tests.platform.store.acts import read, submit, write
+from tests.builders.claims import read, submit, write
 
 DIGEST = "sha256:" + "1" * 64
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fedcore.platform.store import Database, counters, experiments, runs, workers
-from tests.platform.store.acts import claim, commit, finish, lose, read, record, report, submit, write
+from tests.builders.claims import claim, commit, finish, lose, read, record, report, submit, write
 from tests.platform.store.test_workers import beat
 
 

@@ -17,8 +17,7 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, Session, Status, experiments, keys, runs, sharing
 from fedcore.platform.store.experiments import Filter, NewExperiment
 from fedcore.platform.store.tables import Base, ExperimentRecord, TagRecord
-from tests.documents import specification
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     ONE_RUN,
     claim,
     commit,
@@ -33,6 +32,7 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
+from tests.builders.specifications import specification
 
 SWEPT: dict[str, Any] = {
     "seeds": [7, 3],

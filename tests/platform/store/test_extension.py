@@ -19,8 +19,7 @@ from fedcore.platform.store import Database, Status, experiments, extension, key
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import StopReason
-from tests.documents import specification
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     LEASE_S,
     ONE_RUN,
     QUEUE,
@@ -33,6 +32,7 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
+from tests.builders.specifications import specification
 
 TEN: dict[str, Any] = {"rounds": 10, "seeds": [3, 1]}
 

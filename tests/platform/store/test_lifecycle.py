@@ -13,7 +13,7 @@ from fedcore.platform.store import Database, Status, experiments, runs
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     LEASE_S,
     QUEUE,
     claim,

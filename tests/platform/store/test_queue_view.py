@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcore.platform.store import Database, queue_view, runs, workers
 from fedcore.platform.store.queue_view import QueuePosition
-from tests.platform.store.acts import QUEUE, claim, commit, read, submit, write
+from tests.builders.claims import QUEUE, claim, commit, read, submit, write
 
 SEEN_S = 30.0
 

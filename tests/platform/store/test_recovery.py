@@ -15,7 +15,7 @@ from fedcore.platform.store import (
     recovery,
     runs,
 )
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     ATTEMPTS,
     LEASE_S,
     QUEUE,

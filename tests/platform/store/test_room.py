@@ -11,8 +11,8 @@ from fedcore.platform.store import Database, experiments, runs, workers
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.progress import oversized
-from tests.documents import specification
-from tests.platform.store.acts import LEASE_S, ONE_RUN, QUEUE, WORKER, play, read, submit, the_runs, write
+from tests.builders.claims import LEASE_S, ONE_RUN, QUEUE, WORKER, play, read, submit, the_runs, write
+from tests.builders.specifications import specification
 
 GIB = 1 << 30
 

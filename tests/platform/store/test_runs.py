@@ -19,7 +19,7 @@ from fedcore.errors import ResourceNotFoundError, StaleLeaseError
 from fedcore.platform.store import Database, Status, WorkerDirective, curves, experiments, runs, workers
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RoundRecord, RunRecord
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     LEASE_S,
     QUEUE,
     WORKER,

@@ -27,7 +27,7 @@ from fedcore.platform.store import (
 from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate, ScheduledRun
 from fedcore.platform.store.tables import KeyRecord, RunRecord, ShareRecord
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     LEASE_S,
     QUEUE,
     WORKER,

@@ -19,7 +19,7 @@ from fedcore.platform.store.tables import ArrivalRecord, ExperimentRecord, RunRe
 from fedcore.simulation.halving import Decision, Verdict, replay
 from fedcore.simulation.report import StopReason
 from fedcore.spec.search import SuccessiveHalving
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     ATTEMPTS,
     QUEUE,
     claim,

@@ -7,8 +7,8 @@ import pytest
 from fedcore.platform.store import Database, Status, experiments, service_metrics
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.service_metrics import MOST_RUNS, EndedRuns
-from tests.documents import specification
-from tests.platform.store.acts import ONE_RUN, claim, commit, finish, read, record, report, submit, write
+from tests.builders.claims import ONE_RUN, claim, commit, finish, read, record, report, submit, write
+from tests.builders.specifications import specification
 from tests.platform.store.test_workers import beat
 
 KIND = "logistic, engine auto"

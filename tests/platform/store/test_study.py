@@ -18,8 +18,7 @@ from fedcore.simulation.study import TrialResult, first_trials, next_trials, pro
 from fedcore.spec import stored_spec
 from fedcore.spec.search import Batch, Study, batches
 from fedcore.spec.space import Settings
-from tests.conftest import DATABASES
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     QUEUE,
     claim,
     fail,
@@ -33,6 +32,7 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
+from tests.conftest import DATABASES
 
 SPACE = {
     "local.lr": {"kind": "float", "low": 0.001, "high": 1.0, "log": True},

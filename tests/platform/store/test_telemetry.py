@@ -14,7 +14,7 @@ from fedcore.platform.store import Database, Session, Status, experiments, runs,
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ResourceRecord, RunLogRecord
 from fedcore.platform.store.telemetry import MAX_LINES, MAX_SAMPLES, ResourceUse
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     ATTEMPTS,
     LEASE_S,
     claim,

@@ -14,8 +14,8 @@ from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
 from fedcore.platform.store.webhook_deliveries import ClaimedDelivery
 from fedcore.platform.webhooks.protocol import DISABLED_AFTER_S, RETRIES, ReceiverResponse, pause_s
-from tests.platform.store.acts import read, write
-from tests.platform.store.hooks import BAD, GOOD, hook_now, listen, take, told
+from tests.builders.claims import read, write
+from tests.builders.webhooks import BAD, GOOD, hook_now, listen, take, told
 
 GONE = ReceiverResponse(410, "the answer was 410")
 

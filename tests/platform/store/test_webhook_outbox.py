@@ -10,7 +10,7 @@ import pytest
 
 from fedcore.platform.store import Database, Status, experiments, webhook_deliveries, webhooks
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     claim,
     commit,
     fail,
@@ -23,7 +23,7 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
-from tests.platform.store.hooks import data, hook_now, listen, story, told
+from tests.builders.webhooks import data, hook_now, listen, story, told
 
 
 def test_a_life_is_told_in_order_and_whole(database: Database) -> None:

@@ -8,8 +8,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fedcore.errors import QuotaError, ResourceNotFoundError
 from fedcore.platform.store import Database, experiments, webhook_deliveries, webhooks
-from tests.platform.store.acts import read, submit, write
-from tests.platform.store.hooks import URL, hook_now, listen, story, take, told
+from tests.builders.claims import read, submit, write
+from tests.builders.webhooks import URL, hook_now, listen, story, take, told
 
 
 def test_a_secret_is_given_out_when_it_is_made_and_to_whoever_signs_and_is_not_loaded_otherwise(

@@ -15,7 +15,7 @@ from fedcore import ExperimentSpec, Simulation
 from fedcore.data.user_datasets import UserSamples
 from fedcore.errors import UploadError
 from fedcore.platform.uploads.local import keep, read_local
-from tests.documents import Document
+from tests.builders.specifications import Document
 from tests.platform.uploads.files import arrays, npz, parquet
 
 HELD = arrays()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError, UserCodeError
-from tests.documents import Document
+from tests.builders.specifications import Document
 from tests.support.scripted_bundles import ScriptedSandbox, each_lie, frame, lies
 from tests.workers.confined.conftest import MINE, Open
 from tests.workers.confined.test_simulation import SCAFFOLD, confined

@@ -14,7 +14,7 @@ from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationE
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
-from tests.documents import SYNTHETIC, Document, merged
+from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.workers.confined.conftest import EACH_CONFINEMENT, packed
 from workers.confined.sandbox import Sandbox
 from workers.confined.simulation import ConfinedRun, ConfinedSimulation

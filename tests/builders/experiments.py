@@ -13,9 +13,9 @@ from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
-from tests.documents import Document
-from tests.platform.store import acts
-from tests.platform.store.acts import ONE_RUN, claim
+from tests.builders import claims
+from tests.builders.claims import ONE_RUN, claim
+from tests.builders.specifications import Document
 from workers.claimed_run import model_key
 
 TINY: Document = {**ONE_RUN, "name": "tiny", "tags": ["small"], "rounds": 3}
@@ -36,8 +36,8 @@ def submit(http: httpx.Client, document: Document = TINY) -> Document:
 
 def commit(database: Database, held: Claim, reports: Sequence[RoundReport]) -> Claim:
     """Commit a slice; the claim after it."""
-    acts.record(database, held, reports)
-    return held.at(reports[-1].round, acts.key(held, len(reports)))
+    claims.record(database, held, reports)
+    return held.at(reports[-1].round, claims.key(held, len(reports)))
 
 
 def finish(
@@ -48,7 +48,7 @@ def finish(
     provenance: Document = MADE_WITH,
 ) -> None:
     """End a run well."""
-    acts.write(
+    claims.write(
         database,
         runs.finish,
         held,
@@ -85,7 +85,7 @@ def carry_out(database: Database, storage: Storage, count: int) -> None:
         if simulation.finished:
             finish(database, held, provenance=made_with)
         else:
-            acts.write(database, runs.pause_at_rung, held, model=model_key(held), provenance=made_with)
+            claims.write(database, runs.pause_at_rung, held, model=model_key(held), provenance=made_with)
 
 
 def _write_one(database: Database, history: Callable[[Claim], Sequence[RoundReport]]) -> Claim:

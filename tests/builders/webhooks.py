@@ -11,7 +11,7 @@ from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
 from fedcore.platform.store.webhook_deliveries import ClaimedDelivery
 from fedcore.platform.webhooks.events import EventKind
 from fedcore.platform.webhooks.protocol import ReceiverResponse
-from tests.platform.store.acts import read, write
+from tests.builders.claims import read, write
 
 GOOD, BAD = ReceiverResponse(200), ReceiverResponse(500, "the answer was 500")
 URL = "https://hooks.example.org/fedq"

@@ -25,7 +25,7 @@ from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.simulation.report import RoundReport
-from tests.documents import Document, specification
+from tests.builders.specifications import Document, specification
 
 WORKER, QUEUE, LEASE_S, ATTEMPTS = "worker-1", "default", 60.0, 3
 
