@@ -25,7 +25,7 @@ def test_the_ceiling_of_a_share_is_that_of_the_decimal(parts: int) -> None:
     assert wrong == []
 
 
-def test_of_a_third_written_out_it_is_that_of_a_third() -> None:
+def test_constant_of_a_third_written_out_is_that_of_a_third() -> None:
     assert [ceil_share(share / 3, 300) for share in (1, 2, 3)] == [100, 200, 300]
     assert ceil_share(5 / 6, 600) == 500
 

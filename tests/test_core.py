@@ -26,7 +26,7 @@ from fedcore.core import (
 from fedcore.errors import SpecificationError
 from fedcore.simulation.local_run import run
 from fedcore.solvers.optimisers import MomentumSolver
-from tests.documents import SYNTHETIC, specification
+from tests.builders.specifications import SYNTHETIC, specification
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def test_only_feedback_that_adds_the_rest_to_the_next_message_sends_it_later() -
     assert not Never(error_feedback=True).telescopes()
 
 
-def test_what_an_algorithm_says_of_its_parts_is_not_inherited_past_them() -> None:
+def test_statements_of_an_algorithm_on_its_parts_are_not_inherited_past_them() -> None:
     class Renamed(FedAvg):
         """FedAvg under another name."""
 

@@ -67,7 +67,7 @@ def test_a_document_is_read_as_it_was_written(value: Any, ascii_only: bool, inde
     ),
     st.booleans(),
 )
-def test_of_a_key_that_stands_twice_the_second_is_pointed_at(
+def test_second_of_a_key_that_stands_twice_is_pointed_at(
     others: list[tuple[str, Any]],
     key: str,
     value: Any,
@@ -94,7 +94,7 @@ def test_equal_keys_of_different_objects_stand_once(made: Callable[[str], str | 
 
 
 @pytest.mark.parametrize("text", [b"\xff", "{", '{"a": 1, "a": 2', "", b'{"\xff": 1}'])
-def test_what_is_not_json_is_a_value_error(text: str | bytes) -> None:
+def test_text_that_is_not_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of Python's own words
         json_documents.load(text)
 

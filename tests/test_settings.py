@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from fedcore.errors import SettingsError
 from fedcore.settings import Settings, settings
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,7 @@ def test_every_character_that_a_terminal_obeys_is_an_escape_and_no_other() -> No
         ("naïve שלום 😀👩‍🔬 C:\\x1b", "naïve שלום 😀👩‍🔬 C:\\x1b"),
     ],
 )
-def test_what_is_shown_says_what_it_was(text: str, shown: str) -> None:
+def test_visible_text_says_what_it_was(text: str, shown: str) -> None:
     assert visible(text) == shown
     assert visible(shown) == shown
 

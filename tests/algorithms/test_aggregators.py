@@ -15,7 +15,7 @@ from fedcore.errors import NoClosedFormError, SpecificationError
 from fedcore.simulation.simulation import Simulation
 from fedcore.testing import runs
 from fedcore.theory.closed_forms import predict
-from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import QUADRATIC, SYNTHETIC, Document, specification
 
 
 @dataclass(frozen=True)

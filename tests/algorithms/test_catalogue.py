@@ -17,7 +17,15 @@ from fedcore import ExperimentSpec, Simulation, run
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import kind_of
 from fedcore.testing import runs
-from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import (
+    ALGORITHMS,
+    COMPRESSORS,
+    QUADRATIC,
+    SYNTHETIC,
+    Document,
+    merged,
+    specification,
+)
 
 
 def compressed(up: str, down: str, **options: Any) -> Document:
@@ -75,7 +83,7 @@ CASES: dict[str, tuple[Document, str]] = {
 }
 """Every algorithm under every variant, and every option under two."""
 QUICK = [
-    # Alone, an algorithm runs in tests/testing/test_built_in_components.py.
+    # Alone, an algorithm runs in tests/testing/test_checks.py.
     *(f"{kind}: {name}" for kind, name in zip(ALGORITHMS, cycle([*VARIANTS][1:]), strict=False)),
     *(
         f"{option}: {name}"

@@ -19,7 +19,7 @@ from fedcore.block import kind_of
 from fedcore.compression import COMPRESSORS, NoCompression
 from fedcore.compression.base import CompressorSpec, Sparsifier
 from fedcore.errors import SpecificationError
-from tests.documents import Document, quadratics, specification
+from tests.builders.specifications import Document, quadratics, specification
 
 CLIENTS = quadratics(4, 3)
 HESSIANS, LINEAR = (

@@ -12,7 +12,7 @@ from fedcore.core import Cohort
 from fedcore.lazy import LazyModule
 from fedcore.simulation.local_run import run
 from tests.algorithms.test_longhand import COHORTS, ETA, H, Vector, gradient, over, sgd, trajectory
-from tests.documents import QUADRATIC, Document, merged, specification
+from tests.builders.specifications import QUADRATIC, Document, merged, specification
 
 optimize: Any = LazyModule("scipy.optimize")
 

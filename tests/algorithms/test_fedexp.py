@@ -10,7 +10,7 @@ from fedcore import run
 from fedcore.algorithms.fedexp import Extrapolation
 from fedcore.core import Cohort
 from tests.algorithms.test_longhand import COHORTS, ETA, P, Vector, sgd, trajectory
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 EPSILON = 0.01
 

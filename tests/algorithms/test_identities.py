@@ -13,7 +13,7 @@ import pytest
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.errors import SpecificationError
-from tests.documents import QUADRATIC, Document, specification
+from tests.builders.specifications import QUADRATIC, Document, specification
 
 BASE: Document = {key: value for key, value in QUADRATIC.items() if key != "systems"}
 SCHEMES: dict[str, Document] = {

@@ -18,7 +18,7 @@ from tests.algorithms.test_longhand import COHORTS, ETA, Vector, gradient, sgd
 from tests.algorithms.test_longhand import E as LINEAR
 from tests.algorithms.test_longhand import H as HESSIANS
 from tests.algorithms.test_personal import personal_models
-from tests.documents import COMPRESSORS, DIGITS, QUADRATIC, Document, quadratics, specification
+from tests.builders.specifications import COMPRESSORS, DIGITS, QUADRATIC, Document, quadratics, specification
 
 LOCAL: Document = {"local": {"lr": ETA}, "participation": {"kind": "trace", "rounds": COHORTS}}
 CONSTANTS = [client["c"] for client in QUADRATIC["problem"]["dataset"]["clients"]]
@@ -276,7 +276,9 @@ def test_the_servers_measures_see_the_first_model() -> None:
     ],
     ids=["privacy", "batch norm", "recorded", "shared layers compressed"],
 )
-def test_what_several_models_cannot_do_is_refused(changes: dict[str, Any], pointer: str) -> None:
+def test_specifications_that_several_models_cannot_run_are_refused(
+    changes: dict[str, Any], pointer: str
+) -> None:
     base: Document = {
         "name": "refused",
         "problem": {

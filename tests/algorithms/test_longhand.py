@@ -4,6 +4,7 @@ quadratics with unequal steps.
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fedcore import ExperimentSpec, run
 from fedcore.data.plan import mini_batches
 from fedcore.systems.cohorts import draw
 from fedcore.systems.work import Work
-from tests.documents import QUADRATIC, Document, specification
+from tests.builders.specifications import QUADRATIC, Document, specification
 
 Vector = NDArray[np.float64]
 
@@ -23,6 +24,7 @@ H = [np.array(client["H"]) for client in CLIENTS]
 E = [np.array(client["e"]) for client in CLIENTS]
 P = np.array([client["weight"] for client in CLIENTS]) / sum(client["weight"] for client in CLIENTS)
 X0 = np.array(QUADRATIC["problem"]["dataset"]["x0"])
+FULL = [[0, 1, 2, 3]] * 8
 COHORTS = [[0, 2], [1, 2, 3], [0], [3, 1], [0, 1, 2, 3], [2], [0, 3], [1, 2]]
 
 
@@ -402,6 +404,17 @@ CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[i
     "fedadam": ({"kind": "fedadam", **ADAPTIVE}, {}, lambda: adaptive_server("fedadam", 0.9)),
     "fedyogi": ({"kind": "fedyogi", **ADAPTIVE}, {}, lambda: adaptive_server("fedyogi", 0.9)),
 }
+
+
+def iterates(algorithm: dict[str, Any], cohorts: list[list[int]], **changes: Any) -> np.ndarray:
+    spec = specification(
+        QUADRATIC,
+        algorithm=algorithm,
+        local={"lr": ETA},
+        participation={"kind": "trace", "rounds": cohorts},
+        **changes,
+    )
+    return np.array([report.extra["x"] for report in run(spec)])
 
 
 @pytest.mark.parametrize("engine", ["reference", "vectorised"])

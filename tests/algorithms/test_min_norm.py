@@ -32,7 +32,7 @@ def hull(seed: int, count: int, dim: int, *, spread: float = 1.0, offset: float 
 
 
 @pytest.mark.parametrize(("count", "dim"), [(1, 3), (2, 5), (7, 30), (12, 4), (60, 300)])
-def test_it_is_the_point_that_nonnegative_least_squares_finds(count: int, dim: int) -> None:
+def test_min_norm_point_is_the_one_that_nonnegative_least_squares_finds(count: int, dim: int) -> None:
     """The minimiser of |sum_i w_i g_i|^2 + (sum_i w_i - 1)^2 over w >= 0 is a multiple of
     lambda.
     """
@@ -46,13 +46,13 @@ def test_it_is_the_point_that_nonnegative_least_squares_finds(count: int, dim: i
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_of_two_vectors_it_has_the_closed_form(seed: int) -> None:
+def test_min_norm_point_of_two_vectors_has_the_closed_form(seed: int) -> None:
     first, second = hull(seed, 2, 3, offset=1.0)
     share = np.clip((second @ second - first @ second) / ((first - second) @ (first - second)), 0, 1)
     np.testing.assert_allclose(weights_of(np.array([first, second])), [share, 1 - share], rtol=0, atol=1e-12)
 
 
-def test_of_orthogonal_vectors_weights_fall_with_the_squared_length() -> None:
+def test_weights_of_orthogonal_vectors_fall_with_the_squared_length() -> None:
     lengths = np.array([1.0, 2.0, 5.0, 0.5])
     np.testing.assert_allclose(weights_of(np.diag(lengths)), lengths**-2 / (lengths**-2).sum(), rtol=1e-12)
 
@@ -70,7 +70,7 @@ def test_of_orthogonal_vectors_weights_fall_with_the_squared_length() -> None:
 @example(seed=2896, count=9, dim=5, epsilon=0.2, repeat=False)  # a weight beside its bound by rounding
 @example(seed=1649, count=6, dim=8, epsilon=1.0, repeat=False)  # nearly parallel vectors
 @settings(max_examples=60)
-def test_it_satisfies_the_optimality_conditions(
+def test_min_norm_point_satisfies_the_optimality_conditions(
     seed: int, count: int, dim: int, epsilon: float, repeat: bool
 ) -> None:
     """Feasible.
@@ -98,17 +98,17 @@ def test_a_zero_vector_is_the_shortest() -> None:
     np.testing.assert_allclose(weights_of(np.zeros((3, 4))), np.full(3, 1 / 3), rtol=1e-12)
 
 
-def test_of_equal_vectors_the_centre_stays() -> None:
+def test_min_norm_weights_of_equal_vectors_stay_at_the_centre() -> None:
     centre = np.array([0.5, 0.3, 0.2])
     np.testing.assert_allclose(weights_of(np.ones((3, 4)), centre), centre, rtol=1e-12)
 
 
-def test_what_is_not_finite_has_no_point() -> None:
+def test_vectors_that_are_not_finite_have_no_min_norm_point() -> None:
     gram = torch.tensor([[torch.inf, 0.0], [0.0, 1.0]])
     assert min_norm(gram, torch.full((2,), 0.5)).isnan().all()
 
 
-def test_it_is_the_same_every_time() -> None:
+def test_min_norm_point_is_the_same_every_time() -> None:
     vectors = hull(3, 40, 20)
     np.testing.assert_array_equal(weights_of(vectors), weights_of(vectors))
 
@@ -184,7 +184,7 @@ def stationary(gram: list[Numbers], bounds: Sequence[tuple[Fraction, Fraction]])
 @pytest.mark.parametrize("distance", [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("epsilon", [1.0, 0.125])
-def test_of_nearly_parallel_vectors_it_is_the_exact_point(
+def test_min_norm_point_of_nearly_parallel_vectors_is_exact(
     count: int, distance: float, epsilon: float
 ) -> None:
     """Of all stationary points, in rational arithmetic, the shortest.
@@ -240,7 +240,7 @@ def test_a_bound_that_is_downhill_is_reached_however_near_the_vectors_are() -> N
 
 @pytest.mark.parametrize("count", [12, 60])
 @pytest.mark.parametrize("distance", [1e-8, 1e-6, 1e-4])
-def test_of_many_nearly_parallel_vectors_the_optimality_conditions_hold(count: int, distance: float) -> None:
+def test_optimality_conditions_hold_of_many_nearly_parallel_vectors(count: int, distance: float) -> None:
     for seed in range(3):
         vectors = nearly_parallel(seed, count, distance)
         weights = weights_of(vectors)

@@ -16,7 +16,7 @@ from fedcore.errors import SpecificationError
 from fedcore.simulation.simulation import advance_batch
 from fedcore.testing import runs
 from tests.algorithms.test_longhand import COHORTS, ETA, STEPS, X0, E, H, Vector, gradient, over, sgd
-from tests.documents import QUADRATIC, Document, merged, specification
+from tests.builders.specifications import QUADRATIC, Document, merged, specification
 
 DIGITS: Document = {
     "name": "personal",
@@ -151,7 +151,7 @@ SETTINGS: dict[str, Document] = {
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_both_models_are_those_of_the_papers_loop(kind: str) -> None:
+def test_global_and_personal_models_are_those_of_the_papers_loop(kind: str) -> None:
     x, v = longhand(kind)
     simulation = on_quadratics({"kind": kind, **SETTINGS[kind]})
     np.testing.assert_allclose(server_model(simulation), x, rtol=0, atol=1e-12)

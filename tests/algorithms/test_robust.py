@@ -23,7 +23,7 @@ from fedcore.algorithms.robust import (
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
 from fedcore.errors import SpecificationError
 from fedcore.simulation.local_run import run
-from tests.documents import SYNTHETIC, Document, specification
+from tests.builders.specifications import SYNTHETIC, Document, specification
 
 Floats = NDArray[np.float64]
 HONEST, MALICIOUS, DIM = 9, 2, 40
@@ -244,7 +244,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("seed", "dtype"), CASES)
-def test_whatever_a_minority_sends_the_aggregate_is_within_the_bound_of_its_rule(
+def test_aggregate_is_within_the_bound_of_its_rule_whatever_a_minority_sends(
     seed: int, dtype: torch.dtype
 ) -> None:
     f, dim = seed % 4, 1 + seed % 7

@@ -9,7 +9,7 @@ import torch
 from fedcore import Simulation, run
 from fedcore.algorithms.min_norm import min_norm
 from fedcore.theory.quadratics import Quadratics, averaging, normalised_averaging, reach
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 CLIENTS = QUADRATIC["problem"]["dataset"]["clients"]
 H = np.array([client["H"] for client in CLIENTS])

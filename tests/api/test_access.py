@@ -18,10 +18,10 @@ from fedcore.platform.access import Scope, Token
 from fedcore.platform.store import Database, open_database, workers
 from fedcore.platform.store.tables import Base
 from fedcore.settings import Settings
-from tests.api.histories import TINY, submit
-from tests.documents import Document
-from tests.platform.store.acts import claim, write
-from tests.platform.store.hooks import listen
+from tests.builders.claims import claim, write
+from tests.builders.experiments import TINY, submit
+from tests.builders.specifications import Document
+from tests.builders.webhooks import listen
 from tests.platform.store.test_bundles import bundle, weights
 from tests.platform.store.test_datasets import keep
 from tests.support.access import bearer, key_for
@@ -164,7 +164,7 @@ def test_each_route_wants_the_scope_that_the_document_says(house: House, method:
 
 
 @pytest.mark.parametrize(("method", "path"), OWNED)
-def test_what_belongs_to_others_is_not_there(house: House, method: str, path: str) -> None:
+def test_resources_of_others_are_not_there(house: House, method: str, path: str) -> None:
     answer = house.ask(method, path, house.keys["bob submit"])
     absent = house.ask(method, path, house.keys["bob submit"], house.nothing)
     assert (answer.status_code, absent.status_code) == (404, 404)

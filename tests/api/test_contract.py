@@ -28,12 +28,12 @@ from api.webhooks.service import UrlValidator
 from fedcore.platform.access import Scope
 from fedcore.platform.store import open_database
 from fedcore.settings import Settings
-from tests.api.histories import TWO_ARMS, write
+from tests.builders import claims
+from tests.builders.claims import report
+from tests.builders.experiments import TWO_ARMS, write
+from tests.builders.specifications import Document
+from tests.builders.webhooks import listen
 from tests.conftest import DATABASES
-from tests.documents import Document
-from tests.platform.store import acts
-from tests.platform.store.acts import report
-from tests.platform.store.hooks import listen
 from tests.platform.store.test_datasets import keep
 from tests.support.access import bearer, key_for
 from tests.support.described import described
@@ -169,7 +169,7 @@ def stocks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def _filled(url: str) -> tuple[dict[str, str], dict[Scope, str]]:
     database = open_database(url)
-    made = acts.submit(database, **TWO_ARMS)
+    made = claims.submit(database, **TWO_ARMS)
     held = write(database, lambda _: [report(round, train_loss=1.0 / round) for round in (1, 2, 3)], 6)
     hook = listen(database).id
     known = {

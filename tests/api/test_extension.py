@@ -9,8 +9,8 @@ from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from fedq.client import Client
 from fedq.schemas import RoundEvent, StatusEvent
-from tests.api.histories import TWO_ARMS, carry_out, submit
-from tests.documents import Document, merged
+from tests.builders.experiments import TWO_ARMS, carry_out, submit
+from tests.builders.specifications import Document, merged
 from tests.support.live import serving
 
 pytestmark = pytest.mark.usefixtures("database_url")
@@ -67,14 +67,14 @@ def test_an_ended_experiment_goes_on_and_its_results_are_of_all_rounds_and_seeds
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_reason(
+def test_impossible_extensions_are_refused_with_the_reason(
     http: httpx.Client, changes: Document, wanted: Document, status: int, told: str
 ) -> None:
     answer = _extend(http, submit(http, merged(TWO_ARMS, changes)), **wanted)
     assert (answer.status_code, told in answer.text) == (status, True), answer.text
 
 
-def test_who_listens_hears_of_new_runs_and_who_listened_to_the_end_of_what_came_after(
+def test_listeners_hear_of_new_runs_and_those_who_heard_the_end_of_what_came_after(
     app: FastAPI, admin_key: str, rows: Database, settings: Settings
 ) -> None:
     with serving(app) as url, Client(url, admin_key) as client:

@@ -10,9 +10,9 @@ import pytest
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database, runs
 from fedcore.settings import Settings
-from tests.api.histories import TINY, TWO_ARMS, carry_out, commit, submit, write
-from tests.documents import Document
-from tests.platform.store.acts import claim, report
+from tests.builders.claims import claim, report
+from tests.builders.experiments import TINY, TWO_ARMS, carry_out, commit, submit, write
+from tests.builders.specifications import Document
 from workers.reconciler import remove_due
 
 pytestmark = pytest.mark.usefixtures("database_url")
@@ -98,7 +98,7 @@ def test_an_experiment_that_has_succeeded_cannot_be_changed_any_more(
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_is_not_there_cannot_be_changed(http: httpx.Client, call: str) -> None:
+def test_missing_experiments_cannot_be_changed(http: httpx.Client, call: str) -> None:
     assert http.post(f"/v1/experiments/exp_0/{call}").status_code == 404
 
 

@@ -12,8 +12,8 @@ from hypothesis import settings as examples
 
 from fedcore import presets
 from fedq.cli.offline import _checked
-from tests.api.histories import TINY, submit
-from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document
+from tests.builders.experiments import TINY, submit
+from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, Document
 from tests.support.mutations import mutated
 
 DOCUMENTS: list[Document] = [

@@ -6,9 +6,9 @@ import pytest
 from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
-from tests.api.histories import TWO_ARMS, commit, finish, submit
-from tests.documents import Document
-from tests.platform.store.acts import claim, report
+from tests.builders.claims import claim, report
+from tests.builders.experiments import TWO_ARMS, commit, finish, submit
+from tests.builders.specifications import Document
 
 CHANCE = {"engine": "vectorised", "chance_accuracy": 0.25}
 CHANCE_WORDS = (

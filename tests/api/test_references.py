@@ -6,7 +6,7 @@ from fastapi import FastAPI
 
 from fedcore.platform.access import Scope
 from fedcore.settings import Settings
-from tests.api.histories import TINY, TWO_ARMS, submit
+from tests.builders.experiments import TINY, TWO_ARMS, submit
 from tests.support.access import key_for
 from tests.support.asgi import calling
 

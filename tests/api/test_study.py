@@ -7,8 +7,8 @@ from fedcore.platform.store import Database
 from fedq.cli.experiments import search_view
 from fedq.cli.views import plan as plan_view
 from fedq.schemas import Plan, SearchPage
-from tests.api.histories import TINY, submit
-from tests.documents import Document
+from tests.builders.experiments import TINY, submit
+from tests.builders.specifications import Document
 from tests.platform.store.test_study import STUDY, drain, expected
 
 STUDIED: Document = {**TINY, "rounds": 2, "seeds": [0, 1], "search": STUDY}

@@ -7,7 +7,7 @@ from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from fedq.figures.drawing import THEORY
-from tests.api.histories import TINY, carry_out, submit
+from tests.builders.experiments import TINY, carry_out, submit
 
 
 def test_the_law_of_each_arm_is_what_its_runs_show(

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 
 SWEPT = merged(
     SYNTHETIC,
@@ -254,7 +254,7 @@ def test_names_of_vertical_axes_stand_beside_wide_labels(opened: Opened, stack: 
     assert ends["name"] < ends["labels"]
 
 
-def test_what_is_equal_for_all_seeds_has_no_deviation(opened: Opened, swept: str) -> None:
+def test_values_equal_for_all_seeds_have_no_deviation(opened: Opened, swept: str) -> None:
     page = opened(f"/experiments/{swept}#arms")
     ready(page)
     shown(page, "Mean ± sample standard deviation over seeds.")

@@ -15,7 +15,7 @@ from PIL import Image, ImageColor
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
-from tests.documents import QUADRATIC, SYNTHETIC, merged
+from tests.builders.specifications import QUADRATIC, SYNTHETIC, merged
 
 GROWING = merged(SYNTHETIC, {"name": "curves that grow", "rounds": 1_000_000, "seeds": [0, 1]})
 LATE = merged(SYNTHETIC, {"name": "first seen late", "rounds": 1_000_000, "evaluation": {"every": 500_000}})

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
-from tests.documents import DIGITS, SYNTHETIC, merged
+from tests.builders.specifications import DIGITS, SYNTHETIC, merged
 
 SHORT = merged(
     SYNTHETIC,
@@ -78,7 +78,9 @@ def test_the_link_of_fedq_up_signs_in_and_leaves_no_key_in_the_history(opened: O
     assert stack.key not in page.url
 
 
-def test_one_that_runs_is_watched_cancelled_and_deleted(opened: Opened, stack: Stack, shoot: Shoot) -> None:
+def test_running_experiment_is_watched_cancelled_and_deleted(
+    opened: Opened, stack: Stack, shoot: Shoot
+) -> None:
     id = stack.client.submit(LONG).id
     page = opened(f"/experiments/{id}")
     heading = page.get_by_role("heading", level=1)
@@ -106,7 +108,7 @@ def test_one_that_runs_is_watched_cancelled_and_deleted(opened: Opened, stack: S
     assert id not in page.content()
 
 
-def test_one_that_is_done_is_extended_by_rounds_and_seeds(opened: Opened, stack: Stack) -> None:
+def test_finished_experiment_is_extended_by_rounds_and_seeds(opened: Opened, stack: Stack) -> None:
     id = stack.client.submit(merged(SHORT, {"name": "one that is too short", "rounds": 4})).id
     stack.client.wait(id)
     page = opened(f"/experiments/{id}")
@@ -276,7 +278,7 @@ def test_tabs_are_in_the_address_and_in_the_history(opened: Opened, done: str) -
     assert fetched_again == [], "a page that is fetched again loses its controls"
 
 
-def test_one_that_is_of_little_use_has_a_mark_and_says_why(opened: Opened, stack: Stack) -> None:
+def test_experiment_of_little_use_has_a_mark_and_says_why(opened: Opened, stack: Stack) -> None:
     useless = {
         "name": "at chance",
         "problem": {"model": {"kind": "mlp", "hidden": [16]}},

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, ViewportSize, expect
 
 from fedq.schemas import KeyRequest
 from tests.browser.conftest import Opened, Stack, hold_narrow, ready
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 
 WIDTHS = (360, 1280, 1440)
 NAME = "n" * 200

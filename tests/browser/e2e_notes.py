@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from fedq.schemas import KeyRequest
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 from playwright.sync_api import FloatRect, Page, expect
 
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 
 LONG = merged(SYNTHETIC, {"name": "one that takes long", "rounds": 1_000_000})
 

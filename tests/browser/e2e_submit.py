@@ -13,7 +13,7 @@ from fedcore.spec import yaml_documents
 from fedq.results import presentation
 from fedq.schemas import KeyRequest
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 
 UNITS = """async ([name, values]) => {
     const { src } = document.querySelector("script[src$='submit.js']");
@@ -223,7 +223,7 @@ def test_the_keyboard_gets_into_the_editor_and_out_of_it(opened: Opened) -> None
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
-def test_it_is_accessible_and_looks_right(opened: Opened, shoot: Shoot, scheme: str) -> None:
+def test_form_is_accessible_and_looks_right(opened: Opened, shoot: Shoot, scheme: str) -> None:
     dark = scheme == "dark"
     page = opened("/submit", color_scheme=scheme)
     expect(_verdict(page)).to_have_text(VALID)
@@ -286,7 +286,7 @@ def _hold_refused(page: Page, stack: Stack, detail: str) -> None:
     assert [experiment.id for experiment in stack.client.experiments()] == before
 
 
-def test_what_a_field_cannot_read_is_an_error_until_it_is_corrected(opened: Opened, stack: Stack) -> None:
+def test_unreadable_value_of_a_field_is_an_error_until_it_is_corrected(opened: Opened, stack: Stack) -> None:
     page = opened("/submit")
     expect(_verdict(page)).to_have_text(VALID)
     for pointer, text in (("/seeds", "3, 4, {5}, ["), ("/rounds", "{2"), ("/problem/model/hidden", "8, [")):

@@ -15,7 +15,7 @@ import httpx
 
 from fedcore.platform.store import Database, experiments
 from fedq.client import Client, ServiceError, ServiceUnreachableError
-from tests.documents import SYNTHETIC, Document, merged
+from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.support.access import key_for
 from tests.support.polling import eventually
 from tests.support.processes import served

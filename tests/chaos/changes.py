@@ -49,9 +49,9 @@ from fedcore.platform.store.tables import (
 from fedcore.simulation.simulation import Simulation
 from fedq.client import Client, ConflictError, NotAllowedError, NotFoundError, ServiceUnreachableError
 from fedq.client.errors import InvalidRequestError, ServiceUnavailableError
+from tests.builders.specifications import SYNTHETIC, merged
 from tests.chaos.callers import END_S, Gate
 from tests.chaos.faults import CUT, at_the_server
-from tests.documents import SYNTHETIC, merged
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.site import Site

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedcore.platform.store.tables import RunRecord
+from tests.builders.specifications import merged
 from tests.chaos.world import END_S, World
-from tests.documents import merged
 from tests.support.brokers import broker, connect
 from tests.support.polling import eventually
 from tests.support.slowness import AT_ONCE, slowed

@@ -12,7 +12,7 @@ import psutil
 
 from fedcore.platform.store import Status
 from fedcore.platform.store.tables import RunRecord
-from tests.documents import merged
+from tests.builders.specifications import merged
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.site import EXPERIMENT, Site

@@ -15,7 +15,7 @@ from fedcore.core import Compressor
 from fedcore.engine.compressed_links import message_rngs, send
 from fedcore.testing.messages import MESSAGE
 from fedcore.testing.subject import Subject
-from tests.documents import COMPRESSORS
+from tests.builders.specifications import COMPRESSORS
 
 DIM, CLIENTS = 20, np.array([3, 7, 11, 19, 40])
 BOTH = [(kind, feedback) for kind in COMPRESSORS for feedback in (False, True)]
@@ -65,9 +65,7 @@ def test_how_many_are_compressed_at_a_time_changes_nothing(kind: str, feedback: 
 
 
 @every_compressor
-def test_what_is_left_to_chance_is_drawn_anew_by_client_round_and_seed_and_the_same_again(
-    kind: str, feedback: bool
-) -> None:
+def test_randomness_of_a_compressor_is_keyed_by_client_round_and_seed(kind: str, feedback: bool) -> None:
     compressor, cohort = build(kind, feedback=feedback), normal(1, DIM).expand(len(CLIENTS), DIM)
     chance = compressor.sample(np.random.default_rng(0), DIM) is not None
     first = received(compressor, cohort)
@@ -78,7 +76,7 @@ def test_what_is_left_to_chance_is_drawn_anew_by_client_round_and_seed_and_the_s
 
 
 @every_compressor
-def test_what_was_received_and_what_is_kept_back_add_up_to_what_was_meant(kind: str, feedback: bool) -> None:
+def test_received_message_and_remainder_add_up_to_the_message(kind: str, feedback: bool) -> None:
     """Error feedback telescopes: sum_t h_t + rho_T = sum_t m_t."""
     compressor = build(kind, feedback=True)
     meant, arrived = (torch.zeros(len(CLIENTS), DIM, dtype=torch.float64) for _ in range(2))

@@ -7,7 +7,7 @@ import pytest
 
 from fedcore import run
 from fedcore.random import generator
-from tests.documents import QUADRATIC, Document, specification
+from tests.builders.specifications import QUADRATIC, Document, specification
 
 CLIENTS = QUADRATIC["problem"]["dataset"]["clients"]
 H = [np.array(client["H"]) for client in CLIENTS]

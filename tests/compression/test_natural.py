@@ -18,7 +18,7 @@ def over_all_draws(entry: float) -> torch.Tensor:
 
 
 @given(entries)
-def test_it_is_unbiased_with_a_variance_of_an_eighth_at_most(entry: float) -> None:
+def test_natural_is_unbiased_with_a_variance_of_an_eighth_at_most(entry: float) -> None:
     sent = over_all_draws(entry)
     assert float(sent.mean()) == pytest.approx(entry, rel=1 / GRID, abs=0)
     variance = float((sent - entry).square().mean())
@@ -26,7 +26,7 @@ def test_it_is_unbiased_with_a_variance_of_an_eighth_at_most(entry: float) -> No
 
 
 @given(entries)
-def test_it_sends_one_of_the_two_powers_beside_a_number(entry: float) -> None:
+def test_natural_sends_one_of_the_two_powers_beside_a_number(entry: float) -> None:
     sent = over_all_draws(entry)
     if entry == 0:
         assert not sent.any()

@@ -30,7 +30,7 @@ def over_all_draws(compressor: Quantise, message: Tensor) -> Tensor:
 
 
 @given(messages, levels)
-def test_its_mean_is_the_message(entries: list[float], s: int) -> None:
+def test_mean_of_qsgd_is_the_message(entries: list[float], s: int) -> None:
     message = torch.tensor(entries, dtype=torch.float64)
     mean = over_all_draws(Quantise(levels=s), message).mean(0)
     torch.testing.assert_close(mean, message, rtol=1e-9, atol=float(message.norm()) / s / GRID + 1e-12)
@@ -38,7 +38,7 @@ def test_its_mean_is_the_message(entries: list[float], s: int) -> None:
 
 @pytest.mark.slow
 @given(messages, levels)
-def test_its_variance_is_that_of_the_rounding_and_within_the_bound_of_the_paper(
+def test_variance_of_qsgd_is_that_of_the_rounding_and_within_the_bound_of_the_paper(
     entries: list[float], s: int
 ) -> None:
     """E |Q - v|^2 = (|v|/s)^2 sum_i f_i (1 - f_i) <= min(D / s^2, sqrt(D) / s) |v|^2, f_i = frac(s
@@ -84,7 +84,7 @@ def test_an_entry_between_two_levels_goes_up_if_its_number_is_below_its_fraction
 
 
 @pytest.mark.parametrize("culprit", [float("inf"), float("-inf"), float("nan")])
-def test_one_entry_that_is_not_finite_takes_the_whole_message_with_it(culprit: float) -> None:
+def test_entry_that_is_not_finite_takes_the_whole_message_with_it(culprit: float) -> None:
     message = torch.tensor([[1.0, culprit, -2.0], [0.0, 3.0, -4.0]])
     received = Quantise(levels=5).compress(message, torch.full(message.shape, 0.5))
     assert received[0].isnan().all()

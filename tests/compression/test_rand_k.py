@@ -26,7 +26,7 @@ def all_outcomes(compressor: Compressor, k: int) -> Tensor:
 
 
 @pytest.mark.parametrize("k", range(1, len(V) + 1))
-def test_its_mean_is_the_message_and_its_variance_that_of_the_paper(k: int) -> None:
+def test_mean_of_rand_k_is_the_message_and_the_variance_that_of_the_paper(k: int) -> None:
     """E C(v) = v and E |C(v) - v|^2 = (D/k - 1) |v|^2 (Wangni et al., 2018, with equal
     probabilities).
     """

@@ -8,7 +8,7 @@ import torch
 
 from fedcore import ExperimentSpec, Simulation, run
 from fedcore.testing import runs
-from tests.documents import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, specification
 
 every_compressor = pytest.mark.parametrize(
     ("kind", "feedback"), [(kind, feedback) for kind in COMPRESSORS for feedback in (False, True)]

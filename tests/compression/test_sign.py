@@ -14,7 +14,7 @@ def test_every_entry_becomes_the_mean_magnitude_and_a_zero_is_positive() -> None
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
-def test_it_is_a_contraction_with_the_factor_of_its_density(entries: list[float]) -> None:
+def test_sign_is_a_contraction_with_the_factor_of_its_density(entries: list[float]) -> None:
     """|C(v) - v|^2 = |v|^2 - |v|_1^2 / D <= (1 - 1/D) |v|^2 (Karimireddy et al., 2019, Lemma 8)."""
     message = torch.tensor(entries, dtype=torch.float64)
     lost, whole, dim = (
@@ -29,7 +29,7 @@ def test_it_is_a_contraction_with_the_factor_of_its_density(entries: list[float]
 
 
 @pytest.mark.parametrize("culprit", [float("inf"), float("-inf"), float("nan")])
-def test_one_entry_that_is_not_finite_takes_the_whole_message_with_it(culprit: float) -> None:
+def test_entry_that_is_not_finite_takes_the_whole_message_with_it(culprit: float) -> None:
     received = ScaledSign().compress(torch.tensor([[1.0, culprit, -2.0], [1.0, 1.0, -1.0]]))
     assert not received[0].isfinite().any()
     assert received[1].tolist() == [1.0, 1.0, -1.0]

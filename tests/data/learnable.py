@@ -8,8 +8,8 @@ import pytest
 
 from fedcore.data.leaf import ALPHABET
 from fedcore.platform.uploads.local import keep
+from tests.builders.specifications import Document
 from tests.data import image_files, leaf_files
-from tests.documents import Document
 
 FEW = 30
 """Training samples of the smaller of two sizes."""

@@ -17,8 +17,8 @@ from fedcore.data.datasets import DATASETS
 from fedcore.data.federated import UndividedDataset, dataset_of
 from fedcore.data.plan import PADDING, augment_indices
 from fedcore.errors import SpecificationError
+from tests.builders.specifications import Document, merged
 from tests.data import image_files
-from tests.documents import Document, merged
 
 FILL = torch.tensor([-1.0, -2.0])
 

@@ -17,7 +17,7 @@ def test_long_lists_are_shortened_with_the_number_of_others() -> None:
     assert rows["label"].endswith("10 (2 + 0), 11 (2 + 0), and 18 more")
 
 
-def test_what_is_left_out_is_counted_too() -> None:
+def test_samples_left_out_are_counted_too() -> None:
     samples = take(npz(arrays()))
     many = tuple(f"file {number}" for number in range(40))
     described = type(samples)(

@@ -200,7 +200,7 @@ def broken_user(x: list[Any], y: list[Any]) -> dict[str, Any]:
         ([1, 2], "part_1.json: "),
     ],
 )
-def test_what_cannot_be_read_is_named_by_file_and_user(users: Any, told: str, tmp_path: Path) -> None:
+def test_unreadable_entries_of_leaf_are_named_by_file_and_user(users: Any, told: str, tmp_path: Path) -> None:
     leaf_files.write_femnist(tmp_path)
     (tmp_path / "femnist" / "train" / "part_1.json").write_text(json.dumps(users))
     with pytest.raises(DataUnavailableError, match=re.escape(told)):

@@ -239,7 +239,7 @@ def test_a_client_whose_class_is_exhausted_turns_to_one_other(
     assert np.mean([len(np.unique(labels[part])) for part in parts]) <= most
 
 
-def test_what_remains_of_a_dirichlet_distribution_is_one() -> None:
+def test_remainder_of_a_dirichlet_distribution_is_a_dirichlet_distribution() -> None:
     """Shares of the classes that remain, renormalised: mean 1 / 2, and second moment
     (alpha + 1) / (2 alpha + 1), also where those of NumPy have underflowed.
     """

@@ -12,7 +12,7 @@ from fedcore.data.federated import Ids
 from fedcore.data.partition import partition
 from fedcore.data.partitions import AnyPartition
 from fedcore.systems.work import plan_work
-from tests.documents import Document, merged
+from tests.builders.specifications import Document, merged
 
 CIFAR10 = np.repeat(np.arange(10), 5_000)
 """As many training images of each class as CIFAR-10 has."""

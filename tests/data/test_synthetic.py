@@ -109,6 +109,6 @@ def test_features_have_variance_j_to_the_minus_1_2() -> None:
     np.testing.assert_allclose(train.mean(0), 0, atol=5 * np.sqrt(1 / len(train)))
 
 
-def test_it_is_called_what_it_is() -> None:
+def test_synthetic_data_are_called_so() -> None:
     assert drawn_data(spec(0.5, 1.0), 0).dataset.source == "Synthetic(0.5, 1)"
     assert drawn_data(spec(iid=True), 0).dataset.source == "Synthetic (iid)"

@@ -26,7 +26,7 @@ def _saved(samples: UserSamples) -> bytes:
 
 
 @pytest.mark.parametrize("left_out", [(), ("client",), ("test",), ("client", "test")])
-def test_what_was_saved_is_loaded(left_out: tuple[str, ...]) -> None:
+def test_saved_data_set_is_loaded(left_out: tuple[str, ...]) -> None:
     samples = take(npz(arrays(**dict.fromkeys(left_out))))
     loaded = load(io.BytesIO(_saved(samples)), samples.content)
     assert loaded.content == samples.content
@@ -77,7 +77,7 @@ def test_a_block_that_was_edited_is_no_damage_and_the_field_is_named() -> None:
 
 @settings(max_examples=50)
 @given(st.data())
-def test_whatever_is_uploaded_every_sample_is_trained_on_by_one_client_or_tested_on(
+def test_every_sample_of_an_upload_is_trained_on_by_one_client_or_tested_on(
     data: st.DataObject,
 ) -> None:
     n, d = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 4))

@@ -19,14 +19,14 @@ def test_without_a_database_nothing_is_found_to_be_sound() -> None:
     assert judge([UNKNOWN, UNKNOWN]) == (ABSENT, 0)
 
 
-def test_what_is_known_to_be_vulnerable_fails_with_the_release_that_mends_it() -> None:
+def test_vulnerable_packages_fail_with_the_release_that_mends_them() -> None:
     text, status = judge([SOUND, FLAWED])
     assert status == 1
     assert "jinja 2.0: PYSEC-1, mended in 2.1, 3.0" in text
     assert "jinja 2.0: PYSEC-2, mended in no release yet" in text
 
 
-def test_what_could_not_be_audited_is_named() -> None:
+def test_packages_that_could_not_be_audited_are_named() -> None:
     text, status = judge([SOUND, UNKNOWN])
     assert status == 0
     assert "torch: not audited" in text

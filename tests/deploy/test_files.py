@@ -125,7 +125,7 @@ def test_redis_evicts_nothing(services: dict[str, Any]) -> None:
     assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
 
 
-def test_what_is_copied_into_images_is_there_and_not_ignored() -> None:
+def test_files_copied_into_images_are_there_and_not_ignored() -> None:
     patterns = [
         line.removeprefix("!")
         for line in (ROOT / ".dockerignore").read_text().splitlines()

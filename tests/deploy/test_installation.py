@@ -142,3 +142,15 @@ def _make(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def _read(project: Path) -> dict[str, Any]:
     return tomllib.loads((ROOT / project).read_text())
+
+
+# `make help` lists the targets that are described.
+
+
+def test_help_lists_every_described_target() -> None:
+    described = re.findall(r"^([^:\s]+):.*? ## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert "e2e" in described
+    told = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert [line.split()[1] for line in told.stdout.splitlines()] == described

@@ -17,8 +17,8 @@ from fedcore.platform.store import Database
 from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.sandbox import peak_bytes
 from fedcore.settings import Settings
+from tests.builders.claims import claim, submit
 from tests.deploy.conftest import ROOT
-from tests.platform.store.acts import claim, submit
 from tests.support.described import described
 from workers.embedded.stack import BEYOND_GRACE_S
 
@@ -196,7 +196,7 @@ def test_probes_ask_for_paths_that_there_are_at_the_port_that_is_listened_on(
     assert targets == [port["name"]]
 
 
-def test_who_is_asked_to_end_is_given_the_time_that_it_takes(
+def test_pods_asked_to_end_are_given_the_time_that_it_takes(
     pods: dict[str, Manifest], shared: dict[str, str]
 ) -> None:
     for name in ("fedq-worker", "fedq-worker-gpu"):
@@ -230,7 +230,7 @@ def test_the_largest_upload_fits_into_the_memory_of_the_api(
     ) <= _bytes(memory["limits"])
 
 
-def test_what_a_worker_leaves_for_its_successor_outlives_its_container(
+def test_files_a_worker_leaves_for_its_successor_outlive_its_container(
     pods: dict[str, Manifest], shared: dict[str, str]
 ) -> None:
     for name in ("fedq-worker", "fedq-worker-gpu"):
@@ -259,7 +259,7 @@ def test_pods_run_as_nobody_in_particular_with_nothing_to_write_but_their_volume
         assert "memory" in container["resources"]["limits"]
 
 
-def test_what_selects_pods_selects_some(manifests: list[Manifest], pods: dict[str, Manifest]) -> None:
+def test_every_selector_of_pods_selects_some(manifests: list[Manifest], pods: dict[str, Manifest]) -> None:
     made = [
         one["spec"]["template"]["metadata"]["labels"]
         for one in manifests

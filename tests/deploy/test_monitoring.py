@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.app import create_app
 from fedcore.platform.store import Database, workers
 from fedcore.settings import Settings
-from tests.api.histories import TINY, submit
+from tests.builders.claims import claim, commit
+from tests.builders.experiments import TINY, submit
 from tests.deploy.conftest import ROOT
-from tests.platform.store.acts import claim, commit
 from tests.support.access import key_for
 from tests.support.asgi import calling
 
@@ -81,7 +81,7 @@ def test_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
-def test_what_is_mounted_is_there_and_what_is_scraped_is_a_service(services: dict[str, Any]) -> None:
+def test_mounted_files_are_there_and_scraped_targets_are_services(services: dict[str, Any]) -> None:
     for name in ("prometheus", "grafana"):
         assert services[name]["profiles"] == ["monitoring"]
         for volume in services[name]["volumes"]:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from deploy.site import specification
 from deploy.site.__main__ import ROOT, build, navigation, reference
 from deploy.site.formulas import with_mathml
 from deploy.site.python import undocumented
 from fedcore import presets
+from fedcore.measures import GROUPS, MEASURES
 from fedq.catalogue import catalog
 from tests.support.described import described
 
@@ -22,7 +24,7 @@ def pages() -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_it_builds_without_a_dead_link_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
+def test_site_builds_without_a_dead_link_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     build(tmp_path)
     site = tmp_path / "site"
     loaded = [
@@ -98,3 +100,18 @@ def test_formulas_become_mathml_and_prices_and_commands_stay() -> None:
     assert "$ a $b" in page
     assert "    $c$" in page
     assert 'display="block"' in page
+
+
+# Every measure is described in the reference, under its name.
+
+PAGE = dict(specification.pages())["specification/evaluation.md"]
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_the_reference_has_a_row_for_each_measure(name: str) -> None:
+    assert PAGE.count(f"| `{name}` |") == 1
+    assert MEASURES[name].meaning
+
+
+def test_no_two_measures_share_a_name() -> None:
+    assert len(MEASURES) == sum(len(group.measures()) for group in GROUPS)

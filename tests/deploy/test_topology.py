@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from fedq.client import Client, ServiceUnreachableError
-from tests.documents import SYNTHETIC
+from tests.builders.specifications import SYNTHETIC
 from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database
 from tests.support.processes import served

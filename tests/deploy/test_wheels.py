@@ -15,8 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from deploy.requirements import PROJECTS, requirements
+from tests.builders.specifications import QUADRATIC
 from tests.deploy.conftest import ROOT
-from tests.documents import QUADRATIC
 
 pytestmark = pytest.mark.slow
 

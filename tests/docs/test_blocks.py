@@ -81,7 +81,9 @@ def ours(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str
         if languages(page) & RUNNABLE
     ],
 )
-def test_what_a_page_shows_can_be_done(place: Path, ours: dict[str, str], page: Path) -> None:
+def test_commands_and_code_of_a_page_can_be_carried_out(
+    place: Path, ours: dict[str, str], page: Path
+) -> None:
     with Shell(place, ours) as shell:
         desk = Desk(place, shell, _ports(ours["FEDQ_URL"]))
         for example in blocks(page, desk).examples():
@@ -122,7 +124,7 @@ def _ports(url: str) -> dict[str, str]:
         return {"8642": url.rpartition(":")[2].strip("/"), "8000": str(free.getsockname()[1])}
 
 
-def test_what_the_readme_links_to_is_there() -> None:
+def test_links_of_the_readme_lead_somewhere() -> None:
     places = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert places
     assert all((ROOT / place).exists() for place in places)

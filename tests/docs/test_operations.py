@@ -60,6 +60,6 @@ def test_every_metric_is_explained_with_its_labels(told: dict[str, set[str]]) ->
     assert explained == series
 
 
-def test_its_links_lead_somewhere() -> None:
+def test_links_of_operations_lead_somewhere() -> None:
     for place in re.findall(r"\]\((?!http)([^)#]+)", PAGE):
         assert (ROOT / "docs" / place).exists(), place

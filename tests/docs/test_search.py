@@ -7,7 +7,7 @@ import yaml
 
 from fedcore import ExperimentSpec
 from fedq.planning.estimates import plan
-from tests.documents import merged
+from tests.builders.specifications import merged
 
 PAGE = (Path(__file__).parents[2] / "docs/search.md").read_text()
 
@@ -16,7 +16,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_its_examples_are_accepted_and_come_to_the_rounds_it_says() -> None:
+def test_examples_of_searches_are_accepted_and_come_to_the_rounds_stated() -> None:
     search, stopping, study, several, pruned = map(yaml.safe_load, blocks("yaml"))
     spec = ExperimentSpec.model_validate(search)
     ExperimentSpec.model_validate(search | stopping)

@@ -75,12 +75,12 @@ def test_every_event_is_in_the_table() -> None:
     assert set(re.findall(r"`(\w+\.\w+)`", rows)) == {*EventKind, PING}
 
 
-def test_its_commands_exist() -> None:
+def test_commands_of_the_page_on_webhooks_exist() -> None:
     named = set(re.findall(r"fedq webhook (\w+)", PAGE))
     assert named
     assert named <= GROUPS["webhook"][2].keys()
 
 
-def test_its_links_lead_somewhere() -> None:
+def test_links_of_the_page_on_webhooks_lead_somewhere() -> None:
     for place in re.findall(r"\]\((?!http)([^)#]+)", PAGE):
         assert (ROOT / "docs" / place).exists(), place

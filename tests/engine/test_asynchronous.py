@@ -32,7 +32,15 @@ from fedcore.systems.asynchrony import FedBuff, HingeStaleness, PolynomialStalen
 from fedcore.systems.availability import RandomlyAvailable, Reachable, TraceAvailable
 from fedcore.systems.work import Work
 from fedcore.testing import runs
-from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, quadratics, specification
+from tests.builders.specifications import (
+    DIGITS_CNN,
+    QUADRATIC,
+    SYNTHETIC,
+    Document,
+    merged,
+    quadratics,
+    specification,
+)
 
 pytestmark = pytest.mark.usefixtures("factories_allowed")
 Vector = NDArray[np.float64]
@@ -314,7 +322,7 @@ def test_staleness_weights() -> None:
     seed=st.integers(0, 2**32 - 1),
     instants=st.booleans(),
 )
-def test_what_holds_of_every_event_queue(concurrency: int, buffer: int, seed: int, instants: bool) -> None:
+def test_event_queue_keeps_its_invariants(concurrency: int, buffer: int, seed: int, instants: bool) -> None:
     """On nine clients, whose work takes any time, or often no time at all."""
     durations = np.random.default_rng(seed)
     asynchrony = FedBuff(kind="fedbuff", concurrency=concurrency, buffer=buffer)
@@ -349,7 +357,7 @@ def test_what_holds_of_every_event_queue(concurrency: int, buffer: int, seed: in
 
 
 @pytest.mark.parametrize("taken", [[], [0, 1], [4, 2, 0], [4]])
-def test_others_are_drawn_uniformly_from_those_not_taken(taken: list[int]) -> None:
+def test_further_clients_are_drawn_uniformly_from_those_not_taken(taken: list[int]) -> None:
     ids, counts = np.array(taken, np.int64), np.zeros(5)
     for trial in range(2_000):
         drawn = draw_others(ids, 2, 5, generator(0, "test", trial))
@@ -363,7 +371,7 @@ def test_others_are_drawn_uniformly_from_those_not_taken(taken: list[int]) -> No
     assert sorted(draw_others(ids, 9, 5, generator(0, "test")).tolist()) == sorted(set(range(5)) - set(taken))
 
 
-def test_others_are_drawn_from_those_that_can_be_reached() -> None:
+def test_further_clients_are_drawn_from_those_that_can_be_reached() -> None:
     """Among few by looking at all, among many by drawing blindly first."""
     reachable = TraceAvailable(np.array([0, 2, 3, 4, 6]))
     counts = np.zeros(8)

@@ -14,7 +14,7 @@ from fedcore.engine.engines import EngineName
 from fedcore.errors import SpecificationError
 from fedcore.simulation.local_run import run
 from fedcore.spec.engines import ArmFacts, facts_about
-from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, Document, specification
 from tests.support.accelerated import NEEDS_COMPILED
 
 pytestmark = NEEDS_COMPILED
@@ -68,11 +68,11 @@ def test_an_exact_problem_is_stacked() -> None:
     ],
     ids=["all affine", "two models", "one not affine", "one convolutional", "one large"],
 )
-def test_all_arms_of_an_experiment_have_one_engine(changes: tuple[Document, ...], engine: EngineName) -> None:
+def test_arms_of_an_experiment_have_one_engine(changes: tuple[Document, ...], engine: EngineName) -> None:
     assert engines(arms(*changes)) == [engine] * len(changes)
 
 
-def test_all_trials_of_a_study_have_one_engine() -> None:
+def test_trials_of_a_study_have_one_engine() -> None:
     space = {
         "local.clip_norm": {"kind": "choice", "values": [None, 1.0]},
         "local.lr": {"kind": "float", "low": 0.01, "high": 0.1},
@@ -96,7 +96,7 @@ def test_a_run_without_a_service_asks_for_the_engine_of_all_arms(monkeypatch: py
     assert seen == ["vectorised"] * 2
 
 
-def test_neither_time_nor_threads_change_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_changes_with_neither_time_nor_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     def ticking() -> float:
         raise AssertionError("the choice of an engine reads a clock")
 
@@ -143,7 +143,7 @@ def test_an_engine_by_name_is_forced() -> None:
 
 
 @pytest.mark.parametrize("document", [None, {}, {"engine": "warp", "how": "rule"}, "compiled"])
-def test_what_was_recorded_otherwise_counts_as_nothing(document: object) -> None:
+def test_engine_recorded_otherwise_counts_as_none(document: object) -> None:
     assert EngineChoice.of(document) is None
 
 

@@ -13,7 +13,15 @@ from torch import Tensor
 from fedcore import Simulation
 from fedcore.problems import parallel_map
 from fedcore.spec import ExperimentSpec
-from tests.documents import ALGORITHMS, COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import (
+    ALGORITHMS,
+    COMPRESSORS,
+    QUADRATIC,
+    SYNTHETIC,
+    Document,
+    merged,
+    specification,
+)
 from tests.support.simulated_device import SimulatedDevice
 
 SHORT: Document = merged(
@@ -112,7 +120,7 @@ OTHERS: dict[str, tuple[Document, Any]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_so_do_other_problems_and_engines(name: str) -> None:
+def test_other_problems_and_engines_train_on_a_device_as_on_the_cpu(name: str) -> None:
     document, changes = OTHERS[name]
     assert assert_at_home_on_a_device(specification(document, **changes)) <= MAY_WAIT
 
@@ -148,7 +156,9 @@ CNN: Document = {
     "engine",
     ["vectorised", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("reference", "parallel"))],
 )
-def test_so_do_convolutional_networks(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convolutional_networks_train_on_a_device_as_on_the_cpu(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as on_the_device:
         on_the_device.setattr(parallel_map, "ThreadPoolExecutor", InLine)
         waited, there = seen_on_a_device(specification(CNN, execution={"engine": engine}))

@@ -7,7 +7,7 @@ import pytest
 
 from fedcore import Simulation
 from fedcore.simulation.report import RoundReport
-from tests.documents import DIGITS, Document, specification
+from tests.builders.specifications import DIGITS, Document, specification
 
 CURVATURES = [1.0, 30.0, 1.0, 1e3, 900.0]
 OVERFLOWS: Document = {

@@ -9,8 +9,8 @@ import torch
 
 from fedcore import Simulation
 from fedcore.platform.uploads.local import keep
+from tests.builders.specifications import Document, specification
 from tests.data import image_files
-from tests.documents import Document, specification
 from tests.support.forks import template
 
 CNN: Document = {

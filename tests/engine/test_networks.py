@@ -18,7 +18,7 @@ from fedcore.models.module_object import ModuleObject
 from fedcore.random import generator
 from fedcore.simulation.simulation import advance_batch
 from fedcore.testing import runs
-from tests.documents import DIGITS_CNN, Document, merged, specification
+from tests.builders.specifications import DIGITS_CNN, Document, merged, specification
 from tests.models.factories import batch_normalised
 
 pytestmark = pytest.mark.usefixtures("factories_allowed")

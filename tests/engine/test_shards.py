@@ -19,7 +19,7 @@ from fedcore.engine.shard_messages import SCORES, ShardMessage, result_of_messag
 from fedcore.engine.shards import split
 from fedcore.problems.supervised import Score, Scoring
 from fedcore.testing import runs
-from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.engine.test_asynchronous import CASES as ASYNCHRONOUS
 from tests.engine.test_networks import own
 from tests.support.simulated_device import SimulatedDevice

@@ -20,7 +20,7 @@ def test_a_dense_round_moves_the_model_both_ways() -> None:
     assert traffic.down(np.array([0, 1, 4]), 1).sum() == 3 * DIM * WORD
 
 
-def test_what_a_rule_shares_travels_uncompressed() -> None:
+def test_vectors_that_a_rule_shares_travel_uncompressed() -> None:
     traffic = Traffic(Algorithm(rule=ControlVariates(), uplink=SPARSE), 5, DIM, WORD)
     assert traffic.up(1) == 10 * (4 + 4) + DIM * WORD
     assert traffic.down(np.array([0]), 1).sum() == 2 * DIM * WORD

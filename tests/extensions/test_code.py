@@ -15,7 +15,7 @@ from fedcore.spec.components import FAMILIES
 from fedcore.spec.experiment import stored_arms
 from fedq.planning.estimates import RunEstimate, plan
 from fedq.planning.evaluation import default_interval
-from tests.documents import DIGITS
+from tests.builders.specifications import DIGITS
 
 DIGEST = "sha256:" + "0" * 64
 CODE = {
@@ -132,7 +132,9 @@ STUDY = {"kind": "study", "metric": "train_loss", "trials": 3}
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_what_needs_no_code_is_checked_without_it(fields: dict[str, Any], pointer: str) -> None:
+def test_specifications_that_need_no_code_are_checked_without_it(
+    fields: dict[str, Any], pointer: str
+) -> None:
     for algorithm in ({"kind": "newrule"}, {"kind": "fedavg"}):
         with pytest.raises(SpecificationError) as refused:
             ExperimentSpec.model_validate(document(algorithm=algorithm, **fields))

@@ -16,7 +16,7 @@ from fedcore.core import Cohort
 from fedcore.models.module_object import ModuleObject
 from fedcore.testing import check_component
 from fedq.planning.traffic import drawn_clients
-from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, specification
+from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, specification
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "extensions"
 NAMES = {

@@ -14,7 +14,7 @@ import pytest
 from fedcore import run
 from fedq.client import Client
 from fedq.embedded import embedded_service
-from tests.documents import DIGITS, Document, specification
+from tests.builders.specifications import DIGITS, Document, specification
 from tests.support.commands import START_S
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "extensions"

@@ -46,7 +46,7 @@ def test_the_stub_of_blocks_is_up_to_date(tmp_path: Path) -> None:
     assert (tmp_path / "blocks.pyi").read_text() == committed
 
 
-def test_all_blocks_are_imported_at_once() -> None:
+def test_blocks_are_imported_at_once() -> None:
     names: dict[str, object] = {}
     exec("from fedq.blocks import *", names)
     assert names.keys() - {"__builtins__"} == {*dir(blocks)}

@@ -15,7 +15,7 @@ from fedcore.platform import local_credentials
 from fedcore.settings import settings
 from fedq.client import Client
 from fedq.local.folder import ExperimentFolder
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 from tests.fedq.local.test_runs import bits, call, committed, spec_file
 from tests.support.commands import started, url_of
 from tests.support.polling import eventually

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from fedcore import run
 from fedcore.measures import population_measures
 from fedcore.measures.dissimilarity import dissimilarity
 from fedcore.problems import TrainingProblem, load_problem
 from fedcore.spec.problem import Problem as ProblemSpec
-from tests.documents import SYNTHETIC, Document, quadratics
+from tests.builders.specifications import SYNTHETIC, Document, quadratics
+from tests.measures.test_contribution import first, spec
 
 X = torch.tensor([0.3, -1.2, 2.0], dtype=torch.float64)
 
@@ -34,7 +36,7 @@ def springs(*optima: list[float]) -> TrainingProblem:
     return quadratic([{"H": np.eye(dim).tolist(), "e": optimum} for optimum in optima])
 
 
-def test_they_are_what_their_papers_define() -> None:
+def test_dissimilarities_are_as_their_papers_define_them() -> None:
     clients = quadratics(count=5)
     problem = quadratic(clients)
     gradients = np.array([np.array(client["H"]) @ X.numpy() - client["e"] for client in clients])
@@ -49,7 +51,7 @@ def test_they_are_what_their_papers_define() -> None:
     assert dissimilarity(problem, X) == pytest.approx(expected, rel=1e-12)
 
 
-def test_of_a_model_on_data_they_are_those_of_its_gradients() -> None:
+def test_dissimilarities_of_a_model_on_data_are_those_of_its_gradients() -> None:
     problem = load(SYNTHETIC["problem"])
     x = problem.initial()
     gradients = [problem.gradient(x, client, None) for client in range(8)]
@@ -87,7 +89,7 @@ def test_where_every_gradient_vanishes_clients_are_not_dissimilar() -> None:
     assert measured["gradient_variance"] == 0
 
 
-def test_one_client_at_a_time_gives_the_same() -> None:
+def test_measuring_one_client_at_a_time_gives_the_same() -> None:
     problem = quadratic(quadratics(count=7))
     expected = dissimilarity(problem, X)
     assert dissimilarity(problem, X, chunk_bytes=1) == pytest.approx(expected, rel=1e-14)
@@ -119,3 +121,33 @@ def test_only_what_is_asked_for_is_measured() -> None:
 def test_without_a_round_there_is_no_surrogate() -> None:
     problem, x = springs([1, 0], [0, 1]), torch.ones(2, dtype=torch.float64)
     assert population_measures(problem, x, None, ["surrogate_diversity"]) == {}
+
+
+# Surrogates of diversity.
+
+
+def test_the_surrogate_is_what_the_round_counted() -> None:
+    """FedAvg's w is (1/2, 1/2) here: the numerator keeps p."""
+    spec_ = spec(evaluation={"record_parameters": True})
+    report = next(run(spec_))
+    gradients = np.array(report.extra["x"]) - [4.0, -2.0]
+    expected = np.sqrt(np.array([0.75, 0.25]) @ gradients**2) / abs(gradients.mean())
+    assert report.extra["surrogate_diversity"] == pytest.approx(expected, rel=1e-13)
+
+
+def test_training_on_the_transformed_objective_changes_no_diversity() -> None:
+    """One full step of all clients moves alike with weights p_i on F_i and weights 1/N on p_i N
+    F_i, and implies the same surrogate.
+    """
+    asked = {"measures": ["surrogate_diversity", "gradient_diversity"]}
+    full, transformed = (
+        first(
+            participation=participation, systems={"steps": {"kind": "constant", "value": 1}}, evaluation=asked
+        )
+        for participation in (
+            {"kind": "full"},
+            {"kind": "without_replacement", "clients_per_round": 2, "transformed": True},
+        )
+    )
+    assert transformed == pytest.approx(full, rel=1e-12)
+    assert full["surrogate_diversity"] == pytest.approx(full["gradient_diversity"], rel=1e-12)

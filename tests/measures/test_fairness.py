@@ -20,7 +20,7 @@ from fedcore.models.losses import SquaredError
 from fedcore.problems import TrainingProblem, load_problem
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.spec.problem import Problem as ProblemSpec
-from tests.documents import QUADRATIC, SYNTHETIC
+from tests.builders.specifications import QUADRATIC, SYNTHETIC
 
 DIGITS: dict[str, Any] = {
     "dataset": {"kind": "digits"},

@@ -14,7 +14,7 @@ from fedcore.measures.personalisation import over_clients
 from fedcore.simulation.local_run import run
 from fedcore.testing import runs
 from tests.algorithms.test_personal import DIGITS, on_digits, personal_models, server_model
-from tests.documents import QUADRATIC, Document, merged, specification
+from tests.builders.specifications import QUADRATIC, Document, merged, specification
 
 NAMES = [
     "personal_accuracy",

@@ -22,7 +22,7 @@ from sqlalchemy.exc import OperationalError
 from fedcore.platform.store import Database, open_database, upgrade
 from fedcore.platform.store.database import canonical, engine
 from fedcore.platform.store.migration import migrating
-from tests.platform.store.acts import claim, commit, submit, the_run
+from tests.builders.claims import claim, commit, submit, the_run
 from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database
 
@@ -75,7 +75,7 @@ def test_upgrading_again_changes_nothing(database: Database, database_url: str) 
     assert the_run(database, experiment).done == 2
 
 
-def test_several_processes_may_upgrade_at_once(empty_url: str) -> None:
+def test_processes_may_upgrade_at_once(empty_url: str) -> None:
     with ThreadPoolExecutor(4) as starting:
         list(starting.map(upgrade, [empty_url] * 4))
     assert {"experiment", "run", "round", "alembic_version"} <= tables(empty_url)

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, MetaData, Table, insert, inspect, select, update
 
 from fedcore.platform.store import Database, Status, curves, open_database
 from fedcore.platform.store.leases import Claim
-from tests.platform.store.acts import claim, commit, finish, lose, read, submit, the_run
+from tests.builders.claims import claim, commit, finish, lose, read, submit, the_run
 
 BEFORE = "0100"
 """The oldest revision from which upgrades are made while the service runs."""
@@ -23,7 +23,7 @@ def database_at(empty_url: str) -> Iterator[Database]:
     opened.close()
 
 
-def test_whoever_knows_only_the_older_tables_can_write_to_the_newer(
+def test_process_that_knows_the_older_tables_can_write_to_the_newer(
     alembic_runner: MigrationContext, alembic_engine: Engine
 ) -> None:
     alembic_runner.migrate_up_to(BEFORE)

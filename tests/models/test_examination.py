@@ -11,7 +11,7 @@ from fedcore import ExperimentSpec, Simulation
 from fedcore.errors import SpecificationError
 from fedcore.models.base import ModelSpec
 from fedcore.models.losses import Loss
-from tests.documents import DIGITS
+from tests.builders.specifications import DIGITS
 
 
 class Own(nn.Module):
@@ -219,7 +219,7 @@ class OneHot(Loss):
 
 
 @pytest.mark.parametrize("model", [{"kind": "logistic"}, Own, {"kind": "cnn"}, {"kind": "dropout_cnn"}])
-def test_what_vmap_cannot_differentiate_is_trained_client_by_client(model: Any) -> None:
+def test_models_that_vmap_cannot_differentiate_are_trained_client_by_client(model: Any) -> None:
     running = load(model, loss=OneHot())
     assert running.engine == "parallel"
     assert running.advance().train_loss is not None

@@ -37,7 +37,7 @@ def test_every_entry_of_theta_belongs_to_one_parameter(name: str) -> None:
     )
 
 
-def test_many_vectors_are_named_at_once() -> None:
+def test_vectors_are_named_at_once() -> None:
     layout = Layout(MODULES["deep"])
     thetas = torch.randn(4, layout.dim)
     for name, views in layout.named(thetas).items():

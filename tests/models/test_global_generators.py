@@ -57,7 +57,7 @@ def test_a_module_is_not_charged_with_the_draws_of_another_thread() -> None:
 
 
 @pytest.mark.parametrize("draw", [random.random, np.random.rand, lambda: torch.rand(())])
-def test_what_a_block_draws_is_named_and_restored(draw: Callable[[], object]) -> None:
+def test_global_draws_of_a_block_are_named_and_restored(draw: Callable[[], object]) -> None:
     def following() -> list[float]:
         with restored():
             return drawn()

@@ -29,7 +29,7 @@ from fedcore.models.base import ModelSpec
 from fedcore.models.layers import build_module, share_constants
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.testing import runs
-from tests.documents import Document, specification
+from tests.builders.specifications import Document, specification
 
 # Imported by the tests that use it: it takes seconds.
 transformers: Any = LazyModule("transformers")

@@ -11,7 +11,7 @@ from fedcore.models.imported import Imported
 from fedcore.models.layers import build_module
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec.checks import check_allowed_models
-from tests.documents import SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import SYNTHETIC, Document, merged, specification
 
 FACTORIES = ["tests.models.factories:*"]
 SHAPE, CLASSES = (60,), 10
@@ -127,7 +127,7 @@ def test_a_module_that_is_not_there_is_named() -> None:
         (["lab.*", "tests.models.other:*"], "FEDQ_MODELS_ALLOWED: lab.*, tests"),
     ],
 )
-def test_what_is_not_allowed_is_not_imported(patterns: list[str], told: str) -> None:
+def test_models_that_the_process_does_not_allow_are_not_imported(patterns: list[str], told: str) -> None:
     model = own("plain") | {"path": "tests.models.never_imported:plain"}
     spec = specification(SYNTHETIC | {"problem": {**SYNTHETIC["problem"], "model": model}})
     for start in (

@@ -12,7 +12,7 @@ from fedcore.data.federated import IGNORED
 from fedcore.errors import SpecificationError
 from fedcore.models.losses import LOSSES, CrossEntropy, Loss, SquaredError
 from fedcore.testing import runs
-from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 SMOOTHED: Document = {"problem": {"loss": {"kind": "cross_entropy", "label_smoothing": 0.1}}}
 MLP: Document = merged(SYNTHETIC, {"problem": {"model": {"kind": "mlp", "hidden": [5, 4], "l2": 0.1}}})

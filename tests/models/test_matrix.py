@@ -31,8 +31,8 @@ from fedcore.models.base import BatchNormPolicy
 from fedcore.models.layers import build_module
 from fedcore.random import generator
 from fedcore.systems.work import Work
+from tests.builders.specifications import Document, merged
 from tests.data.learnable import FEW, WRITERS
-from tests.documents import Document, merged
 from tests.support.networks import sized
 
 models: Any = LazyModule("torchvision.models")

@@ -17,7 +17,7 @@ from fedcore.errors import SpecificationError
 from fedcore.spec.components import code_of_objects
 from fedcore.spec.extension import extended
 from fedq.planning.data import start_warnings
-from tests.documents import DIGITS, Document
+from tests.builders.specifications import DIGITS, Document
 
 
 class Scaled(nn.Module):
@@ -126,7 +126,7 @@ def test_a_function_that_cannot_be_repeated_is_refused() -> None:
         (lambda: 3, "returned int; it must return a torch.nn.Module"),
     ],
 )
-def test_what_makes_no_module_is_refused(maker: Any, told: str) -> None:
+def test_objects_that_make_no_module_are_refused(maker: Any, told: str) -> None:
     with pytest.raises(SpecificationError, match=told):
         experiment(maker)
 
@@ -154,7 +154,7 @@ ONE_START = {"module": made, "function": lambda: made, "block": {"kind": "object
 
 
 @pytest.mark.parametrize("model", ONE_START.values(), ids=ONE_START)
-def test_several_seeds_with_one_start_must_say_so(model: Any) -> None:
+def test_seeds_with_one_start_must_say_so(model: Any) -> None:
     experiment(model, seeds=[7])
     for fields in ({"seeds": [0, 1]}, {"seeds": [0, 1], "sweep": {"local.lr": [0.1, 0.2]}}):
         with pytest.raises(SpecificationError, match=r'`lambda: Net\(\)`.*"initial": "shared"') as refused:
@@ -251,7 +251,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_what_differs_in_code_alone_is_another_model(way: Callable[[Any], Any]) -> None:
+def test_module_that_differs_in_code_alone_is_another_model(way: Callable[[Any], Any]) -> None:
     def given(act: Any) -> Any:
         torch.manual_seed(0)
         return way(act)

@@ -22,7 +22,7 @@ from fedcore.models.flat import Layout
 from fedcore.models.layers import build_module
 from fedcore.models.torchvision_sizes import TORCHVISION_SIZES
 from fedcore.testing import runs
-from tests.documents import DIGITS_CNN, Document, specification
+from tests.builders.specifications import DIGITS_CNN, Document, specification
 
 models: Any = LazyModule("torchvision.models")
 

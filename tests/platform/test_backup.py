@@ -17,7 +17,7 @@ from fedcore.platform.backup import back_up, back_up_files, restore, restore_fil
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database
 from fedcore.platform.uploads import dataset_storage
-from tests.platform.store.acts import claim, commit, finish_with_models, submit, the_run
+from tests.builders.claims import claim, commit, finish_with_models, submit, the_run
 from tests.platform.store.test_datasets import keep
 from tests.support.postgresql import PROGRAMS, fresh_database
 
@@ -25,7 +25,7 @@ sqlite_only = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 @sqlite_only
-def test_it_holds_files_and_later_gets_those_it_lacks(
+def test_backup_holds_files_and_later_gets_those_it_lacks(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
     storage, folder = open_storage(str(tmp_path / "storage")), tmp_path / "backup"

@@ -46,7 +46,7 @@ def test_no_other_service_is_shown_it(tmp_path: Path, url: str) -> None:
         assert local_credentials.discover(url) is None
 
 
-def test_it_is_found_no_more_once_the_stack_has_ended(tmp_path: Path) -> None:
+def test_local_key_is_found_no_more_once_the_stack_has_ended(tmp_path: Path) -> None:
     with _stack(tmp_path / "home"):
         pass
     assert local_credentials.discover(URL) is None

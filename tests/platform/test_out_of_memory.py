@@ -35,14 +35,14 @@ def test_a_shortage_is_recognised_and_told(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=str)
-def test_what_is_none_is_not_taken_for_one(error: Exception) -> None:
+def test_other_errors_are_not_taken_for_a_lack_of_memory(error: Exception) -> None:
     assert not is_out_of_memory(error)
 
 
 @pytest.mark.parametrize(
     "ask", [lambda: torch.empty(1 << 40), lambda: np.ones(1 << 40), lambda: bytearray(1 << 43)]
 )
-def test_what_libraries_really_raise_is_recognised(ask: object) -> None:
+def test_errors_that_libraries_really_raise_are_recognised(ask: object) -> None:
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (1 << 38, limits[1]))
     try:
@@ -53,7 +53,7 @@ def test_what_libraries_really_raise_is_recognised(ask: object) -> None:
     assert is_out_of_memory(raised.value)
 
 
-def test_what_the_system_has_ended_is_counted_where_it_says_so(tmp_path: Path) -> None:
+def test_processes_that_the_system_has_ended_are_counted_where_it_says_so(tmp_path: Path) -> None:
     counter = tmp_path / "vmstat"
     assert oom_kill_count(counter) == 0
     counter.write_text("nr_free_pages 100\n")

@@ -38,7 +38,7 @@ def test_a_model_whose_digest_was_not_noted_is_given_out_as_it_is() -> None:
     assert b"".join(model_pieces(io.BytesIO(b"anything"), "key", None)) == b"anything"
 
 
-def test_of_a_model_of_another_length_nothing_is_given_out() -> None:
+def test_model_of_another_length_is_not_given_out() -> None:
     model = MODELS["several pieces"]
     content, digest = save(model, ABOUT), sha256(save(model)).hexdigest()
     headers = (b"[]", b"{", b"\xff", b'{"a":1}', b'{"a":{"b":1}}', b'{"a":{"data_offsets":[]}}')

@@ -59,7 +59,7 @@ def _put_all(storage: Storage, states: list[bytes]) -> None:
         storage.put(KEY, state)
 
 
-def test_what_was_put_last_is_read_back(storage: Storage) -> None:
+def test_file_put_last_is_read_back(storage: Storage) -> None:
     for data in (b"a first state, longer than the second", b"", b"\0" * 100_000):
         storage.put(KEY, data)
         assert _read(storage, KEY) == data
@@ -74,7 +74,7 @@ def test_a_file_is_stored_as_its_content_is(storage: Storage, tmp_path: Path) ->
     assert storage.keys("run-1") == [KEY]
 
 
-def test_it_can_be_read_in_pieces(storage: Storage) -> None:
+def test_file_can_be_read_in_pieces(storage: Storage) -> None:
     storage.put(KEY, b"0123456789")
     with storage.open(KEY) as file:
         assert [file.read(4), file.read(4), file.read(4), file.read(4)] == [b"0123", b"4567", b"89", b""]
@@ -92,7 +92,7 @@ def test_keys_are_those_of_one_folder_in_order(storage: Storage) -> None:
     assert storage.keys("run-3") == []
 
 
-def test_what_is_deleted_is_gone_and_may_be_deleted_again(storage: Storage) -> None:
+def test_deleted_file_is_gone_and_may_be_deleted_again(storage: Storage) -> None:
     storage.put(KEY, b"state")
     storage.put("run-1/4-2.safetensors", b"state")
     for _ in range(2):
@@ -120,7 +120,7 @@ def test_a_reader_never_meets_half_of_what_is_written(storage: Storage) -> None:
     writing.result()
 
 
-def test_what_a_crash_left_half_written_is_not_listed_and_harms_no_later_write(tmp_path: Path) -> None:
+def test_file_half_written_at_a_crash_is_not_listed_and_harms_no_later_write(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     storage.put(KEY, b"state")
     (tmp_path / "run-1" / ".4-2.safetensors.partial").write_bytes(b"sta")
@@ -197,7 +197,7 @@ def test_a_store_that_is_away_is_not_taken_for_an_empty_one(monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_what_cannot_be_read_to_its_end_is_an_error_wherever_it_is_read(s3: S3) -> None:
+def test_file_that_cannot_be_read_to_its_end_is_an_error_wherever_it_is_read(s3: S3) -> None:
     storage = open_storage(f"s3://{s3.bucket()}")
     samples = take(npz(arrays()))
     file = BytesIO()
@@ -247,7 +247,7 @@ def test_a_store_that_fails_now_and_then_keeps_what_it_has_taken(s3: S3) -> None
     assert storage.keys("run-1") == []
 
 
-def test_what_another_process_has_stored_since_the_folder_was_listed_is_there(s3: S3) -> None:
+def test_file_stored_by_another_process_since_the_folder_was_listed_is_there(s3: S3) -> None:
     bucket = s3.bucket()
     storage = open_storage(f"s3://{bucket}")
     storage.put("run-1/1-1.safetensors", b"state")

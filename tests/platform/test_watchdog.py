@@ -79,7 +79,7 @@ def test_a_process_that_has_not_begun_may_take_its_time(watched: Watched, reset:
     assert watched.expired_within(2)
 
 
-def test_what_the_process_before_has_written_says_nothing_of_the_next(
+def test_beats_of_an_earlier_process_say_nothing_of_the_next(
     watched: Watched, reset: Callable[[], None]
 ) -> None:
     reset()

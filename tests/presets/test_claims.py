@@ -48,7 +48,7 @@ def test_the_tail_is_the_last_tenth() -> None:
     assert read("tail", "train_loss", curve) == 1.5
 
 
-def test_what_diverged_or_was_never_measured_is_the_worst_there_is() -> None:
+def test_arm_that_diverged_or_was_never_measured_is_the_worst() -> None:
     nothing = Trajectory([], [], diverged=False)
     for curve in (DIVERGED, nothing):
         assert read("final", "train_loss", curve) == inf
@@ -98,7 +98,7 @@ def test_the_seeds_in_which_it_holds_are_counted() -> None:
     assert (sides.seeds, sides.seeds_holding) == (2, 1)
 
 
-def test_all_comparisons_must_hold_and_none_is_judged_without_results() -> None:
+def test_claim_holds_by_all_comparisons_and_is_not_judged_without_results() -> None:
     both = PublishedClaim(
         says="", source="", comparisons=(claim().comparisons[0], claim(relation="above").comparisons[0])
     )

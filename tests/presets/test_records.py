@@ -32,7 +32,7 @@ def preset(request: pytest.FixtureRequest) -> PresetSpec:
     return presets.load(request.param)
 
 
-def test_of_every_preset_is_kept_what_came_out_or_why_it_was_not_run() -> None:
+def test_every_preset_has_a_record_or_the_reason_why_it_was_not_run() -> None:
     assert sorted([*RECORDS, *SKIPPED]) == sorted(following())
 
 
@@ -41,7 +41,7 @@ def test_a_file_has_the_records_of_its_paper() -> None:
     assert all(name == record.preset for name, record in RECORDS.items())
 
 
-def test_what_was_run_is_the_preset_as_it_is(preset: PresetSpec) -> None:
+def test_recorded_specification_is_the_preset_as_it_is(preset: PresetSpec) -> None:
     record = RECORDS[preset.name]
     assert record.digest == preset.digest, (
         f"{preset.name} has changed: run `python -m bench reproductions {preset.name}`"

@@ -10,7 +10,7 @@ from fedcore.errors import SpecificationError
 from fedcore.privacy import PRIVACY, PrivateRun
 from fedcore.privacy.accounting import ORDERS, Accountant, GaussianRelease, epsilon
 from fedcore.systems.participation import PARTICIPATIONS
-from tests.documents import Document
+from tests.builders.specifications import Document
 
 DELTA = 1e-5
 

@@ -16,7 +16,7 @@ from fedcore.random import generator
 from fedcore.simulation.simulation import Simulation
 from fedcore.systems.cohorts import draw
 from fedcore.systems.participation import Full
-from tests.documents import QUADRATIC, SYNTHETIC, Document, quadratics, specification
+from tests.builders.specifications import QUADRATIC, SYNTHETIC, Document, quadratics, specification
 
 DIM, CLIENTS = 5, 8
 
@@ -53,7 +53,7 @@ SAMPLED = {"kind": "bernoulli", "probability": 0.4, "weighting": "uniform"}
     row=st.integers(0, CLIENTS - 1),
     norm=st.floats(1e-3, 1e3),
 )
-def test_one_client_changes_the_sum_by_no_more_than_the_clipping_norm(
+def test_client_changes_the_sum_by_no_more_than_the_clipping_norm(
     replaced: list[float], row: int, norm: float
 ) -> None:
     """The sensitivity under adding or removing a client, whatever it sends."""

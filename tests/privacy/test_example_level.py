@@ -9,7 +9,7 @@ import torch
 from fedcore.problems.gradients import SampleClipping
 from fedcore.random import generator
 from fedcore.simulation.simulation import Simulation
-from tests.documents import DIGITS, Document, merged, specification
+from tests.builders.specifications import DIGITS, Document, merged, specification
 
 PRIVACY: Document = {"kind": "example_level", "noise_multiplier": 0.8, "clip_norm": 0.5}
 DOCUMENT = merged(
@@ -70,7 +70,7 @@ def test_engines_agree(model: Document, engine: str) -> None:
         torch.testing.assert_close(last(engine)[name], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_one_sample_changes_a_sum_by_no_more_than_the_clipping_norm() -> None:
+def test_sample_changes_a_sum_by_no_more_than_the_clipping_norm() -> None:
     clipping = SampleClipping(0.7, 10, 0.0)
     drawn = torch.Generator().manual_seed(1)
     gradients = 5 * torch.randn(6, 4, generator=drawn, dtype=torch.float64)

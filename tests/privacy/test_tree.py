@@ -10,7 +10,7 @@ from fedcore.privacy import PRIVACY, PrivateRun
 from fedcore.privacy.tree import TreeMean, squared_sensitivity
 from fedcore.simulation.simulation import Simulation
 from fedcore.systems.participation import PARTICIPATIONS
-from tests.documents import SYNTHETIC, Document, specification
+from tests.builders.specifications import SYNTHETIC, Document, specification
 from tests.privacy.test_client_level import cohort
 
 DIM = 20_000
@@ -75,7 +75,7 @@ def test_a_client_that_takes_part_once_pays_for_the_nodes_above_it() -> None:
     assert [squared_sensitivity(once, rounds) for rounds in (1, 2, 4, 8, 64)] == [1, 2, 3, 4, 7]
 
 
-def test_one_round_costs_what_it_costs_without_a_tree() -> None:
+def test_tree_of_one_round_costs_what_the_round_costs_without_it() -> None:
     full, fields = run(8, kind="full"), {"noise_multiplier": 2.0}
     tree, plain = (PRIVACY.validate({"kind": kind, **fields}) for kind in ("dp_ftrl", "client_level"))
     assert tree.epsilon(full, 1) == plain.epsilon(full, 1)

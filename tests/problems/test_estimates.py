@@ -16,7 +16,7 @@ from fedcore.problems.supervised import EVALUATION
 from fedcore.random import generator
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec.evaluation import SAMPLE_SIZE
-from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, Document, specification
 
 PARTS = ([4, 1, 5], [0, 3], [2])
 

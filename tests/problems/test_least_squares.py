@@ -14,7 +14,7 @@ from fedcore.block import field_docstrings
 from fedcore.data.exact import GeneratedProblem, LeastSquares
 from fedcore.problems import TrainingProblem, load_problem
 from fedcore.spec.problem import Problem as ProblemSpec
-from tests.documents import Document
+from tests.builders.specifications import Document
 
 RIDGE = 0.3
 SIZES = (5, 2, 9)

@@ -10,8 +10,8 @@ import torch
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.errors import SpecificationError
+from tests.builders.specifications import Document, merged
 from tests.data import leaf_files
-from tests.documents import Document, merged
 
 SHAKESPEARE: Document = {
     "name": "the plays",

@@ -20,8 +20,8 @@ from fedcore.problems.gradients import SampleClipping
 from fedcore.problems.network import supervised_problem
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.random import generator
+from tests.builders.specifications import Document
 from tests.data import image_files
-from tests.documents import Document
 
 ENGINES = ("reference", "parallel", "vectorised")
 

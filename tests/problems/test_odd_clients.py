@@ -17,7 +17,7 @@ from fedcore.engine.engines import ENGINES
 from fedcore.errors import SpecificationError
 from fedcore.platform.uploads.local import keep
 from fedcore.systems.work import Work, steps_of
-from tests.documents import Document, specification
+from tests.builders.specifications import Document, specification
 from tests.platform.uploads.files import Arrays, npz
 
 SIZES = (1, 6, 40)

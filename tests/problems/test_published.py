@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedcore import Simulation
 from fedcore.problems import TrainingProblem, load_problem
-from tests.documents import Document, specification
+from tests.builders.specifications import Document, specification
 
 FEDNOVA_FIGURE_2: Document = {
     "name": "FedNova, Fig. 2 (b)",

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcore.problems import TrainingProblem, load_problem
 from fedcore.problems.quadratic import QuadraticProblem
 from fedcore.spec.problem import Problem as ProblemSpec
-from tests.documents import Document, quadratics
+from tests.builders.specifications import Document, quadratics
 
 CLIENTS = quadratics(count=4, dim=3)
 WEIGHTS = np.array([client["weight"] for client in CLIENTS])
@@ -75,7 +75,7 @@ def test_measures_are_those_of_the_weighted_sum() -> None:
     assert problem.evaluate(minimiser, []) == pytest.approx(at_minimum, abs=1e-12)
 
 
-def test_of_many_minimisers_the_distance_is_to_the_shortest() -> None:
+def test_distance_to_many_minimisers_is_to_the_shortest() -> None:
     problem = load({"clients": [{"H": [[1.0, 1.0], [1.0, 1.0]], "e": [2.0, 2.0]}]})
     for x, distance in (([1.0, 1.0], 0), ([2.0, 0.0], 2**0.5)):
         expected = {"objective": -2, "suboptimality": 0, "distance": distance}

@@ -9,13 +9,16 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from fedcore.data.federated import Samples, UndividedDataset, divide
+from fedcore.data.federated import FederatedData, Ids, Samples, UndividedDataset, divide
 from fedcore.data.plan import PADDING
 from fedcore.models import AnyModel
-from fedcore.models.layers import build_module
-from fedcore.models.losses import CrossEntropy
+from fedcore.models.convolutional import Cnn
+from fedcore.models.layers import build_module, dense
+from fedcore.models.losses import CrossEntropy, SquaredError
+from fedcore.models.recurrent import CharLstm
 from fedcore.problems.base import WORKING_BYTES
-from fedcore.problems.supervised import SupervisedProblem
+from fedcore.problems.network import PRIVATE, STATISTICS, NetworkProblem, supervised_problem
+from fedcore.problems.supervised import Score, Scoring, SupervisedProblem, sample_bytes
 from tests.support.memory import confine
 
 SIZES = (9, 4, 17, 1)
@@ -237,3 +240,213 @@ def test_training_starts_from_the_modules_own_parameters_each_time() -> None:
 def test_capacity_is_the_budget_over_what_a_sample_takes() -> None:
     """Logistic: 128 features, the same flattened, 3 scores, at 8 bytes."""
     assert Plain("logistic").problem().capacity == (64 << 20) // (8 * (128 + 128 + 3))
+
+
+# Bytes of one sample on its way through a model.
+
+
+def test_features_and_the_output_of_every_layer_count() -> None:
+    """The sample, flattened, 5, 5 after ReLU, 3: 4 bytes each."""
+    assert sample_bytes(dense(6, 5, 3), torch.zeros(1, 6)) == 4 * (6 + 6 + 5 + 5 + 3)
+
+
+def test_convolutions_count_with_all_their_channels() -> None:
+    """On MNIST: two maps of 28 x 28 in 32 channels, pooled.
+
+    Two of 14 x 14 in 64, pooled and flattened; 512 twice; 10.
+    """
+    module = build_module(Cnn(kind="cnn"), (1, 28, 28), 10, seed=0)
+    maps = 2 * 32 * 28**2 + 32 * 14**2 + 2 * 64 * 14**2 + 2 * 64 * 7**2
+    assert sample_bytes(module, torch.zeros(1, 1, 28, 28)) == 4 * (28**2 + maps + 2 * 512 + 10)
+
+
+def test_an_lstm_counts_with_the_gates_and_the_cell_of_every_step() -> None:
+    """Six symbols of a byte.
+
+    Their embeddings of 3 numbers; in each of 2 layers 6 times 4 numbers a step; 11 scores.
+    """
+    module = build_module(CharLstm(kind="char_lstm", embedding=3, hidden=4), (6,), 11, seed=0)
+    assert sample_bytes(module, torch.zeros(1, 6, dtype=torch.uint8)) == 6 + 4 * (6 * 3 + 2 * 6 * 6 * 4 + 11)
+
+
+def test_counting_leaves_the_module_as_it_was() -> None:
+    module = dense(2, 2)
+    sample_bytes(module, torch.zeros(1, 2))
+    assert not module[1]._forward_hooks
+
+
+# Figures of clients on sequences: a label counts once, in whichever sequence it stands.
+
+SYMBOLS, LENGTH, NONE = 5, 4, -100
+OWNERS = np.array([0, 0, 1, 1, 2, -1])
+LABELLED = [4, 1, 3, 2, 0, 4]
+"""Labels of each sequence: client 2 has none, and the last sequence no owner."""
+
+
+def sequences() -> tuple[Tensor, Tensor]:
+    draw = np.random.default_rng(3)
+    features = torch.from_numpy(draw.integers(SYMBOLS, size=(6, LENGTH)))
+    # The scores below predict the symbol itself: right is about every second label.
+    labels = torch.where(torch.from_numpy(draw.random((6, LENGTH)) < 0.5), features, (features + 1) % SYMBOLS)
+    for row, count in enumerate(LABELLED):
+        labels[row, count:] = NONE
+    return features, labels
+
+
+def data(*, owned: bool) -> FederatedData:
+    features, labels = sequences()
+    samples = Samples(features, labels)
+    parts = [np.array([0, 1]), np.array([2, 3]), np.array([4])]
+    return divide(UndividedDataset(samples, samples, "sequences"), parts, OWNERS if owned else None)
+
+
+class Normed(nn.Module):
+    """Scores of each symbol, normalised over a mini-batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores, self.norm = nn.Embedding(SYMBOLS, SYMBOLS), nn.BatchNorm1d(SYMBOLS)
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        scores: Tensor = self.scores(symbols)
+        return self.norm(scores.transpose(1, 2)).transpose(1, 2)
+
+
+def longhand(module: nn.Module, rows: list[int]) -> float:
+    """Labels that are predicted over labels, counted one by one."""
+    features, labels = sequences()
+    scores = module.eval()(features)
+    places = [(row, place) for row in rows for place in range(LENGTH) if labels[row, place] >= 0]
+    right = [scores[row, place].argmax() == labels[row, place] for row, place in places]
+    return sum(map(bool, right)) / len(right) if right else float("nan")
+
+
+@pytest.mark.parametrize("owned", [True, False], ids=["test samples", "training samples"])
+def test_the_accuracy_of_a_client_is_the_share_of_its_labels(owned: bool) -> None:
+    module = nn.Embedding(SYMBOLS, SYMBOLS, _weight=torch.eye(SYMBOLS))
+    problem = SupervisedProblem(data(owned=owned), module, CrossEntropy(), 0.0)
+    theta, expected = problem.initial(), [longhand(module, rows) for rows in ([0, 1], [2, 3], [4])]
+    found = problem.client_accuracies(theta)
+    assert found is not None
+    np.testing.assert_array_equal(found, expected)
+    # That differs from the mean over sequences.
+    assert found[0] != np.mean([longhand(module, [0]), longhand(module, [1])])
+    if owned:
+        personal = problem.accuracies_of(theta.expand(3, -1), np.arange(3))
+        np.testing.assert_array_equal(personal, expected)
+        # Weighted by labels, the accuracies make up that of all.
+        of_all = np.array([*found[:2], longhand(module, [5])]) @ [5, 5, 4] / 14
+        assert problem.evaluate(theta, ["test_accuracy"])["test_accuracy"] == pytest.approx(of_all, abs=1e-15)
+
+
+def test_the_accuracy_of_chance_counts_labels_and_not_sequences() -> None:
+    _, labels = sequences()
+    known = labels[labels >= 0].tolist()
+    problem = SupervisedProblem(data(owned=False), nn.Embedding(SYMBOLS, SYMBOLS), CrossEntropy(), 0.0)
+    assert problem.chance_accuracy == max(map(known.count, known)) / sum(LABELLED)
+
+
+def test_labels_count_where_each_client_has_its_own_batch_norm() -> None:
+    torch.manual_seed(1)
+    module = Normed()
+    problem = supervised_problem(data(owned=True), module, CrossEntropy(), 0.0, None, "local")
+    assert isinstance(problem, NetworkProblem)
+    names = ["test_loss", "test_accuracy", "test_perplexity"]
+    shared = problem.evaluate(problem.initial(), names)
+
+    def own(clients: Ids) -> dict[str, Tensor]:
+        kept = {STATISTICS: problem.statistics, PRIVATE: problem.private}
+        return {name: value.expand(len(clients), -1) for name, value in kept.items()}
+
+    bound = problem.bound(None, own)
+    assert bound.evaluate(problem.initial(), names) == pytest.approx(shared, rel=1e-12)
+    found = bound.client_accuracies(problem.initial())
+    np.testing.assert_array_equal(found, [longhand(module, rows) for rows in ([0, 1], [2, 3], [4])])
+
+
+# Loss and accuracy over many samples.
+
+MEASURES = {"train_loss", "test_loss", "test_accuracy"}
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "softmax regression": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 4)),
+    "two hidden layers": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 4)
+    ),
+    "something else": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4)),
+}
+
+
+def problem(
+    module: nn.Module, loss: CrossEntropy | SquaredError, l2: float = 0.0
+) -> tuple[SupervisedProblem, Samples, Samples]:
+    draw = torch.Generator().manual_seed(0)
+    train, test = (
+        Samples(
+            torch.randn((n, 2, 3), generator=draw, dtype=torch.float64),
+            torch.randint(4, (n,), generator=draw),
+        )
+        for n in (40, 30)
+    )
+    made = SupervisedProblem(
+        divide(UndividedDataset(train, test, "random"), np.array_split(np.arange(40), 3)),
+        module.double(),
+        loss,
+        l2,
+    )
+    made.capacity = 16
+    return made, train, test
+
+
+@pytest.mark.parametrize("loss", [CrossEntropy(), SquaredError()], ids=["cross entropy", "squared error"])
+@pytest.mark.parametrize("name", MODULES)
+def test_loss_and_accuracy_are_those_of_the_module_sample_by_sample(
+    name: str, loss: CrossEntropy | SquaredError
+) -> None:
+    torch.manual_seed(1)
+    module = MODULES[name]().double()
+    made, train, test = problem(module, loss, l2=0.2)
+    theta = made.initial()
+
+    @torch.no_grad()
+    def longhand(samples: Samples) -> tuple[float, float]:
+        scores: Tensor = module(samples.features)
+        return float(loss.per_sample(scores, samples.labels).mean()), float(
+            (scores.argmax(1) == samples.labels).double().mean()
+        )
+
+    measured = made.evaluate(theta, MEASURES)
+    assert measured["train_loss"] == pytest.approx(
+        longhand(train)[0] + 0.1 * float(theta.square().sum()), rel=1e-12
+    )
+    assert (measured["test_loss"], measured["test_accuracy"]) == pytest.approx(longhand(test), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_division_of_batches_among_scorers_changes_no_bit(name: str) -> None:
+    torch.manual_seed(1)
+    made, _, _ = problem(MODULES[name](), CrossEntropy(), l2=0.2)
+    theta, asked = made.initial(), []
+    made.capacity = 7
+
+    def share(score: Score, model: Tensor, scoring: Scoring) -> Tensor:
+        parts = scoring.divided(4)
+        asked.append([(part.start, part.stop) for part in parts])
+        return torch.cat([score(model, part) for part in reversed(parts)][::-1])
+
+    assert made.sharing(share).evaluate(theta, MEASURES) == made.evaluate(theta, MEASURES)
+    # 40 samples for training are six batches of seven, and 30 for testing five.
+    assert asked == [[(0, 1), (1, 3), (3, 4), (4, 6)], [(0, 1), (1, 2), (2, 3), (3, 5)]]
+
+
+def test_first_of_classes_that_score_alike_is_predicted() -> None:
+    made, _, test = problem(MODULES["softmax regression"](), CrossEntropy())
+    measured = made.evaluate(torch.zeros_like(made.initial()), MEASURES)
+    assert measured["test_accuracy"] == float((test.labels == 0).double().mean())
+    assert measured["train_loss"] == pytest.approx(np.log(4))
+
+
+def test_a_model_that_is_not_finite_has_no_finite_loss() -> None:
+    made, _, _ = problem(MODULES["two hidden layers"](), CrossEntropy())
+    theta = made.initial()
+    theta[0] = torch.nan
+    assert np.isnan(made.evaluate(theta, {"train_loss"})["train_loss"])

@@ -5,7 +5,7 @@ import torch
 
 from fedcore.problems.quadratic import load_quadratic
 from fedcore.problems.transformed import Transformed
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 PROBLEM = load_quadratic(specification(QUADRATIC).problem.dataset, "cpu", torch.float64)  # type: ignore[arg-type]
 TRANSFORMED = Transformed(PROBLEM)
@@ -21,7 +21,7 @@ def test_the_whole_gradient_stays_and_shares_become_equal() -> None:
     assert TRANSFORMED.evaluate(THETA, {"train_loss"}) == PROBLEM.evaluate(THETA, {"train_loss"})
 
 
-def test_all_ways_to_a_gradient_agree() -> None:
+def test_ways_to_a_gradient_agree() -> None:
     together = TRANSFORMED.client_gradients(THETA, EVERYONE)
     stacked = TRANSFORMED.stack(EVERYONE, torch.empty(0)).gradient(THETA.expand(4, -1), 0)
     alone = torch.stack([TRANSFORMED.gradient(THETA, client, None) for client in range(4)])

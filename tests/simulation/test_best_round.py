@@ -13,7 +13,7 @@ from fedcore.errors import SpecificationError
 from fedcore.simulation import checkpoint
 from fedcore.simulation.best_round import BestRound, best_round
 from fedcore.simulation.simulation import COLUMNS, advance_batch
-from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.support.networks import sized
 
 NOISY = merged(

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from fedcore import ExperimentSpec, Simulation
 from fedcore.errors import CheckpointError
 from fedcore.simulation import checkpoint
-from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import QUADRATIC, SYNTHETIC, Document, specification
 
 TENSORS = {
     "x": torch.tensor([1.5, -0.0, float("inf"), float("nan")]),

@@ -12,7 +12,7 @@ from fedcore import RoundReport, Simulation, run
 from fedcore.simulation.early_stopping import EarlyStoppingState
 from fedcore.simulation.report import StopReason
 from fedcore.spec.search import EarlyStopping
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 NAN = math.nan
 

@@ -184,7 +184,7 @@ def test_the_asynchronous_kind_promotes_what_algorithm_2_does_arrival_by_arrival
 
 
 @given(cases, st.booleans())
-def test_whatever_the_order_the_books_are_in_order(case: Case, asynchronous: bool) -> None:
+def test_halving_is_consistent_in_any_order_of_results(case: Case, asynchronous: bool) -> None:
     on = ladder(case, asynchronous=asynchronous)
     promoted, arrived = play(RungTable(on), case, losses_of(case))
     told = [decision for decisions in replay(on, arrived) for decision in decisions]

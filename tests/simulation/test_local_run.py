@@ -10,7 +10,7 @@ import pytest
 from fedcore import ExperimentSpec, RoundReport, run
 from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, Verdict, replay
 from fedcore.spec.search import Asha
-from tests.documents import QUADRATIC, merged, specification
+from tests.builders.specifications import QUADRATIC, merged, specification
 
 HALVING = {"metric": "suboptimality", "min_rounds": 1}
 SEARCH = merged(
@@ -69,7 +69,7 @@ def test_each_rung_keeps_the_best_third_by_the_mean_over_seeds() -> None:
     ]
 
 
-def test_what_was_decided_follows_from_the_rows() -> None:
+def test_decisions_follow_from_the_rows() -> None:
     spec = specification(SEARCH, seeds=[0], search=HALVING | {"kind": "asha"})
     reports, decisions = decided(spec)
     assert isinstance(spec.search, Asha)

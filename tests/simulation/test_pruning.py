@@ -14,7 +14,7 @@ from fedcore.simulation.pruning import RungValues, decide, expected, rungs
 from fedcore.simulation.study import TrialResult, propose
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Batch, Study, batches
-from tests.documents import QUADRATIC, merged, specification
+from tests.builders.specifications import QUADRATIC, merged, specification
 from tests.simulation.test_study import suboptimality
 
 optuna: Any = LazyModule("optuna")

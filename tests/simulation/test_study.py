@@ -15,7 +15,7 @@ from fedcore.simulation.study import TrialResult, best_so_far, first_trials, nex
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Study
 from fedcore.spec.space import Settings
-from tests.documents import QUADRATIC, merged, specification
+from tests.builders.specifications import QUADRATIC, merged, specification
 
 stats: Any = LazyModule("scipy.stats")
 

@@ -18,7 +18,15 @@ from fedcore.errors import SpecificationError
 from fedcore.solvers.optimisers import OPTIMISERS, LocalOptimiser
 from fedcore.spec.local import LocalSolver
 from fedcore.testing import runs
-from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, quadratics, specification
+from tests.builders.specifications import (
+    ALGORITHMS,
+    QUADRATIC,
+    SYNTHETIC,
+    Document,
+    merged,
+    quadratics,
+    specification,
+)
 
 Optimiser = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedcore.presets import override
 from fedcore.spec.digest import specification_sha256
-from tests.documents import SYNTHETIC, Document, specification
+from tests.builders.specifications import SYNTHETIC, Document, specification
 
 SWEPT = SYNTHETIC | {"sweep": {"local.lr": [0.1, 0.2], "local.epochs": [1, 2]}, "seeds": [0, 1]}
 
@@ -17,7 +17,7 @@ def _digest(document: Document) -> str:
     return specification_sha256(specification(document).model_dump(mode="json"))
 
 
-def test_it_is_sha256_of_canonical_json() -> None:
+def test_digest_is_sha256_of_canonical_json() -> None:
     document = {
         "rounds": 2,
         "name": "a",
@@ -53,7 +53,7 @@ def test_words_place_and_defaults_written_out_do_not_count(changes: Document) ->
         {"evaluation": {"every": 2}},
     ],
 )
-def test_whatever_is_computed_otherwise_counts(changes: Document) -> None:
+def test_changes_of_the_computation_change_the_digest(changes: Document) -> None:
     assert _digest(override(SWEPT, changes)) != _digest(SWEPT)
 
 

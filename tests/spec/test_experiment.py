@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from fedcore import ExperimentSpec
 from fedcore.errors import SpecificationError
-from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import QUADRATIC, SYNTHETIC, Document, specification
 
 EXAMPLE = """
 name: fednova-under-yogi

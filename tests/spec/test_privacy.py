@@ -29,7 +29,7 @@ from fedcore.spec.privacy import private_run
 from fedcore.systems.attacks import SignFlipping
 from fedcore.systems.participation import Full
 from fedcore.systems.work import Constant
-from tests.documents import DIGITS, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import DIGITS, SYNTHETIC, Document, merged, specification
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -246,7 +246,7 @@ def test_samples_without_gradients_of_their_own_are_refused() -> None:
         ),
     ],
 )
-def test_what_is_not_accounted_for_is_named_with_its_block(
+def test_blocks_not_accounted_for_are_named(
     kind: str, changes: dict[str, Any], pointer: str, statement: Assurance
 ) -> None:
     document = {**PRIVATE, **changes, "privacy": {"kind": kind, "noise_multiplier": 1.0}}
@@ -296,7 +296,7 @@ INVERSE: dict[str, Any] = {"lr_schedule": {"kind": "inverse_time", "mu": 1.0, "g
         ({"kind": "example_level"}, {"compression": {"uplink": {"kind": "top_k", "ratio": 0.1}}}, 16.801691),
     ],
 )
-def test_what_is_right_is_accepted_with_its_epsilon(
+def test_private_specification_is_accepted_with_its_epsilon(
     privacy: dict[str, Any], changes: dict[str, Any], epsilon: float
 ) -> None:
     document = merged(merged(PRIVATE, changes), {"privacy": {"noise_multiplier": 1.0, **privacy}})

@@ -17,7 +17,7 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.components import FAMILIES
 from fedcore.spec.privacy import BATCH_NORM
 from fedcore.systems.asynchrony import AnyAsynchrony
-from tests.documents import Document, merged
+from tests.builders.specifications import Document, merged
 
 BASE: Document = {
     "name": "private",

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError
-from tests.documents import QUADRATIC, SYNTHETIC, merged, specification
+from tests.builders.specifications import QUADRATIC, SYNTHETIC, merged, specification
 
 SWEPT = merged(SYNTHETIC, {"rounds": 27, "sweep": {"local.lr": [0.1 * step for step in range(1, 10)]}})
 ASHA = {"kind": "asha", "metric": "test_accuracy", "min_rounds": 3}
@@ -76,7 +76,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_decided_is_refused_with_the_field_and_what_would_be_right(name: str) -> None:
+def test_searches_that_cannot_decide_are_refused_with_the_field_and_the_remedy(name: str) -> None:
     changes, pointer, detail = REFUSED[name]
     with pytest.raises(SpecificationError) as caught:
         specification(SWEPT, **changes)
@@ -84,7 +84,7 @@ def test_what_cannot_be_decided_is_refused_with_the_field_and_what_would_be_righ
     assert detail in caught.value.detail
 
 
-def test_what_the_errors_propose_is_accepted() -> None:
+def test_remedies_that_errors_propose_are_accepted() -> None:
     for changes in ({"eta": 9}, {"min_rounds": 2}, {"min_rounds": 9}):
         specification(SWEPT, search=ASHA | changes)
     specification(SWEPT, search=ASHA | {"min_rounds": 4}, evaluation={"every": 2})

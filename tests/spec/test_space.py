@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError
 from fedq.planning.estimates import memory_needed, plan
-from tests.documents import SYNTHETIC, merged, specification
+from tests.builders.specifications import SYNTHETIC, merged, specification
 
 LR = {"kind": "float", "low": 0.001, "high": 1.0, "log": True}
 STUDY = {

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from fedcore.errors import SpecificationError
 from fedcore.spec.problem import dimension, population
-from tests.documents import Document, specification
+from tests.builders.specifications import Document, specification
 
 CONTENT: Document = {
     "digest": "0" * 64,
@@ -77,7 +77,7 @@ def test_sizes_follow_from_the_content() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(document: Document, told: str) -> None:
+def test_uploads_that_do_not_fit_are_refused(document: Document, told: str) -> None:
     with pytest.raises(ValidationError) as refused:
         specification(document)
     assert told in str(refused.value)

@@ -17,7 +17,7 @@ from fedcore.spec.validation import (
     pointer_to,
     suggestion,
 )
-from tests.documents import SYNTHETIC, Document, merged
+from tests.builders.specifications import SYNTHETIC, Document, merged
 
 BLOCK = {
     "problem": {"dataset": {"kind": "quadratic", "clients": [{"H": 1}]}},
@@ -88,7 +88,7 @@ def test_a_field_that_looks_alike_is_suggested_or_else_all_there_are(
         ("x" * 70, ["sgd"], f"must be one of 'sgd', not '{'x' * 60}...'"),
     ],
 )
-def test_of_a_closed_list_the_name_that_looks_alike_is_suggested(
+def test_name_that_looks_alike_is_suggested_from_a_closed_list(
     given: object, names: list[str], told: str
 ) -> None:
     assert not_among(given, names) == told

@@ -80,7 +80,7 @@ def test_deep_nesting_is_refused_before_it_overflows_the_stack(text: str) -> Non
         "1" * 5_000,
     ],
 )
-def test_what_is_no_document_of_plain_values_is_refused(text: str) -> None:
+def test_files_without_a_document_of_plain_values_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         load(text)
 
@@ -97,7 +97,7 @@ def test_what_is_no_document_of_plain_values_is_refused(text: str) -> None:
         ("[" * 40, SourcePosition(1, 33)),
     ],
 )
-def test_what_is_no_document_is_refused_with_its_place(text: str, place: SourcePosition) -> None:
+def test_files_without_a_document_are_refused_with_the_place(text: str, place: SourcePosition) -> None:
     with pytest.raises(YamlError) as refused:
         load(text)
     assert refused.value.place == place
@@ -172,10 +172,10 @@ def test_an_empty_text_has_no_places() -> None:
         ),
     ],
 )
-def test_what_is_written_is_read_back(value: object) -> None:
+def test_written_document_is_read_back(value: object) -> None:
     assert load(dump({"field": value})) == {"field": value}
 
 
-def test_what_stands_twice_is_written_twice() -> None:
+def test_value_that_stands_twice_is_written_twice() -> None:
     shared = {"lr": 0.1}
     assert dump({"a": shared, "b": shared}) == "a: {lr: 0.1}\nb: {lr: 0.1}\n"

@@ -58,7 +58,7 @@ def test_the_signed_rank_test_is_that_of_scipy(n: int) -> None:
     )
 
 
-def test_of_many_seeds_the_signed_rank_test_is_as_good_as_exact() -> None:
+def test_signed_rank_test_of_many_seeds_is_as_good_as_exact() -> None:
     values, others = zip(*_pairs(200, 0.1), strict=True)
     assert signed_rank(_pairs(200, 0.1)) == pytest.approx(
         stats.wilcoxon(values, others, method="exact").pvalue, rel=0.02
@@ -106,7 +106,7 @@ def test_holms_correction_is_bonferronis_in_every_subfamily() -> None:
     assert holm(ps) == pytest.approx(expected)
 
 
-def test_of_arms_that_do_not_differ_one_in_twenty_experiments_finds_one_that_does() -> None:
+def test_one_in_twenty_experiments_finds_a_difference_between_equal_arms() -> None:
     """The promise of the correction, in 2,000 experiments with six arms and five seeds that are all
     alike.
     """

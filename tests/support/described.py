@@ -5,7 +5,7 @@ from functools import cache
 from fastapi.routing import APIRoute
 
 from api.app import KEYED
-from tests.documents import Document
+from tests.builders.specifications import Document
 from tests.support.asgi import built
 
 

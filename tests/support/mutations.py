@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.documents import Document
+from tests.builders.specifications import Document
 
 Path = tuple[str | int, ...]
 

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from fedcore.errors import SpecificationError
 from fedcore.models import AnyModel
 from fedcore.models.layers import build_module
-from tests.documents import Document
+from tests.builders.specifications import Document
 
 
 def sized(model: Document, features: tuple[int, ...], classes: int, data_dir: Path | None = None) -> Document:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from hypothesis import strategies as st
 
-from tests.documents import Document
+from tests.builders.specifications import Document
 from tests.support.mutations import ODD, paths
 from workers.confined.protocol import Channel
 from workers.confined.sandbox import Session

@@ -17,7 +17,7 @@ from fedcore.random import generator
 from fedcore.simulation.simulation import Simulation
 from fedcore.systems.attacks import ATTACKS, Attack, alie_z
 from fedcore.testing import runs
-from tests.documents import DIGITS, QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, Document, specification
 
 DIM = 6
 

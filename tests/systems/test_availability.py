@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedcore import RoundReport, Simulation, run
 from fedcore.errors import SpecificationError
 from fedcore.systems.availability import AnyAvailability
-from tests.documents import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, specification
 
 
 def availability(document: Document) -> AnyAvailability:
@@ -118,7 +118,9 @@ def test_a_run_with_empty_rounds_resumes_bit_identical(systems: Document) -> Non
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(changes: dict[str, Any], pointer: str, words: str) -> None:
+def test_availabilities_that_do_not_fit_are_refused(
+    changes: dict[str, Any], pointer: str, words: str
+) -> None:
     with pytest.raises((ValidationError, SpecificationError), match=words) as refused:
         specification(QUADRATIC, **changes)
     assert pointer in str(refused.value)

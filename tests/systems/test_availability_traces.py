@@ -14,7 +14,7 @@ from fedcore import RoundReport, Simulation
 from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.spec import ExperimentSpec
 from fedcore.systems.availability import AvailabilityData, DiurnalAvailability, LoadedTrace, TimedTrace
-from tests.documents import QUADRATIC, Document, specification
+from tests.builders.specifications import QUADRATIC, Document, specification
 
 FEDSCALES_OWN: Document = {"active": [1, 3, 6, 9], "inactive": [1, 4, 7, 10], "finish_time": 10}
 """Of the unit tests of FedScale's ClientMetadata.is_active."""
@@ -124,7 +124,7 @@ def test_a_resumed_run_continues_at_the_same_time_of_day(tmp_path: Path) -> None
         ('{"7": {"active": [NaN], "inactive": [2], "finish_time": 5}}', "device '7' needs"),
     ],
 )
-def test_what_is_no_trace_is_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_malformed_traces_are_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "behaviour").write_text(content)
     with pytest.raises(DataUnavailableError, match=message):
         TimedTrace.model_validate(TRACE).load(tmp_path)

@@ -15,7 +15,7 @@ from fedcore import Simulation, run
 from fedcore.errors import SpecificationError
 from fedcore.systems.clock import TOLERANCE, Deadline, Devices, DeviceSpeed, apply_deadline, device_speed
 from fedcore.systems.work import Work
-from tests.documents import ALGORITHMS, QUADRATIC, Document, specification
+from tests.builders.specifications import ALGORITHMS, QUADRATIC, Document, specification
 
 ALL = np.arange(4)
 
@@ -45,7 +45,7 @@ def test_a_round_is_computing_sending_and_waiting_twice() -> None:
     np.testing.assert_allclose(one.seconds(np.array([8, 0, 4, 1])), [5.2, 3.2, 4.2, 3.45], rtol=1e-14)
 
 
-def test_what_is_absent_takes_no_time() -> None:
+def test_absent_parts_of_the_clock_take_no_time() -> None:
     np.testing.assert_array_equal(paced(steps_per_second=constant(2)).seconds(ALL), ALL / 2)
     np.testing.assert_array_equal(paced(latency_seconds=constant(3)).seconds(ALL), [6] * 4)
 
@@ -104,7 +104,7 @@ def test_a_round_ends_when_all_have_been_heard() -> None:
     assert held({"seconds": 50, "policy": "drop"}, [5, 5, 1]) == ([5, 5, 1], [True] * 3, 11.0)
 
 
-def test_who_is_late_is_dropped_and_has_been_waited_for() -> None:
+def test_late_clients_are_dropped_and_have_been_waited_for() -> None:
     assert held({"seconds": 10, "policy": "drop"}, [5, 5, 1]) == ([5, 5, 1], [True, False, True], 10.0)
 
 
@@ -160,7 +160,7 @@ def test_partial_work_that_all_can_do_ends_the_round_with_the_last_step() -> Non
     assert held({"seconds": 9.5, "policy": "accept_partial"}, [20, 20]) == ([8, 4], [True, True], 9.0)
 
 
-def test_who_cannot_even_be_reached_in_time_is_left_out() -> None:
+def test_clients_that_cannot_even_be_reached_in_time_are_left_out() -> None:
     for policy in ("drop", "accept_partial"):
         _, arrives, seconds = held({"seconds": 0.5, "policy": policy}, [1, 1])
         assert (arrives, seconds) == ([False, False], 0.5)
@@ -314,7 +314,7 @@ def test_the_clock_goes_on_where_a_checkpoint_stopped_it(engine: str) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(systems: Document, pointer: str, words: str) -> None:
+def test_clocks_that_do_not_fit_are_refused(systems: Document, pointer: str, words: str) -> None:
     with pytest.raises((ValidationError, SpecificationError), match=words) as refused:
         specification(QUADRATIC, systems=systems)
     assert pointer in str(refused.value)

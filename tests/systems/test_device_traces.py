@@ -15,7 +15,7 @@ from fedcore.errors import DataUnavailableError
 from fedcore.spec import ExperimentSpec
 from fedcore.systems.clock import Devices
 from fedcore.systems.device_traces import DeviceTrace, TraceFile
-from tests.documents import QUADRATIC, Document, specification
+from tests.builders.specifications import QUADRATIC, Document, specification
 
 DEVICES = {
     3: {"computation": 20.0, "communication": 4_000.0},

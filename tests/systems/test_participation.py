@@ -301,7 +301,7 @@ def test_few_are_asked_where_few_are_wanted(kind: str) -> None:
     assert np.isin(drawn.clients, RandomlyAvailable(0.4, 100_000, seed=0, round=2).all()).all()
 
 
-def test_all_are_asked_where_few_can_be_reached() -> None:
+def test_every_client_is_asked_where_few_can_be_reached() -> None:
     there = RandomlyAvailable(0.001, 20_000, seed=0, round=1)
     drawn = draw(
         scheme("uniform", clients_per_round=100),

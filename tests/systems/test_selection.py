@@ -18,7 +18,7 @@ from fedcore.systems.participation import AnyParticipation
 from fedcore.systems.participation.base import Outcome, RoundFacts, Timing
 from fedcore.systems.participation.selection import Importance, Oort, PowerOfChoice, optimal_probabilities
 from fedcore.systems.work import Stragglers
-from tests.documents import QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import QUADRATIC, SYNTHETIC, Document, specification
 
 SHARE = np.array([0.4, 0.3, 0.2, 0.1])
 EVERYONE = np.arange(4)

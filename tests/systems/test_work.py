@@ -13,7 +13,7 @@ from fedcore.lazy import LazyModule
 from fedcore.spec.local import LocalSolver
 from fedcore.spec.systems import Systems
 from fedcore.systems.work import Work, plan_work
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 stats: Any = LazyModule("scipy.stats")
 

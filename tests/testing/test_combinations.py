@@ -34,8 +34,8 @@ from fedcore.systems.clock import RATES
 from fedcore.systems.participation import PARTICIPATIONS
 from fedcore.systems.work import BATCH_DISTRIBUTIONS, STEP_DISTRIBUTIONS
 from fedcore.testing import runs
-from tests.documents import COMPRESSORS as LEVELS
-from tests.documents import Document
+from tests.builders.specifications import COMPRESSORS as LEVELS
+from tests.builders.specifications import Document
 
 CLIENTS, ROUNDS, SEED = 6, 3, 1
 HELD_OUT = 0.9

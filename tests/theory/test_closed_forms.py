@@ -14,7 +14,7 @@ from fedcore import run
 from fedcore.data.exact import Quadratic
 from fedcore.errors import NoClosedFormError
 from fedcore.theory.closed_forms import predict
-from tests.documents import QUADRATIC, SYNTHETIC, specification
+from tests.builders.specifications import QUADRATIC, SYNTHETIC, specification
 
 LEAST_SQUARES = {
     "problem": {
@@ -282,7 +282,7 @@ def test_a_round_beyond_floating_point_numbers_has_no_law() -> None:
 
 
 @pytest.mark.parametrize("case", STANDS_IN_THE_WAY)
-def test_it_is_said_what_stands_in_the_way(case: str) -> None:
+def test_obstacles_to_a_closed_form_are_said(case: str) -> None:
     changes, words = STANDS_IN_THE_WAY[case]
     with pytest.raises(NoClosedFormError, match=words):
         predict(specification(QUADRATIC, **changes), 10)

@@ -17,7 +17,7 @@ from fedcore.theory.quadratics import (
     normalised_averaging,
     reach,
 )
-from tests.documents import quadratics
+from tests.builders.specifications import quadratics
 
 Floats = NDArray[np.float64]
 CLIENTS = quadratics(count=4)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedcore.theory import fedavg, fedlin, fednova, fedprox
 from fedcore.theory.quadratics import Quadratics, averaging, normalised_averaging
 from fedcore.theory.quadratics import fedlin as fedlin_rounds
-from tests.documents import quadratics
+from tests.builders.specifications import quadratics
 
 Floats = NDArray[np.float64]
 CLIENTS = quadratics(count=4)
@@ -107,7 +107,7 @@ def test_accumulation_is_what_each_gradient_counts() -> None:
     np.testing.assert_allclose(fednova.decayed(6, 0.8), unit_travel(6, gamma=0.8), rtol=1e-13)
 
 
-def test_their_sums_are_the_normalisers_of_the_paper() -> None:
+def test_sums_of_coefficients_are_the_normalisers_of_the_paper() -> None:
     tau, rho, alpha, gamma = 9, 0.9, 0.05, 0.8
     assert fednova.momentum(tau, rho).sum() == pytest.approx(
         (tau - rho * (1 - rho**tau) / (1 - rho)) / (1 - rho)

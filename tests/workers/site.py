@@ -24,7 +24,7 @@ from fedcore.platform.store.tables import MemberRecord, RoundRecord, RunRecord
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 from tests.support.forks import Forked, forked
 from tests.support.freezing import Locks, wait_until_still
 from tests.support.polling import eventually

@@ -5,7 +5,7 @@ specification.
 """
 
 from fedcore.platform.store import Status
-from tests.documents import QUADRATIC, merged
+from tests.builders.specifications import QUADRATIC, merged
 from tests.support.call_path import CallPath
 from tests.workers.site import Site
 from workers.runner import Runner

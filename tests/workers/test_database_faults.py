@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import URL
 
 from fedcore.platform.store import Database, open_database
-from tests.documents import merged
+from tests.builders.specifications import merged
 from tests.support.polling import eventually
 from tests.workers.site import END_S, EXPERIMENT, Site, assert_undisturbed
 

@@ -5,7 +5,7 @@ was that long from the start.
 from fedcore.platform.store import extension
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
-from tests.documents import merged
+from tests.builders.specifications import merged
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 
 FIRST = 40

@@ -1,7 +1,7 @@
 """Models by import path on a worker."""
 
 from fedcore.platform.store import Status
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 from tests.workers.site import Site
 
 DOCUMENT = SYNTHETIC | {

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, event, update
 
 from fedcore.platform.store import Status, recovery
 from fedcore.platform.store.tables import RunRecord
-from tests.documents import merged
+from tests.builders.specifications import merged
 from tests.support.disk import Disk
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 
@@ -48,7 +48,7 @@ def test_no_row_points_to_a_file_that_a_power_loss_would_take(site: Site) -> Non
     assert not lost
 
 
-def test_what_a_power_loss_leaves_is_enough_to_go_on_to_the_same_bits(embedded: Site) -> None:
+def test_state_left_by_a_power_loss_is_enough_to_go_on_to_the_same_bits(embedded: Site) -> None:
     site = embedded.with_settings(slice_seconds=0.001)
     (embedded.folder / "storage").mkdir()
     for moment in range(5):

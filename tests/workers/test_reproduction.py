@@ -12,7 +12,7 @@ from sqlalchemy import select
 from fedcore.platform.store import Database
 from fedcore.platform.store.tables import RoundRecord, RunRecord
 from fedcore.settings import Settings
-from tests.documents import DIGITS, Document, merged
+from tests.builders.specifications import DIGITS, Document, merged
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
 from tests.workers.site import Site

@@ -14,9 +14,9 @@ from fedcore.errors import StorageError
 from fedcore.platform.storage import FolderStorage, Storage, open_storage, read
 from fedcore.platform.store import Database, Status, audit, counters, experiments
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.documents import SYNTHETIC, Document, merged
-from tests.platform.store.acts import claim, commit, fail, finish, finish_with_models, submit, write
-from tests.platform.store.acts import read as see
+from tests.builders.claims import claim, commit, fail, finish, finish_with_models, submit, write
+from tests.builders.claims import read as see
+from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.simulation.test_local_run import HALVING, SEARCH
 from tests.support.s3 import S3, Fault
 from tests.workers.site import Site
@@ -157,7 +157,7 @@ class Unreadable(FolderStorage):
 
 
 @pytest.mark.parametrize("error", [StorageError("in Glacier"), OSError("no space for a copy"), ValueError()])
-def test_one_that_cannot_be_archived_keeps_no_other_and_is_tried_again(
+def test_experiment_that_cannot_be_archived_keeps_no_other_and_is_tried_again(
     database: Database, storage: FolderStorage, archive: FolderStorage, tmp_path: Path, error: Exception
 ) -> None:
     (stuck, run), *_ = (ended(database, storage) for _ in range(3))
@@ -177,7 +177,7 @@ def test_one_that_cannot_be_archived_keeps_no_other_and_is_tried_again(
     assert waiting.waited == [PAUSE_S]
 
 
-def test_what_the_archive_does_not_take_is_kept(
+def test_files_that_the_archive_does_not_take_are_kept(
     database: Database, storage: FolderStorage, archive: FolderStorage
 ) -> None:
     class Full(FolderStorage):

@@ -3,10 +3,12 @@ test's choice.
 """
 
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -14,11 +16,13 @@ from fedcore.platform.store import Session, Status, experiments
 from fedcore.platform.store.tables import RunRecord
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
-from tests.documents import merged
+from fedcore.spec import ExperimentSpec
+from tests.builders.specifications import merged
 from tests.support.silence import knocks
 from tests.workers.leashed import SHORT_SLICES
 from tests.workers.site import EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.claimed_run import Pacing
+from workers.runner import WarmUp
 
 ROUNDS = EXPERIMENT["rounds"]
 
@@ -57,7 +61,7 @@ WISHES: dict[str, Callable[[Site, str], None]] = {
 
 
 @pytest.mark.parametrize("wish", WISHES)
-def test_what_a_user_wants_while_a_round_is_played_takes_effect_after_it(embedded: Site, wish: str) -> None:
+def test_request_of_a_user_while_a_round_is_played_takes_effect_after_it(embedded: Site, wish: str) -> None:
     """Slices and leases are long, so it is neither the end of a slice nor the heartbeat that shows
     it.
     """
@@ -149,7 +153,7 @@ def test_two_checkpoints_of_a_run_are_kept(embedded: Site) -> None:
     assert run.checkpoint in kept
 
 
-def test_all_arms_and_seeds_are_carried_out_and_paired(embedded: Site) -> None:
+def test_arms_and_seeds_are_carried_out_and_paired(embedded: Site) -> None:
     document = merged(
         EXPERIMENT, {"rounds": 3, "seeds": [0, 1], "sweep": {"algorithm.kind": ["fedavg", "scaffold"]}}
     )
@@ -224,3 +228,56 @@ def test_a_broker_that_hangs_does_not_hold_up_a_worker_that_has_taken_a_run(embe
             runner.work()
             assert knocks(silent) <= len(queues)
     assert_undisturbed(site, site.run(experiment))
+
+
+# Warm-up of an idle worker before its first run.
+
+
+class RecordedSimulation:
+    """Records the models of the rounds that are executed; `during` is called in each."""
+
+    def __init__(self) -> None:
+        self.created: list[str] = []
+        self.advanced: list[str] = []
+        self.during: Callable[[], None] = lambda: None
+
+    def __call__(self, spec: ExperimentSpec, _seed: int, **_: Any) -> Any:
+        assert spec.problem.model is not None
+        self.created.append(spec.problem.model.kind)
+        return self
+
+    def advance(self) -> None:
+        self.advanced.append(self.created[-1])
+        self.during()
+
+
+def test_warm_up_executes_a_round_of_each_of_the_models_that_are_tried_first() -> None:
+    rounds = RecordedSimulation()
+    WarmUp("cpu", 0.0, rounds).run()
+    assert rounds.advanced == ["logistic", "mlp"]
+
+
+def test_a_worker_that_has_work_begins_no_further_step() -> None:
+    rounds = RecordedSimulation()
+    busy = WarmUp("cpu", 0.0, rounds)
+    rounds.during = busy.stop
+    busy.run()
+    assert rounds.created == ["logistic"]
+
+
+def test_a_worker_that_finds_work_at_once_warms_nothing_up() -> None:
+    rounds = RecordedSimulation()
+    began, thread = time.monotonic(), WarmUp("cpu", 60.0, rounds)
+    thread.start()
+    thread.stop()
+    thread.join()
+    assert time.monotonic() - began < 60
+    assert not rounds.created
+
+
+def test_an_error_is_left_to_the_runs_that_need_it(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*_: object, **__: object) -> Any:
+        raise RuntimeError("no such device")
+
+    WarmUp("cuda:9", 0.0, broken).run()
+    assert "no such device" in caplog.text

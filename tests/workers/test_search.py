@@ -15,7 +15,7 @@ from fedcore.platform.store import Status, search
 from fedcore.simulation.halving import Decision
 from fedcore.simulation.report import StopReason
 from fedcore.simulation.simulation import Simulation
-from tests.documents import merged
+from tests.builders.specifications import merged
 from tests.simulation.test_local_run import HALVING, SEARCH
 from tests.workers.site import Site
 

@@ -15,7 +15,7 @@ from fedcore.platform.store import Status, experiments, runs
 from fedcore.platform.store.backoff import MAX_ATTEMPTS
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.simulation import Simulation
-from tests.documents import merged, specification
+from tests.builders.specifications import merged, specification
 from tests.support import faulty
 from tests.support.faulty import FaultyFileSystem
 from tests.support.s3 import S3, Fault
@@ -206,7 +206,7 @@ def test_old_checkpoints_that_could_not_be_removed_are_removed_later(store: Site
 
 
 @pytest.mark.parametrize("cut", [0, 100, -1])
-def test_of_two_checkpoints_that_are_kept_none_is_a_damaged_one(store: Site, cut: int) -> None:
+def test_kept_checkpoints_are_not_damaged(store: Site, cut: int) -> None:
     held, played = _held(store), Simulation(specification(SHORT), seed=0)
     checkpoints, keys, states = Checkpoints(store.storage, held), list[str](), list[bytes]()
     for number in (1, 2):

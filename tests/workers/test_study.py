@@ -8,7 +8,7 @@ from fedcore import ExperimentSpec, run
 from fedcore.platform.store import Status, experiments, search
 from fedcore.spec import stored_spec
 from fedcore.spec.experiment import Arm
-from tests.documents import merged
+from tests.builders.specifications import merged
 from tests.simulation.test_study import LOCAL, suboptimality
 from tests.workers.site import Site
 

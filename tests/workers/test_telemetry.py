@@ -16,8 +16,8 @@ from fedcore.platform.store.tables import ResourceRecord, RunLogRecord, RunRecor
 from fedcore.platform.store.telemetry import ResourceUse
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
-from tests.documents import merged
-from tests.platform.store.acts import claim, lose
+from tests.builders.claims import claim, lose
+from tests.builders.specifications import merged
 from tests.platform.store.test_telemetry import line
 from tests.support.polling import eventually
 from tests.workers.site import END_S, EXPERIMENT, Site, assert_undisturbed
@@ -194,7 +194,7 @@ def test_a_sample_covers_the_time_since_the_one_before() -> None:
         assert first.at <= second.at
 
 
-def test_what_cannot_be_measured_is_missing() -> None:
+def test_values_that_cannot_be_measured_are_missing() -> None:
     later = ResourceReading(at=12.0, cpu_seconds=6.0, memory_bytes=700, gpu=None)
     measured = RunTelemetry(MadeUpMeter(None, MADE_UP, None, MADE_UP, later), with_children=False)
     for _ in range(4):
@@ -203,7 +203,7 @@ def test_what_cannot_be_measured_is_missing() -> None:
         assert [(sample.seconds, sample.cpu_cores) for sample in found] == [(2.0, 1.5)]
 
 
-def test_what_a_transaction_has_not_stored_waits_and_is_left_out_of_the_next() -> None:
+def test_lines_a_transaction_has_not_stored_wait_and_are_left_out_of_the_next() -> None:
     measured = RunTelemetry(ResourceMeter("cpu"), with_children=False)
     measured.lines.append(line(1))
     measured.measure()
@@ -220,7 +220,7 @@ def test_what_a_transaction_has_not_stored_waits_and_is_left_out_of_the_next() -
         assert (found, used) == ([], [])
 
 
-def test_of_many_lines_the_newest_wait() -> None:
+def test_newest_of_many_lines_wait() -> None:
     measured = RunTelemetry(ResourceMeter("cpu"), with_children=False)
     measured.lines.extend(line(number) for number in range(PENDING_LINES))
     with suppress(ConnectionError), measured.unstored():

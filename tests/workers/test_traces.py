@@ -17,7 +17,7 @@ from api.app import create_app
 from fedcore.errors import SettingsError
 from fedcore.platform import tracing
 from fedcore.settings import Settings
-from tests.api.histories import TINY, submit
+from tests.builders.experiments import TINY, submit
 from tests.support.access import key_for
 from tests.support.asgi import calling
 from tests.workers.leashed import SHORT_SLICES

@@ -21,7 +21,7 @@ from fedcore.platform.uploads.local import keep
 from fedcore.settings import Settings
 from fedcore.simulation.simulation import Simulation
 from fedq.client import Client
-from tests.documents import SYNTHETIC, Document
+from tests.builders.specifications import SYNTHETIC, Document
 from tests.platform.uploads.files import Arrays, arrays, npz, parquet
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
@@ -152,7 +152,7 @@ def test_a_worker_starts_from_uploaded_weights(embedded: Site) -> None:
         torch.testing.assert_close(stored[name].float(), value, rtol=1e-7, atol=0)
 
 
-def test_what_the_python_client_uploads_is_trained_on(service: Service, tmp_path: Path) -> None:
+def test_data_uploaded_by_the_python_client_are_trained_on(service: Service, tmp_path: Path) -> None:
     held = arrays(client=np.arange(60) % 4)
     with Client(service.url, service.key) as client:
         dataset = client.upload(held, "mine")

@@ -6,7 +6,7 @@ import signal
 from contextlib import closing
 
 from fedcore.platform.store import Database, open_database, runs
-from tests.platform.store.acts import claim, submit, the_run
+from tests.builders.claims import claim, submit, the_run
 from tests.support.freezing import Locks
 from tests.support.polling import eventually
 from workers.liveness import ChildWatchdog

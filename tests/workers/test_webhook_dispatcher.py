@@ -16,8 +16,8 @@ from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
 from fedcore.platform.webhooks.events import EventKind
 from fedcore.settings import Settings
-from tests.platform.store.acts import claim, finish, submit, the_run, write
-from tests.platform.store.hooks import hook_now, story, told
+from tests.builders.claims import claim, finish, submit, the_run, write
+from tests.builders.webhooks import hook_now, story, told
 from tests.support.polling import eventually
 from tests.support.receiver import LOOPBACK, Receiver, receiving
 from workers.reconciler import run_forever
@@ -73,7 +73,7 @@ def test_a_life_of_an_experiment_arrives_signed_each_change_once(
     assert (now.last_id, now.last_status) == (ids[-1], DeliveryStatus.DELIVERED)
 
 
-def test_what_failed_arrives_later_under_the_same_id(
+def test_failed_delivery_arrives_later_under_the_same_id(
     database: Database, receiver: Receiver, tmp_path: Path
 ) -> None:
     hook, _ = listen(database, f"{receiver.url}/500")
@@ -107,7 +107,7 @@ def test_a_receiver_that_hangs_holds_up_nobody_else(
     assert all(outcomes)
 
 
-def test_who_answers_that_it_is_gone_is_not_asked_again(
+def test_receiver_that_answers_it_is_gone_is_not_asked_again(
     database: Database, receiver: Receiver, tmp_path: Path
 ) -> None:
     hook, _ = listen(database, f"{receiver.url}/410")

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from api.http.documents import JSON, MAX_BYTES, YAML
 from api.openapi.document import BODIES
-from tests.documents import SYNTHETIC, Document, merged
+from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.support.access import bearer
 from tests.support.service import Service
 

@@ -12,7 +12,7 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, runs
 from fedcore.settings import Settings
 from tests.api.conftest import browsing
-from tests.api.histories import TINY, submit
+from tests.builders.experiments import TINY, submit
 from tests.support.access import key_for
 from tests.support.asgi import calling
 

@@ -13,10 +13,10 @@ from fedcore import presets
 from fedcore.platform.access import Scope
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec, yaml_documents
-from tests.api.histories import TINY, submit
-from tests.documents import merged
+from tests.api.conftest import browsing
+from tests.builders.experiments import TINY, submit
+from tests.builders.specifications import merged
 from tests.support.access import key_for
-from tests.web.conftest import browsing
 
 
 def text_of(page: httpx.Response) -> str:
@@ -26,7 +26,7 @@ def text_of(page: httpx.Response) -> str:
     return html.unescape(text)
 
 
-def test_it_begins_with_an_example_that_can_be_submitted(ann: httpx.Client) -> None:
+def test_form_begins_with_an_example_that_can_be_submitted(ann: httpx.Client) -> None:
     text = text_of(ann.get("/submit"))
     assert text == EXAMPLE
     answer = ann.post(
@@ -43,7 +43,7 @@ def test_a_preset_is_written_out(ann: httpx.Client, name: str) -> None:
     assert json.loads(html.unescape(known)) == {"name": name, "specification": presets.load(name).spec}
 
 
-def test_all_presets_are_offered_with_what_they_cost(ann: httpx.Client) -> None:
+def test_presets_are_offered_with_what_they_cost(ann: httpx.Client) -> None:
     assert [choice.name for choice in choices()] == presets.names()
     demo = next(choice for choice in choices() if choice.name == "demo")
     assert (demo.runs, demo.rounds) == (12, 60)
@@ -69,7 +69,7 @@ def test_an_experiment_is_begun_from_as_it_was_written_without_defaults(ann: htt
     )
 
 
-def test_what_is_not_there_is_said_to_be_missing(ann: httpx.Client, http: httpx.Client) -> None:
+def test_missing_preset_or_experiment_is_said_to_be_missing(ann: httpx.Client, http: httpx.Client) -> None:
     others = submit(http)["id"]
     for query in ({"preset": "domo"}, {"from": "exp_nothing"}, {"from": others}):
         page = ann.get("/submit", params=query)
@@ -77,7 +77,7 @@ def test_what_is_not_there_is_said_to_be_missing(ann: httpx.Client, http: httpx.
         assert "not found" in page.text.lower()
 
 
-def test_who_may_only_read_is_told_so(app: FastAPI, settings: Settings) -> None:
+def test_readers_are_told_that_they_may_only_read(app: FastAPI, settings: Settings) -> None:
     with browsing(app, key_for(settings.database, "eve", Scope.READ)) as reader:
         assert 'href="/submit"' not in reader.get("/").text
         page = reader.get("/submit")
@@ -86,7 +86,7 @@ def test_who_may_only_read_is_told_so(app: FastAPI, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("name", presets.names()[3::11])
-def test_whatever_was_submitted_is_written_so_that_it_says_the_same(ann: httpx.Client, name: str) -> None:
+def test_submitted_specifications_are_written_so_that_they_say_the_same(ann: httpx.Client, name: str) -> None:
     made = ann.post("/v1/experiments", json={"preset": name})
     assert made.status_code == 201, made.text
     written = yaml_documents.load(text_of(ann.get("/submit", params={"from": made.json()["id"]})))

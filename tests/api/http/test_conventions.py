@@ -12,8 +12,8 @@ from api.webhooks.service import UrlValidator
 from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
-from tests.api.histories import TINY, TWO_ARMS, submit, write
-from tests.platform.store.acts import report
+from tests.builders.claims import report
+from tests.builders.experiments import TINY, TWO_ARMS, submit, write
 from tests.support.access import bearer
 from tests.support.asgi import application, calling
 

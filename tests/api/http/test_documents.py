@@ -3,9 +3,12 @@ and reads everything.
 """
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,8 +18,10 @@ from api.experiments import routes
 from api.http.documents import JSON, LARGE_BYTES, MAX_BYTES, MAX_VALUES, MAX_YAML_PARTS, YAML
 from fedcore.errors import StateConflictError
 from fedcore.platform.store.database import POOLED
-from tests.api.histories import TINY
-from tests.documents import Document
+from fedcore.settings import Settings
+from tests.builders.experiments import TINY
+from tests.builders.specifications import SYNTHETIC, Document
+from tests.support.asgi import application, calling
 
 
 def _dry_run(
@@ -200,7 +205,7 @@ def test_flaws_in_yaml_have_line_and_column_all_at_once(http: httpx.Client) -> N
     assert places == expected
 
 
-def test_what_only_the_whole_shows_has_a_place_too(http: httpx.Client) -> None:
+def test_errors_that_only_the_whole_document_shows_have_a_place_too(http: httpx.Client) -> None:
     text = yaml.safe_dump({"preset": "demo", "overrides": {"rounds": 5, "seeds": [1, 1]}}, sort_keys=False)
     (flaw,) = _flaws(_dry_run(http, text.encode(), "application/yaml"))
     assert (flaw["pointer"], flaw["line"], flaw["column"]) == ("/overrides/seeds", 4, 3)
@@ -220,7 +225,7 @@ def test_flaws_in_json_have_pointers_alone(http: httpx.Client) -> None:
         (b'{"a": {"b": 1}, "c": [\n{"a": {"b": 1,\t"b": 1}}]}', "application/json", (2, 16)),
     ],
 )
-def test_what_cannot_be_read_is_pointed_at(
+def test_unreadable_parts_of_a_document_are_pointed_at(
     http: httpx.Client, body: bytes, media_type: str, place: tuple[int, int]
 ) -> None:
     (flaw,) = _dry_run(http, body, media_type).json()["errors"]
@@ -228,7 +233,7 @@ def test_what_cannot_be_read_is_pointed_at(
 
 
 @pytest.mark.parametrize(("right", "pointer"), [(0, "/seeds/0"), (100, "/seeds/100")])
-def test_of_a_list_the_first_wrong_entry_is_told(http: httpx.Client, right: int, pointer: str) -> None:
+def test_first_wrong_entry_of_a_list_is_told(http: httpx.Client, right: int, pointer: str) -> None:
     flaws = _flaws(
         _dry_run(http, json.dumps({**TINY, "seeds": [*range(right), "x", "y"], "rounds": 0}).encode())
     )
@@ -238,3 +243,72 @@ def test_of_a_list_the_first_wrong_entry_is_told(http: httpx.Client, right: int,
 def test_a_block_may_have_so_many_fields(http: httpx.Client) -> None:
     flaws = _flaws(_dry_run(http, json.dumps({"sweep": {str(n): [1] for n in range(10_001)}}).encode()))
     assert flaws == [{"pointer": "/sweep", "detail": "a mapping may have at most 10,000 fields, not 10,001"}]
+
+
+# Models by import path: refused or taken by the operator's patterns, and never imported by the API process.
+
+MODEL: Document = {"kind": "import", "path": "ourlab.networks:small", "parameters": 1_234}
+OWN: Document = SYNTHETIC | {"problem": {**SYNTHETIC["problem"], "model": MODEL}}
+
+
+@pytest.fixture
+def allowing(settings: Settings, admin_key: str) -> Iterator[httpx.Client]:
+    """A client of a service that allows models of one package."""
+    app = application(settings.model_copy(update={"models_allowed": ("ourlab.*",)}))
+    with calling(app, admin_key) as client:
+        yield client
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_without_leave_there_are_none(http: httpx.Client, dry_run: bool) -> None:
+    overrides = {"preset": "demo", "overrides": {"problem": {"model": MODEL}}}
+    for document, pointer in ((OWN, "/problem/model/path"), (overrides, "/overrides/problem/model/path")):
+        answer = http.post("/v1/experiments", params={"dry_run": dry_run}, json=document)
+        assert answer.status_code == 422
+        (flaw,) = answer.json()["errors"]
+        assert flaw == {
+            "pointer": pointer,
+            "detail": (
+                "models by import path are disabled; the operator can enable them with FEDQ_MODELS_ALLOWED"
+            ),
+        }
+
+
+def test_with_leave_estimates_go_by_the_declared_parameters(allowing: httpx.Client) -> None:
+    (arm,) = allowing.post("/v1/experiments", params={"dry_run": True}, json=OWN).json()["arms"]
+    assert arm["parameters"] == 1_234
+    assert allowing.post("/v1/experiments", json=OWN).status_code == 201
+    foreign = OWN | {"sweep": {"problem.model.path": ["ourlab.networks:small", "theirlab.networks:small"]}}
+    assert "theirlab.networks:small does not match" in allowing.post("/v1/experiments", json=foreign).text
+
+
+SUBMIT = """
+import sys
+from pathlib import Path
+from api.app import create_app
+from fedcore.platform.store import upgrade
+from tests.support.access import key_for
+from tests.support.asgi import calling
+from yaml import safe_load
+settings = Settings(_env_file=None, home=Path(sys.argv[1]), models_allowed="ourlab.*")
+upgrade(settings.database)
+with calling(create_app(settings), key_for(settings.database)) as http:
+    print(http.post("/v1/experiments", json=safe_load(sys.argv[2])).status_code)
+print(*sorted({"ourlab", "torch"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.slow
+def test_the_api_process_imports_neither_the_model_nor_a_tensor_library(tmp_path: Path) -> None:
+    (tmp_path / "ourlab").mkdir()
+    (tmp_path / "ourlab" / "networks.py").write_text("raise SystemExit('imported')")
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{SUBMIT}",
+        str(tmp_path),
+        str(OWN),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    status, imported = done.stdout.splitlines()[-2:]
+    assert (status, imported) == ("201", "")

@@ -7,7 +7,7 @@ import pytest
 
 from fedcore.platform.store.database import POOLED
 from fedcore.settings import Settings
-from tests.api.histories import TWO_ARMS, submit
+from tests.builders.experiments import TWO_ARMS, submit
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
 from tests.support.slow_gates import SlowGate

@@ -5,8 +5,8 @@ import json
 import httpx
 import pytest
 
-from tests.api.histories import submit
-from tests.documents import Document
+from tests.builders.experiments import submit
+from tests.builders.specifications import Document
 
 
 def _logged(capsys: pytest.CaptureFixture[str]) -> list[Document]:

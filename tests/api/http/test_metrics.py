@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedcore.platform.access import Token
 from fedcore.platform.store import Database, workers
 from fedcore.settings import Settings
-from tests.api.histories import TINY, submit, write
-from tests.platform.store.acts import claim, commit, lose, report
+from tests.builders.claims import claim, commit, lose, report
+from tests.builders.experiments import TINY, submit, write
 from tests.support.asgi import application, calling
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -19,7 +19,7 @@ from api.http.rate_limit import RateLimiter, _LocalBuckets
 from fedcore.errors import RateError
 from fedcore.platform.storage import open_storage
 from fedcore.settings import Settings
-from tests.api.histories import TINY, submit
+from tests.builders.experiments import TINY, submit
 from tests.platform.uploads.files import arrays, npz
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from fedcore.settings import Settings
-from tests.api.histories import TINY, submit
+from tests.builders.experiments import TINY, submit
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
 from tests.support.brokers import connect
@@ -36,7 +36,7 @@ def migrated(sqlite_template: Path, tmp_path: Path) -> str:
     return f"sqlite:///{copy}"
 
 
-def test_whatever_puts_runs_into_a_queue_nudges_its_workers(
+def test_every_way_to_queue_runs_wakes_the_workers_of_the_queue(
     tmp_path: Path, migrated: str, broker_url: str
 ) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=broker_url)

@@ -7,7 +7,7 @@ import re
 import httpx
 
 from api.keys.pages import PAGE
-from tests.api.histories import TINY, submit
+from tests.builders.experiments import TINY, submit
 
 SOON = "2099-01-01T12:00:00Z"
 

@@ -4,7 +4,7 @@ import jsonschema
 import pytest
 
 from api.openapi.examples import add_examples, example_of
-from tests.documents import Document
+from tests.builders.specifications import Document
 
 
 def test_an_example_shows_all_of_an_answer_and_of_a_request_what_it_needs() -> None:

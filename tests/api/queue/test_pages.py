@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 
 from fedcore.platform.store import Database, groups, workers
-from tests.api.histories import TINY, commit, submit
-from tests.platform.store.acts import claim, report, write
+from tests.builders.claims import claim, report, write
+from tests.builders.experiments import TINY, commit, submit
 
 
 def _seen(rows: Database, name: str, **about: Any) -> None:
@@ -21,7 +21,7 @@ def _seen(rows: Database, name: str, **about: Any) -> None:
     write(rows, workers.seen, name, **(given | about))
 
 
-def test_what_waits_and_runs_is_shown_with_its_worker(
+def test_queued_and_running_runs_are_shown_with_their_worker(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
     first = submit(http, {**TINY, "name": "under way"})
@@ -46,7 +46,7 @@ def test_what_waits_and_runs_is_shown_with_its_worker(
     assert "8 GB" in page
 
 
-def test_what_belongs_to_others_is_counted_and_not_named(
+def test_runs_of_others_are_counted_and_not_named(
     ann: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
     _seen(rows, "worker-1")

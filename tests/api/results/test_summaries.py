@@ -13,9 +13,9 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.statistics import significance
-from tests.api.histories import TINY, TWO_ARMS, commit, finish, submit, write
-from tests.documents import Document
-from tests.platform.store.acts import claim, fail, report
+from tests.builders.claims import claim, fail, report
+from tests.builders.experiments import TINY, TWO_ARMS, commit, finish, submit, write
+from tests.builders.specifications import Document
 
 ROUNDS, SEEDS = 3, 3
 
@@ -216,7 +216,7 @@ def test_traffic_work_and_time_are_totals_of_a_run(results: Document) -> None:
     }
 
 
-def test_one_seed_has_a_mean_and_no_interval(http: httpx.Client, rows: Database) -> None:
+def test_summary_of_one_seed_has_a_mean_and_no_interval(http: httpx.Client, rows: Database) -> None:
     figures = _results(http, rows, TINY, lambda _: [report(1, train_loss=2.0)])["arms"][0]["metrics"][
         "train_loss"
     ]

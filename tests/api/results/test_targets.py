@@ -13,9 +13,9 @@ from scipy import stats
 from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
-from tests.api.histories import TWO_ARMS, commit, submit, write
-from tests.documents import Document
-from tests.platform.store.acts import claim, report
+from tests.builders.claims import claim, report
+from tests.builders.experiments import TWO_ARMS, commit, submit, write
+from tests.builders.specifications import Document
 
 ROUNDS = {(0, 0): 2, (0, 1): 4, (0, 2): 6, (1, 0): 1, (1, 1): 2, (1, 2): 5}
 """In which round each arm and seed gets there."""
@@ -116,7 +116,7 @@ FORM = "must be METRIC:VALUE, e.g. test_accuracy:0.9, not "
         ("tau_eff:3", "the metric must be one of 'train_loss', 'test_loss', "),
     ],
 )
-def test_what_is_no_target_is_refused_with_what_would_be_one(
+def test_malformed_targets_are_refused_with_what_would_be_one(
     http: httpx.Client, rows: Database, target: str, told: str
 ) -> None:
     answer = http.get(f"/v1/experiments/{submit(http)['id']}/results", params={"target": target})

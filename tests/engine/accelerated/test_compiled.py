@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcore import Simulation
 from fedcore.errors import SpecificationError
-from tests.documents import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 WORK: dict[str, Document] = {
     "short last batches": {},
@@ -51,14 +51,14 @@ def trained(engine: str, **changes: Any) -> Tensor:
 
 
 @pytest.mark.parametrize(("work", "kind"), [*zip(WORK, cycle(TRAINED_ON), strict=False)])
-def test_it_is_the_loop(kind: str, work: str) -> None:
+def test_compiled_engine_is_the_loop(kind: str, work: str) -> None:
     assert_loop(kind, work)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("kind", TRAINED_ON)
-def test_it_is_the_loop_for_every_rule(kind: str, work: str) -> None:
+def test_compiled_engine_is_the_loop_for_every_rule(kind: str, work: str) -> None:
     assert_loop(kind, work)
 
 

@@ -159,7 +159,7 @@ def gradient(case: Case, data: Data, theta: Tensor, rows: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_it_is_the_steps_longhand(case: Case) -> None:
+def test_machine_code_is_the_steps_longhand(case: Case) -> None:
     data, tolerance = drawn(case), 1e-12 if case.dtype == np.float64 else 1e-5
     expected = longhand(case, data)
     np.testing.assert_allclose(trained(case, data), expected, rtol=tolerance, atol=tolerance)
@@ -210,7 +210,7 @@ def test_code_is_read_from_disk_and_compiled_again_where_its_file_is_damaged(
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_shows(value: float) -> None:
+def test_values_that_are_not_finite_show_in_machine_code(value: float) -> None:
     case = Case((20, 10))
     data = drawn(case)
     x = data.x.copy()

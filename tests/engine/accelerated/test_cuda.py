@@ -10,7 +10,7 @@ from fedcore import Simulation
 from fedcore.engine.engines import EngineName
 from fedcore.errors import SpecificationError
 from fedcore.spec import ExperimentSpec
-from tests.documents import ALGORITHMS, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import ALGORITHMS, SYNTHETIC, Document, merged, specification
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -55,7 +55,7 @@ def test_every_algorithm_is_the_cpus_loop_by_every_engine(kind: str, name: Engin
 
 
 @pytest.mark.parametrize("name", ON_GPUS)
-def test_so_is_a_convolutional_network(name: EngineName) -> None:
+def test_convolutional_network_is_the_cpus_loop_by_every_engine(name: EngineName) -> None:
     there, here = (
         model(simulated(specification(CNN, **engine(by)), device))
         for by, device in ((name, "cuda"), ("reference", "cpu"))

@@ -10,7 +10,7 @@ import pytest
 from fedcore.platform.store import keys, open_database
 from fedcore.settings import settings
 from fedq.cli import main
-from tests.platform.store.acts import read
+from tests.builders.claims import read
 from tests.support.s3 import S3, Fault
 
 KEY = "create", "ann", "--direct"
@@ -51,7 +51,7 @@ def test_a_home_that_others_could_read_is_closed_when_it_is_restored_into(
     assert Path("two", "fedq.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_wrong_with_a_backup_is_said_in_a_line(
+def test_faults_of_a_backup_are_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("copy").mkdir()

@@ -17,9 +17,9 @@ import yaml
 from fedcore import presets
 from fedcore.settings import settings
 from fedq.client import Client
-from tests.api.histories import TINY, TWO_ARMS, carry_out
+from tests.builders.claims import claim
+from tests.builders.experiments import TINY, TWO_ARMS, carry_out
 from tests.fedq.cli.conftest import Fedq
-from tests.platform.store.acts import claim
 from tests.support.service import Service
 
 

@@ -50,7 +50,7 @@ def test_other_figures_are_written_so_that_they_can_be_read(value: float, told: 
         (0.01, Conclusion.INCOMPLETE, "incomplete"),
     ],
 )
-def test_it_says_what_may_be_concluded(p: float | None, verdict: Conclusion, told: str) -> None:
+def test_comparison_says_what_may_be_concluded(p: float | None, verdict: Conclusion, told: str) -> None:
     _, second = _lines(
         _results("test_accuracy", SCORE, BETTER.model_copy(update={"p_adjusted": p, "verdict": verdict}))
     )
@@ -137,7 +137,7 @@ def _arm(
     )
 
 
-def test_what_it_took_to_a_target_is_told_of_those_that_got_there() -> None:
+def test_cost_to_a_target_is_told_of_arms_that_got_there() -> None:
     took = Estimate(n=2, mean=12.5, std=0.5, low=8.0, high=17.0)
     nothing = dict.fromkeys(
         (

@@ -28,7 +28,7 @@ from fedq.cli.terminal import MEANINGS
 from fedq.client import transport
 from fedq.local import experiment
 from fedq.local.folder import MODEL, ExperimentFolder, archive
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 SPEC = specification(QUADRATIC, rounds=3)
 GARBAGE = (

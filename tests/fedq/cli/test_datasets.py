@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedq.client import Client
-from tests.api.test_datasets import on
+from tests.api.datasets.test_routes import on
 from tests.fedq.cli.conftest import Fedq
 from tests.platform.uploads.files import arrays, npz, parquet
 
@@ -55,7 +55,7 @@ def test_answers_come_as_json(fedq: Fedq, file: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_told_by_exit_code_and_place(
+def test_faults_of_a_data_set_are_told_by_exit_code_and_place(
     fedq: Fedq, client: Client, file: Path, tmp_path: Path
 ) -> None:
     assert fedq("dataset", "add", str(tmp_path / "nowhere.npz")).code == 2

@@ -157,7 +157,7 @@ def test_a_module_that_cannot_be_imported_is_a_finding_with_its_line(
     assert f"{finding['file']}:{line}: {finding['check']}: expected {finding['expected']}" in out
 
 
-def test_what_is_no_extension_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_no_extension_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, told = called(capsys, "check-extension", "not_installed")
     assert code == 2
     assert "not_installed is neither a folder nor an installed package" in told

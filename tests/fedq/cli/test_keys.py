@@ -35,7 +35,7 @@ def test_a_key_with_quotas_shows_what_is_left_of_them(fedq: Fedq) -> None:
     ]
 
 
-def test_who_may_send_code_is_shown_wherever_the_scope_is(fedq: Fedq) -> None:
+def test_right_to_send_code_is_shown_wherever_the_scope_is(fedq: Fedq) -> None:
     made = {code: fedq("key", "create", "ann", *code) for code in ((), ("--code",))}
     ids = {code: Token.parse(answer.out.strip()).key_id for code, answer in made.items()}
     listed = fedq("key", "list").out.splitlines()
@@ -61,7 +61,7 @@ def test_an_option_holds_for_its_command_alone(fedq: Fedq, service: Service) -> 
     assert fedq("me").out.startswith("local, ")
 
 
-def test_what_a_key_does_not_allow_is_explained(fedq: Fedq) -> None:
+def test_actions_a_key_does_not_allow_are_explained(fedq: Fedq) -> None:
     reading = fedq("key", "create", "ann", "--scope", "read").out.strip()
     refused = fedq("--key", reading, "submit", "--preset", "demo")
     assert (refused.code, "requires a key of scope `submit`" in refused.err) == (4, True)

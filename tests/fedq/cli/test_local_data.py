@@ -74,7 +74,7 @@ def test_a_file_at_which_a_reader_ends_its_process_is_refused(
         (["--image", "2x32x32"], "1 or 3"),
     ],
 )
-def test_what_is_wrong_is_told_with_exit_code_2(
+def test_faults_of_local_data_are_told_with_exit_code_2(
     options: list[str], told: str, tmp_path: Path, capsys: Captured
 ) -> None:
     path = tmp_path / "own.csv"

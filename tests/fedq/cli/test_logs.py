@@ -14,9 +14,9 @@ from fedcore.platform.store.leases import Claim
 from fedcore.settings import settings
 from fedq.client import Client
 from fedq.client.transport import BlockingWire
-from tests.api.histories import TINY, finish
+from tests.builders.claims import claim
+from tests.builders.experiments import TINY, finish
 from tests.fedq.cli.conftest import Fedq
-from tests.platform.store.acts import claim
 from tests.platform.store.test_telemetry import line, note
 from tests.support.polling import eventually
 from tests.support.proxy import Fault, proxied

@@ -5,13 +5,15 @@ from pathlib import Path
 
 from fedq.client import Client
 from fedq.schemas import KeyRequest
-from tests.api.histories import TINY
+from tests.builders.experiments import TINY
 from tests.fedq.cli.conftest import Fedq, fedq
 
 __all__ = ["fedq"]
 
 
-def test_what_is_edited_and_shared_is_listed_and_shown(fedq: Fedq, client: Client, tmp_path: Path) -> None:
+def test_edited_and_shared_experiments_are_listed_and_shown(
+    fedq: Fedq, client: Client, tmp_path: Path
+) -> None:
     id, file = client.submit(TINY).id, tmp_path / "notes.md"
     run = client.runs(id)[0].id
     file.write_text("Momentum **helps**.")

@@ -12,7 +12,7 @@ import pytest
 from fedcore import presets
 from fedcore.settings import settings
 from fedq.cli import main
-from tests.api.histories import TWO_ARMS
+from tests.builders.experiments import TWO_ARMS
 
 MNIST = """\
 name: mnist
@@ -60,7 +60,7 @@ def _file(folder: Path, text: str) -> str:
     return str(file)
 
 
-def test_all_that_is_wrong_is_told_with_its_line_and_column(
+def test_every_fault_of_a_specification_is_told_with_its_line_and_column(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = _file(tmp_path, FAULTY)
@@ -83,7 +83,7 @@ def test_all_that_is_wrong_is_told_with_its_line_and_column(
         ("[]", "must be a mapping, not list"),
     ],
 )
-def test_what_is_no_document_is_told_with_its_place(
+def test_files_that_are_no_document_are_told_with_the_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
 ) -> None:
     code, _, err = _call(capsys, "validate", _file(tmp_path, text))
@@ -146,7 +146,9 @@ finally:
     assert "4 runs, 80 rounds" in done.stdout
 
 
-def test_what_cannot_be_planned_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_specifications_that_cannot_be_planned_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = _call(capsys, "plan", _file(tmp_path, FAULTY))
     assert (code, out, "/local/lr" in err) == (2, "", True)
     for arguments, told in (

@@ -8,7 +8,7 @@ import pytest
 
 from fedq.client import AsyncClient, Client, InvalidRequestError, NotFoundError
 from fedq.schemas import KeyRequest
-from tests.api.histories import TINY
+from tests.builders.experiments import TINY
 from tests.fedq.cli.conftest import Fedq
 from tests.platform.store.test_bundles import DIGEST, bundle, weights
 from tests.platform.store.test_datasets import keep
@@ -55,7 +55,9 @@ def test_access_is_given_printed_and_taken_back(fedq: Fedq, client: Client, shar
     assert fedq("share", "set_" + "0" * 26, "--private").code == 4
 
 
-def test_both_clients_share_whatever_they_name(service: Service, client: Client, shared: list[str]) -> None:
+def test_both_clients_share_experiments_and_uploads(
+    service: Service, client: Client, shared: list[str]
+) -> None:
     async def share() -> list[list[str]]:
         async with AsyncClient(service.url, service.key) as calls:
             for name in shared:
@@ -72,7 +74,7 @@ def test_both_clients_share_whatever_they_name(service: Service, client: Client,
         client.access("sha256:" + "3" * 64)
 
 
-def test_whose_uploads_are_listed_is_said(fedq: Fedq, shared: list[str]) -> None:
+def test_owners_of_listed_uploads_are_said(fedq: Fedq, shared: list[str]) -> None:
     for group, name in zip(("dataset", "bundle", "weights"), shared[2:], strict=True):
         (line,) = [line for line in fedq(group, "list").out.splitlines() if name[:30] in line]
         assert "local" in line.split()

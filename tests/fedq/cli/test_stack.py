@@ -12,7 +12,7 @@ import pytest
 from fedcore.platform.store import Status, open_database, runs
 from fedcore.settings import Settings
 from fedq.client import Client
-from tests.documents import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, merged
 from tests.support.access import bearer
 from tests.support.commands import START_S, interrupted, log_of, started, url_of
 from tests.support.forks import Forked, forked

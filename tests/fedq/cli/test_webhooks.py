@@ -10,10 +10,10 @@ from fedcore.platform.store import webhook_deliveries, webhooks
 from fedcore.platform.webhooks.events import ENDINGS
 from fedcore.platform.webhooks.protocol import ReceiverResponse
 from fedq.client import Client, InvalidRequestError
-from tests.api.histories import TINY
+from tests.builders.claims import write
+from tests.builders.experiments import TINY
+from tests.builders.webhooks import BAD, GOOD, URL, take
 from tests.fedq.cli.conftest import Fedq
-from tests.platform.store.acts import write
-from tests.platform.store.hooks import BAD, GOOD, URL, take
 from tests.platform.store.test_webhook_deliveries import conclude
 from tests.support.polling import eventually
 from tests.support.service import Service

@@ -26,8 +26,8 @@ from fedq.client import Client, ExportError, MissingPackageError, UnreadableData
 from fedq.client.exports.sinks import ExportForm, export_errors, fitted
 from fedq.client.exports.tracking import mlflow_key
 from fedq.client.exports.weights_and_biases import FORBIDDEN, LONGEST_NAME
-from tests.api.histories import TWO_ARMS, carry_out
-from tests.documents import merged
+from tests.builders.experiments import TWO_ARMS, carry_out
+from tests.builders.specifications import merged
 from tests.fedq.cli.conftest import Fedq, fedq
 from tests.support.service import Service
 
@@ -259,7 +259,7 @@ def test_names_that_a_tool_takes_stay_as_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("form", get_args(ExportForm))
-def test_what_a_destination_refuses_is_told_as_such(
+def test_refusal_by_a_destination_is_told_as_such(
     fedq: Fedq, service: Service, client: Client, tmp_path: Path, form: ExportForm
 ) -> None:
     id = client.submit(STUDY).id

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedq.client import Client, Frame, MissingPackageError
-from tests.api.histories import TWO_ARMS, carry_out
+from tests.builders.experiments import TWO_ARMS, carry_out
 from tests.support.service import Service
 
 
@@ -59,7 +59,7 @@ def test_frames_have_the_settings_as_columns_with_their_types(service: Service, 
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_all_rounds_are_saved_at_once(service: Service, client: Client, tmp_path: Path, suffix: str) -> None:
+def test_rounds_are_saved_at_once(service: Service, client: Client, tmp_path: Path, suffix: str) -> None:
     id = client.submit(TWO_ARMS).id
     carry_out(service.database, service.storage, 6)
     path = client.save_metrics(id, tmp_path / f"rounds.{suffix}")

@@ -38,7 +38,7 @@ from fedq.client.transport import (
     finish_each,
 )
 from fedq.schemas import KeyEdit
-from tests.api.histories import TINY
+from tests.builders.experiments import TINY
 from tests.support.proxy import PROBLEM, Fault, proxied
 from tests.support.service import Service
 from tests.support.timeless import AsyncTimeless, Timeless, timeless
@@ -70,7 +70,7 @@ def test_a_client_that_asks_too_often_waits_as_long_as_it_is_asked_to() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PATCH", "POST"])
 @pytest.mark.parametrize("key", [None, "once"])
-def test_what_may_have_been_done_is_repeated_where_that_does_nothing_more(
+def test_requests_that_may_have_been_done_are_repeated_where_that_does_nothing_more(
     method: str, key: str | None
 ) -> None:
     asked = _Asked([httpx.ReadTimeout("lost"), httpx.Response(502), httpx.Response(200)])
@@ -84,7 +84,7 @@ def test_what_may_have_been_done_is_repeated_where_that_does_nothing_more(
         assert [request.headers.get("Idempotency-Key") for request in asked.requests] == [key] * 3
 
 
-def test_what_has_not_begun_is_repeated_always() -> None:
+def test_requests_that_have_not_begun_are_always_repeated() -> None:
     asked = _Asked(
         [
             httpx.ConnectError("refused"),
@@ -228,12 +228,12 @@ def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
 @pytest.mark.parametrize(
     "lost", [httpx.ReadError("lost"), httpx.Response(502), httpx.Response(503), httpx.Response(504)], ids=repr
 )
-def test_what_a_lost_answer_had_deleted_is_deleted(lost: httpx.Response | httpx.TransportError) -> None:
+def test_deletion_whose_answer_was_lost_has_succeeded(lost: httpx.Response | httpx.TransportError) -> None:
     assert _Asked([lost, httpx.Response(404)]).request("DELETE").status_code == 404
 
 
 @pytest.mark.parametrize("earlier", [[], [httpx.ConnectError("refused")], [httpx.Response(429)]], ids=repr)
-def test_what_was_not_there_before_anything_was_sent_is_not_found(
+def test_resource_missing_at_the_first_attempt_is_not_found(
     earlier: list[httpx.Response | httpx.TransportError],
 ) -> None:
     with pytest.raises(NotFoundError):
@@ -250,7 +250,7 @@ def test_a_service_that_stays_away_is_unreachable() -> None:
         client.presets()
 
 
-def test_what_is_no_address_is_said_to_be_none() -> None:
+def test_invalid_address_is_said_to_be_invalid() -> None:
     with pytest.raises(ServiceUnreachableError, match="not a valid URL"):
         Client("http://:port")
 
@@ -321,7 +321,7 @@ def test_an_id_leads_to_nothing_but_what_it_names(calls: type, call: str, parame
         assert usual.startswith(path.replace(quote(given, safe=""), ID)), (given, path)
 
 
-def test_what_cannot_be_sent_is_an_error_of_the_client() -> None:
+def test_body_that_cannot_be_sent_is_an_error_of_the_client() -> None:
     with Client("http://127.0.0.1:1", patience_s=0) as client:
         with pytest.raises(InvalidRequestError, match="too long"):
             client.compare(["x" * 100_000])

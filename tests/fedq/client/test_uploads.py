@@ -10,7 +10,7 @@ import pytest
 from fedq.client import Client, ConflictError, InvalidRequestError, NotFoundError, UnreadableDataError
 from fedq.client.bodies import PIECE_BYTES, Pieces
 from fedq.client.transport import BlockingWire, Transport, finish
-from tests.api.test_datasets import on
+from tests.api.datasets.test_routes import on
 from tests.platform.uploads.files import arrays, npz, parquet
 
 
@@ -47,7 +47,7 @@ def test_an_experiment_on_it_keeps_it(client: Client) -> None:
         client.dataset(made.id)
 
 
-def test_what_is_wrong_is_told_with_its_array(client: Client, tmp_path: Path) -> None:
+def test_faults_of_an_upload_are_told_with_the_array(client: Client, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError) as refused:
         client.upload(arrays(label=np.ones(60, int)), "mine")
     assert [flaw.pointer for flaw in refused.value.flaws] == ["/label"]

@@ -19,8 +19,8 @@ from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import COLUMNS, RoundReport
 from fedq.figures.drawing import COLOURS
 from fedq.results.summaries import metric_names
-from tests.api.histories import TINY, TWO_ARMS, submit, write
-from tests.platform.store.acts import report
+from tests.builders.claims import report
+from tests.builders.experiments import TINY, TWO_ARMS, submit, write
 
 SVG = {"svg": "http://www.w3.org/2000/svg"}
 

@@ -14,7 +14,7 @@ from fedcore.platform.status import Status
 from fedcore.simulation.report import RoundReport
 from fedq.local.experiment import ArrayPart, results
 from fedq.local.folder import BEST_MODEL, MODEL, ROUNDS, RUN, ExperimentFolder, FolderError, RunKey, archive
-from tests.documents import QUADRATIC, specification
+from tests.builders.specifications import QUADRATIC, specification
 
 SPEC = specification(QUADRATIC, rounds=3, seeds=[0, 1])
 
@@ -63,7 +63,7 @@ def test_a_key_that_stands_twice_is_told_with_its_place(folder: ExperimentFolder
         ExperimentFolder(folder.path)
 
 
-def test_one_process_at_a_time_computes_a_run(folder: ExperimentFolder) -> None:
+def test_run_is_computed_by_one_process_at_a_time(folder: ExperimentFolder) -> None:
     def in_another_process(places: list[int]) -> int:
         child = os.fork()
         if not child:
@@ -146,7 +146,7 @@ def test_a_line_that_is_no_round_is_named(folder: ExperimentFolder) -> None:
             assert "\n" not in str(refused.value)
 
 
-def test_what_has_not_ended_is_not_exported_but_in_the_table(folder: ExperimentFolder) -> None:
+def test_unfinished_runs_are_in_the_table_and_not_exported(folder: ExperimentFolder) -> None:
     files = folder.run(RunKey(0, 1))
     files.write(files.start({}))
     files.commit([RoundReport(0, 1, 1, 1, 8, 8, 0.5, extra={"suboptimality": float("inf")})], b"state")

@@ -9,7 +9,7 @@ import fedcore
 import fedq
 from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.settings import settings
-from tests.documents import SYNTHETIC, merged, specification
+from tests.builders.specifications import SYNTHETIC, merged, specification
 
 MODEL = {"kind": "import", "path": "tests.models.factories:plain", "parameters": 610}
 IMPORTED = specification(

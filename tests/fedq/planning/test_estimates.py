@@ -7,7 +7,7 @@ import pytest
 from fedcore.simulation.simulation import Simulation
 from fedq.planning.estimates import memory_needed, plan
 from fedq.schemas import ArmPlan
-from tests.documents import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 DIGITS: Document = {
     "name": "digits",

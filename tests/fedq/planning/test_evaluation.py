@@ -3,7 +3,7 @@
 import pytest
 
 from fedq.planning.evaluation import default_interval
-from tests.documents import Document, specification
+from tests.builders.specifications import Document, specification
 
 IMAGES: Document = {
     "name": "cifar10",

@@ -5,7 +5,7 @@ import pytest
 from fedq.planning.estimates import plan
 from fedq.planning.seconds import SPREAD, add_seconds
 from fedq.schemas import Plan
-from tests.documents import DIGITS, Document, specification
+from tests.builders.specifications import DIGITS, Document, specification
 
 LOGISTIC = "logistic, engine auto"
 SEEN = {LOGISTIC: [4e6, 1e6, 2e6], "mlp, engine vectorised": [5e7]}

@@ -4,7 +4,7 @@ import pytest
 
 from fedcore.spec.problem import dimension
 from fedq.planning.work import count_work, name_kind
-from tests.documents import QUADRATIC, Document, specification
+from tests.builders.specifications import QUADRATIC, Document, specification
 from tests.fedq.planning.test_evaluation import IMAGES
 
 

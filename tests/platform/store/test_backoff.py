@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from fedcore.platform.store import Database, Status, backoff, experiments, recovery, runs
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RunRecord
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     ATTEMPTS,
     LEASE_S,
     QUEUE,
@@ -145,7 +145,7 @@ def test_a_committed_round_ends_the_row_of_pauses(database: Database) -> None:
 
 
 @pytest.mark.parametrize("way", ["pause and resume", "cancel and retry"])
-def test_whoever_asks_for_it_need_not_wait(database: Database, way: str) -> None:
+def test_retry_on_demand_need_not_wait(database: Database, way: str) -> None:
     experiment = submit(database)
     fail(database)
     stop, again = (

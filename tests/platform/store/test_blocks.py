@@ -13,7 +13,7 @@ from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.reproductions import Pair, RowDifference
 from fedcore.platform.store.tables import PackedRecord, RoundRecord
 from fedcore.simulation.report import COLUMNS, RoundReport
-from tests.platform.store.acts import claim, finish, read, record, report, submit, write
+from tests.builders.claims import claim, finish, read, record, report, submit, write
 
 ROUNDS = 2 * SIZE + 50
 LARGE = 2**53 + 1

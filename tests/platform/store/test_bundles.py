@@ -12,7 +12,7 @@ from fedcore.platform.store.kept_files import KeptFiles
 from fedcore.platform.store.tables import BundleRecord, WeightsRecord
 from fedcore.platform.store.weights import WEIGHTS
 from fedcore.spec.code import CodeBundle
-from tests.platform.store.acts import read, submit, write
+from tests.builders.claims import read, submit, write
 
 DIGEST = "sha256:" + "1" * 64
 
@@ -92,7 +92,7 @@ def test_an_experiment_cannot_use_a_bundle_that_is_gone_or_of_others(database: D
 
 
 @pytest.mark.parametrize("kind", ["bundle", "weights"])
-def test_what_is_shared_is_kept_until_it_no_longer_is(database: Database, kind: str) -> None:
+def test_shared_bundle_is_kept_until_it_no_longer_is_shared(database: Database, kind: str) -> None:
     """Its owner keeps it for others, and may have no experiment that uses it."""
     record = bundle(database) if kind == "bundle" else weights(database)
     kept: KeptFiles[Any] = bundles.BUNDLES if kind == "bundle" else WEIGHTS
@@ -106,7 +106,7 @@ def test_what_is_shared_is_kept_until_it_no_longer_is(database: Database, kind: 
     assert write(database, kept.prune, -60.0) == 1
 
 
-def test_of_several_with_one_content_the_own_one_is_found_and_used(database: Database) -> None:
+def test_own_bundle_is_found_and_used_among_several_with_one_content(database: Database) -> None:
     anns, bobs, eves = (weights(database, owner) for owner in ("ann", "bob", "eve"))
     for record in (anns, eves):
         write(database, sharing.share, record, read=["bob", "joe"])

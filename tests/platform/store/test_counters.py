@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fedcore.platform.store import Database, counters, experiments, runs, workers
-from tests.platform.store.acts import claim, commit, finish, lose, read, record, report, submit, write
+from tests.builders.claims import claim, commit, finish, lose, read, record, report, submit, write
 from tests.platform.store.test_workers import beat
 
 
@@ -13,7 +13,7 @@ def totals(database: Database) -> dict[str, float]:
     return read(database, counters.totals)
 
 
-def test_what_sources_count_adds_up(database: Database) -> None:
+def test_counts_of_sources_add_up(database: Database) -> None:
     for source, rounds in (("w1", 2), ("w2", 3), ("w1", 5)):
         write(database, counters.add, source, {"rounds": rounds, "claims": 1})
     assert totals(database) == {"rounds": 10, "claims": 3}
@@ -50,7 +50,7 @@ def test_a_slice_counts_under_the_least_bound_that_it_keeps(
     assert totals(database) == {"rounds": 3, "slice_seconds": seconds, counters.slice_buckets(bound): 1}
 
 
-def test_what_happens_to_runs_is_counted_once_and_stays_when_they_are_deleted(database: Database) -> None:
+def test_events_of_runs_are_counted_once_and_stay_when_the_runs_are_deleted(database: Database) -> None:
     experiment = submit(database, seeds=[0, 1, 2])
     finish(database, commit(database, claim(database)))
     write(database, runs.fail, claim(database), "OSError: no", 3)

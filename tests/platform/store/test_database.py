@@ -114,7 +114,7 @@ def test_postgresql_waits_neither_for_locks_nor_for_frozen_processes_without_end
     assert found == {"lock_timeout": "10s", "idle_in_transaction_session_timeout": "1min", "timezone": "UTC"}
 
 
-def test_whoever_waited_for_a_lock_on_postgresql_sees_what_was_committed_meanwhile(
+def test_transaction_that_waited_for_a_lock_on_postgresql_sees_what_was_committed_meanwhile(
     postgresql_url: str,
 ) -> None:
     database = open_database(postgresql_url)

@@ -12,8 +12,8 @@ from fedcore.errors import IdempotencyError, ResourceNotFoundError, Specificatio
 from fedcore.platform.store import Database, datasets, experiments, extension, sharing
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import DatasetRecord
-from tests.documents import Document, specification
-from tests.platform.store.acts import ONE_RUN, claim, finish, on_postgresql, read, write
+from tests.builders.claims import ONE_RUN, claim, finish, on_postgresql, read, write
+from tests.builders.specifications import Document, specification
 from tests.support.polling import eventually
 
 CONTENT = UploadedContent(
@@ -91,7 +91,7 @@ def test_a_key_stands_for_one_content_and_name(database: Database) -> None:
     assert keep(database, digest="1", key="once").digest == "1" * 64
 
 
-def test_they_are_listed_newest_first_a_page_at_a_time(database: Database) -> None:
+def test_data_sets_are_listed_newest_first_a_page_at_a_time(database: Database) -> None:
     ids = [keep(database, digest=digit).id for digit in "0123456"]
     pages: list[list[str]] = []
     cursor = None
@@ -103,7 +103,7 @@ def test_they_are_listed_newest_first_a_page_at_a_time(database: Database) -> No
     assert [id for page in pages for id in page] == sorted(ids, reverse=True)
 
 
-def test_one_that_an_unfinished_experiment_uses_in_any_arm_cannot_be_deleted(database: Database) -> None:
+def test_data_set_that_an_unfinished_experiment_uses_in_any_arm_cannot_be_deleted(database: Database) -> None:
     first, second = keep(database), keep(database, digest="1")
     experiment = submit(database, first, second)
     for kept in (first, second):

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from sqlalchemy import event, func, insert, inspect, select, text
 
-from fedcore.errors import IdempotencyError, ResourceNotFoundError, StaleLeaseError
-from fedcore.platform.store import Database, Session, Status, experiments, runs, sharing
+from fedcore.errors import IdempotencyError, QuotaError, ResourceNotFoundError, StaleLeaseError
+from fedcore.platform.access import Scope
+from fedcore.platform.store import Database, Session, Status, experiments, keys, runs, sharing
 from fedcore.platform.store.experiments import Filter, NewExperiment
 from fedcore.platform.store.tables import Base, ExperimentRecord, TagRecord
-from tests.documents import specification
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     ONE_RUN,
     claim,
     commit,
@@ -32,6 +32,7 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
+from tests.builders.specifications import specification
 
 SWEPT: dict[str, Any] = {
     "seeds": [7, 3],
@@ -113,7 +114,7 @@ def test_an_experiment_is_found_as_it_was_submitted(database: Database) -> None:
     assert found.created_at == found.updated_at == experiment.created_at
 
 
-def test_what_does_not_exist_is_not_found(database: Database) -> None:
+def test_missing_experiment_is_not_found(database: Database) -> None:
     for query in (experiments.find, experiments.delete, experiments.edit):
         with pytest.raises(ResourceNotFoundError, match="there is no experiment 'exp_none'"):
             write(database, query, "exp_none")
@@ -337,3 +338,46 @@ def test_a_page_of_an_owner_does_not_read_the_experiments_of_others(
         plan = "\n".join(str(row[-1]) for row in rows)
     assert "experiment_by_owner" in plan
     assert not re.search(r"Seq Scan on experiment\b|Scan Backward using experiment_pkey", plan), plan
+
+
+# Creation of experiments: idempotency keys, quotas and outcomes from elsewhere.
+
+
+def new(name: str, **given: object) -> NewExperiment:
+    return NewExperiment(specification(ONE_RUN, name=name), **given)  # type: ignore[arg-type]
+
+
+def names(database: Database) -> list[str]:
+    return sorted(record.name for record in read(database, experiments.page).items)
+
+
+def test_a_repeated_request_returns_the_first_experiment(database: Database) -> None:
+    first = write(database, experiments.create, new("a", idempotency_key="k"))
+    again = write(database, experiments.create, new("a", idempotency_key="k"))
+    assert (first.is_new, again.is_new) == (True, False)
+    assert first.record.id == again.record.id
+    assert names(database) == ["a"]
+
+
+def test_another_request_under_a_used_key_is_refused_but_owners_share_no_keys(database: Database) -> None:
+    write(database, experiments.create, new("a", idempotency_key="k"))
+    with pytest.raises(IdempotencyError):
+        write(database, experiments.create, new("b", idempotency_key="k"))
+    write(database, experiments.create, new("c", owner="ann", idempotency_key="k"))
+    assert names(database) == ["a", "c"]
+
+
+def test_a_refusal_by_a_quota_leaves_the_idempotency_key_free(database: Database) -> None:
+    key_id = write(database, keys.create, owner="ann", scope=Scope.SUBMIT, max_waiting_runs=1)[0].id
+    write(database, experiments.create, new("first", owner="ann", key_id=key_id))
+    with pytest.raises(QuotaError, match="2 queued or paused runs, limit 1"):
+        write(database, experiments.create, new("second", owner="ann", key_id=key_id, idempotency_key="k"))
+    write(database, experiments.create, new("other", owner="ann", idempotency_key="k"))
+    assert names(database) == ["first", "other"]
+
+
+def test_runs_begin_with_the_provenance_they_are_given(database: Database) -> None:
+    spec = specification(ONE_RUN, seeds=[0, 1])
+    given = {(0, 1): {"engine_choice": {"engine": "parallel"}}}
+    made = write(database, experiments.create, NewExperiment(spec, run_provenance=given)).record
+    assert [run.provenance for run in the_runs(database, made)] == [{}, given[0, 1]]

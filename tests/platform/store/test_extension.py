@@ -19,8 +19,7 @@ from fedcore.platform.store import Database, Status, experiments, extension, key
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import StopReason
-from tests.documents import specification
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     LEASE_S,
     ONE_RUN,
     QUEUE,
@@ -33,6 +32,7 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
+from tests.builders.specifications import specification
 
 TEN: dict[str, Any] = {"rounds": 10, "seeds": [3, 1]}
 
@@ -80,7 +80,7 @@ def test_new_seeds_become_runs_of_every_arm_behind_the_others(database: Database
     assert read(database, experiments.find, made.id).spec["seeds"] == [3, 1, 9]
 
 
-def test_it_is_safe_to_repeat_and_leaves_a_history(database: Database) -> None:
+def test_extension_is_safe_to_repeat_and_leaves_a_history(database: Database) -> None:
     made = submit(database, **TEN)
     for _ in range(2):
         extend(database, made, 20, [5], made_with={"fedq": "1.2.3"})
@@ -121,7 +121,7 @@ def test_a_worker_that_has_a_run_loses_it_and_what_was_requested_holds(
         commit(database, held, 10)
 
 
-def test_what_is_paused_stays_so_and_new_runs_wait_with_it(database: Database) -> None:
+def test_paused_runs_stay_paused_and_new_runs_wait_with_them(database: Database) -> None:
     made = submit(database, **TEN)
     finish(database, claim(database))
     write(database, experiments.pause, made.id)
@@ -150,7 +150,7 @@ STEPS = {"local": {"lr": 0.1, "steps": 2, "lr_schedule": {"kind": "step", "at": 
         ),
     ],
 )
-def test_what_would_have_had_another_past_is_refused(
+def test_extensions_that_would_have_had_another_past_are_refused(
     database: Database, changes: dict[str, Any], rounds: int, told: str
 ) -> None:
     made = submit(database, **TEN | changes)
@@ -163,7 +163,7 @@ def test_what_would_have_had_another_past_is_refused(
 
 
 @pytest.mark.parametrize("changes", [STEPS, {"evaluation": {"every": 3}}])
-def test_what_has_not_been_played_yet_has_no_past(database: Database, changes: dict[str, Any]) -> None:
+def test_runs_not_played_yet_have_no_past(database: Database, changes: dict[str, Any]) -> None:
     made = submit(database, **TEN | changes)
     assert extend(database, made, 20).spec["rounds"] == 20
 

@@ -26,8 +26,7 @@ from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
-from tests.documents import specification
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     ATTEMPTS,
     LEASE_S,
     ONE_RUN,
@@ -40,8 +39,9 @@ from tests.platform.store.acts import (
     submit,
     write,
 )
+from tests.builders.specifications import specification
+from tests.builders.webhooks import data, listen, told
 from tests.platform.store.fair_share_states import APPLIED, ARROWS, Book
-from tests.platform.store.hooks import data, listen, told
 from tests.support.databases import cloned_database, copied_file, kept_database
 
 EXAMPLES, STEPS = (400, 80) if os.environ.get("HYPOTHESIS_PROFILE") == "long" else (12, 30)

@@ -13,7 +13,7 @@ from fedcore.platform.access import Principal, Scope, Token
 from fedcore.platform.store import Database, keys
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import KeyRecord
-from tests.platform.store.acts import read, write
+from tests.builders.claims import read, write
 
 
 def made(database: Database, owner: str = "ann", **values: Any) -> tuple[str, Token]:
@@ -107,7 +107,7 @@ def test_each_scope_covers_those_before_it_and_only_administrators_see_all() -> 
     "text",
     ["", "fq", "fq__", "Bearer x", "fq_" + "0" * 26 + "_" + "G" * 64, "fq_" + "0" * 26 + "_" + "0" * 63],
 )
-def test_what_cannot_be_a_key_is_told_what_one_looks_like_and_not_repeated(text: str) -> None:
+def test_malformed_key_is_answered_with_the_form_of_keys_and_not_repeated(text: str) -> None:
     with pytest.raises(AuthenticationError, match="have the form fq_") as refused:
         Token.parse(text)
     assert not text or text not in str(refused.value).replace("fq_<id>_<secret>", "")

@@ -21,8 +21,8 @@ from sqlalchemy.orm import Session
 from fedcore.platform.store import Database, Status, open_database, webhook_deliveries
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.leases import DELIVERIES, RUNS, Lease, LeaseTable
-from tests.platform.store.acts import LEASE_S, on_postgresql, read, submit, the_run, write
-from tests.platform.store.hooks import listen
+from tests.builders.claims import LEASE_S, on_postgresql, read, submit, the_run, write
+from tests.builders.webhooks import listen
 
 HOLDERS = strategies.sampled_from(["worker-1", "worker-2"])
 LEASES_S = strategies.sampled_from([LEASE_S, -1.0])

@@ -13,7 +13,7 @@ from fedcore.platform.store import Database, Status, experiments, runs
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     LEASE_S,
     QUEUE,
     claim,
@@ -141,7 +141,7 @@ def test_an_action_in_conflict_changes_nothing(database: Database, state: str) -
     )
 
 
-def test_what_does_not_exist_cannot_be_acted_on(database: Database) -> None:
+def test_missing_experiment_cannot_be_acted_on(database: Database) -> None:
     for action in ACTIONS.values():
         with pytest.raises(ResourceNotFoundError, match="'exp_none'"):
             write(database, action, "exp_none")

@@ -22,8 +22,7 @@ from fedcore.platform.store import (
 )
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import ANY_MEMORY, Claim
-from tests.documents import specification
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     LEASE_S,
     ONE_RUN,
     QUEUE,
@@ -37,6 +36,7 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
+from tests.builders.specifications import specification
 
 FEDEXP, OTHER = "ourlab-fedexp 1.2", "theirs 0.3"
 

@@ -5,8 +5,8 @@ import pytest
 from fedcore.platform.store import Database, Status, experiments, progress, runs
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.progress import UnfinishedRuns
-from tests.documents import Document, specification
-from tests.platform.store.acts import ONE_RUN, claim, commit, fail, finish, read, submit, the_runs, write
+from tests.builders.claims import ONE_RUN, claim, commit, fail, finish, read, submit, the_runs, write
+from tests.builders.specifications import Document, specification
 
 # Every round of these runs takes half a second, and every run has four.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcore.platform.store import Database, queue_view, runs, workers
 from fedcore.platform.store.queue_view import QueuePosition
-from tests.platform.store.acts import QUEUE, claim, commit, read, submit, write
+from tests.builders.claims import QUEUE, claim, commit, read, submit, write
 
 SEEN_S = 30.0
 
@@ -76,7 +76,7 @@ def test_an_entry_is_what_waits_of_an_experiment(database: Database) -> None:
     assert (running.seed, running.done, running.rounds) == (0, 3, 4)
 
 
-def test_what_cannot_be_taken_stands_behind_with_the_reason(database: Database) -> None:
+def test_runs_that_cannot_be_taken_stand_behind_with_the_reason(database: Database) -> None:
     submit(database, name="elsewhere", execution={"queue": "gpu"})
     assert [(item.position, item.reason) for item in _lines(database)] == [
         (None, "no worker currently serves the queue 'gpu'")

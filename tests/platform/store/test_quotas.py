@@ -26,8 +26,7 @@ from fedcore.platform.store import (
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.quotas import Usage
 from fedcore.platform.store.tables import RunRecord
-from tests.documents import specification
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     LEASE_S,
     ONE_RUN,
     QUEUE,
@@ -41,6 +40,7 @@ from tests.platform.store.acts import (
     read,
     write,
 )
+from tests.builders.specifications import specification
 from tests.platform.store.test_datasets import CONTENT, SIZES
 
 BYTES = 3_000

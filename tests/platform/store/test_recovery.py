@@ -15,7 +15,7 @@ from fedcore.platform.store import (
     recovery,
     runs,
 )
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     ATTEMPTS,
     LEASE_S,
     QUEUE,
@@ -101,7 +101,7 @@ def test_a_run_lost_after_an_error_fails_with_that_error(database: Database, err
 
 
 @pytest.mark.parametrize(("wish", "status"), [("pause", Status.PAUSED), ("cancel", Status.CANCELLED)])
-def test_what_the_user_wants_of_a_lost_run_counts_more_than_its_attempts(
+def test_request_of_the_user_for_a_lost_run_counts_more_than_its_attempts(
     database: Database, wish: str, status: Status
 ) -> None:
     experiment = submit(database)

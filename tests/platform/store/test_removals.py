@@ -13,7 +13,7 @@ from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.removals import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from fedcore.platform.store.tables import RemovalRecord
 from fedcore.platform.uploads import dataset_storage
-from tests.platform.store.acts import LEASE_S, claim, commit, finish, lose, read, submit, write
+from tests.builders.claims import LEASE_S, claim, commit, finish, lose, read, submit, write
 from tests.platform.store.test_datasets import keep
 
 HOLD_S = 60.0
@@ -72,7 +72,7 @@ def test_a_deletion_that_is_undone_notes_nothing(database: Database) -> None:
     assert not read(database, noted)
 
 
-def test_those_that_are_taken_are_taken_by_one_and_come_again_if_they_are_not_concluded(
+def test_removals_are_taken_by_one_process_and_come_again_if_they_are_not_concluded(
     database: Database,
 ) -> None:
     for path in ("a/", "b/", "c"):

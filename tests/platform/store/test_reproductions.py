@@ -9,7 +9,7 @@ import pytest
 from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.store import Database, reproductions, runs
 from fedcore.platform.store.reproductions import Pair, RowDifference
-from tests.platform.store.acts import LEASE_S, claim, finish, read, report, submit, the_runs, write
+from tests.builders.claims import LEASE_S, claim, finish, read, report, submit, the_runs, write
 
 Rounds = Sequence[Mapping[str, Any]]
 

@@ -11,8 +11,8 @@ from fedcore.platform.store import Database, experiments, runs, workers
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.progress import oversized
-from tests.documents import specification
-from tests.platform.store.acts import LEASE_S, ONE_RUN, QUEUE, WORKER, play, read, submit, the_runs, write
+from tests.builders.claims import LEASE_S, ONE_RUN, QUEUE, WORKER, play, read, submit, the_runs, write
+from tests.builders.specifications import specification
 
 GIB = 1 << 30
 
@@ -65,7 +65,7 @@ def test_a_gang_is_no_larger_than_there_is_room_for(database: Database, room: in
     assert held.memory_bytes + sum(mate.memory_bytes for mate in mates) <= held.worker_memory
 
 
-def test_what_waits_and_is_too_large_is_counted_by_queue(database: Database) -> None:
+def test_waiting_runs_that_are_too_large_are_counted_by_queue(database: Database) -> None:
     queued(database, 8 * GIB, 2 * GIB, 9 * GIB)
     assert read(database, oversized, {QUEUE: 4 * GIB, "other": 0}) == {QUEUE: 2, "other": 0}
 

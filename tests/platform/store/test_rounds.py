@@ -8,7 +8,7 @@ from sqlalchemy.exc import IntegrityError
 
 from fedcore.platform.store import Database, curves, runs
 from fedcore.platform.store.leases import Claim
-from tests.platform.store.acts import LEASE_S, claim, commit, read, report, submit, write
+from tests.builders.claims import LEASE_S, claim, commit, read, report, submit, write
 
 
 def commit_with(database: Database, held: Claim, **values: Any) -> Claim:
@@ -63,7 +63,7 @@ def test_a_row_says_what_was_reported(database: Database) -> None:
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf])
-def test_what_is_not_finite_is_stored_as_absent(database: Database, value: float) -> None:
+def test_values_that_are_not_finite_are_stored_as_absent(database: Database, value: float) -> None:
     held = commit_with(
         database,
         claim_new(database),

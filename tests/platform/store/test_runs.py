@@ -3,25 +3,32 @@
 And what a stale claim may still do: nothing.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 from sqlalchemy import delete, select, update
 
 from fedcore.errors import ResourceNotFoundError, StaleLeaseError
-from fedcore.platform.store import Database, Status, WorkerDirective, curves, experiments, runs
+from fedcore.platform.store import Database, Status, WorkerDirective, curves, experiments, runs, workers
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RoundRecord, RunRecord
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     LEASE_S,
+    QUEUE,
     WORKER,
     claim,
     commit,
     fail,
     finish,
     lose,
+    on_postgresql,
     play,
     read,
     status_of,
@@ -181,7 +188,7 @@ def test_the_commit_of_another_claim_is_not_taken_for_ones_own(database: Databas
     assert not write(database, runs.committed, held, 2)
 
 
-def test_of_two_commits_at_once_under_one_claim_one_goes_through(database: Database) -> None:
+def test_only_one_of_two_commits_at_once_under_one_claim_goes_through(database: Database) -> None:
     experiment = submit(database)
     held = claim(database)
 
@@ -300,7 +307,7 @@ def test_a_run_is_found_by_its_id(database: Database) -> None:
         read(database, runs.find, "run_none")
 
 
-def test_what_is_kept_of_an_error_holds_no_secret(database: Database) -> None:
+def test_stored_error_holds_no_secret(database: Database) -> None:
     experiment = submit(database)
     fail(
         database,
@@ -310,3 +317,166 @@ def test_what_is_kept_of_an_error_holds_no_secret(database: Database) -> None:
     told = read(database, runs.of_experiment, experiment.id)[0].error
     assert told == "OSError: ftp://fedq:***@files/run said no, Bearer ***, key fq_0a1b_***"
     assert read(database, experiments.find, experiment.id).error == told
+
+
+# Claims: each run is one worker's at a time, threads and processes alike.
+
+CLAIMING = """
+import sys
+from fedcore.platform.store import open_database, runs
+
+database = open_database(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.read()
+while True:
+    with database.transaction() as session:
+        held = runs.claim(session, sys.argv[2], ["default"], 60.0)
+    if held is None:
+        break
+    print(held.run_id)
+"""
+"""A process that claims until nothing waits, once its input is closed."""
+
+
+def take_all(database: Database, worker: str) -> list[Claim]:
+    """Claim until nothing waits."""
+    taken = []
+    while held := write(database, runs.claim, worker, [QUEUE], LEASE_S):
+        taken.append(held)
+    return taken
+
+
+def test_a_claim_has_what_the_work_needs(database: Database) -> None:
+    experiment = submit(database, seeds=[3], sweep={"local.lr": [0.1, 0.05]})
+    held = claim(database)
+    assert (held.experiment_id, held.arm, held.arm_name, held.seed) == (experiment.id, 0, "lr=0.1", 3)
+    assert (held.worker, held.fence, held.done, held.rounds, held.checkpoint) == (WORKER, 1, 0, 4, None)
+    assert held.spec == experiment.spec
+
+
+def test_a_claim_is_written_to_the_run(database: Database) -> None:
+    experiment = submit(database)
+    before = datetime.now(UTC)
+    claim(database)
+    run = the_run(database, experiment)
+    assert (run.status, run.worker, run.fence, run.attempts) == (Status.RUNNING, WORKER, 1, 1)
+    assert run.lease_until is not None
+    assert 50 < (run.lease_until - before).total_seconds() < 70
+    assert status_of(database, experiment) is Status.RUNNING
+
+
+def test_nothing_is_claimed_where_nothing_waits(database: Database) -> None:
+    experiment = submit(database)
+    write(database, experiments.pause, experiment.id)
+    assert take_all(database, WORKER) == []
+
+
+def test_workers_that_claim_at_once_take_each_run_once(database: Database) -> None:
+    experiment = submit(database, seeds=list(range(24)))
+    with ThreadPoolExecutor(8) as workers:
+        hands = list(workers.map(lambda number: take_all(database, f"worker-{number}"), range(8)))
+    taken = sorted(held.run_id for hand in hands for held in hand)
+    assert taken == [run.id for run in the_runs(database, experiment)]
+    assert {run.fence for run in the_runs(database, experiment)} == {1}
+
+
+@pytest.mark.slow
+def test_processes_that_claim_at_once_take_each_run_once(database: Database, database_url: str) -> None:
+    experiment = submit(database, seeds=list(range(60)))
+    command = [sys.executable, "-c", CLAIMING, database_url]
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(
+                subprocess.Popen([*command, f"worker-{n}"], stdin=PIPE, stdout=PIPE, text=True)
+            )
+            for n in range(3)
+        ]
+        assert [worker.stdout.readline() for worker in workers if worker.stdout] == ["ready\n"] * 3
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.close()
+        hands = [worker.stdout.read().split() for worker in workers if worker.stdout]
+    assert sorted(run_id for hand in hands for run_id in hand) == [
+        run.id for run in the_runs(database, experiment)
+    ]
+
+
+@on_postgresql
+def test_a_claim_does_not_wait_for_one_that_is_just_being_made(database: Database) -> None:
+    first, second = (submit(database) for _ in range(2))
+    with database.transaction() as session:
+        held = runs.claim(session, WORKER, [QUEUE], LEASE_S)
+        assert claim(database, "worker-2").experiment_id == second.id
+    assert held is not None
+    assert held.experiment_id == first.id
+
+
+@pytest.mark.parametrize("given_up", ["hand back", "fail", "lost"])
+def test_each_claim_of_a_run_has_a_higher_fence(database: Database, given_up: str) -> None:
+    submit(database)
+    for fence in (1, 2, 3):
+        held = claim(database, lease_s=-1)
+        assert held.fence == fence
+        match given_up:
+            case "hand back":
+                write(database, runs.release, held)
+            case "fail":
+                write(database, runs.fail, held, "ValueError: no", 9)
+            case "lost":
+                lose(database)
+
+
+# Companions: which runs, and how many, a worker takes beside the one it holds.
+
+SEEN_S = 30.0
+
+
+def beside(database: Database, held: Claim, arms: tuple[int, ...] = (0, 1), most: int = 100) -> list[Claim]:
+    return write(database, runs.claim_batch, held, arms, most, lease_s=LEASE_S, seen_s=SEEN_S)
+
+
+def present(database: Database, worker: str, queue: str = "default") -> None:
+    write(database, workers.seen, worker, host="here", pid=1, queues=[queue], device="cpu", run_id=None)
+
+
+def test_runs_of_a_batch_are_of_the_experiment_and_of_the_arms_asked_for(database: Database) -> None:
+    experiment = submit(database, seeds=[0, 1], sweep={"local.lr": [0.1, 0.2, 0.3]})
+    held = claim(database)
+    submit(database, seeds=[0, 1])
+    taken = beside(database, held)
+    assert [(other.experiment_id, other.arm, other.seed) for other in taken] == [
+        (experiment.id, *run) for run in ((0, 1), (1, 0), (1, 1))
+    ]
+    assert {(other.worker, other.fence, other.queues) for other in taken} == {(WORKER, 1, held.queues)}
+    assert [run.status for run in the_runs(database, experiment)] == [Status.RUNNING] * 4 + [
+        Status.QUEUED
+    ] * 2
+
+
+def test_batch_has_no_more_runs_than_asked_for(database: Database) -> None:
+    submit(database, seeds=list(range(5)))
+    held = claim(database)
+    assert beside(database, held, most=0) == []
+    assert len(beside(database, held, most=3)) == 3
+
+
+@pytest.mark.parametrize(("others", "taken"), [(0, 4), (1, 2), (2, 1), (4, 0), (9, 0)])
+def test_waiting_runs_are_shared_with_workers_that_are_idle(
+    database: Database, others: int, taken: int
+) -> None:
+    submit(database, seeds=list(range(5)))
+    held = claim(database)
+    for other in range(others):
+        present(database, f"idle-{other}")
+    present(database, WORKER)
+    present(database, "elsewhere", queue="another")
+    assert len(beside(database, held)) == taken
+
+
+def test_workers_that_come_one_after_another_leave_nothing_behind(database: Database) -> None:
+    experiment = submit(database, seeds=list(range(5)))
+    for worker in ("one", "two"):
+        present(database, worker)
+    parts = [1 + len(beside(database, claim(database, worker))) for worker in ("one", "two")]
+    assert parts == [3, 2]
+    assert {run.status for run in the_runs(database, experiment)} == {Status.RUNNING}

@@ -27,7 +27,7 @@ from fedcore.platform.store import (
 from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate, ScheduledRun
 from fedcore.platform.store.tables import KeyRecord, RunRecord, ShareRecord
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     LEASE_S,
     QUEUE,
     WORKER,
@@ -72,7 +72,7 @@ def test_owners_have_fair_shares(database: Database) -> None:
     assert order(database) == ["ann", "bob", "ann", "bob", "ann"]
 
 
-def test_one_run_waits_for_one_turn_of_somebody_who_has_many(database: Database) -> None:
+def test_single_run_waits_for_one_turn_of_an_owner_who_has_many(database: Database) -> None:
     submit(database, owner="ann", name="ann", seeds=list(range(9)))
     finish(database, claim(database))
     submit(database, owner="bob", name="bob")
@@ -111,7 +111,7 @@ def test_owners_get_the_same_seconds_from_one_worker(database: Database) -> None
     assert taken.count("ann") == 4 * taken.count("bob")
 
 
-def test_what_owners_had_is_kept_when_the_workers_leave_that_noted_it(database: Database) -> None:
+def test_usage_of_owners_is_kept_when_the_workers_leave_that_noted_it(database: Database) -> None:
     submit(database, owner="ann", name="ann", seeds=[0, 1])
     submit(database, owner="bob", name="bob", seeds=[0, 1])
     played(database)

@@ -19,7 +19,7 @@ from fedcore.platform.store.tables import ArrivalRecord, ExperimentRecord, RunRe
 from fedcore.simulation.halving import Decision, Verdict, replay
 from fedcore.simulation.report import StopReason
 from fedcore.spec.search import SuccessiveHalving
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     ATTEMPTS,
     QUEUE,
     claim,
@@ -131,7 +131,7 @@ def assert_decided_as_recorded(database: Database, experiment: ExperimentRecord)
             assert None not in (run.model, run.finished_at)
 
 
-def test_whatever_the_pace_of_workers_a_synchronous_search_ends_the_same(database: Database) -> None:
+def test_synchronous_search_ends_the_same_whatever_the_pace_of_workers(database: Database) -> None:
     experiment = searched(database, seeds=[0, 1])
     drain(database, Random(0))
     assert rounds_by_arm(database, experiment) == {arm: {EXPECTED.get(arm, 1)} for arm in range(9)}
@@ -353,7 +353,7 @@ WORKED: dict[str, Callable[..., Any]] = {"come": come, "play": play, "park": par
 
 
 @on_postgresql
-def test_of_those_who_come_at_once_each_is_counted_and_none_waits_for_another_in_turn(
+def test_results_that_come_at_once_are_each_counted_and_none_waits_for_another_in_turn(
     database_url: str, database: Database
 ) -> None:
     experiment = searched(database)
@@ -409,7 +409,7 @@ def test_a_search_is_deleted_with_its_experiment(database: Database) -> None:
 
 
 @on_sqlite
-def test_what_is_kept_is_what_was_asked_for(database: Database) -> None:
+def test_stored_search_is_the_one_asked_for(database: Database) -> None:
     experiment = searched(database)
     kept = read(database, search.find, experiment.id)
     assert (kept.kind, kept.metric, kept.rungs, kept.rounds) == (

@@ -12,7 +12,7 @@ from fedcore.platform.store.blocks import SIZE
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import BlockRecord
 from fedcore.simulation.report import RoundReport
-from tests.platform.store.acts import claim, commit, read, record, report, submit, write
+from tests.builders.claims import claim, commit, read, record, report, submit, write
 
 ROUNDS = 2 * SIZE + 7
 

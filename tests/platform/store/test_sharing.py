@@ -19,7 +19,7 @@ from fedcore.platform.store.kept_files import KeptFiles
 from fedcore.platform.store.sharing import Access, Owned
 from fedcore.platform.store.tables import GrantRecord
 from fedcore.platform.store.weights import WEIGHTS
-from tests.platform.store.acts import on_postgresql, read, submit, write
+from tests.builders.claims import on_postgresql, read, submit, write
 from tests.platform.store.test_bundles import bundle, weights
 from tests.platform.store.test_datasets import keep
 
@@ -122,7 +122,7 @@ def functions_of_uploads() -> Iterator[tuple[str, Callable[..., Any]]]:
                 yield name, function
 
 
-def test_what_finds_an_upload_cannot_be_called_without_an_owner() -> None:
+def test_queries_that_find_an_upload_cannot_be_called_without_an_owner() -> None:
     found = list(functions_of_uploads())
     asked = {"find", "find_same", "page", "delete", "use", "check_use"}
     assert {name for name, _ in found} == asked | WITHOUT_OWNER.keys()

@@ -18,8 +18,7 @@ from fedcore.simulation.study import TrialResult, first_trials, next_trials, pro
 from fedcore.spec import stored_spec
 from fedcore.spec.search import Batch, Study, batches
 from fedcore.spec.space import Settings
-from tests.conftest import DATABASES
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     QUEUE,
     claim,
     fail,
@@ -33,6 +32,7 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
+from tests.conftest import DATABASES
 
 SPACE = {
     "local.lr": {"kind": "float", "low": 0.001, "high": 1.0, "log": True},
@@ -185,7 +185,7 @@ def test_a_trial_with_a_failed_run_has_no_value_and_the_study_goes_on(database: 
 
 
 @on_sqlite
-def test_what_is_proposed_while_a_study_is_paused_waits_for_its_resumption(database: Database) -> None:
+def test_trials_proposed_while_a_study_is_paused_wait_for_its_resumption(database: Database) -> None:
     experiment = studied(database, seeds=(0,))
     held = [claim(database) for _ in range(3)]
     write(database, experiments.pause, experiment.id)

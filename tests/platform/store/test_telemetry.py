@@ -14,7 +14,7 @@ from fedcore.platform.store import Database, Session, Status, experiments, runs,
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ResourceRecord, RunLogRecord
 from fedcore.platform.store.telemetry import MAX_LINES, MAX_SAMPLES, ResourceUse
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     ATTEMPTS,
     LEASE_S,
     claim,
@@ -82,7 +82,7 @@ def test_samples_are_read_in_order_after_a_number(database: Database) -> None:
     assert [one.number for one in read(database, telemetry.resource_samples, held.run_id, 1, 1)] == [2]
 
 
-def test_whoever_held_the_run_before_is_refused(database: Database) -> None:
+def test_earlier_holder_of_the_run_is_refused(database: Database) -> None:
     submit(database)
     lost = claim(database)
     write(database, runs.release, lost)

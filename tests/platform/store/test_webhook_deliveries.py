@@ -14,8 +14,8 @@ from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
 from fedcore.platform.store.webhook_deliveries import ClaimedDelivery
 from fedcore.platform.webhooks.protocol import DISABLED_AFTER_S, RETRIES, ReceiverResponse, pause_s
-from tests.platform.store.acts import read, write
-from tests.platform.store.hooks import BAD, GOOD, hook_now, listen, take, told
+from tests.builders.claims import read, write
+from tests.builders.webhooks import BAD, GOOD, hook_now, listen, take, told
 
 GONE = ReceiverResponse(410, "the answer was 410")
 
@@ -51,7 +51,7 @@ def let_pass(database: Database, **columns: Any) -> None:
     )
 
 
-def test_what_arrives_is_over(database: Database, hook: WebhookRecord) -> None:
+def test_delivery_that_arrives_is_over(database: Database, hook: WebhookRecord) -> None:
     claimed = take(database)
     assert conclude(database, claimed, GOOD) is DeliveryStatus.DELIVERED
     assert told(database, hook) == []
@@ -66,7 +66,7 @@ def test_what_arrives_is_over(database: Database, hook: WebhookRecord) -> None:
     )
 
 
-def test_what_fails_is_tried_again_as_the_schedule_says_and_then_given_up(
+def test_failed_delivery_is_tried_again_as_the_schedule_says_and_then_given_up(
     database: Database, hook: WebhookRecord
 ) -> None:
     for failures in range(1, RETRIES + 1):
@@ -97,7 +97,7 @@ def test_a_sender_that_is_not_heard_of_has_lost_it_and_what_it_says_later_is_ref
     assert last_of(database, hook)[:2] == (again.id, DeliveryStatus.DELIVERED)
 
 
-def test_what_one_sender_holds_no_other_takes(database: Database, hook: WebhookRecord) -> None:
+def test_delivery_that_one_sender_holds_is_taken_by_no_other(database: Database, hook: WebhookRecord) -> None:
     take(database)
     assert write(database, webhook_deliveries.claim_due, 60.0) is None
 
@@ -114,7 +114,7 @@ def test_senders_pass_over_whom_they_are_busy_with(database: Database) -> None:
     assert write(database, webhook_deliveries.claim_due, 60.0, besides=[bobs.id], not_of=["ann"]) is None
 
 
-def test_who_is_gone_is_told_nothing_more_and_that_is_in_the_audit_log(
+def test_receiver_that_is_gone_is_told_nothing_more_and_that_is_in_the_audit_log(
     database: Database, hook: WebhookRecord
 ) -> None:
     write(database, webhook_deliveries.ping, hook.id)
@@ -126,7 +126,7 @@ def test_who_is_gone_is_told_nothing_more_and_that_is_in_the_audit_log(
 
 
 @pytest.mark.parametrize("columns", [{"failures": RETRIES}, {"created_at": sql_now(-86_401.0)}])
-def test_who_has_failed_for_days_is_disabled_once_something_was_tried_for_its_day(
+def test_receiver_that_failed_for_days_is_disabled_once_something_was_tried_for_its_day(
     database: Database, hook: WebhookRecord, columns: dict[str, Any]
 ) -> None:
     conclude(database, take(database), BAD)
@@ -144,7 +144,7 @@ def test_who_has_failed_for_days_is_disabled_once_something_was_tried_for_its_da
     assert last_of(database, hook)[1:] == (DeliveryStatus.FAILED, "the answer was 500", None)
 
 
-def test_one_success_and_nothing_is_held_against_it(database: Database, hook: WebhookRecord) -> None:
+def test_success_clears_the_failures_of_a_receiver(database: Database, hook: WebhookRecord) -> None:
     conclude(database, take(database), BAD)
     since = hook_now(database, hook).failing_since
     let_pass(database)

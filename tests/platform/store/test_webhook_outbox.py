@@ -10,7 +10,7 @@ import pytest
 
 from fedcore.platform.store import Database, Status, experiments, webhook_deliveries, webhooks
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
-from tests.platform.store.acts import (
+from tests.builders.claims import (
     claim,
     commit,
     fail,
@@ -23,7 +23,7 @@ from tests.platform.store.acts import (
     the_runs,
     write,
 )
-from tests.platform.store.hooks import data, hook_now, listen, story, told
+from tests.builders.webhooks import data, hook_now, listen, story, told
 
 
 def test_a_life_is_told_in_order_and_whole(database: Database) -> None:
@@ -68,7 +68,7 @@ def test_a_life_is_told_in_order_and_whole(database: Database) -> None:
         (experiments.pause, ["run.paused", "experiment.paused"]),
     ],
 )
-def test_what_users_do_is_told_once_however_often_they_do_it(
+def test_actions_of_users_are_told_once_however_often_they_are_repeated(
     database: Database, act: Callable[..., object], expected: list[str]
 ) -> None:
     experiment = submit(database)
@@ -78,7 +78,7 @@ def test_what_users_do_is_told_once_however_often_they_do_it(
     assert story(database, hook) == expected
 
 
-def test_what_goes_on_again_is_told(database: Database) -> None:
+def test_resumed_experiments_are_told(database: Database) -> None:
     hook = listen(database)
     experiment = submit(database)
     write(database, experiments.pause, experiment.id)

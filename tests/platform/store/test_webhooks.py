@@ -8,8 +8,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fedcore.errors import QuotaError, ResourceNotFoundError
 from fedcore.platform.store import Database, experiments, webhook_deliveries, webhooks
-from tests.platform.store.acts import read, submit, write
-from tests.platform.store.hooks import URL, hook_now, listen, story, take, told
+from tests.builders.claims import read, submit, write
+from tests.builders.webhooks import URL, hook_now, listen, story, take, told
 
 
 def test_a_secret_is_given_out_when_it_is_made_and_to_whoever_signs_and_is_not_loaded_otherwise(
@@ -36,7 +36,7 @@ def test_an_owner_has_as_many_as_there_may_be_and_others_are_not_counted(databas
     assert len(read(database, webhooks.page).items) == 2
 
 
-def test_those_of_others_are_not_there(database: Database) -> None:
+def test_webhooks_of_others_are_not_there(database: Database) -> None:
     hook = listen(database, owner="ann")
     assert (
         read(database, webhooks.find, hook.id, "ann").id
@@ -52,7 +52,7 @@ def test_those_of_others_are_not_there(database: Database) -> None:
 
 
 @pytest.mark.parametrize("act", [webhooks.enable, webhooks.delete, webhooks.edit])
-def test_what_is_not_there_cannot_be_changed(database: Database, act: Callable[..., Any]) -> None:
+def test_missing_webhooks_cannot_be_changed(database: Database, act: Callable[..., Any]) -> None:
     with pytest.raises(ResourceNotFoundError):
         write(database, act, "whk_0")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from fedcore.platform.store import Database, workers
 from fedcore.platform.store.tables import WorkerRecord
-from tests.platform.store.acts import read, write
+from tests.builders.claims import read, write
 
 
 def beat(

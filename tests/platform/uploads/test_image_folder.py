@@ -144,7 +144,7 @@ def test_a_folder_is_read_as_its_table_says(
         ),
     ],
 )
-def test_what_cannot_be_placed_is_refused_with_the_file_and_the_remedy(
+def test_files_that_cannot_be_placed_are_refused_with_the_remedy(
     places: tuple[str, ...], told: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UploadError, match=told):

@@ -15,7 +15,7 @@ from fedcore import ExperimentSpec, Simulation
 from fedcore.data.user_datasets import UserSamples
 from fedcore.errors import UploadError
 from fedcore.platform.uploads.local import keep, read_local
-from tests.documents import Document
+from tests.builders.specifications import Document
 from tests.platform.uploads.files import arrays, npz, parquet
 
 HELD = arrays()
@@ -221,7 +221,7 @@ def test_a_partition_by_class_of_data_that_name_clients_is_refused(tmp_path: Pat
         ("a.npz", "", {"label": "class"}, "only tables have columns to name"),
     ],
 )
-def test_what_cannot_be_trained_on_is_told(
+def test_data_that_cannot_be_trained_on_are_told(
     name: str, text: str, columns: dict[str, str], told: str, tmp_path: Path
 ) -> None:
     path = tmp_path / name

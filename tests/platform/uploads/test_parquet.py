@@ -127,7 +127,7 @@ def test_a_column_at_fault_is_named_with_what_would_be_right(
     assert (refused.name, right in refused.detail) == (name, True), refused
 
 
-def test_what_would_unpack_to_more_than_the_limit_is_refused_by_its_description() -> None:
+def test_file_that_would_unpack_to_more_than_the_limit_is_refused_by_its_description() -> None:
     packed = table({"a": np.zeros(900), "label": np.zeros(900, int)})
     assert "bytes; the limit is 10000" in _refusal(packed, UploadLimits(10_000, 1_000, 10)).detail
     noise = np.random.default_rng(0).normal(size=500)

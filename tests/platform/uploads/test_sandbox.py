@@ -24,7 +24,7 @@ def _apart(data: bytes, folder: Path, limits: UploadLimits = LIMITS, **options: 
         return read_in_subprocess(file, folder / "target", limits, **options)
 
 
-def test_it_gives_what_reading_it_here_gives(tmp_path: Path) -> None:
+def test_sandboxed_reading_gives_what_reading_here_gives(tmp_path: Path) -> None:
     for data in (npz(arrays()), parquet(arrays(client=None))):
         here = take(data)
         content, sizes = _apart(data, tmp_path)
@@ -33,7 +33,7 @@ def test_it_gives_what_reading_it_here_gives(tmp_path: Path) -> None:
         assert load(io.BytesIO((tmp_path / "target").read_bytes()), content).digest == here.digest
 
 
-def test_what_is_wrong_is_told_as_it_is_here(tmp_path: Path) -> None:
+def test_faults_are_told_by_the_sandbox_as_they_are_here(tmp_path: Path) -> None:
     data = npz(arrays(label=np.ones(60, int)))
     with pytest.raises(UploadError) as here:
         take(data)

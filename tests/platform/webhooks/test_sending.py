@@ -41,7 +41,7 @@ def sent(
     )
 
 
-def test_what_is_sent_arrives_byte_by_byte(receiver: Receiver) -> None:
+def test_message_arrives_byte_by_byte(receiver: Receiver) -> None:
     assert sent(f"{receiver.url}/ok") == ReceiverResponse(200)
     (request,) = receiver.received
     assert (request.path, request.body) == ("/ok", '{"a": "ö"}')
@@ -81,7 +81,7 @@ def test_a_receiver_that_does_not_come_to_an_end_is_given_up_after_a_while(
     assert sent(f"{receiver.url}/{way}", timeout_s=0.3).error == "no whole answer within 0.3 s"
 
 
-def test_what_is_no_http_is_a_failure(receiver: Receiver) -> None:
+def test_answer_that_is_no_http_is_a_failure(receiver: Receiver) -> None:
     assert sent(f"{receiver.url}/nonsense").error
 
 
@@ -103,7 +103,9 @@ def test_an_environment_that_names_a_proxy_changes_nothing(
     "allowed",
     [[], [ip_network("127.0.0.2/32")]],
 )
-def test_what_is_not_allowed_is_not_even_connected_to(receiver: Receiver, allowed: list[Network]) -> None:
+def test_address_that_is_not_allowed_is_not_even_connected_to(
+    receiver: Receiver, allowed: list[Network]
+) -> None:
     answer = sent(f"{receiver.url}/ok", allowed=allowed)
     assert "FEDQ_WEBHOOK_NETWORKS" in str(answer.error)
     assert receiver.received == []

@@ -26,7 +26,7 @@ from fedcore.testing.privacy.attacks import (
     binomial_bound,
     upper_limit,
 )
-from tests.documents import Document
+from tests.builders.specifications import Document
 from tests.testing.privacy.test_coupled import BASE, private
 
 Floats = NDArray[np.float64]

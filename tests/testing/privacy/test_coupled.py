@@ -23,7 +23,7 @@ from fedcore.simulation import simulation as simulations
 from fedcore.testing.privacy.comparison import Violation
 from fedcore.testing.privacy.coupled import CoupledAudit
 from fedcore.testing.privacy.worlds import ZERO, Canary, World, canaries
-from tests.documents import Document, merged
+from tests.builders.specifications import Document, merged
 from tests.testing import test_combinations as combined
 from tests.testing.test_combinations import FAMILIES, Row
 

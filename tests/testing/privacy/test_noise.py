@@ -121,7 +121,7 @@ def test_gradients_of_samples_have_noise_of_the_declared_size_in_each_step(engin
     assert list(examine("gradients", np.array(found))) == []
 
 
-def test_what_is_correlated_or_not_normal_is_told() -> None:
+def test_noise_that_is_correlated_or_not_normal_is_told() -> None:
     drawn = generator(0, "a test").standard_normal((3, 4_000))
     assert list(examine("noise", drawn)) == []
     assert "0.498 times" in "; ".join(examine("noise", drawn / 2))

@@ -19,7 +19,7 @@ from fedcore.privacy.local import NoisyChanges
 from fedcore.privacy.tree import NODE_NOISE, TreeMean
 from fedcore.systems.participation import Uniform
 from fedcore.systems.work import plan_work
-from tests.documents import Document
+from tests.builders.specifications import Document
 from tests.testing.privacy.test_coupled import audit, private, spec_of, taking_part, what
 
 Planting = tuple[Any, str, Callable[..., Any]]

@@ -9,7 +9,7 @@ from fedcore.core import Aggregator
 from fedcore.errors import SpecificationError
 from fedcore.privacy.client_level import ClientLevelPrivacy
 from fedcore.testing.privacy.report import audit_privacy
-from tests.documents import Document, merged
+from tests.builders.specifications import Document, merged
 from tests.testing.privacy.test_attacks import Doubled
 from tests.testing.privacy.test_coupled import BASE, private, taking_part
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError, UserCodeError
-from tests.documents import Document
+from tests.builders.specifications import Document
 from tests.support.scripted_bundles import ScriptedSandbox, each_lie, frame, lies
 from tests.workers.confined.conftest import MINE, Open
-from tests.workers.confined.test_same_bits import SCAFFOLD, confined
+from tests.workers.confined.test_simulation import SCAFFOLD, confined
 from workers.confined.answers import prepared_specification, round_of, state_of
 from workers.confined.confinement import Confinement
 from workers.confined.protocol import ProtocolError
@@ -189,7 +189,7 @@ def advanced(answer: Document) -> None:
 
 @examples(max_examples=200)
 @given(answer=lies([LAST, LAST, *OTHERS]))
-def test_whatever_a_bundle_says_of_a_round_is_one_or_an_error_of_the_bundle(answer: Document) -> None:
+def test_answer_about_a_round_is_a_round_or_an_error_of_the_bundle(answer: Document) -> None:
     advanced(answer)
 
 
@@ -206,9 +206,7 @@ def test_each_value_that_a_bundle_says_of_a_round_may_be_a_lie() -> None:
     value=st.binary(min_size=0, max_size=12),
     cut=st.integers(0, 12),
 )
-def test_whatever_bytes_a_bundle_calls_a_model_are_one_or_an_error_of_the_bundle(
-    place: int, value: bytes, cut: int
-) -> None:
+def test_bytes_of_a_model_are_a_model_or_an_error_of_the_bundle(place: int, value: bytes, cut: int) -> None:
     with answering(lambda _: frame({}, MODEL[:place] + value + MODEL[place + cut :])) as simulation:
         try:
             model = simulation.model()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedcore import bundles
-from tests.documents import SYNTHETIC
+from tests.builders.specifications import SYNTHETIC
 from tests.extensions.distributions import environment, install
 from tests.workers.confined.conftest import MINE, packed
 from workers.confined.confinement import Confinement

@@ -88,7 +88,7 @@ def test_a_length_alone_takes_no_memory() -> None:
     ],
     ids=lambda text: repr(text[:20]),
 )
-def test_what_is_no_json_object_of_few_values_is_no_message(text: bytes) -> None:
+def test_text_without_a_json_object_of_few_values_is_no_message(text: bytes) -> None:
     with sent(frame(text)) as channel, pytest.raises(ProtocolError):
         channel.receive(0)
 

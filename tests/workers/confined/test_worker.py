@@ -26,7 +26,7 @@ from fedcore.platform.store.tables import RoundRecord
 from fedcore.platform.uploads.dataset_storage import storage_key
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
-from tests.documents import SYNTHETIC, Document, merged
+from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.support.polling import eventually
 from tests.support.scripted_bundles import SILENT, ScriptedProcess, ScriptedSandbox
 from tests.workers.confined.conftest import MINE, packed

@@ -1,0 +1,133 @@
+"""Clients on cores of their own: the same as the loop, on any number of them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedcore import Simulation
+from fedcore.engine.assignment import Job
+from fedcore.engine.client_by_client import parallel
+from fedcore.engine.round import open_round
+from fedcore.errors import DataUnavailableError
+from fedcore.problems import TrainingProblem
+from fedcore.problems.base import Gradient
+from tests.builders.specifications import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
+
+SINGLE: Document = {
+    "execution": {"precision": "float32"},
+    "local": {"lr": 0.05, "steps": 5, "batch_size": 16},
+}
+GROUPS: Document = {"problem": {"model": {"norm": "group"}}}
+"""A model that is differentiated automatically, where `cnn` without them is by hand."""
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """Afterwards as many as there were."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def trained(engine: str, document: Document, threads: int = 1) -> Tensor:
+    torch.set_num_threads(threads)
+    simulation = Simulation(specification(document, execution={"engine": engine}), seed=0)
+    while not simulation.finished:
+        simulation.advance()
+    return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, pytest.param(GROUPS, marks=pytest.mark.nightly)],
+    ids=["by hand", "automatically"],
+)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "fedavg",
+        "fedlin",
+        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("scaffold", "fedsvrg")),
+    ],
+)
+def test_parallel_engine_is_the_loop(kind: str, changes: Document) -> None:
+    document = merged(
+        DIGITS_CNN, {"algorithm": {"kind": kind}, "local": {"optimizer": {"momentum": 0.9}}, **changes}
+    )
+    torch.testing.assert_close(
+        trained("parallel", document, threads=2), trained("reference", document), rtol=0, atol=1e-11
+    )
+
+
+def test_noise_is_added_as_in_the_loop() -> None:
+    noisy = merged(QUADRATIC, {"problem": {"dataset": {"gradient_noise": 0.5}}})
+    torch.testing.assert_close(trained("parallel", noisy), trained("reference", noisy), rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_in_single_precision_it_is_the_loop_to_rounding() -> None:
+    parallel, reference = (
+        trained(engine, merged(DIGITS_CNN, SINGLE)) for engine in ("parallel", "reference")
+    )
+    torch.testing.assert_close(parallel, reference, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{}, GROUPS], ids=["by hand", "automatically"])
+def test_threads_change_no_bit_and_stay_as_they_were(changes: Document) -> None:
+    document = merged(DIGITS_CNN, merged(SINGLE, changes))
+    together = trained("parallel", document, threads=2)
+    assert torch.get_num_threads() == 2
+    assert torch.equal(trained("parallel", document), together)
+
+
+def test_threads_change_no_bit_of_full_gradients() -> None:
+    problem = job(merged(DIGITS_CNN, SINGLE)).problem
+    torch.set_num_threads(2)
+    together = problem.client_gradients(problem.initial(), np.arange(4))
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    assert torch.equal(problem.client_gradients(problem.initial(), np.arange(4)), together)
+
+
+def job(document: Document, **changes: Any) -> Job:
+    simulation = Simulation(specification(document, **changes), seed=0)
+    opened = open_round(simulation._setting, simulation._server, simulation._clients, simulation._traffic, 1)
+    assert opened.job is not None
+    return opened.job
+
+
+def test_jobs_side_by_side_are_trained_as_if_alone() -> None:
+    torch.set_num_threads(2)
+    jobs = [job(merged(DIGITS_CNN, SINGLE)), job(SYNTHETIC), job(DIGITS_CNN, algorithm={"kind": "fedprox"})]
+    for together, alone in zip(parallel(jobs), (parallel([one])[0] for one in jobs), strict=True):
+        assert torch.equal(together.delta, alone.delta)
+        assert all(torch.equal(vector, alone.memory[name]) for name, vector in together.memory.items())
+
+
+class Gone:
+    """A problem whose samples can no longer be read."""
+
+    def __init__(self, problem: TrainingProblem) -> None:
+        self._problem = problem
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._problem, name)
+
+    def replica(self) -> Gradient:
+        def fail(*_: object) -> Tensor:
+            raise DataUnavailableError("the samples are gone")
+
+        return fail
+
+
+def test_error_of_a_client_is_told() -> None:
+    torch.set_num_threads(2)
+    intact = job(DIGITS_CNN)
+    with pytest.raises(DataUnavailableError, match="are gone"):
+        parallel([replace(intact, problem=Gone(intact.problem))])
+    assert torch.get_num_threads() == 2

@@ -1,5 +1,0 @@
-"""Fixtures of the service for pages."""
-
-from tests.api.conftest import admin_key, ann, app, browser, browsing, http, rows, settings, stranger
-
-__all__ = ["admin_key", "ann", "app", "browser", "browsing", "http", "rows", "settings", "stranger"]
