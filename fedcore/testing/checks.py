@@ -98,12 +98,14 @@ def checks_of(
     return [ComponentCheck(subject, function) for function in functions]
 
 
-def check_component(component: type[Any], family: str | None = None) -> list[Finding]:
-    """The findings of the checks of a component class; empty if it passes.
+def check_component(
+    component: type[Any], family: str | None = None, data_dir: Path | None = None
+) -> list[Finding]:
+    """The findings of `checks_of` a component class; empty if it passes.
 
     Each cause is named once: most findings end the checks.
     """
-    return [found for _, found in results_of(checks_of(component, family)) if found is not None]
+    return [found for _, found in results_of(checks_of(component, family, data_dir)) if found is not None]
 
 
 def results_of(checks: Sequence[ComponentCheck]) -> Iterator[tuple[ComponentCheck, Finding | None]]:
@@ -115,8 +117,8 @@ def results_of(checks: Sequence[ComponentCheck]) -> Iterator[tuple[ComponentChec
             return
 
 
-def component_checks(component: type[Any], family: str | None = None) -> Any:
-    """Decorator that parametrises a test over the checks of a component, as its argument `check`."""
+def component_checks(component: type[Any], family: str | None = None, data_dir: Path | None = None) -> Any:
+    """Decorator that parametrises a test over `checks_of` a component, as its argument `check`."""
     pytest = sys.modules["pytest"]
-    checks = checks_of(component, family)
+    checks = checks_of(component, family, data_dir)
     return pytest.mark.parametrize("check", checks, ids=[check.name for check in checks])
