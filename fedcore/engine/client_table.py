@@ -41,7 +41,7 @@ class MemoryBudget(NamedTuple):
 
 
 CLIENT_MEMORY = MemoryBudget(2 << 30)
-"""Of a run; what its clients keep beyond that lies in a temporary file."""
+"""Memory for the state of a run's clients; the rest lies in a temporary file."""
 
 
 def _mapped(shape: tuple[int, ...], like: Tensor, folder: Path | None) -> Tensor:

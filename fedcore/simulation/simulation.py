@@ -58,7 +58,7 @@ from fedcore.simulation.best_round import BestRound, best_round
 from fedcore.simulation.early_stopping import EarlyStoppingState
 from fedcore.simulation.report import RoundReport, StopReason
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.checks import check_allowed_models, personal_measures
+from fedcore.spec.checks import personal_measures
 from fedcore.spec.engines import ArmFacts, facts_about
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.systems.attacks import Attackers
@@ -103,7 +103,8 @@ class Simulation:
         Raises DataUnavailableError if the data set or the device trace is not on this machine,
         SpecificationError if the data cannot be divided as requested or the model is not allowed.
         """
-        check_allowed_models(spec, models_allowed)
+        if spec.problem.model is not None:
+            spec.problem.model.check_allowed(models_allowed)
         retain_freed_memory()
         make_gpu_deterministic(torch.device(device))
         self.arm, self.seed, self.spec = arm, seed, spec

@@ -13,7 +13,6 @@ from fedcore.data.augment import transform_of
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
 from fedcore.models.module_object import ModuleObject
-from fedcore.spec import sweep
 from fedcore.spec.asynchrony import check_asynchrony
 from fedcore.spec.engines import not_compiled
 from fedcore.spec.evaluation import NO_BEST_MODEL
@@ -33,10 +32,9 @@ def check_allowed_models(spec: ExperimentSpec, allowed: Sequence[str]) -> None:
     """Raise SpecificationError if the model of some arm has an import path that none of the
     patterns `allowed` covers.
     """
-    swept = "problem" in sweep.fields(spec.sweep)
-    for problem in [arm.spec.problem for arm in spec.arms()] if swept else [spec.problem]:
-        if problem.model is not None:
-            problem.model.check_allowed(allowed)
+    for arm in spec.arms():
+        if (model := arm.spec.problem.model) is not None:
+            model.check_allowed(allowed)
 
 
 def check_fit(problem: Problem) -> None:
