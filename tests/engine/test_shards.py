@@ -24,6 +24,8 @@ from tests.engine.test_asynchronous import CASES as ASYNCHRONOUS
 from tests.engine.test_networks import own
 from tests.support.simulated_device import SimulatedDevice
 
+pytestmark = pytest.mark.usefixtures("factories_allowed")
+
 SMALL = merged(SYNTHETIC, {"local": {"lr": 0.05, "epochs": 1, "batch_size": 50}, "rounds": 3})
 CASES: dict[str, Document] = {
     **{kind: merged(SMALL, {"algorithm": {"kind": kind}}) for kind in ALGORITHMS},
