@@ -15,8 +15,9 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, Status, experiments, keys
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.builders.claims import the_run, write
+from tests.builders.experiments import run_of
 from tests.builders.specifications import specification
+from tests.builders.transactions import write
 from tests.support.brokers import connect
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
@@ -162,7 +163,7 @@ def test_an_idle_worker_goes_on_while_runs_wait_for_quotas_and_others_take_the_m
             lambda: process.poll() is not None or _size(checks) >= 3 * MOST_UNANSWERED, timeout_s=END_S
         )
         assert process.poll() is None
-    assert {the_run(embedded.database, experiment).status for experiment in waiting} == {Status.QUEUED}
+    assert {run_of(embedded.database, experiment).status for experiment in waiting} == {Status.QUEUED}
 
 
 def _size(file: Path) -> int:

@@ -25,8 +25,10 @@ from fedcore.platform.store.tables import RunRecord
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
-from tests.builders.claims import ATTEMPTS, claim, finish, lose, read, submit, the_run
+from tests.builders.claims import ATTEMPTS, claim, finish, lose
+from tests.builders.experiments import run_of, submit
 from tests.builders.specifications import merged
+from tests.builders.transactions import read
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.counted import KILLS
@@ -314,16 +316,16 @@ def test_only_the_runs_of_a_worker_that_died_while_the_system_killed_processes_a
     run_id = claim(database).run_id
     file = left_by("worker-1", configured.home, [run_id])
     requeue_oom_killed(configured)
-    assert the_run(database, experiment).status is Status.RUNNING, "killed otherwise"
+    assert run_of(database, experiment).status is Status.RUNNING, "killed otherwise"
     assert not file.exists()
     left_by("worker-1", configured.home, [run_id])
     kills[0] += 1
     requeue_oom_killed(configured)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, run.shortages, run.attempts) == (Status.QUEUED, 1, 1)
     assert (run.error or "").startswith(REASON)
     requeue_oom_killed(configured)
-    assert the_run(database, experiment).shortages == 1, "counted once"
+    assert run_of(database, experiment).shortages == 1, "counted once"
 
 
 def test_a_worker_that_lives_or_has_ended_of_its_own_accord_is_left_alone(
@@ -335,7 +337,7 @@ def test_a_worker_that_lives_or_has_ended_of_its_own_accord_is_left_alone(
     held.write([run_id])
     kills[0] += 1
     requeue_oom_killed(configured)
-    assert the_run(database, experiment).status is Status.RUNNING
+    assert run_of(database, experiment).status is Status.RUNNING
     held.write([run_id])
     held.close()
     assert not list((configured.home / FOLDER).iterdir())
@@ -354,7 +356,7 @@ def test_the_count_of_another_machine_or_of_an_earlier_start_says_nothing(
     os.utime(file, (long_ago, long_ago))
     requeue_oom_killed(configured)
     assert not file.exists()
-    assert the_run(database, experiment).status is Status.RUNNING
+    assert run_of(database, experiment).status is Status.RUNNING
 
 
 def test_a_shortage_is_counted_where_the_reconciler_took_the_run_before(
@@ -368,7 +370,7 @@ def test_a_shortage_is_counted_where_the_reconciler_took_the_run_before(
     assert len(lose(database)) == 2
     claim(database, "worker-2")
     requeue_oom_killed(configured)
-    runs = [the_run(database, experiment) for experiment in (waiting, elsewhere, done)]
+    runs = [run_of(database, experiment) for experiment in (waiting, elsewhere, done)]
     assert sorted((run.status, run.shortages) for run in runs) == [
         (Status.QUEUED, 1),
         (Status.RUNNING, 1),
@@ -386,11 +388,11 @@ def test_a_run_that_lost_its_last_worker_to_memory_says_so(
             f"worker-{attempt}", configured.home, [claim(database, f"worker-{attempt}", lease_s=-1.0).run_id]
         )
         lose(database)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, "were lost" in (run.error or "")) == (Status.FAILED, True)
     kills[0] += 1
     requeue_oom_killed(configured)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, run.shortages) == (Status.FAILED, ATTEMPTS)
     found = read(database, experiments.find, experiment.id)
     assert (run.error or "").startswith(REASON)
@@ -406,7 +408,7 @@ def test_a_file_waits_for_a_database_that_is_away(
     requeue_oom_killed(configured.model_copy(update={"database_url": "postgresql://nobody@127.0.0.1:1/none"}))
     assert file.exists()
     requeue_oom_killed(configured)
-    assert the_run(database, experiment).status is Status.QUEUED
+    assert run_of(database, experiment).status is Status.QUEUED
 
 
 def test_a_home_that_cannot_be_written_keeps_no_worker_from_its_work(tmp_path: Path) -> None:

@@ -14,9 +14,12 @@ from fedcore.errors import StorageError
 from fedcore.platform.storage import FolderStorage, Storage, open_storage, read
 from fedcore.platform.store import Database, Status, audit, counters, experiments
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.builders.claims import claim, commit, fail, finish, finish_with_models, submit, write
-from tests.builders.claims import read as see
+from tests.builders.claims import claim, commit, fail, finish
+from tests.builders.experiments import submit
+from tests.builders.runs import finish_with_models
 from tests.builders.specifications import SYNTHETIC, Document, merged
+from tests.builders.transactions import read as see
+from tests.builders.transactions import write
 from tests.simulation.test_local_run import HALVING, SEARCH
 from tests.support.s3 import S3, Fault
 from tests.workers.site import Site

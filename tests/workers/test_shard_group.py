@@ -25,8 +25,10 @@ from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.groups import Membership
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RunRecord
-from tests.builders.claims import LEASE_S, QUEUE, claim, read, submit, write
+from tests.builders.claims import LEASE_S, QUEUE, claim
+from tests.builders.experiments import submit
 from tests.builders.specifications import merged, specification
+from tests.builders.transactions import read, write
 from tests.engine.test_shards import LARGE_STEPS
 from tests.support.polling import eventually
 from tests.support.simulated_device import SimulatedDevice

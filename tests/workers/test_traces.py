@@ -16,7 +16,8 @@ from api.app import create_app
 from fedcore.errors import SettingsError
 from fedcore.platform import tracing
 from fedcore.settings import Settings
-from tests.builders.experiments import TINY, submit
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 from tests.support.access import key_for
 from tests.support.asgi import calling
 from tests.workers.site import Site
@@ -48,7 +49,7 @@ def _submit(site: Site, **headers: str) -> str:
     with calling(create_app(settings), key_for(url)) as http:
         http.headers.update(headers)
         assert http.get("/healthz").is_success
-        return str(submit(http, {**TINY, "seeds": [0, 1]})["id"])
+        return str(submit_over_http(http, {**TINY, "seeds": [0, 1]})["id"])
 
 
 def _named(spans: Sequence[ReadableSpan], name: str) -> list[ReadableSpan]:

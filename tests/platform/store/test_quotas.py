@@ -26,21 +26,9 @@ from fedcore.platform.store import (
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.quotas import Usage
 from fedcore.platform.store.tables import RunRecord
-from tests.builders.claims import (
-    LEASE_S,
-    ONE_RUN,
-    QUEUE,
-    WORKER,
-    claim,
-    commit,
-    fail,
-    finish,
-    on_postgresql,
-    play,
-    read,
-    write,
-)
-from tests.builders.specifications import specification
+from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, commit, commit_slice, fail, finish
+from tests.builders.specifications import ONE_RUN, specification
+from tests.builders.transactions import on_postgresql, read, write
 from tests.platform.store.test_datasets import CONTENT, SIZES
 
 BYTES = 3_000
@@ -167,9 +155,9 @@ def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_the
     key_id = made(database, compute_seconds=1.0)
     first, second = submit(database, key_id), submit(database, key_id)
     held = claim(database)
-    assert play(database, held) == "continue"
+    assert commit_slice(database, held) == "continue"
     held = held.at(1, "key")
-    assert play(database, held) == "yield"
+    assert commit_slice(database, held) == "yield"
     write(database, runs.release, held.at(2, "key"))
     assert write(database, runs.claim, WORKER, [QUEUE], LEASE_S) is None
     other = submit(database, made(database))
@@ -313,13 +301,13 @@ def test_a_run_gives_way_to_its_own_key_s_but_not_to_one_that_no_worker_could_ta
         experiments.create,
         NewExperiment(specification(ONE_RUN, execution={"priority": 9}), owner="bob", key_id=idle),
     )
-    assert play(database, held, turn_over=True) == "continue"
+    assert commit_slice(database, held, turn_over=True) == "continue"
     write(
         database,
         experiments.create,
         NewExperiment(specification(ONE_RUN, execution={"priority": priority}), owner="ann", key_id=key_id),
     )
-    assert play(database, held.at(1, "key"), turn_over=turn_over) == control
+    assert commit_slice(database, held.at(1, "key"), turn_over=turn_over) == control
 
 
 def test_why_runs_wait_is_told_while_they_do(database: Database) -> None:

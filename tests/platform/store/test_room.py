@@ -11,8 +11,10 @@ from fedcore.platform.store import Database, experiments, runs, workers
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.progress import oversized
-from tests.builders.claims import LEASE_S, ONE_RUN, QUEUE, WORKER, play, read, submit, the_runs, write
-from tests.builders.specifications import specification
+from tests.builders.claims import LEASE_S, QUEUE, WORKER, commit_slice
+from tests.builders.experiments import runs_of, submit
+from tests.builders.specifications import ONE_RUN, specification
+from tests.builders.transactions import read, write
 
 GIB = 1 << 30
 
@@ -52,7 +54,7 @@ def test_a_run_gives_way_only_to_what_its_worker_has_room_for(
     held = taken(database, room)
     assert held is not None
     queued(database, 6 * GIB, execution={"priority": 9})
-    assert play(database, held) == control
+    assert commit_slice(database, held) == control
 
 
 @pytest.mark.parametrize(("room", "beside"), [(1, 0), (3, 0), (4, 1), (6, 2), (100, 3)])
@@ -78,4 +80,4 @@ def test_a_worker_says_what_it_has_room_for(database: Database) -> None:
 
 def test_needs_are_kept_by_arm(database: Database) -> None:
     made = read(database, experiments.find, queued(database, 3 * GIB, 5 * GIB, seeds=[0, 1]))
-    assert [run.memory_bytes // GIB for run in the_runs(database, made)] == [3, 3, 5, 5]
+    assert [run.memory_bytes // GIB for run in runs_of(database, made)] == [3, 3, 5, 5]

@@ -8,7 +8,9 @@ from sqlalchemy.exc import IntegrityError
 
 from fedcore.platform.store import Database, curves, runs
 from fedcore.platform.store.leases import Claim
-from tests.builders.claims import LEASE_S, claim, commit, read, report, submit, write
+from tests.builders.claims import LEASE_S, claim, commit, report
+from tests.builders.experiments import submit
+from tests.builders.transactions import read, write
 
 
 def commit_with(database: Database, held: Claim, **values: Any) -> Claim:

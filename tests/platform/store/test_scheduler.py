@@ -27,19 +27,9 @@ from fedcore.platform.store import (
 from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate, ScheduledRun
 from fedcore.platform.store.tables import KeyRecord, RunRecord, ShareRecord
-from tests.builders.claims import (
-    LEASE_S,
-    QUEUE,
-    WORKER,
-    claim,
-    commit,
-    finish,
-    on_postgresql,
-    play,
-    read,
-    submit,
-    write,
-)
+from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, commit, commit_slice, finish
+from tests.builders.experiments import submit
+from tests.builders.transactions import on_postgresql, read, write
 
 
 def order(database: Database, *queues: str) -> list[str]:
@@ -177,9 +167,9 @@ def test_a_run_yields_to_a_higher_priority_at_once_and_to_an_equal_one_when_its_
     submit(database, execution={"priority": 5})
     held = claim(database)
     submit(database, execution={"priority": 9, "queue": "other"})
-    assert play(database, held, turn_over=turn_over) == "continue"
+    assert commit_slice(database, held, turn_over=turn_over) == "continue"
     submit(database, execution={"priority": priority})
-    assert play(database, held.at(1, "key"), turn_over=turn_over) == control
+    assert commit_slice(database, held.at(1, "key"), turn_over=turn_over) == control
 
 
 def test_a_priority_lowered_while_a_run_is_played_counts_at_its_next_commit(database: Database) -> None:
@@ -187,7 +177,7 @@ def test_a_priority_lowered_while_a_run_is_played_counts_at_its_next_commit(data
     held = claim(database)
     submit(database)
     write(database, experiments.edit, first.id, priority=1)
-    assert play(database, held) is WorkerDirective.YIELD
+    assert commit_slice(database, held) is WorkerDirective.YIELD
 
 
 OWNERS = 50

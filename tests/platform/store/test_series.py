@@ -12,13 +12,15 @@ from fedcore.platform.store.blocks import SIZE
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import BlockRecord
 from fedcore.simulation.report import RoundReport
-from tests.builders.claims import claim, commit, read, record, report, submit, write
+from tests.builders.claims import claim, commit, commit_slice, report
+from tests.builders.experiments import submit
+from tests.builders.transactions import read, write
 
 ROUNDS = 2 * SIZE + 7
 
 
 def play(database: Database, held: Claim, reports: Sequence[RoundReport]) -> Claim:
-    record(database, held, reports)
+    commit_slice(database, held, reports)
     return held.at(reports[-1].round, "key")
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from fedcore.platform import local_credentials
 from fedq.client import Client
-from tests.builders.experiments import TINY
+from tests.builders.specifications import TINY
 from tests.support.commands import START_S
 from tests.support.polling import eventually
 from tests.workers.impatient_supervisor import SILENT_S
