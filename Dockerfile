@@ -59,7 +59,6 @@ ENV FEDQ_COMMIT=$COMMIT \
     FEDQ_HOME=/var/lib/fedq \
     FEDQ_STORAGE_URL=/var/lib/fedq/storage \
     FEDQ_DATA_DIR=/var/lib/fedq/data \
-    FEDQ_UPLOAD_DIR=/var/lib/fedq/uploads \
     MPLCONFIGDIR=/tmp/matplotlib
 WORKDIR /var/lib/fedq
 USER 10001

@@ -194,7 +194,7 @@ def build_state(
         storage=open_storage(settings.storage),
         authenticator=KeyAuthenticator(database),
         rate_limiter=RateLimiter(settings),
-        stream_limit=StreamLimit(settings.streams_max),
+        stream_limit=StreamLimit(),
         feed=Feed(database),
         metrics=metrics.Metrics(),
         wakeups=WakeupNotifier(lambda queue: celery_app.send_wakeup(queue, settings.broker)),

@@ -106,7 +106,7 @@ def accuracy(rounds: int, seeds: Sequence[int]) -> str:
 
 
 def _accuracy(spec: ExperimentSpec, seed: int) -> float:
-    simulation = Simulation(spec, seed, data_dir=settings().data_dir.expanduser())
+    simulation = Simulation(spec, seed, data_dir=settings().datasets)
     last = simulation.advance()
     while not simulation.finished:
         last = simulation.advance()

@@ -8,18 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedcore import run
     from fedcore.spec import ExperimentSpec
     from fedcore.spec.components import code_of_objects
     from fedq.blocks import *  # noqa: F403 - type checkers see every block
     from fedq.client import AsyncClient, Client
+    from fedq.local.running import run
 
 _MODULES = {
     "AsyncClient": "fedq.client",
     "Client": "fedq.client",
     "ExperimentSpec": "fedcore.spec",
     "code_of_objects": "fedcore.spec.components",
-    "run": "fedcore",
+    "run": "fedq.local.running",
 }
 
 __all__ = ["AsyncClient", "Client", "ExperimentSpec", "code_of_objects", "run"]

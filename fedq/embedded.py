@@ -17,10 +17,6 @@ from fedq.client import ServiceUnreachableError
 LOOK_S = 0.05
 GRACE_S = 40.0
 """The stack gives its own processes 35 s to end."""
-KEPT = frozenset({"FEDQ_REDIS_BIN"})
-"""The only settings passed to the private stack, which shares no database, broker or storage with
-another.
-"""
 
 
 @contextmanager
@@ -40,9 +36,8 @@ def _supervisor(home: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """Start the supervisor in its own process session, so that Ctrl-C reaches it only through this
     process.
     """
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("FEDQ_") or name in KEPT
-    }
+    # It shares no database, broker or storage with another stack.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FEDQ_")}
     with _log(home).open("wb") as log:
         supervisor = subprocess.Popen(  # noqa: S603 - our own command
             [sys.executable, "-m", "workers.embedded.supervisor", *options],

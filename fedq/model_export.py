@@ -135,7 +135,8 @@ def network_of(model: TrainedModel, uploads: Path | None = None) -> nn.Module:
             f"the run has {count} models, of which one can be exported at a time: take the parameters from"
             " the safetensors file, where their names begin with the number of the model"
         )
-    folder, shape = settings().data_dir.expanduser(), spec.problem.dataset.shape()
+    spec.problem.model.check_allowed(settings().models_allowed)
+    folder, shape = settings().datasets, spec.problem.dataset.shape()
     module = build_module(
         spec.problem.model,
         shape.features,
@@ -246,7 +247,7 @@ def _first_line(error: Exception) -> str:
 def _write_folder(
     spec: ExperimentSpec, network: nn.Module, path: Path, uploads: Path | None, *, merge: bool
 ) -> None:
-    model, folder = spec.problem.model, settings().data_dir.expanduser()
+    model, folder = spec.problem.model, settings().datasets
     if not isinstance(model, CausalLm | SequenceClassifier):
         raise ExportError(
             "only networks of transformers (causal_lm, sequence_classifier) have the layout of Hugging Face:"

@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 # The same examples every time, however slow the machine.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
-# Processes that share the tests share machine code.
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    MACHINE_CODE = tempfile.TemporaryDirectory()
-    os.environ["FEDQ_MACHINE_CODE_DIR"] = MACHINE_CODE.name
 # While tests are collected, the collector of garbage finds next to nothing, and takes a fifth of the time.
 gc.disable()
 

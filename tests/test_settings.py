@@ -37,7 +37,7 @@ def test_a_retention_that_reaches_back_too_far_is_refused(monkeypatch: pytest.Mo
         settings()
 
 
-@pytest.mark.parametrize("name", ["LEASE_SECONDS", "WEBHOOK_TIMEOUT_SECONDS"])
+@pytest.mark.parametrize("name", ["LEASE_SECONDS", "CODE_ROUND_SECONDS"])
 def test_a_timeout_that_sockets_and_databases_cannot_count_is_refused(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -34,10 +34,12 @@ from fedcore.platform.out_of_memory import is_out_of_memory, release_memory, use
 from fedcore.platform.provenance import best_key_beside
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import UNAVAILABLE, Database, Session, WorkerDirective, runs, telemetry
+from fedcore.platform.store.backoff import BACKOFF_S, MAX_ATTEMPTS
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import span
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
+from fedcore.simulation.simulation import MAX_BATCH_RUNS
 from workers.confined.simulation import ConfinedSimulation
 from workers.liveness import HeldLease
 from workers.shard_group import GroupPacing
@@ -84,8 +86,16 @@ def _log_retry(state: RetryCallState) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """How often a worker does what is not computing."""
+    """How often and how long a worker does what is not computing, and with how many runs."""
 
+    batch_runs: int = MAX_BATCH_RUNS
+    """Maximum number of runs of one experiment trained together, where that is faster than training
+    them in sequence.
+    """
+    backoff_s: float = BACKOFF_S
+    """Approximate delay before a failed run is retried. It doubles with each attempt until a round is
+    completed, up to 300 s.
+    """
     saving_share: float = 0.05
     """Largest share of the time, approximately, that saving and committing slices may take."""
     look_s: float = 0.1
@@ -93,8 +103,11 @@ class Pacing:
     """Between rounds, requests of users are looked up at most once per `look_s` and for `look_share`
     of the time: after each round, if rounds are long.
     """
+    retry_s: float = 60.0
     retry_every_s: float = 0.5
-    """While the database or the storage is away."""
+    """While the database or the storage is unavailable or full, a worker retries for `retry_s` before it
+    releases the run, every `retry_every_s`.
+    """
     group: GroupPacing = field(default_factory=GroupPacing)
 
 
@@ -134,7 +147,7 @@ class ClaimedRun:
         """Write an error in the block to the run, or leave the run to its lease; it then has
         `released`.
         """
-        claim, attempts, short = self.lease.claim, self._resources.settings.attempts, False
+        claim, short = self.lease.claim, False
         with bound_contextvars(run_id=claim.run_id, experiment_id=claim.experiment_id, fence=claim.fence):
             try:
                 yield
@@ -151,7 +164,7 @@ class ClaimedRun:
             except (BusyError, DataUnavailableError, StorageError) as error:
                 # The files may come back, or another worker may have them, or time.
                 log.warning("run %s is released: %s", claim.run_id, error)
-                self._fail(str(error), attempts)
+                self._fail(str(error))
             except UNAVAILABLE as error:
                 log.error("run %s is left to its lease, the database is away: %s", claim.run_id, error)  # noqa: TRY400 - expected
                 self.released = True
@@ -160,7 +173,6 @@ class ClaimedRun:
                 short = is_out_of_memory(error)
                 self._fail(
                     user_message(error) if short else f"{type(error).__name__}: {error}",
-                    attempts,
                     out_of_memory=short,
                 )
             if short:
@@ -313,9 +325,7 @@ class ClaimedRun:
                 telemetry.append(session, self.lease.claim.lease, *unstored)
                 return result
 
-        return retry_transient(
-            transact, self._resources.settings.retry_seconds, self._resources.pacing.retry_every_s
-        )
+        return retry_transient(transact, self._resources.pacing.retry_s, self._resources.pacing.retry_every_s)
 
     def _with_storage_retry(self, act: Callable[[], Result]) -> Result:
         """Call `act`, again while the storage is away.
@@ -325,15 +335,15 @@ class ClaimedRun:
         aborted = lambda: self.lease.interrupted or self._resources.stopping()  # noqa: E731 - one expression
         return retry_transient(
             lambda _: act(),
-            self._resources.settings.retry_seconds,
+            self._resources.pacing.retry_s,
             self._resources.pacing.retry_every_s,
             aborted,
         )
 
-    def _fail(self, error: str, max_attempts: int, *, out_of_memory: bool = False) -> None:
+    def _fail(self, error: str, max_attempts: int = MAX_ATTEMPTS, *, out_of_memory: bool = False) -> None:
         self.lease.telemetry.measure(SHORTEST_S)
         self._let_go()
-        backoff_s, claim = self._resources.settings.backoff_seconds, self.lease.claim
+        backoff_s, claim = self._resources.pacing.backoff_s, self.lease.claim
         try:
             with (
                 self.lease.telemetry.unstored() as unstored,

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 from fedcore.platform.out_of_memory import ADVICE, oom_kill_count
 from fedcore.platform.store import UNAVAILABLE, open_database, recovery, workers
+from fedcore.platform.store.backoff import BACKOFF_S, MAX_ATTEMPTS
 from fedcore.settings import Settings
 
 LIBRARIES_BYTES = 1 << 30
@@ -34,9 +35,9 @@ _MACHINE = Path("/proc/meminfo")
 log = logging.getLogger(__name__)
 
 
-def memory_limit(device: str, given: int | None = None, workers_per_gpu: int = 1) -> int:
-    """Return the bytes that runs may take: `given`, or what the machine, the container or this
-    worker's part of the GPU has, less what the libraries take.
+def memory_limit(device: str, given: int | None = None) -> int:
+    """Return the bytes that runs may take: `given`, or what the machine, the container or the GPU has,
+    less what the libraries take.
     """
     if given is not None:
         return given
@@ -46,7 +47,7 @@ def memory_limit(device: str, given: int | None = None, workers_per_gpu: int = 1
         return left
     import torch
 
-    return min(left, torch.cuda.get_device_properties(device).total_memory // workers_per_gpu)
+    return min(left, torch.cuda.get_device_properties(device).total_memory)
 
 
 def host_memory_bytes(machine: Path = _MACHINE, limits: Iterable[Path] = _GROUP_LIMITS) -> int:
@@ -120,19 +121,20 @@ class HeldRuns:
         return json.dumps(noted).encode() + b"\n"
 
 
-def requeue_oom_killed(configured: Settings) -> None:
+def requeue_oom_killed(configured: Settings, backoff_s: float = BACKOFF_S) -> None:
     """Requeue the runs of workers of this machine that ended while the system was killing processes
-    for memory.
+    for memory; they are not claimed again for `backoff_s`, or longer the more often this has happened.
     """
     for path in sorted((configured.home / FOLDER).glob("*.json")):
         # Gone: another worker has seen to it. Locked: its worker lives.
         with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_over(configured, json.loads(file.readline()), time.time() - path.stat().st_mtime):
+            left, age_s = json.loads(file.readline()), time.time() - path.stat().st_mtime
+            if _is_over(configured, left, age_s, backoff_s):
                 path.unlink()
 
 
-def _is_over(configured: Settings, left: dict[str, Any], age_s: float) -> bool:
+def _is_over(configured: Settings, left: dict[str, Any], age_s: float, backoff_s: float) -> bool:
     """Requeue the runs of a file written `age_s` ago if its worker was killed.
 
     Returns False where the file must stay.
@@ -140,18 +142,17 @@ def _is_over(configured: Settings, left: dict[str, Any], age_s: float) -> bool:
     if left["boot"] != _boot():
         # Of a machine that has restarted, or of another one that shares the folder and sees to it.
         return age_s > FORGET_S
-    return oom_kill_count() <= left["kills"] or _requeue(configured, left["worker"], left["runs"])
+    none_killed = oom_kill_count() <= left["kills"]
+    return none_killed or _requeue(configured, left["worker"], left["runs"], backoff_s)
 
 
-def _requeue(configured: Settings, worker: str, run_ids: Sequence[str]) -> bool:
+def _requeue(configured: Settings, worker: str, run_ids: Sequence[str], backoff_s: float) -> bool:
     """Requeue the runs of a worker that was killed; False while the database is away."""
     error = f"memory ran out, and the system ended the worker; {ADVICE}"
     database = open_database(configured.database)
     try:
         with database.transaction() as session:
-            taken = recovery.requeue_oom_killed(
-                session, worker, error, configured.attempts, configured.backoff_seconds
-            )
+            taken = recovery.requeue_oom_killed(session, worker, error, MAX_ATTEMPTS, backoff_s)
             workers.gone(session, worker)
         with database.transaction() as session:
             recovery.count_out_of_memory(session, set(run_ids) - set(taken), error)

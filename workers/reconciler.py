@@ -37,6 +37,7 @@ from fedcore.platform.store import (
     weights,
     workers,
 )
+from fedcore.platform.store.backoff import BACKOFF_S, MAX_ATTEMPTS
 from fedcore.platform.wakeups import WakeupNotifier, require_broker
 from fedcore.settings import Settings, settings
 from fedcore.spec.components import check_packages
@@ -120,9 +121,7 @@ def reconcile_once(
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return the ids of the runs just requeued, and the queues whose workers are to be woken."""
     with database.transaction() as session:
-        lost = recovery.requeue_expired(
-            session, leases, configured.attempts, backoff_s=configured.backoff_seconds
-        )
+        lost = recovery.requeue_expired(session, leases, MAX_ATTEMPTS, backoff_s=BACKOFF_S)
         # Wake-ups of queues without workers would pile up. One per queue is enough: a worker that
         # finds a run wakes the next worker.
         served = sorted(workers.memory_limits(session, configured.seen_seconds))

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -72,7 +71,8 @@ def build_runner(
     `stopping` is true once the worker has been asked to end. `database` is that of the settings
     unless another one is given; the runner closes it. Raises SettingsError if the device cannot be used.
     """
-    torch.set_num_threads(configured.torch_threads)
+    # Processes share the cores; threads would compete for them.
+    torch.set_num_threads(1)
     device = configured.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -93,19 +93,18 @@ def build_runner(
         os.getpid(),
         configured.queues,
         device,
-        memory_limit(device, configured.memory_bytes, configured.workers_per_gpu),
+        memory_limit(device, configured.memory_bytes),
         tuple(map(str, packages)),
-        configured.data_dir.expanduser(),
+        configured.datasets,
     )
     storage = open_storage(configured.storage)
     weights = UploadedWeights(database, storage)
     simulations = SimulationCache(
         device,
-        configured.data_dir.expanduser(),
         SharedDatasetStorage(storage),
         weights,
         ConfinedRuns(configured, device, storage, weights),
-        create,
+        partial(create, data_dir=configured.datasets, models_allowed=configured.models_allowed),
     )
     resources = Resources(configured, database, storage, simulations, device, stopping, pacing or Pacing())
     held_runs, collector = HeldRuns(configured.home, worker_id), TelemetryCollector(ResourceMeter(device))
@@ -117,7 +116,7 @@ class Runner:
 
     def __init__(self, resources: Resources, heartbeat: Heartbeat) -> None:
         self._resources, self._heartbeat = resources, heartbeat
-        self._warm_up = WarmUp(resources.device, resources.settings.data_dir.expanduser())
+        self._warm_up = WarmUp(resources.device)
         self._wakeups = WakeupNotifier(partial(send_wakeup, broker=resources.settings.broker))
         self._rest: threading.Timer | None = None
         self._declined: dict[Lease, float] = {}
@@ -292,7 +291,7 @@ class Runner:
                     session,
                     claim,
                     arms,
-                    configured.gang_size - 1,
+                    self._resources.pacing.batch_runs - 1,
                     lease_s=lease_s,
                     seen_s=configured.seen_seconds,
                 )
@@ -318,14 +317,12 @@ class WarmUp(threading.Thread):
     def __init__(
         self,
         device: str,
-        data_dir: Path,
         idle_s: float = IDLE_S,
         create: Callable[..., Simulation] = Simulation,
     ) -> None:
-        """Compute on the worker's own device; nothing is read from `data_dir`."""
+        """Compute on the worker's own device; no data are read."""
         super().__init__(name="warm-up", daemon=True)
-        self._device, self._data_dir = device, data_dir
-        self._idle_s, self._create = idle_s, create
+        self._device, self._idle_s, self._create = device, idle_s, create
         self._over = threading.Event()
 
     def stop(self) -> None:
@@ -356,7 +353,6 @@ class WarmUp(threading.Thread):
                 ExperimentSpec.model_validate(document).arms()[0].spec,
                 0,
                 device=self._device,
-                data_dir=self._data_dir,
             )
             yield
             simulation.advance()

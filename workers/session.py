@@ -14,6 +14,11 @@ from fedcore.simulation.simulation import Simulation, advance_batch
 from workers.celery_app import MAX_TASK_SECONDS
 from workers.claimed_run import ClaimedRun, Resources
 
+TURN_S, TURN_SLICES = 60.0, 20
+"""A worker returns its run to the queue after this long, and this many slices, if other runs of the same
+priority are waiting.
+"""
+
 log = logging.getLogger(__name__)
 
 
@@ -127,7 +132,8 @@ class WorkSession:
             return None
 
     def _committed(self, member: ClaimedRun) -> WorkerDirective:
-        turn_over = time.monotonic() - self._began > self._resources.settings.turn_seconds
+        turn_s = max(TURN_S, TURN_SLICES * self._resources.settings.slice_seconds)
+        turn_over = time.monotonic() - self._began > turn_s
         control = WorkerDirective.CONTINUE
         if member.reports:
             with member.handling_errors():

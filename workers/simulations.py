@@ -5,7 +5,6 @@ loading, and the checkpoints that others are restored from.
 import logging
 import re
 from collections.abc import Callable, Hashable, Sequence
-from pathlib import Path
 
 from fedcore import ExperimentSpec
 from fedcore.data.uploaded import DatasetStorage
@@ -117,18 +116,17 @@ class SimulationCache:
     def __init__(
         self,
         device: str,
-        data_dir: Path,
         shelf: DatasetStorage,
         weights: UploadedWeights,
         confined: ConfinedRuns,
         create: Callable[..., Simulation] = Simulation,
     ) -> None:
-        """Compute on `device`; published data sets are in `data_dir`, uploaded ones in `shelf`.
+        """Compute on `device`; uploaded data sets are in `shelf`.
 
         Runs with a code bundle are computed by `confined`, others by what `create` makes.
         """
         self._create_simulation = create
-        self._device, self._data_dir, self._shelf, self._confined = device, data_dir, shelf, confined
+        self._device, self._shelf, self._confined = device, shelf, confined
         self._weights = weights
         self._document: Document = {}
         self._arms: list[Arm] = []
@@ -213,7 +211,6 @@ class SimulationCache:
             claim.seed,
             arm=claim.arm,
             device=self._device,
-            data_dir=self._data_dir,
             shelf=self._shelf,
             weights_dir=self._weights.folder_for(claim) if arm.spec.weights_files else None,
             arms=self._facts,

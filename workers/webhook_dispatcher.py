@@ -17,11 +17,13 @@ from fedcore.platform.store import UNAVAILABLE, Database, webhook_deliveries
 from fedcore.platform.store.webhook_deliveries import ClaimedDelivery
 from fedcore.platform.webhooks.protocol import ReceiverResponse, signed
 from fedcore.platform.webhooks.sending import send
-from fedcore.platform.webhooks.urls import AddressRules, Resolve, resolve
+from fedcore.platform.webhooks.urls import Resolve, resolve
 from fedcore.settings import Settings
 
 PERIOD_S = 1.0
 THREADS, OF_ONE_OWNER = 16, 4
+TIMEOUT_S = 10.0
+"""Longest attempt, without the time for the system's resolver; it is retried later."""
 RESOLVING_S = 60.0
 """Time for the system's resolver, added to the timeout of a delivery: the lease of a delivery."""
 
@@ -29,11 +31,18 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class WebhookDispatcher:
-    """Sends the deliveries that are due, on threads of its own; `look_up` resolves host names."""
+    """Sends the deliveries that are due, on threads of its own."""
 
-    def __init__(self, database: Database, configured: Settings, look_up: Resolve = resolve) -> None:
-        self._database, self._settings, self._look_up = database, configured, look_up
-        self._rules = AddressRules(configured.webhook_networks, configured.webhook_http)
+    def __init__(
+        self,
+        database: Database,
+        configured: Settings,
+        look_up: Resolve = resolve,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """`look_up` resolves host names; `timeout_s` ends an attempt."""
+        self._database, self._look_up, self._timeout_s = database, look_up, timeout_s
+        self._allowed = configured.webhook_networks
         self._busy: dict[str, str] = {}  # owners by webhook
         self._lock, self._awake = threading.Lock(), threading.Event()
 
@@ -71,7 +80,7 @@ class WebhookDispatcher:
         if len(busy) >= THREADS:
             return None
         owners = [owner for owner, count in Counter(busy.values()).items() if count >= OF_ONE_OWNER]
-        lease_s = self._settings.webhook_timeout_seconds + RESOLVING_S
+        lease_s = self._timeout_s + RESOLVING_S
         with self._database.transaction() as session:
             delivery = webhook_deliveries.claim_due(session, lease_s, besides=list(busy), not_of=owners)
         if delivery is not None:
@@ -107,14 +116,13 @@ class WebhookDispatcher:
     def _send(self, delivery: ClaimedDelivery) -> ReceiverResponse:
         headers = {"Content-Type": "application/json", "User-Agent": "FedQ-webhooks"}
         headers |= signed(delivery.id, delivery.moment, delivery.body, delivery.secret)
-        timeout_s = self._settings.webhook_timeout_seconds
         return send(
             delivery.url,
             headers,
             delivery.body,
-            rules=self._rules,
+            allowed=self._allowed,
             resolve=self._look_up,
-            timeout_s=timeout_s,
+            timeout_s=self._timeout_s,
         )
 
 

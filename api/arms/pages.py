@@ -2,13 +2,14 @@
 too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 
 from api.arms import filters
 from api.arms.routes import FilterText
@@ -18,14 +19,18 @@ from api.http.dependencies import NO_NUL, AppStateDep
 from api.web.rendering import HEADERS, page
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, arms, experiments
-from fedcore.platform.store.arms import ArmFilter
+from fedcore.platform.store.arms import ArmFilter, MeasureFigure, SeedFigures
 from fedcore.statistics import summary
+from fedcore.statistics.importance import distinguishing_settings, rank_settings
 from fedcore.statistics.poor_runs import WORDS
 
 MOST_ROWS = 10_000
 """Arms of a table: as many as an experiment can have."""
 
 router = APIRouter(prefix="/arms", include_in_schema=False)
+
+FEW_FIGURES = 2
+"""Figures of a group that are shown."""
 
 OneExperiment = Annotated[str | None, Query(max_length=40, pattern=NO_NUL)]
 
@@ -45,6 +50,8 @@ async def read_rows(
 ) -> Response:
     """Return the newest arms and their runs by columns; `figures` has those that any run has, and
     `estimates` what they are over the runs of each arm.
+
+    For one experiment, `importance` has how much its settings explain of each figure.
     """
     wanted = _wanted(principal, experiment, filter)
     return await state.reading_gate.run(principal.owner, partial(_rows, state.database, wanted))
@@ -64,12 +71,12 @@ def _rows(database: Database, wanted: ArmFilter) -> Response:
         for id in wanted.experiments or ():
             experiments.find(session, id, wanted.seen_by)
         found = arms.table(session, wanted, fields.figures, limit=MOST_ROWS)
-    names = [
-        f"{figure.measure}.{'final' if figure.which == 'final' else 'best'}" for figure in fields.figures
-    ]
-    figures = {"megabytes_sent": found.megabytes_sent, "seconds": found.seconds}
-    figures |= zip(names, found.figures, strict=True)
+    figures = dict(zip(map(_name, fields.figures), found.figures, strict=True))
+    figures |= {"megabytes_sent": found.megabytes_sent, "seconds": found.seconds}
     figures = {name: values for name, values in figures.items() if any(value is not None for value in values)}
+    estimates = {name: _estimates(values, found.arms["runs"]) for name, values in figures.items()}
+    telling = distinguishing_settings(found.settings)
+    compared = {} if wanted.experiments is None else {path: found.settings[path] for path in telling}
     return JSONResponse(
         {
             "metrics": [
@@ -82,7 +89,12 @@ def _rows(database: Database, wanted: ArmFilter) -> Response:
             "settings": found.settings,
             "runs": found.runs,
             "figures": figures,
-            "estimates": {name: _estimates(values, found.arms["runs"]) for name, values in figures.items()},
+            "estimates": estimates,
+            "telling": telling,
+            "importance": {
+                name: [one._asdict() for one in rank_settings(compared, found["mean"])]
+                for name, found in estimates.items()
+            },
             "warnings": WORDS,
             "more": found.more,
         },
@@ -103,6 +115,53 @@ def _estimates(values: Sequence[float | None], runs: Sequence[int]) -> dict[str,
 
 
 _BETTER = {"low": "min", "high": "max"}
+
+
+def _name(figure: MeasureFigure) -> str:
+    """Name of a figure in columns."""
+    return f"{figure.measure}.{'final' if figure.which == 'final' else 'best'}"
+
+
+class WantedMeans(BaseModel):
+    """Groups of arms and the figures whose means are wanted."""
+
+    figures: list[str] = Field(max_length=FEW_FIGURES)
+    groups: list[dict[str, list[Annotated[int, Field(ge=0, lt=MOST_ROWS)]]]] = Field(max_length=MOST_ROWS)
+    """Numbers of arms, by experiment."""
+
+
+@router.post("/means")
+async def read_means(principal: Reader, state: AppStateDep, wanted: WantedMeans) -> Response:
+    """Return mean and deviation of figures over all runs of each group; null without a value."""
+    return await state.reading_gate.run(principal.owner, partial(_means, state.database, principal, wanted))
+
+
+def _means(database: Database, principal: Principal, wanted: WantedMeans) -> Response:
+    known = {_name(figure): figure for figure in fields_of(None).figures}
+    figures = [known[name] for name in wanted.figures if name in known]
+    numbers: dict[str, set[int]] = {}
+    for group in wanted.groups:
+        for id, some in group.items():
+            numbers.setdefault(id, set()).update(some)
+    with database.reading() as session:
+        seeds = arms.seeds_of(session, numbers, figures, principal.sees)
+
+    def means(group: dict[str, list[int]]) -> dict[str, dict[str, float | None] | None]:
+        runs = [run for id, some in group.items() for arm in some for run in seeds.get((id, arm), ())]
+        return {name: _mean([_figure(run, name, known) for run in runs]) for name in wanted.figures}
+
+    return JSONResponse([means(group) for group in wanted.groups], headers=HEADERS)
+
+
+def _figure(run: SeedFigures, name: str, known: Mapping[str, MeasureFigure]) -> float | None:
+    if name in known:
+        return run.figures[known[name]]
+    return {"megabytes_sent": run.megabytes_sent, "seconds": run.seconds}.get(name)
+
+
+def _mean(values: Sequence[float | None]) -> dict[str, float | None] | None:
+    present = [value for value in values if value is not None]
+    return dict(zip(("mean", "std"), summary.moments(present), strict=True)) if present else None
 
 
 @router.get("/matching")

@@ -101,7 +101,7 @@ def keep(file: BinaryIO, label: Label, facts: AuditFacts, state: AppState) -> tu
     """
     with tempfile.TemporaryDirectory(dir=upload_folder(state.settings)) as folder:
         kept = Path(folder) / "kept.npz"
-        content, client_sizes = read_in_subprocess(file, kept, UploadLimits.of(state.settings))
+        content, client_sizes = read_in_subprocess(file, kept, UploadLimits(state.settings.upload_max_bytes))
         size_bytes = kept.stat().st_size
         with state.database.reading() as session:
             dataset_id = datasets.new_id(session)
@@ -127,11 +127,10 @@ def keep(file: BinaryIO, label: Label, facts: AuditFacts, state: AppState) -> tu
     return create_row(state, dataset_id, key, create)
 
 
-def upload_folder(settings: Settings) -> Path | None:
-    """Return the folder of uploads while they are checked; None: the default of the system."""
-    if settings.upload_dir is not None:
-        settings.upload_dir.mkdir(parents=True, exist_ok=True)
-    return settings.upload_dir
+def upload_folder(settings: Settings) -> Path:
+    """Return the folder of uploads while they are checked."""
+    settings.uploads.mkdir(parents=True, exist_ok=True)
+    return settings.uploads
 
 
 def dataset_answer(record: DatasetRecord) -> Dataset:

@@ -61,6 +61,8 @@ class KeyCheck:
 
 
 WAIT_S = 5
+MOST_STREAMS = 500
+"""Maximum number of open event streams of a key in each process of the API."""
 
 
 class StreamLimit:
@@ -68,8 +70,8 @@ class StreamLimit:
     Belongs to one event loop.
     """
 
-    def __init__(self, most: int, key_check_s: float = LOOK_S) -> None:
-        """`most` is the number of streams per key; 0: no limit."""
+    def __init__(self, most: int = MOST_STREAMS, key_check_s: float = LOOK_S) -> None:
+        """`most` is the number of streams per key."""
         self.key_check_s = key_check_s
         self._most = most
         self._taken: Counter[str] = Counter()
@@ -77,8 +79,8 @@ class StreamLimit:
     @contextmanager
     def one_of(self, key_id: str) -> Iterator[None]:
         """A seat of this key; raises RateError when it has no more."""
-        if self._most and self._taken[key_id] >= self._most:
-            allowed = f"{self._most} open event streams per key (FEDQ_STREAMS_MAX)"
+        if self._taken[key_id] >= self._most:
+            allowed = f"{self._most} open event streams per key"
             raise RateError(f"limit exceeded: {allowed}; close one or try again in {WAIT_S} s", WAIT_S)
         self._taken[key_id] += 1
         try:

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any
 
-from api.experiments.service import limits_of
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
 from fedcore.measures import measure_named
@@ -15,11 +14,9 @@ from fedcore.platform.status import Status
 from fedcore.platform.store.experiments import IMPORTED, NewExperiment, RunOutcome
 from fedcore.platform.store.reproductions import packages_in
 from fedcore.platform.store.tables import Document as Row
-from fedcore.settings import Settings
 from fedcore.simulation.report import COLUMNS
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import results_sha256
-from fedcore.spec.limits import refuse_excess
 from fedq.schemas import Flaw, ImportedRows, ImportedRun, ResultsFile
 
 _KEY = "\u2192 import "
@@ -30,7 +27,7 @@ ROUNDING = 1e-9
 """The most by which a value may be outside the range of its measure."""
 
 
-def new_import(document: Any, settings: Settings, principal: Principal) -> NewExperiment:
+def new_import(document: Any, principal: Principal) -> NewExperiment:
     """Return the experiment in a results file, ended as it did there.
 
     No quotas apply to it: its runs took no time here. The digest of the file is its idempotency
@@ -41,7 +38,6 @@ def new_import(document: Any, settings: Settings, principal: Principal) -> NewEx
     file = validate(ResultsFile, document)
     _check_digest(file, document)
     spec = validate(ExperimentSpec, _described(file), "/experiment/specification")
-    refuse_excess(spec, limits_of(settings))
     flaws = list(_flaws(file, spec))
     if flaws:
         raise InvalidDocumentError(flaws[:100])

@@ -13,7 +13,6 @@ from api.experiments.service import (
     create_experiment,
     create_once,
     experiment_answer,
-    limits_of,
     new_submission,
     service_plan,
     specification,
@@ -31,7 +30,6 @@ from api.http.dependencies import (
     ExperimentId,
     IdempotencyKey,
     Moment,
-    SettingsDep,
     context_of,
     created,
 )
@@ -47,7 +45,6 @@ from fedcore.platform.store.lifecycle import lock_runs
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.platform.tracing import span
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.limits import refuse_excess
 from fedq.planning.estimates import memory_needed
 from fedq.schemas import (
     Experiment,
@@ -298,7 +295,6 @@ def extend_experiment(
 
     def measure(spec: ExperimentSpec) -> Sequence[int] | None:
         # The model of a bundle has the parameters it had, and its runs need the memory they needed.
-        refuse_excess(spec, limits_of(state.settings))
         return None if spec.code is not None else memory_needed(spec)
 
     def change(session: Session, id: str) -> ExperimentRecord:
@@ -375,7 +371,6 @@ def import_results(
     facts: Audit,
     document: Document,
     database: DatabaseDep,
-    settings: SettingsDep,
     response: Response,
 ) -> Experiment:
     """Import a file written by `fedq export --to fedq` as a finished experiment with all its
@@ -384,7 +379,7 @@ def import_results(
     It can be read, compared and drawn like any other experiment. It has no models and checkpoints,
     so `retry` and `extend` return 409. Importing the same file again returns the same experiment.
     """
-    answer, is_new = create_experiment(database, new_import(document.value, settings, principal), facts)
+    answer, is_new = create_experiment(database, new_import(document.value, principal), facts)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = f"{router.prefix}/{answer.id}"
     return answer

@@ -43,9 +43,9 @@ from fedcore.platform.store.tables import DatasetRecord, ExperimentRecord, Worke
 from fedcore.platform.tracing import traceparent
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.checks import check_allowed_models
 from fedcore.spec.components import requirements
 from fedcore.spec.digest import specification_sha256
-from fedcore.spec.limits import ExperimentLimits, check_allowed_models, refuse_excess
 from fedcore.spec.search import Study
 from fedcore.spec.sweep import JOINT
 from fedcore.statistics.poor_runs import summarise_warnings
@@ -210,7 +210,7 @@ def specification(document: Any, state: AppState, principal: Principal) -> Submi
 
     Raises InvalidDocumentError or SpecificationError with pointers into `document`, also for a model
     by an import path that no pattern in `settings` allows (it would run on a worker, and is not
-    imported here), and for specifications beyond the limits.
+    imported here).
     """
     if not (isinstance(document, dict) and "preset" in document):
         return _validated(document, state, principal).with_cheap_evaluation(document)
@@ -227,7 +227,7 @@ def specification(document: Any, state: AppState, principal: Principal) -> Submi
 
 
 def _validated(document: Any, state: AppState, principal: Principal, at: str = "") -> Submission:
-    settings, estimates = state.settings, None
+    estimates = None
     described = describe(document, state.database, principal, at)
     if isinstance(described, dict) and described.get("code") is not None:
         spec, estimates = prepare(described, state, principal)
@@ -236,17 +236,10 @@ def _validated(document: Any, state: AppState, principal: Principal, at: str = "
     else:
         spec = validate(ExperimentSpec, described, at)
     try:
-        check_allowed_models(spec, settings.models_allowed)
-        dim = max(estimate.parameters for estimate in estimates) if estimates else None
-        refuse_excess(spec, limits_of(settings), dim)
+        check_allowed_models(spec, state.settings.models_allowed)
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
     return Submission(spec, code(), estimates)
-
-
-def limits_of(settings: Settings) -> ExperimentLimits:
-    """Return the limits of an experiment that the operator has set."""
-    return ExperimentLimits(settings.max_runs, settings.max_rounds, settings.max_parameters)
 
 
 def service_plan(document: Any, state: AppState, principal: Principal) -> Plan:

@@ -5,8 +5,8 @@ If the broker is a Redis, the buckets are there and apply to all processes toget
 while that Redis is unreachable, each process has its own.
 
 The library `limits` (5.8.0) was tried and is as fast (0.10 ms a request on a local Redis), but has
-windows and no token bucket: after a burst of `FEDQ_RATE_BURST` it refuses everything until the
-window has passed (5 s with the defaults), where `FEDQ_RATE_LIMIT` promises a steady rate.
+windows and no token bucket: after a burst it refuses everything until the window of BURST_S has
+passed, where `FEDQ_RATE_LIMIT` promises a steady rate.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ else:
     redis = LazyModule("redis.asyncio")
 
 MAX_BUCKETS = 10_000
+BURST_S = 5.0
+"""A key that has sent nothing for this long may send the requests of this time at once."""
 PATIENCE_S, LIMIT_S = 0.25, 0.5
 """A Redis is taken to be unreachable after this long without a sign of life, and after this long in
 all.
@@ -61,7 +63,7 @@ class RateLimiter:
     """Buckets of all keys. Belongs to one event loop."""
 
     def __init__(self, settings: Settings) -> None:
-        self._rate, self._burst = settings.rate_limit, settings.rate_burst
+        self._rate, self._burst = settings.rate_limit, math.ceil(BURST_S * settings.rate_limit)
         self._local = _LocalBuckets(self._rate, self._burst)
         shared = settings.broker.startswith(("redis://", "rediss://"))
         self._redis = (
@@ -88,10 +90,7 @@ class RateLimiter:
         headers["RateLimit-Policy"] = f'"default";q={self._burst};w={window_s}'
         headers["RateLimit"] = f'"default";r={math.floor(taken.tokens)};t={full_s}'
         if taken.wait_s > 0:
-            allowed = (
-                f"{self._rate:g} requests per second with bursts of {self._burst} (FEDQ_RATE_LIMIT,"
-                " FEDQ_RATE_BURST)"
-            )
+            allowed = f"{self._rate:g} requests per second with bursts of {self._burst} (FEDQ_RATE_LIMIT)"
             raise RateError(
                 f"rate limit exceeded: {allowed}; try again in {taken.wait_s:.1f} s", math.ceil(taken.wait_s)
             )

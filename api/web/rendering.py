@@ -91,7 +91,8 @@ def size(count: float) -> str:
         return f"{count:.0f} B"
     for name in SIZES:
         count /= 1_000
-        if count < 1_000 or name == SIZES[-1]:
+        # Three digits of more would be 1e+03.
+        if count < 999.5 or name == SIZES[-1]:
             break
     return f"{count:.3g} {name}"
 

@@ -8,7 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.conditional import IfMatch, check_match
-from api.http.dependencies import Cursor, DatabaseDep, SettingsDep, WebhookId, created
+from api.http.dependencies import Cursor, DatabaseDep, WebhookId, created
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink
 from api.http.problems import InvalidDocumentError, responses
@@ -39,7 +39,6 @@ async def create_webhook(
     principal: Submitter,
     document: Document,
     database: DatabaseDep,
-    settings: SettingsDep,
     facts: Audit,
     probe: Probe,
     response: Response,
@@ -59,9 +58,7 @@ async def create_webhook(
         fields = wanted.model_dump(exclude={"events"})
         with database.transaction() as session:
             _refuse_foreign(session, wanted.experiment_id, principal.owner)
-            made = webhooks.create(
-                session, owner=principal.owner, kinds=wanted.events, most=settings.webhooks_max, **fields
-            )
+            made = webhooks.create(session, owner=principal.owner, kinds=wanted.events, **fields)
             audit.record(session, facts, made[0].id)
         return made
 

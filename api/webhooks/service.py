@@ -1,6 +1,6 @@
 """Webhooks: their answers, and the check of their URLs before they are stored."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
@@ -10,7 +10,7 @@ from api.http.dependencies import AppStateDep
 from api.http.problems import InvalidDocumentError
 from fedcore.errors import WebhookUrlError
 from fedcore.platform.store.tables import WebhookRecord
-from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget, resolve
+from fedcore.platform.webhooks.urls import Network, Resolve, WebhookTarget, resolve
 from fedq.schemas import Delivery, Webhook
 
 AT_ONCE = 4
@@ -23,18 +23,17 @@ class UrlValidator:
     def __init__(self, look_up: Resolve = resolve) -> None:
         self._look_up, self._gate = look_up, CapacityLimiter(AT_ONCE)
 
-    async def probe(self, url: str, rules: AddressRules) -> None:
+    async def probe(self, url: str, allowed: Sequence[Network]) -> None:
         """Raise InvalidDocumentError for a URL that webhooks may not be sent to."""
         try:
-            target = WebhookTarget.parse(url, rules)
-            await to_thread.run_sync(target.reachable, rules, self._look_up, limiter=self._gate)
+            target = WebhookTarget.parse(url)
+            await to_thread.run_sync(target.reachable, allowed, self._look_up, limiter=self._gate)
         except WebhookUrlError as error:
             raise InvalidDocumentError.at("/url", str(error)) from error
 
 
 async def _probe(state: AppStateDep) -> Callable[[str], Awaitable[None]]:
-    rules = AddressRules(state.settings.webhook_networks, state.settings.webhook_http)
-    return lambda url: state.url_validator.probe(url, rules)
+    return lambda url: state.url_validator.probe(url, state.settings.webhook_networks)
 
 
 Probe = Annotated[Callable[[str], Awaitable[None]], Depends(_probe)]

@@ -98,7 +98,6 @@ def serving(url: str, keys: list[str]) -> Iterator[Service]:
             "FEDQ_HOME": folder,
             "FEDQ_DATABASE_URL": url,
             "FEDQ_BROKER_URL": f"filesystem://{folder}",
-            "FEDQ_LOG_FORMAT": "json",
         }
         descriptor, port = listener.fileno(), listener.getsockname()[1]
         with served(

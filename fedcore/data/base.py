@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fedcore.data.federated import FederatedData, UndividedDataset
     from fedcore.data.uploaded import DatasetStorage
 
+DATA_DIR = Path("~/.cache/fedq/data")
+"""Folder of the data sets, unless another one is named."""
 _UNREADABLE = (
     OSError,
     ValueError,

@@ -196,7 +196,7 @@ class Mnist(TorchvisionImages):
     source = "LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition (Proc. IEEE)"
     files = "MNIST/raw/*-ubyte"
     roots = ("MNIST/raw",)
-    obtain = "python -m fedcore.data.download mnist"
+    obtain = "python -m fedq.download mnist"
     title = "MNIST"
     reader = "MNIST"
     mean = (0.1307,)
@@ -238,7 +238,7 @@ class FashionMnist(TorchvisionImages):
     source = "Xiao et al. 2017, Fashion-MNIST (arXiv:1708.07747)"
     files = "FashionMNIST/raw/*-ubyte"
     roots = ("FashionMNIST/raw",)
-    obtain = "python -m fedcore.data.download fashion_mnist"
+    obtain = "python -m fedq.download fashion_mnist"
     title = "Fashion-MNIST"
     reader = "FashionMNIST"
     mean = (0.2860,)
@@ -267,7 +267,7 @@ class Emnist(TorchvisionImages):
     example = {"split": "letters"}
     files = "EMNIST/raw/emnist-SPLIT-*-ubyte"
     roots = ("EMNIST/raw",)
-    obtain = "python -m fedcore.data.download emnist"
+    obtain = "python -m fedq.download emnist"
     title = "EMNIST"
     reader = "EMNIST"
     mean = (0.1751,)
@@ -299,7 +299,7 @@ class Cifar10(TorchvisionImages):
     files = "cifar-10-batches-py/"
     roots = ("cifar-10-batches-py",)
     copies: ClassVar[Mapping[str, str]] = {JPEG_COPY: "CIFAR-10 (JPEG copy)"}
-    obtain = "python -m fedcore.data.download cifar10"
+    obtain = "python -m fedq.download cifar10"
     title = "CIFAR-10"
     reader = "CIFAR10"
     mean = (0.4914, 0.4822, 0.4465)
@@ -348,7 +348,7 @@ class Cifar100(TorchvisionImages):
     example = {"augmentation": "crop_flip"}
     files = "cifar-100-python/"
     roots = ("cifar-100-python",)
-    obtain = "python -m fedcore.data.download cifar100"
+    obtain = "python -m fedq.download cifar100"
     title = "CIFAR-100"
     reader = "CIFAR100"
     mean = (0.5071, 0.4865, 0.4409)
@@ -366,7 +366,7 @@ class Svhn(TorchvisionImages):
     source = "Netzer et al. 2011, Reading Digits in Natural Images (NIPS workshop)"
     files = "train_32x32.mat, test_32x32.mat"
     roots = ("train_32x32.mat",)
-    obtain = "python -m fedcore.data.download svhn"
+    obtain = "python -m fedq.download svhn"
     title = "SVHN"
     reader = "SVHN"
     mean = (0.4377, 0.4438, 0.4728)

@@ -17,7 +17,6 @@ from fedcore.data.base import DataShape
 from fedcore.data.description import UploadedContent
 from fedcore.errors import DataUnavailableError
 from fedcore.lazy import LazyModule
-from fedcore.settings import settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,9 +64,9 @@ class LocalDatasetStorage:
             ) from error
 
 
-def local_dataset_storage(data_dir: Path | None = None) -> LocalDatasetStorage:
-    """The folder of data sets on this machine."""
-    return LocalDatasetStorage((data_dir or settings().data_dir.expanduser()) / "uploaded")
+def local_dataset_storage(data_dir: Path) -> LocalDatasetStorage:
+    """The folder of users' own data sets on this machine."""
+    return LocalDatasetStorage(data_dir / "uploaded")
 
 
 class StoredDataset(ImageDataset):

@@ -40,6 +40,10 @@ class MemoryBudget(NamedTuple):
         return self.allocate(tuple(values.shape), like).copy_(values)
 
 
+CLIENT_MEMORY = MemoryBudget(2 << 30)
+"""Of a run; what its clients keep beyond that lies in a temporary file."""
+
+
 def _mapped(shape: tuple[int, ...], like: Tensor, folder: Path | None) -> Tensor:
     """Map zeros in a file without a name, which the system deletes with the last process that has
     it open.

@@ -82,6 +82,11 @@ class ModelSpec(Block):
         """Number of parameters D for data of a shape that fits."""
         raise NotImplementedError
 
+    def check_allowed(self, allowed: Sequence[str]) -> None:
+        """Raise SpecificationError if the model is code at an import path that none of the patterns
+        `allowed` covers.
+        """
+
     def with_files(self, folders: Sequence[Path]) -> Self:
         """The specification completed with what its files say, each in the first of `folders` that has
         it.

@@ -13,7 +13,6 @@ from fedcore.data.base import DataShape
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.models.base import NetworkSpec
-from fedcore.settings import settings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -54,13 +53,22 @@ class Imported(NetworkSpec):
     def parameter_count(self, shape: DataShape) -> int:
         return self.parameters
 
+    def check_allowed(self, allowed: Sequence[str]) -> None:
+        if not allowed:
+            raise SpecificationError(
+                POINTER,
+                "models by import path are disabled; the operator can enable them with FEDQ_MODELS_ALLOWED",
+            )
+        if not any(fnmatchcase(self.path, pattern) for pattern in allowed):
+            raise SpecificationError(
+                POINTER, f"{self.path} does not match FEDQ_MODELS_ALLOWED: {', '.join(allowed)}"
+            )
+
     def build(self, features: tuple[int, ...], classes: int, vectors: Tensor | None) -> nn.Module:
         """The module of the factory for samples of shape `features` and `classes` scores.
 
-        Raises SpecificationError. The import runs code, so the settings of this process, too, must
-        allow the path.
+        Raises SpecificationError. The import runs code: see `check_allowed`.
         """
-        check_allowed_model(self, settings().models_allowed)
         factory = _factory(self)
         try:
             module = factory(features, classes)
@@ -73,21 +81,6 @@ class Imported(NetworkSpec):
             raise _flaw(self, f"returned {type(module).__name__}; it must return a torch.nn.Module")
         _check_parameters(self, module)
         return module
-
-
-def check_allowed_model(model: Imported, allowed: Sequence[str]) -> None:
-    """Raise SpecificationError if none of the patterns `allowed` covers the import path of
-    `model`.
-    """
-    if not allowed:
-        raise SpecificationError(
-            POINTER,
-            "models by import path are disabled; the operator can enable them with FEDQ_MODELS_ALLOWED",
-        )
-    if not any(fnmatchcase(model.path, pattern) for pattern in allowed):
-        raise SpecificationError(
-            POINTER, f"{model.path} does not match FEDQ_MODELS_ALLOWED: {', '.join(allowed)}"
-        )
 
 
 def _factory(spec: Imported) -> Factory:

@@ -18,7 +18,6 @@ from fedcore.models.flat import Layout
 from fedcore.models.global_generators import seeded
 from fedcore.models.pretrained import select_trained
 from fedcore.random import generator
-from fedcore.settings import settings
 
 RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 NARROW = 1 << 20
@@ -65,13 +64,12 @@ def build_module(
     Convex models too: from zero, a client of one class has exactly equal gradients for all others,
     and which of them top-k keeps would be left to rounding. `vectors` [V, E] stand for the symbols
     of a data set that has such. Files of a pretrained network are in the folder `uploads`, or in one
-    of `data_dir`.
+    of `data_dir`. The code of a model by import path is run: see `check_allowed`.
 
     Raises SpecificationError if it has batch norm and no policy for it, DataUnavailableError if
     files are not on this machine.
     """
-    folder = data_dir or settings().data_dir.expanduser()
-    folders = [*([] if uploads is None else [uploads]), folder / "weights"]
+    folders = [*([] if uploads is None else [uploads]), *([] if data_dir is None else [data_dir / "weights"])]
     spec = spec.with_files(folders)
     with seeded(generator(seed, "init", client=number)):
         module = spec.build(features, classes, vectors)

@@ -66,8 +66,8 @@ logs.
 
 
 def configure(settings: Settings, process: str, **facts: str) -> None:
-    """Make this process log to its standard error, each line with the name of the process and
-    `facts`; may be called again.
+    """Make this process log to its standard error, as text on a terminal and as JSON elsewhere, each
+    line with the name of the process and `facts`; may be called again.
     """
     shared = _shared()
     structlog.configure(
@@ -84,7 +84,7 @@ def configure(settings: Settings, process: str, **facts: str) -> None:
     rendering = [
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
         known,
-        *_renderers(settings),
+        *_renderers(),
         _without_secrets,
     ]
     handler = _Handler()
@@ -126,13 +126,10 @@ def _install(handler: _Handler, level: str) -> None:
         logging.getLogger(name).propagate = True
 
 
-def _renderers(settings: Settings) -> list[Processor]:
-    terminal = sys.stderr.isatty()
-    if settings.log_format == "json" or (settings.log_format == "auto" and not terminal):
+def _renderers() -> list[Processor]:
+    if not sys.stderr.isatty():
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
-    render = structlog.dev.ConsoleRenderer(
-        colors=terminal, timestamp_key="time", exception_formatter=_write_traceback
-    )
+    render = structlog.dev.ConsoleRenderer(timestamp_key="time", exception_formatter=_write_traceback)
     return [_show_controls, render]
 
 

@@ -14,13 +14,12 @@ from tempfile import TemporaryDirectory
 
 from fedcore.block import MAX_ROUNDS
 from fedcore.errors import SpecificationError
-from fedcore.settings import settings
 from fedcore.simulation import pruning, study
 from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, RungTable, Verdict
 from fedcore.simulation.report import RoundReport
-from fedcore.simulation.simulation import Simulation, advance_batch, batch_key
+from fedcore.simulation.simulation import MAX_BATCH_RUNS, Simulation, advance_batch, batch_key
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.engines import ArmFacts, facts_about
+from fedcore.spec.engines import facts_about
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Batch, Halving, Study
 from fedcore.spec.space import conflict
@@ -114,15 +113,22 @@ class HalvingSearch:
 class TrialBatches:
     """Plays trials in this process, in batches where that is faster."""
 
-    def __init__(self, folder: Path, arms: ArmFacts) -> None:
-        """Keep the state of waiting runs in `folder`; `arms` are the facts about all arms."""
-        self._folder, self._arms = folder, arms
+    def __init__(
+        self,
+        folder: Path,
+        create: Callable[[Arm, int], Simulation],
+        max_runs: int = MAX_BATCH_RUNS,
+    ) -> None:
+        """Keep the state of waiting runs in `folder`. `create` makes the run of an arm with a seed, and a
+        batch has at most `max_runs`.
+        """
+        self._folder, self._create, self._max_runs = folder, create, max_runs
 
     def play_next(self, waiting: deque[Trial]) -> Iterator[tuple[Trial, RoundReport]]:
         """Play the first of the waiting trials, and those behind it that can be trained with it."""
         batch = [self._next(waiting)]
         first, simulation = batch[0]
-        while waiting and simulation.benefits_from_batching and len(batch) < settings().gang_size:
+        while waiting and simulation.benefits_from_batching and len(batch) < self._max_runs:
             if batch_key(waiting[0].arm.spec) != batch_key(first.arm.spec):
                 break
             batch.append(self._next(waiting))
@@ -150,7 +156,7 @@ class TrialBatches:
 
     def _next(self, waiting: deque[Trial]) -> tuple[Trial, Simulation]:
         trial = waiting.popleft()
-        simulation = Simulation(trial.arm.spec, trial.seed, arm=trial.arm.index, arms=self._arms)
+        simulation = self._create(trial.arm, trial.seed)
         state = self.state_of(trial.arm, trial.seed)
         if state.exists():
             simulation.restore(state.read_bytes())
@@ -287,6 +293,9 @@ def run(
     resume: Path | None = None,
     decided: Callable[[Decision], None] | None = None,
     proposed: Callable[[Arm], None] | None = None,
+    *,
+    data_dir: Path | None = None,
+    models_allowed: Sequence[str] = (),
 ) -> Iterator[RoundReport]:
     """Run every arm with every seed, under a search as far as it is promoted; yields one report per
     round.
@@ -294,15 +303,24 @@ def run(
     Runs come one after another, or in batches where that is faster: then the reports of a round
     follow one another. `resume` is a checkpoint to continue from, for a specification of a single
     run. `decided` is called with each decision of a search that stops arms, `proposed` with each trial
-    of a study, whose settings are known then. Raises SpecificationError, DataUnavailableError, or
+    of a study, whose settings are known then. Data sets and pretrained weights are in folders of
+    `data_dir` (default: DATA_DIR). `models_allowed` are the patterns of import paths whose code may be
+    run. Raises SpecificationError, DataUnavailableError, or
     CheckpointError if the checkpoint belongs to another run.
     """
     arms = spec.arms()
     if resume is not None and len(arms) * len(spec.seeds) != 1:
         raise SpecificationError("/seeds", "a checkpoint resumes a single run; give one seed and no sweep")
     decided, proposed = decided or (lambda _: None), proposed or (lambda _: None)
+    facts = facts_about(spec)
+
+    def create(arm: Arm, seed: int) -> Simulation:
+        return Simulation(
+            arm.spec, seed, arm=arm.index, data_dir=data_dir, models_allowed=models_allowed, arms=facts
+        )
+
     with TemporaryDirectory() as folder:
-        batches = TrialBatches(Path(folder), facts_about(spec))
+        batches = TrialBatches(Path(folder), create)
         match spec.search:
             case None:
                 if resume is not None:

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from fedcore.core import ClientUpdate
+from fedcore.data.base import DATA_DIR
 from fedcore.data.uploaded import DatasetStorage
 from fedcore.engine.assignment import Job, Observation, Result
 from fedcore.engine.asynchronous import open_step
 from fedcore.engine.choice import EngineChoice, choose_engine
-from fedcore.engine.client_table import ClientTable, MemoryBudget
+from fedcore.engine.client_table import CLIENT_MEMORY, ClientTable, MemoryBudget
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.divergence import find_divergence
 from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
@@ -52,17 +53,18 @@ from fedcore.measures import model_measures, needs_deltas, population_measures, 
 from fedcore.problems import TrainingProblem, load_problem, poisoned, private, trained_on
 from fedcore.problems.supervised import Scoring, ShareScoring, SupervisedProblem
 from fedcore.problems.transformed import Transformed
-from fedcore.settings import settings
 from fedcore.simulation import checkpoint
 from fedcore.simulation.best_round import BestRound, best_round
 from fedcore.simulation.early_stopping import EarlyStoppingState
 from fedcore.simulation.report import RoundReport, StopReason
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.checks import personal_measures
+from fedcore.spec.checks import check_allowed_models, personal_measures
 from fedcore.spec.engines import ArmFacts, facts_about
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.systems.attacks import Attackers
 
+MAX_BATCH_RUNS = 8
+"""Maximum number of runs of one experiment trained together, where that is faster."""
 COLUMNS = ("train_loss", "test_loss", "test_accuracy")
 
 
@@ -82,26 +84,31 @@ class Simulation:
         data_dir: Path | None = None,
         shelf: DatasetStorage | None = None,
         weights_dir: Path | None = None,
+        models_allowed: Sequence[str] = (),
         arms: ArmFacts | None = None,
         recorded: EngineChoice | None = None,
         memory_divisor: int = 1,
+        client_memory: MemoryBudget = CLIENT_MEMORY,
     ) -> None:
         """Load the problem and stop before the first round; users' own data come from `shelf` and
-        uploaded files of pretrained networks from `weights_dir`, others from folders of `data_dir`.
+        uploaded files of pretrained networks from `weights_dir`, others from folders of `data_dir`
+        (default: DATA_DIR). `models_allowed` are the patterns of import paths whose code may be run.
 
         `arms` are the facts about all arms of its experiment, which have one engine (default: this run
         is all). `recorded` is the engine of earlier rounds, which continues if it can. `memory_divisor`
         divides the number of clients trained at once, after an out-of-memory error: the result has
-        the same bits, except from the engine `vectorised`, where it agrees to rounding.
+        the same bits, except from the engine `vectorised`, where it agrees to rounding. `client_memory`
+        is for what clients keep between rounds.
 
         Raises DataUnavailableError if the data set or the device trace is not on this machine,
-        SpecificationError if the data cannot be divided as requested.
+        SpecificationError if the data cannot be divided as requested or the model is not allowed.
         """
+        check_allowed_models(spec, models_allowed)
         retain_freed_memory()
         make_gpu_deterministic(torch.device(device))
         self.arm, self.seed, self.spec = arm, seed, spec
         dtype = getattr(torch, spec.precision)
-        folder = data_dir or settings().data_dir.expanduser()
+        folder = data_dir or DATA_DIR.expanduser()
         problem = load_problem(
             spec.problem,
             seed,
@@ -145,7 +152,7 @@ class Simulation:
         self._open = open_round if spec.asynchrony is None else open_step
         self._server = initial_state(self._setting)
         population = len(problem.share)
-        self._room = MemoryBudget(settings().client_memory_bytes, settings().client_dir)
+        self._room = client_memory
         vectors = {
             **client_vectors(algorithm, self._first_model),
             **own_vectors(problem, algorithm.rule),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedcore.algorithms.base import AlgorithmSpec
@@ -12,6 +13,7 @@ from fedcore.data.augment import transform_of
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
 from fedcore.models.module_object import ModuleObject
+from fedcore.spec import sweep
 from fedcore.spec.asynchrony import check_asynchrony
 from fedcore.spec.engines import not_compiled
 from fedcore.spec.evaluation import NO_BEST_MODEL
@@ -25,6 +27,16 @@ from fedcore.systems.work import Stragglers
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import ExperimentSpec
+
+
+def check_allowed_models(spec: ExperimentSpec, allowed: Sequence[str]) -> None:
+    """Raise SpecificationError if the model of some arm has an import path that none of the
+    patterns `allowed` covers.
+    """
+    swept = "problem" in sweep.fields(spec.sweep)
+    for problem in [arm.spec.problem for arm in spec.arms()] if swept else [spec.problem]:
+        if problem.model is not None:
+            problem.model.check_allowed(allowed)
 
 
 def check_fit(problem: Problem) -> None:

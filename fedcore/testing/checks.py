@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedcore.testing import algorithms, devices
@@ -80,13 +81,15 @@ class ComponentCheck:
             raise AssertionError(str(found))
 
 
-def checks_of(component: type[Any], family: str | None = None) -> Sequence[ComponentCheck]:
+def checks_of(
+    component: type[Any], family: str | None = None, data_dir: Path | None = None
+) -> Sequence[ComponentCheck]:
     """The checks of a component class. `family` is needed only where two families share a base
-    class: `work` and `batch_sizes`.
+    class: `work` and `batch_sizes`. Files of a data set are read from `data_dir` (default: DATA_DIR).
 
     Raises ExtensionError if the class belongs to no family.
     """
-    subject = subject_of(component, family)
+    subject = subject_of(component, family, data_dir)
     functions = (
         *SPECIFICATION,
         every_method_overrides_one_or_is_used,

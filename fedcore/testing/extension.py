@@ -26,10 +26,11 @@ Components = Mapping[str, Mapping[str, type[Block]]]
 """Classes by family and kind."""
 
 
-def check_extension(extension: str) -> ExtensionReport:
+def check_extension(extension: str, data_dir: Path | None = None) -> ExtensionReport:
     """Check the components of a folder, or of an installed package or distribution with this name.
 
-    Modules of a folder are imported as those of a code bundle are.
+    Modules of a folder are imported as those of a code bundle are. Files of data sets are read from
+    `data_dir` (default: DATA_DIR).
 
     Raises ExtensionError if there is no such package, or no component in it.
     """
@@ -47,19 +48,21 @@ def check_extension(extension: str) -> ExtensionReport:
         findings += _undeclared(folder, found)
     else:
         found = _installed(extension)
-    components = [_report(family, member) for family, members in found.items() for member in members.values()]
+    components = [
+        _report(family, member, data_dir) for family, members in found.items() for member in members.values()
+    ]
     findings += [result.finding for component in components for result in component.results if result.finding]
     return ExtensionReport(extension=extension, passed=not findings, components=components, findings=findings)
 
 
-def _report(family: str, member: type[Block]) -> ComponentReport:
+def _report(family: str, member: type[Block], data_dir: Path | None) -> ComponentReport:
     return ComponentReport(
         family=family,
         kind=kind_of(member),
         component=f"{member.__module__}.{member.__name__}",
         results=[
             CheckResult(check=check.name, finding=finding)
-            for check, finding in results_of(checks_of(member, family))
+            for check, finding in results_of(checks_of(member, family, data_dir))
         ],
     )
 

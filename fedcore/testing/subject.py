@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from fedcore.block import kind_of
@@ -95,6 +96,8 @@ class Subject:
     family: str
     document: Document = field(default_factory=dict)
     """Fields that differ from the component's example."""
+    data_dir: Path | None = None
+    """Folder of the data sets (default: DATA_DIR)."""
 
     @cached_property
     def known(self) -> type[Any]:
@@ -129,7 +132,7 @@ class Subject:
         return ExperimentSpec.model_validate(document)
 
 
-def subject_of(component: type[Any], family: str | None = None) -> Subject:
+def subject_of(component: type[Any], family: str | None = None, data_dir: Path | None = None) -> Subject:
     """The component as a subject; `family` only where two families share a base class.
 
     Raises ExtensionError if it belongs to no family.
@@ -140,7 +143,7 @@ def subject_of(component: type[Any], family: str | None = None) -> Subject:
         raise ExtensionError(
             f"{component.__name__} is a component of no family that has checks; extend one of {bases}"
         )
-    return Subject(component, found)
+    return Subject(component, found, data_dir=data_dir)
 
 
 def _families_of(component: type[Any]) -> Iterator[str]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedcore.data.base import DATA_DIR
 from fedcore.data.federated import FederatedData, UndividedDataset, validate_samples
 from fedcore.errors import DataUnavailableError, SpecificationError
-from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec
 from fedcore.testing import runs
 from fedcore.testing.finding import CheckFailedError, require
@@ -239,10 +238,11 @@ def a_run_on_quadratics_with_it_descends(subject: Subject) -> None:
 def _loaded(subject: Subject) -> UndividedDataset | FederatedData | None:
     """The data; None if they are not on this machine."""
     spec = subject.spec().for_seed(SEED)
-    if spec.files and not (Path(settings().data_dir).expanduser() / spec.files.partition("/")[0]).exists():
+    data_dir = subject.data_dir or DATA_DIR.expanduser()
+    if spec.files and not (data_dir / spec.files.partition("/")[0]).exists():
         return None
     try:
-        loaded: UndividedDataset | FederatedData = spec.load(settings().data_dir.expanduser())
+        loaded: UndividedDataset | FederatedData = spec.load(data_dir)
     except (DataUnavailableError, NotImplementedError):
         return None
     return loaded

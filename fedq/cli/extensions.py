@@ -18,9 +18,11 @@ from fedq.cli.views import table
 from fedq.scaffolding import EXPERIMENT, FAMILIES, create, create_experiment
 
 if TYPE_CHECKING:
+    from fedcore import settings as configuration
     from fedcore import testing
     from fedq.client import client as clients
 else:
+    configuration = LazyModule("fedcore.settings")
     testing = LazyModule("fedcore.testing")
     clients = LazyModule("fedq.client.client")
 
@@ -57,7 +59,7 @@ def check_extension(extension: Extension, as_json: AsJson = False) -> None:
     """
     # What the modules print is no part of the report.
     with contextlib.redirect_stdout(sys.stderr):
-        report = testing.check_extension(extension)
+        report = testing.check_extension(extension, configuration.settings().datasets)
     show(report, _view, as_json=as_json)
     if not report.passed:
         raise typer.Exit(ExitCode.UNSUCCESSFUL)

@@ -72,7 +72,9 @@ def keep(
     """
     from fedcore.data.description import UploadedContent, description_rows
     from fedcore.data.uploaded import local_dataset_storage
+    from fedcore.settings import settings
 
+    to = to or settings().datasets
     block = _kept(source, to, _columns(column or []), _shape(image))
     if not as_json:
         echo(f"kept as {local_dataset_storage(to).path(block['content']['digest'])}", err=True)
@@ -82,7 +84,7 @@ def keep(
 
 
 def _kept(
-    source: str, to: Path | None, columns: dict[str, str], image: tuple[int, int, int] | None
+    source: str, to: Path, columns: dict[str, str], image: tuple[int, int, int] | None
 ) -> dict[str, Any]:
     """Keep a data set, in a process of its own: on some damaged files, readers end theirs."""
     from concurrent.futures import ProcessPoolExecutor

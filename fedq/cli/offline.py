@@ -79,7 +79,7 @@ def plan(
     """
     found = checked_specification(spec, preset, overrides(assignments or []))
     configured = settings.settings()
-    present = [data.roots_in(configured.data_dir.expanduser())]
+    present = [data.roots_in(configured.datasets)]
     warnings = data.data_warnings(data.datasets_of(found), present, "this machine lacks")
     warnings += data.measure_warnings(found) + data.start_warnings(found)
     planned = estimates.plan(found).model_copy(update={"warnings": warnings})

@@ -17,10 +17,12 @@ from fedq.cli.offline import PresetName, checked_specification
 from fedq.cli.terminal import AsJson, ExitCode, checking, show
 
 if TYPE_CHECKING:
+    from fedcore import settings as configuration
     from fedcore import testing
     from fedq.local import code as components
     from fedq.results import presentation
 else:
+    configuration = LazyModule("fedcore.settings")
     testing = LazyModule("fedcore.testing")
     components = LazyModule("fedq.local.code")
     presentation = LazyModule("fedq.results.presentation")
@@ -42,7 +44,11 @@ def audit_privacy(
     bundle = {} if code is None else {"code": components.load_code(code)}
     found = checked_specification(spec, preset, overrides(assignments or []) | bundle)
     with checking("SPEC", FedcoreError):
-        report = testing.audit_privacy(found)
+        report = testing.audit_privacy(
+            found,
+            data_dir=configuration.settings().datasets,
+            models_allowed=configuration.settings().models_allowed,
+        )
     show(report, _view, as_json=as_json)
     if report.refuted:
         raise typer.Exit(ExitCode.UNSUCCESSFUL)

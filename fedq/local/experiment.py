@@ -296,7 +296,7 @@ class LocalExperiment:
         count = min(
             self.processes or (cores if devices == ["cpu"] else len(devices)), max(len(self._mine), 1)
         )
-        threads = max(settings().torch_threads, cores // count)
+        threads = max(1, cores // count)
         queue = context.SimpleQueue()
         for number in range(count):
             queue.put(devices[number % len(devices)])

@@ -38,6 +38,8 @@ from fedcore.statistics.poor_runs import OBJECTIVES, MeasureEnds
 from fedq.local.code import load_code
 from fedq.local.folder import MODEL, LocalRun, RunFolder, RunKey
 
+ATTEMPTS = 3
+"""Maximum number of attempts of a stage, each with less memory than the one before."""
 SAVING_SHARE = 0.05
 """Largest share of the time, approximately, that commits take."""
 BUNDLE, THREADS = "bundle", "threads"
@@ -105,7 +107,7 @@ def compute_stage(place: int, stage: Stage) -> None:
     if _Process.setup.stopping.is_set():
         return
     files, spec = RunFolder(_Process.setup.folder, stage.key), ExperimentSpec.model_validate(stage.spec)
-    attempts, divisor = settings().attempts, 1
+    attempts, divisor = ATTEMPTS, 1
     while True:
         attempts -= 1
         try:
@@ -171,6 +173,8 @@ class _Stage:
             self._stage.key.seed,
             arm=self._stage.key.arm,
             device=self._device,
+            data_dir=settings().datasets,
+            models_allowed=settings().models_allowed,
             arms=self._stage.arms,
             recorded=EngineChoice.of(made_with.get(ENGINE_CHOICE)),
             memory_divisor=memory_divisor,

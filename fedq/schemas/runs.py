@@ -84,7 +84,7 @@ class Run(Schema):
     worker: WorkerName | None
     """The worker that executes the run."""
     attempts: int
-    """Number of attempts since the last completed round; the run fails after `FEDQ_ATTEMPTS`."""
+    """Number of attempts since the last completed round; the run fails after three."""
     waits_for: str | None
     """Reason why a queued run cannot start, e.g. no worker serves its queue or a quota is reached;
     null if there is none.

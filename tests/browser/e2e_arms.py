@@ -1,9 +1,8 @@
 """The table of arms: found, sorted, filtered, grouped, and taken home; and one with 10,000 rows."""
 
 import re
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
-from statistics import stdev
 from typing import Any
 
 import pandas as pd
@@ -25,16 +24,6 @@ SWEPT = merged(
         },
     },
 )
-IMPORTANCE = """async (rows) => {
-    const { src } = document.querySelector("script[src$='settings.js']");
-    const { importance } = await import(src.replace("settings.js", "importance.js"));
-    return importance(rows, ["a", "b", "c"], "f");
-}"""
-ARM_ROWS = """async ([name, ...given]) => {
-    const { src } = document.querySelector("script[src$='arms.js']");
-    const module = await import(src.replace("arms.js", "arms-rows.js"));
-    return module[name](...given);
-}"""
 HEAT_MAP = """async () => {
     const { src } = document.querySelector("script[src$='settings.js']");
     const { getInstanceByDom } = await import(src.replace("settings", "vendor/echarts/echarts.esm.min"));
@@ -193,12 +182,6 @@ def test_arms_selected_by_their_settings_are_those_of_the_curves(
     page.mouse.move(0, 0)
     shoot(page, "settings", whole=True)
     hold_accessible(page)
-    # Of two settings without interaction or noise each explains its share, and a third one nothing.
-    rows = [{"a": a, "b": b, "c": c, "f": 4 * a + b} for a, b, c in product(range(2), range(3), range(2))]
-    for size in (1.0, 1e307):
-        sized = [row | {"f": size * row["f"]} for row in rows]
-        shares = {entry["path"]: entry["share"] for entry in page.evaluate(IMPORTANCE, sized)}
-        assert shares == {"a": pytest.approx(6 / 7), "b": pytest.approx(1 / 7), "c": pytest.approx(0)}
     page.get_by_role("searchbox", name="Select arms").fill("local.lr >")
     page.keyboard.press("Enter")
     expect(page.locator("#settings-flaw")).to_contain_text("expected a number")
@@ -246,6 +229,9 @@ def test_a_heat_map_of_ranges_has_eight_columns_that_can_be_read(opened: Opened,
         )
         ready(page)
         expect(page.locator(".settings [role=status]")).to_have_text("24 of 24 arms selected.")
+        expect(page.locator("[data-chart=heat]")).to_have_attribute(
+            "aria-label", re.compile(r"at \S+ to \S+ and")
+        )
         heat = page.evaluate(HEAT_MAP)
         assert len(heat["columns"]) == 8
         edges = [float(name.removeprefix("≥ ")) for name in heat["columns"]]
@@ -253,9 +239,6 @@ def test_a_heat_map_of_ranges_has_eight_columns_that_can_be_read(opened: Opened,
         assert max(steps) < 1.2 * min(steps), "of equal width on a logarithmic scale"
         # No number stands in a cell that is too narrow for it.
         assert heat["label"] == label
-        expect(page.locator("[data-chart=heat]")).to_have_attribute(
-            "aria-label", re.compile(r"at \S+ to \S+ and")
-        )
     stack.client.delete(id)
 
 
@@ -272,48 +255,11 @@ def test_names_of_vertical_axes_stand_beside_wide_labels(opened: Opened, stack: 
 
 
 def test_values_equal_for_all_seeds_have_no_deviation(opened: Opened, swept: str) -> None:
-    page = opened("/arms")
+    page = opened(f"/experiments/{swept}#arms")
     ready(page)
-    for value in (1.56, 0.1, 1 / 3, 1e-300, 1e300, -2.7, 0.0):
-        for count in range(2, 9):
-            found = page.evaluate(ARM_ROWS, ["moments", [value] * count])
-            assert found == {"mean": value, "std": 0}
-    found = page.evaluate(ARM_ROWS, ["moments", [1.0, 2.0, 4.0, None]])
-    assert found == pytest.approx({"mean": 7 / 3, "std": stdev([1.0, 2.0, 4.0])})
-    page.goto(f"/experiments/{swept}#arms")
     shown(page, "Mean ± sample standard deviation over seeds.")
     sent = page.locator(".tabulator-row .tabulator-cell[tabulator-field=megabytes_sent]")
     assert all(re.fullmatch(r"\d\.\d{4} ± 0\.0000", text) for text in sent.all_inner_texts())
-
-
-@pytest.mark.parametrize(
-    ("settings", "telling"),
-    [
-        # Follow from the kind: a number and a word that one algorithm has.
-        (
-            {
-                "algorithm.kind": ["fedavg", "fedprox"],
-                "algorithm.mu": [None, 0.1],
-                "algorithm.option": ["x", None],
-            },
-            ["algorithm.kind"],
-        ),
-        # Two values of one kind, the kind of another block, and what has no kind.
-        (
-            {"algorithm.kind": ["a", "b", "b"], "algorithm.mu": [None, 1, 2]},
-            ["algorithm.kind", "algorithm.mu"],
-        ),
-        ({"algorithm.kind": ["a", "b"], "local.lr": [0.1, 0.2]}, ["algorithm.kind", "local.lr"]),
-        ({"evaluation.best_model": [None, "test_loss"]}, ["evaluation.best_model"]),
-        ({"algorithm.kind": ["a", "a"], "algorithm.mu": [1, 2]}, ["algorithm.mu"]),
-    ],
-)
-def test_options_that_follow_from_a_kind_have_no_axis(
-    page: Page, settings: dict[str, list[Any]], telling: list[str]
-) -> None:
-    page.goto("/arms")
-    found = page.evaluate(ARM_ROWS, ["settingsOf", {"shared": {}, "settings": settings}])
-    assert found["telling"] == telling
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,23 @@ send it once.
 """
 
 import re
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from api.web import rendering
 from fedcore.spec import yaml_documents
+from fedq.results import presentation
 from fedq.schemas import KeyRequest
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
 from tests.builders.specifications import SYNTHETIC, merged
 
+UNITS = """async ([name, values]) => {
+    const { src } = document.querySelector("script[src$='submit.js']");
+    const units = await import(src.replace("submit.js", "units.js"));
+    return values.map((value) => units[name](value));
+}"""
 VALID = re.compile("Valid")
 
 
@@ -36,6 +44,25 @@ def _write(page: Page, text: str) -> None:
     page.locator(".editor .ace_content").click()
     page.keyboard.press("Control+A")
     page.keyboard.insert_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "values"),
+    [
+        (
+            "duration",
+            presentation.duration,
+            [0, 0.04, 9.94, 10, 59.4, 60, 61, 119.7, 3599.6, 3600, 7500, 86_399.9, 86_400, 1e6],
+        ),
+        ("bytes", rendering.size, [0, 999, 1_000, 1_234, 999_499, 999_900, 1.5e6, 12.3e9, 4.56e12]),
+        ("number", rendering.count, [0, 999, 1_000, 1_234_567]),
+    ],
+)
+def test_the_page_and_the_service_write_figures_alike(
+    page: Page, name: str, written: Callable[[float], str], values: list[float]
+) -> None:
+    page.goto("/submit")
+    assert page.evaluate(UNITS, [name, values]) == [written(value) for value in values]
 
 
 def test_the_form_writes_the_yaml_and_what_it_makes_is_submitted_once(opened: Opened, stack: Stack) -> None:

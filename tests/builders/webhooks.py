@@ -21,7 +21,7 @@ def create_webhook(
     database: Database, *, owner: str = "local", kinds: Sequence[EventKind] = tuple(EventKind), **wanted: Any
 ) -> WebhookRecord:
     """A new webhook, of everything unless told otherwise."""
-    return write(database, webhooks.create, owner=owner, url=URL, kinds=kinds, most=20, **wanted)[0]
+    return write(database, webhooks.create, owner=owner, url=URL, kinds=kinds, **wanted)[0]
 
 
 def pending_deliveries(database: Database, hook: WebhookRecord) -> list[DeliveryRecord]:

@@ -205,7 +205,7 @@ def _hangs(_: int, draws: random.Random) -> tuple[list[Row], bool]:
 
 def _changes(_: int, draws: random.Random) -> tuple[list[Row], bool]:
     with _site() as plain:
-        site = plain.with_settings(lease_seconds=LEASE_S, backoff_seconds=0)
+        site = plain.with_settings(lease_seconds=LEASE_S)
         actors = change_at_once(site, REQUESTS, STRIKES, draws.randrange(2**32), print)
     went = f"{sum(actors.done.values())} requests, {sum(actors.refused.values())} refused"
     print(f"{went}, {actors.away} without an answer: {dict(actors.done)}", flush=True)

@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from pydantic import ValidationError
 
-from fedcore.data import download
 from fedcore.data.images import (
     Cifar10,
     Cifar100,
@@ -26,7 +25,6 @@ from fedcore.data.images import (
     channels_of,
 )
 from fedcore.errors import DataUnavailableError
-from fedcore.settings import settings
 from tests.data import image_files
 from tests.data.image_files import TEST, TRAIN
 
@@ -205,7 +203,7 @@ def test_a_jpeg_copy_of_cifar10_goes_by_another_name(tmp_path: Path) -> None:
 def test_missing_files_are_reported_with_what_to_do(spec: TorchvisionImages, tmp_path: Path) -> None:
     with pytest.raises(DataUnavailableError, match="FEDQ_DATA_DIR") as refusal:
         spec.load(tmp_path).numbers()
-    assert f"python -m fedcore.data.download {spec.kind}" in str(refusal.value)
+    assert f"python -m fedq.download {spec.kind}" in str(refusal.value)
     assert str(tmp_path) in str(refusal.value)
     # Advice of torchvision that users of a service cannot follow.
     assert "download=True" not in str(refusal.value)
@@ -247,19 +245,6 @@ def test_a_damaged_file_is_named(
     (tmp_path / damaged).write_bytes((tmp_path / damaged).read_bytes()[:kept])
     with pytest.raises(DataUnavailableError, match=f"cannot be read.*{damaged}: "):
         spec.load(tmp_path)
-
-
-def test_a_download_leaves_alone_what_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    image_files.write_mnist(tmp_path)
-    monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path))
-    settings.cache_clear()
-    try:
-        download.main(["mnist"])
-    finally:
-        settings.cache_clear()
-    assert capsys.readouterr().out == f"mnist is in {tmp_path}\n"
 
 
 def opened(image: Image.Image, form: str = "PNG") -> Image.Image:

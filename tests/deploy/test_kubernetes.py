@@ -106,7 +106,7 @@ def test_pools_of_workers_can_be_added(tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text(
         "workers: {worker-large: {enabled: true, replicas: 3, queues: [large], device: cpu,"
-        " settings: {FEDQ_GANG_SIZE: 2}, terminationSeconds: 300, resources: {limits: {memory: 64Gi}},"
+        " settings: {FEDQ_SLICE_SECONDS: 30}, terminationSeconds: 300, resources: {limits: {memory: 64Gi}},"
         " nodeSelector: {size: large}, tolerations: [{key: large, operator: Exists}]}}"
     )
     found = _rendered(f"--values={values}")
@@ -118,7 +118,7 @@ def test_pools_of_workers_can_be_added(tmp_path: Path) -> None:
     assert pod["tolerations"] == [{"key": "large", "operator": "Exists"}]
     settings = {one["name"]: one.get("value") for one in _container(pod)["env"]}
     assert settings["FEDQ_QUEUES"] == "large"
-    assert settings["FEDQ_GANG_SIZE"] == "2"
+    assert settings["FEDQ_SLICE_SECONDS"] == "30"
 
 
 @pytest.mark.parametrize(
@@ -226,9 +226,9 @@ def test_the_largest_upload_fits_into_the_memory_of_the_api(
     )
     for name, value in _settings(api, shared).items():
         monkeypatch.setenv(name, value)
-    assert _bytes(memory["requests"]) + peak_bytes(UploadLimits.of(Settings(_env_file=None))) <= _bytes(
-        memory["limits"]
-    )
+    assert _bytes(memory["requests"]) + peak_bytes(
+        UploadLimits(Settings(_env_file=None).upload_max_bytes)
+    ) <= _bytes(memory["limits"])
 
 
 def test_files_a_worker_leaves_for_its_successor_outlive_its_container(

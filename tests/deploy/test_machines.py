@@ -60,9 +60,14 @@ def test_settings_of_the_units_are_those_of_fedq() -> None:
     given = dict(line.split("=", 1) for line in lines)
     assert {name.removeprefix("FEDQ_").lower() for name in given} <= set(Settings.model_fields)
     Settings.model_validate({name.removeprefix("FEDQ_").lower(): value for name, value in given.items()})
-    state, cache = "/var/lib/fedq", "/var/cache/fedq"
+    state = "/var/lib/fedq"
     assert all(given[name].startswith(state) for name in ("FEDQ_HOME", "FEDQ_STORAGE_URL", "FEDQ_DATA_DIR"))
-    assert given["FEDQ_MACHINE_CODE_DIR"].startswith(cache)
+
+
+def test_a_worker_keeps_machine_code_in_its_folder_for_caches() -> None:
+    (unit,) = (unit for unit in UNITS if unit.stem == "fedq-worker@")
+    service = _section(unit, "Service")
+    assert service["Environment"] == f"XDG_CACHE_HOME=%C/{service['CacheDirectory']}"
 
 
 def test_the_recipe_has_the_sections_and_programs_it_needs() -> None:

@@ -24,7 +24,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SETTINGS = {
     "FEDQ_DATA_DIR": "data",
     "FEDQ_MODELS_ALLOWED": "ourlab.networks:*",
-    "FEDQ_WEBHOOK_HTTP": "true",
     "FEDQ_WEBHOOK_NETWORKS": "127.0.0.0/8",
 }
 """Prerequisites of the pages; images of noise replace MNIST's, in its file format."""
@@ -113,11 +112,8 @@ def test_a_specification_that_a_page_shows_trains(
     write_cifar10(tmp_path, monkeypatch, train=400)
     for name in ("first_half", "second_half"):
         (tmp_path / f"{name}.txt").write_text("First Citizen:\nBefore we proceed, hear me speak.\n\n" * 60)
-    monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path))
-    settings.cache_clear()
     spec = ExperimentSpec.model_validate(document)
-    report = Simulation(spec.arms()[0].spec, 0).advance()
-    settings.cache_clear()
+    report = Simulation(spec.arms()[0].spec, 0, data_dir=tmp_path).advance()
     assert report.local_steps
     assert not report.diverged
 

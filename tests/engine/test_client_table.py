@@ -12,7 +12,6 @@ import torch
 
 from fedcore import Simulation
 from fedcore.engine.client_table import ClientTable, MemoryBudget
-from fedcore.settings import settings
 from tests.builders.specifications import SYNTHETIC, specification
 
 LIKE = torch.zeros(3, dtype=torch.float64)
@@ -102,13 +101,11 @@ def test_a_full_disk_is_an_error_and_leaves_the_table(
     assert torch.equal(table.gather(np.array([4, 5]))["c"], rows(4, 5))
 
 
-def test_a_run_ends_in_the_same_bits_wherever_its_clients_memory_lies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def played() -> tuple[bytes, torch.Tensor]:
+def test_a_run_ends_in_the_same_bits_wherever_its_clients_memory_lies(tmp_path: Path) -> None:
+    def played(client_memory: MemoryBudget) -> tuple[bytes, torch.Tensor]:
         # Checkpoints say how an engine was chosen, which `auto` does by time.
         changes = {"algorithm": {"kind": "scaffold"}, "execution": {"engine": "compiled"}}
-        simulation = Simulation(specification(SYNTHETIC, **changes), seed=0)
+        simulation = Simulation(specification(SYNTHETIC, **changes), seed=0, client_memory=client_memory)
         simulation.advance()
         saved = simulation.checkpoint()
         simulation.restore(saved)
@@ -116,12 +113,6 @@ def test_a_run_ends_in_the_same_bits_wherever_its_clients_memory_lies(
             simulation.advance()
         return saved, torch.cat([parameter.flatten() for parameter in simulation.model().values()])
 
-    in_memory = played()
-    with monkeypatch.context() as patch:
-        patch.setenv("FEDQ_CLIENT_MEMORY_BYTES", "0")
-        patch.setenv("FEDQ_CLIENT_DIR", str(tmp_path))
-        settings.cache_clear()
-        in_a_file = played()
-    settings.cache_clear()
+    in_memory, in_a_file = played(MemoryBudget()), played(MemoryBudget(0, tmp_path))
     assert in_memory[0] == in_a_file[0]
     assert torch.equal(in_memory[1], in_a_file[1])

@@ -1,7 +1,7 @@
 """Shards of a cohort: how they are divided, and that it is the same training."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from fedcore.engine.assignment import Job, Result
 from fedcore.engine.shard_messages import SCORES, ShardMessage, result_of_message
 from fedcore.engine.shards import split
 from fedcore.problems.supervised import Score, Scoring
-from fedcore.settings import settings
 from fedcore.testing import runs
 from tests.builders.specifications import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.engine.test_asynchronous import CASES as ASYNCHRONOUS
@@ -37,14 +36,6 @@ CASES: dict[str, Document] = {
     "median": merged(SMALL, {"aggregator": {"kind": "median"}}),
     "each client seen": merged(SMALL, {"evaluation": {"measures": ["client_drift"]}}),
 }
-
-
-@pytest.fixture(autouse=True)
-def _allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FEDQ_MODELS_ALLOWED", "tests.models.factories:*")
-    settings.cache_clear()
-    yield
-    settings.cache_clear()
 
 
 class WorkOfSamples:

@@ -13,7 +13,6 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import MAX_KINDS, CodeBundle
 from fedcore.spec.components import FAMILIES
 from fedcore.spec.experiment import stored_arms
-from fedcore.spec.limits import ExperimentLimits, refuse_excess
 from fedq.planning.estimates import RunEstimate, plan
 from fedq.planning.evaluation import default_interval
 from tests.builders.specifications import DIGITS
@@ -95,7 +94,6 @@ def test_a_component_of_any_family_is_read_and_planned_without_its_code(family: 
     assert ExperimentSpec.model_validate(dumped) == spec
     assert [arm.spec.has_stand_ins for arm in stored_arms(dumped)] == [True]
     assert default_interval(spec) == 1
-    refuse_excess(spec, ExperimentLimits(10, 10_000, 1_000))
     (arm,) = plan(spec, [ESTIMATE]).arms
     assert (arm.parameters, arm.bytes_up, arm.memory_bytes) == (5, 2, 1 << 20)
     swept = {"problem": [dumped["problem"]], "algorithm": [dumped["algorithm"]]}
@@ -141,17 +139,6 @@ def test_specifications_that_need_no_code_are_checked_without_it(
         with pytest.raises(SpecificationError) as refused:
             ExperimentSpec.model_validate(document(algorithm=algorithm, **fields))
         assert refused.value.pointer.startswith(pointer)
-
-
-def test_the_parameters_of_known_models_are_limited_beside_a_bundle() -> None:
-    code = {"digest": DIGEST, "id": "cod_1", "components": {"models": ["mine"]}}
-    models = [OWN, {"kind": "logistic"}]
-    problem = {**DIGITS["problem"], "model": OWN}
-    document = {**DIGITS, "problem": problem, "code": code, "sweep": {"problem.model": models}}
-    spec = ExperimentSpec.model_validate(document)
-    refuse_excess(spec, ExperimentLimits(10, 10_000, 1_000_000))
-    with pytest.raises(SpecificationError, match="FEDQ_MAX_PARAMETERS"):
-        refuse_excess(spec, ExperimentLimits(10, 10_000, 100))
 
 
 def test_a_bundle_has_a_largest_number_of_kinds_in_all() -> None:

@@ -8,6 +8,6 @@ from fedq.embedded import embedded_service
 
 @pytest.mark.slow
 def test_a_stack_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDQ_REDIS_BIN", "/nowhere/redis-server")
-    with pytest.raises(ServiceUnreachableError, match="/nowhere/redis-server"), embedded_service(workers=1):
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    with pytest.raises(ServiceUnreachableError, match="PYTHONHOME = '/nowhere'"), embedded_service(workers=1):
         pytest.fail("the service started")

@@ -1,34 +1,20 @@
 """Models by import path: only those allowed, and only those that the engines can train."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
+from fedcore import run
 from fedcore.errors import SpecificationError
 from fedcore.models.imported import Imported
 from fedcore.models.layers import build_module
-from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
-from fedcore.spec.limits import check_allowed_models
+from fedcore.spec.checks import check_allowed_models
 from tests.builders.specifications import SYNTHETIC, Document, merged, specification
 
-Allow = Callable[[str], None]
+FACTORIES = ["tests.models.factories:*"]
 SHAPE, CLASSES = (60,), 10
-
-
-@pytest.fixture
-def allow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Allow]:
-    """Sets the patterns that this process allows."""
-
-    def set_patterns(patterns: str) -> None:
-        monkeypatch.setenv("FEDQ_MODELS_ALLOWED", patterns)
-        settings.cache_clear()
-
-    set_patterns("tests.models.factories:*")
-    yield set_patterns
-    settings.cache_clear()
 
 
 def own(factory: str, parameters: int = 610, **others: Any) -> Document:
@@ -41,14 +27,14 @@ def _build(factory: str, parameters: int = 610) -> torch.nn.Module:
 
 
 def _reports(document: Document) -> list[Any]:
-    simulation = Simulation(specification(document), 0)
+    simulation = Simulation(specification(document), 0, models_allowed=FACTORIES)
     return [
         (row.train_loss, row.test_accuracy, row.bytes_up) for row in (simulation.advance() for _ in range(4))
     ]
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
-def test_a_factory_that_makes_a_built_in_model_trains_as_that_does(allow: Allow, loss: str) -> None:
+def test_a_factory_that_makes_a_built_in_model_trains_as_that_does(loss: str) -> None:
     built_in = {"cross_entropy": "logistic", "squared_error": "linear"}[loss]
     imported = {**SYNTHETIC["problem"], "model": own("plain", loss=loss, l2=0.1)}
     assert _reports(SYNTHETIC | {"problem": imported}) == _reports(
@@ -56,7 +42,7 @@ def test_a_factory_that_makes_a_built_in_model_trains_as_that_does(allow: Allow,
     )
 
 
-def test_engines_agree_on_a_network_of_any_make_and_it_goes_on_from_a_checkpoint(allow: Allow) -> None:
+def test_engines_agree_on_a_network_of_any_make_and_it_goes_on_from_a_checkpoint() -> None:
     count = sum(parameter.numel() for parameter in torch.nn.MultiheadAttention(8, 2).parameters()) + 8 + 90
     document = {
         **SYNTHETIC,
@@ -70,19 +56,21 @@ def test_engines_agree_on_a_network_of_any_make_and_it_goes_on_from_a_checkpoint
     }
     models = []
     for engine in ("reference", "parallel", "vectorised"):
-        simulation = Simulation(specification(merged(document, {"execution": {"engine": engine}})), 0)
+        simulation = Simulation(
+            specification(merged(document, {"execution": {"engine": engine}})), 0, models_allowed=FACTORIES
+        )
         simulation.advance()
-        later = Simulation(simulation.spec, 0)
+        later = Simulation(simulation.spec, 0, models_allowed=FACTORIES)
         later.restore(simulation.checkpoint())
-        for run in (simulation, later):
-            run.advance()
+        for one in (simulation, later):
+            one.advance()
         assert all(torch.equal(later.model()[name], value) for name, value in simulation.model().items())
         models.append(simulation.model())
     for name, value in models[0].items():
         torch.testing.assert_close(models[1][name], value, rtol=0, atol=1e-9)
 
 
-def test_initial_parameters_come_from_the_seed_alone(allow: Allow) -> None:
+def test_initial_parameters_come_from_the_seed_alone() -> None:
     first, other = _build("plain"), _build("plain")
     assert all(
         torch.equal(mine, theirs) for mine, theirs in zip(first.parameters(), other.parameters(), strict=True)
@@ -101,7 +89,7 @@ def test_initial_parameters_come_from_the_seed_alone(allow: Allow) -> None:
     ],
 )
 def test_a_model_that_cannot_be_trained_is_refused_with_the_reason(
-    allow: Allow, factory: str, pointer: str, told: str
+    factory: str, pointer: str, told: str
 ) -> None:
     with pytest.raises(SpecificationError) as refused:
         _build(factory)
@@ -119,28 +107,35 @@ def test_a_model_that_cannot_be_trained_is_refused_with_the_reason(
         ("normalised", 730, "running statistics differ between clients; declare a policy: `average`"),
     ],
 )
-def test_scores_and_buffers_are_looked_at(allow: Allow, factory: str, parameters: int, told: str) -> None:
+def test_scores_and_buffers_are_looked_at(factory: str, parameters: int, told: str) -> None:
     problem = {**SYNTHETIC["problem"], "model": own(factory, parameters)}
     with pytest.raises(SpecificationError) as refused:
-        Simulation(specification(SYNTHETIC | {"problem": problem}), 0)
+        Simulation(specification(SYNTHETIC | {"problem": problem}), 0, models_allowed=FACTORIES)
     assert told in refused.value.detail
 
 
-def test_a_module_that_is_not_there_is_named(allow: Allow) -> None:
-    allow("*")
+def test_a_module_that_is_not_there_is_named() -> None:
     spec = Imported.model_validate(own("plain") | {"path": "tests.nowhere:plain"})
     with pytest.raises(SpecificationError, match=r"ModuleNotFoundError: No module named 'tests\.nowhere'"):
         build_module(spec, SHAPE, CLASSES, seed=0)
 
 
-def test_models_that_the_process_does_not_allow_are_not_imported(allow: Allow) -> None:
-    for patterns, told in (
-        ("", "the operator can enable them with FEDQ_MODELS_ALLOWED"),
-        ("lab.*, tests.models.other:*", "FEDQ_MODELS_ALLOWED: lab.*, tests"),
+@pytest.mark.parametrize(
+    ("patterns", "told"),
+    [
+        ([], "the operator can enable them with FEDQ_MODELS_ALLOWED"),
+        (["lab.*", "tests.models.other:*"], "FEDQ_MODELS_ALLOWED: lab.*, tests"),
+    ],
+)
+def test_models_that_the_process_does_not_allow_are_not_imported(patterns: list[str], told: str) -> None:
+    model = own("plain") | {"path": "tests.models.never_imported:plain"}
+    spec = specification(SYNTHETIC | {"problem": {**SYNTHETIC["problem"], "model": model}})
+    for start in (
+        lambda: Simulation(spec, 0, models_allowed=patterns),
+        lambda: next(run(spec, models_allowed=patterns)),
     ):
-        allow(patterns)
         with pytest.raises(SpecificationError, match=r"FEDQ_MODELS_ALLOWED") as refused:
-            _build("plain")
+            start()
         assert (refused.value.pointer, told in refused.value.detail) == ("/problem/model/path", True)
 
 

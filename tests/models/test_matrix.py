@@ -30,7 +30,6 @@ from fedcore.models import MODELS
 from fedcore.models.base import BatchNormPolicy
 from fedcore.models.layers import build_module
 from fedcore.random import generator
-from fedcore.settings import settings
 from fedcore.systems.work import Work
 from tests.builders.specifications import Document, merged
 from tests.data.learnable import FEW, WRITERS
@@ -90,13 +89,7 @@ FAMILIES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("FEDQ_MODELS_ALLOWED", "tests.models.factories:*")
-    settings.cache_clear()
-    yield
-    settings.cache_clear()
+FACTORIES = ["tests.models.factories:*"]
 
 
 def document(dataset: Document, model: Document, **changes: Any) -> Document:
@@ -113,7 +106,7 @@ def document(dataset: Document, model: Document, **changes: Any) -> Document:
     return merged(base, changes)
 
 
-def complete(dataset: Document, model: Document) -> Document:
+def complete(dataset: Document, model: Document, folder: Path | None = None) -> Document:
     """The model with its number of parameters, where it has to be given."""
     if model["kind"] == "sequence_classifier":
         symbols = 30_000 if dataset["kind"] == "sent140" else 80
@@ -123,7 +116,7 @@ def complete(dataset: Document, model: Document) -> Document:
     shape = ExperimentSpec.model_validate(
         document(dataset, {**model, "parameters": 1})
     ).problem.dataset.shape()
-    return sized(model, shape.features, shape.outputs)
+    return sized(model, shape.features, shape.outputs, folder)
 
 
 class Client(NamedTuple):
@@ -189,11 +182,12 @@ def loss_of(scores: Tensor, labels: Tensor, *, squared: bool) -> Tensor:
     return (each.sum(1) / (labels >= 0).sum(1)).mean()
 
 
-def by_hand(spec: ExperimentSpec, data: FederatedData) -> dict[str, Tensor]:
+def by_hand(spec: ExperimentSpec, data: FederatedData, folder: Path) -> dict[str, Tensor]:
     """FedAvg in plain PyTorch: all clients, SGD on mini-batches, the mean of their models by samples."""
     given: Any = spec.problem.model
     shape, policy = spec.problem.dataset.shape(), getattr(given, "batch_norm", None)
-    module = build_module(given, shape.features, shape.outputs, 0, data.dataset.vectors).double().train()
+    module = build_module(given, shape.features, shape.outputs, 0, data.dataset.vectors, folder)
+    module.double().train()
     if policy == "frozen":
         for layer in module.modules():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -295,9 +289,9 @@ def test_ten_steps_are_those_of_plain_pytorch(
     spec = ExperimentSpec.model_validate(
         document(dataset, complete(dataset, given), execution={"engine": engine})
     )
-    simulation = Simulation(spec, 0)
+    simulation = Simulation(spec, 0, data_dir=tmp_path, models_allowed=FACTORIES)
     problem: Any = simulation._problem
-    expected = by_hand(spec, problem.data)
+    expected = by_hand(spec, problem.data, tmp_path)
     while not simulation.finished:
         simulation.advance()
     for name, value in simulation.model().items():
@@ -322,13 +316,13 @@ def test_a_pretrained_body_stays_and_its_head_is_trained_as_in_plain_pytorch(
     digest = sha256(file).hexdigest()
     (tmp_path / "weights" / f"{digest}.safetensors").write_bytes(file)
     head = {"batch_norm": "frozen", "train": "head", "weights": f"sha256:{digest}", "parameters": 1}
-    given = complete(dataset, FAMILIES["torchvision"].model | head)
+    given = complete(dataset, FAMILIES["torchvision"].model | head, tmp_path)
     spec = ExperimentSpec.model_validate(document(dataset, given, execution={"engine": engine}))
-    simulation = Simulation(spec, 0)
+    simulation = Simulation(spec, 0, data_dir=tmp_path, models_allowed=FACTORIES)
     initial = {name: value.clone() for name, value in simulation.model().items()}
     assert [*initial] == ["classifier.3.weight", "classifier.3.bias"]
     problem: Any = simulation._problem
-    expected = by_hand(spec, problem.data)
+    expected = by_hand(spec, problem.data, tmp_path)
     for name, value in published.state_dict().items():
         if not name.startswith("classifier.3"):
             torch.testing.assert_close(expected[name], value.to(expected[name]), rtol=0, atol=1e-15)
@@ -389,7 +383,7 @@ def test_five_rounds_beat_the_majority_class(
     spec = ExperimentSpec.model_validate(
         document(dataset, given, rounds=5, execution={"precision": "float32"}) | {"local": local}
     )
-    simulation = Simulation(spec, 0)
+    simulation = Simulation(spec, 0, data_dir=tmp_path, models_allowed=FACTORIES)
     accuracies = [simulation.advance().test_accuracy for _ in range(5)]
     labels = simulation._problem.data.dataset.test.labels.flatten()  # type: ignore[attr-defined]
     majority = float(torch.bincount(labels[labels >= 0]).max()) / int((labels >= 0).sum())

@@ -4,10 +4,10 @@ import io
 import json
 import logging
 import math
+import re
 import sys
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 import structlog
@@ -46,8 +46,20 @@ def put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger(), "level", logging.getLogger().level)
 
 
-def _configure(log_format: Any = "json", **facts: str) -> None:
-    configure(Settings(_env_file=None, log_format=log_format), "worker", **facts)
+def _configure(**facts: str) -> None:
+    configure(Settings(_env_file=None), "worker", **facts)
+
+
+@pytest.fixture(params=[False, True], ids=["file", "terminal"])
+def written(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], str]:
+    """Configures logging to a file or to a terminal, and returns what has been written there, without
+    its colours.
+    """
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: request.param)
+    _configure()
+    return lambda: re.sub(r"\x1b\[\d+m", "", capsys.readouterr().err)
 
 
 def test_a_disk_that_is_full_costs_lines_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,32 +109,26 @@ def test_lines_of_libraries_and_of_our_own_carry_the_same_context(capsys: pytest
     assert library["time"] <= own["time"]
 
 
-@pytest.mark.parametrize("log_format", ["json", "text"])
-def test_nothing_is_written_that_a_terminal_obeys(
-    capsys: pytest.CaptureFixture[str], log_format: str
-) -> None:
+def test_nothing_is_written_that_a_terminal_obeys(written: Callable[[], str]) -> None:
     """Users write addresses of requests and errors of bundles, which the terminal of `fedq up` shows."""
     hostile = "\x1b]52;c;aGk=\x07\x9b2J\u202e"
-    _configure(log_format)
     logging.getLogger("celery").error("in an error", exc_info=ValueError(hostile))
     logging.getLogger("celery").warning("in an argument: %s", hostile)
     structlog.stdlib.get_logger().warning("in a field", field=hostile, fields=[hostile])
-    written = capsys.readouterr().err
-    assert written.count("]52;c;") == 4
-    assert visible(written) == written
+    text = written()
+    assert text.count("]52;c;") == 4
+    assert visible(text) == text
 
 
-@pytest.mark.parametrize("log_format", ["json", "text"])
 @pytest.mark.parametrize("message", WITH_SECRETS)
-def test_no_secret_is_written(capsys: pytest.CaptureFixture[str], log_format: str, message: str) -> None:
-    _configure(log_format)
+def test_no_secret_is_written(written: Callable[[], str], message: str) -> None:
     logging.getLogger("celery").error("in an error", exc_info=ValueError(message))
     logging.getLogger("celery").warning("in an argument: %s", message)
     structlog.stdlib.get_logger().warning("in a field", field=message)
-    written = capsys.readouterr().err
-    assert written.count("in a") == 3
-    assert "***" in written
-    assert SECRET not in written
+    text = written()
+    assert text.count("in a") == 3
+    assert "***" in text
+    assert SECRET not in text
 
 
 def test_text_that_is_no_secret_stays(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,22 +149,15 @@ def test_an_error_brings_its_traceback_in_its_own_line(capsys: pytest.CaptureFix
     assert "JSONDecodeError: Expecting value" in line["exception"]
 
 
-def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    _configure("text")
-    logging.getLogger("celery").warning("ready")
-    written = capsys.readouterr().err
-    assert "ready" in written
-    assert "process=worker" in written
-    assert not written.startswith("{")
-
-
-def test_without_a_choice_a_terminal_gets_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_text_in_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", terminal)
-    _configure("auto")
+    _configure()
     logging.getLogger("celery").warning("ready")
+    assert "ready" in terminal.getvalue()
     assert "\x1b[" in terminal.getvalue()
+    assert not terminal.getvalue().startswith("{")
 
 
 def test_below_the_level_nothing_is_written_and_what_happens_every_second_is_no_news(

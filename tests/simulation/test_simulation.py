@@ -17,8 +17,10 @@ from fedcore.engine.client_by_client import reference
 from fedcore.engine.engines import ENGINES
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
 from fedcore.problems.batches import data_kind
-from fedcore.settings import settings
+from fedcore.simulation.local_run import TrialBatches
 from fedcore.simulation.simulation import advance_batch
+from fedcore.spec.engines import facts_about
+from fedcore.spec.experiment import Arm
 from tests.builders.specifications import (
     ALGORITHMS,
     COMPILED,
@@ -396,26 +398,28 @@ def test_large_data_sets_are_joined_only_where_they_are_the_same() -> None:
     assert len({data_kind(problem.data, most_bytes=1) for problem in others}) == 2
 
 
-def test_an_experiment_is_the_same_in_batches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_experiment_is_the_same_in_batches_of_any_size(tmp_path: Path) -> None:
     spec = specification(
         merged(SHORT, MLP),
         execution={"engine": "vectorised"},
         seeds=[0, 1, 2],
         sweep={"local.lr": [0.01, 0.02]},
     )
-    apart = _outcome(spec, 1, monkeypatch)
-    assert _outcome(spec, 4, monkeypatch) == pytest.approx(apart, rel=1e-12)
+    apart = _outcome(spec, 1, tmp_path)
+    assert _outcome(spec, 4, tmp_path) == pytest.approx(apart, rel=1e-12)
     assert len(apart) == 12
 
 
-def _outcome(
-    spec: ExperimentSpec, size: int, monkeypatch: pytest.MonkeyPatch
-) -> dict[tuple[int, int, int], float | None]:
-    monkeypatch.setenv("FEDQ_GANG_SIZE", str(size))
-    settings.cache_clear()
-    outcome = {(report.arm, report.seed, report.round): report.test_loss for report in run(spec)}
-    settings.cache_clear()
-    return outcome
+def _outcome(spec: ExperimentSpec, size: int, folder: Path) -> dict[tuple[int, int, int], float | None]:
+    facts = facts_about(spec)
+
+    def create(arm: Arm, seed: int) -> Simulation:
+        return Simulation(arm.spec, seed, arm=arm.index, arms=facts)
+
+    batches = TrialBatches(folder, create, size)
+    runs = [(arm, seed) for arm in spec.arms() for seed in spec.seeds]
+    played = batches.play_up_to(runs, spec.rounds)
+    return {(report.arm, report.seed, report.round): report.test_loss for report in played}
 
 
 def test_the_size_of_the_batch_is_remembered() -> None:

@@ -48,7 +48,6 @@ def _site(
         "FEDQ_STORAGE_URL": str(tmp_path / "storage"),
         "FEDQ_SLICE_SECONDS": "0.1",
         "FEDQ_LEASE_SECONDS": str(LEASE_S),
-        "FEDQ_BACKOFF_SECONDS": "0",
     }
     # As in a worker: a library may sum in another order on other threads.
     threads = torch.get_num_threads()

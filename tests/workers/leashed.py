@@ -16,8 +16,8 @@ from workers import worker
 from workers.claimed_run import Pacing
 from workers.runner import Runner, build_runner
 
-SHORT_SLICES = Pacing(saving_share=1e6)
-"""Slices of the length that a test asks for, however long saving takes."""
+SHORT_SLICES = Pacing(saving_share=1e6, backoff_s=0)
+"""Slices of the length that a test asks for, however long saving takes, and no pause after an error."""
 PAUSE_S, LOOK_S = 0.5, 0.01
 LEASH = "leash"
 """The file, in the folder where the worker was started, that says before how many rounds it need

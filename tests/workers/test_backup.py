@@ -142,7 +142,7 @@ def test_a_run_in_flight_goes_on_from_a_backup_to_the_same_bits(
 
 def _lose(site: Site, experiment: str) -> None:
     """Wait until the reconciler sees that nobody holds the run."""
-    configured = Settings(_env_file=None, attempts=3)
+    configured = Settings(_env_file=None)
     leases = LeaseWatch(configured.lease_seconds)
 
     def queued() -> bool:

@@ -1,9 +1,6 @@
 """Models by import path on a worker."""
 
-import pytest
-
 from fedcore.platform.store import Status
-from fedcore.settings import settings
 from tests.builders.specifications import SYNTHETIC, merged
 from tests.workers.site import Site
 
@@ -15,20 +12,15 @@ DOCUMENT = SYNTHETIC | {
 }
 
 
-def test_a_worker_trains_what_it_allows_and_refuses_the_rest_at_once(
-    embedded: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_trains_what_it_allows_and_refuses_the_rest_at_once(embedded: Site) -> None:
     built_in = embedded.submit(merged(SYNTHETIC, {}), nudge=False)
     refused = embedded.submit(DOCUMENT, nudge=False)
     with embedded.runner() as runner:
         runner.work()
     run = embedded.run(refused)
     assert (run.status, run.attempts, "FEDQ_MODELS_ALLOWED" in (run.error or "")) == (Status.FAILED, 1, True)
-    monkeypatch.setenv("FEDQ_MODELS_ALLOWED", "tests.models.*")
-    settings.cache_clear()
     allowed = embedded.submit(DOCUMENT, nudge=False)
-    with embedded.runner() as runner:
+    with embedded.with_settings(models_allowed="tests.models.*").runner() as runner:
         runner.work()
-    settings.cache_clear()
     losses = [[row.train_loss for row in embedded.rows(embedded.run(id).id)] for id in (built_in, allowed)]
     assert losses[0] == losses[1] != []

@@ -168,9 +168,9 @@ def test_a_problem_that_does_not_fit_fails_with_what_the_system_says_and_others_
     quiet = embedded.submit(merged(SHORT, {"execution": {"priority": 1}}), nudge=False)
     greedy = embedded.submit(merged(GREEDY, {"execution": {"priority": 9}}), nudge=False)
     with at_most(2 << 30):
-        work(embedded.with_settings(attempts=2))
+        work(embedded)
     failed = embedded.run(greedy)
-    assert (failed.status, failed.attempts) == (Status.FAILED, 2)
+    assert (failed.status, failed.attempts) == (Status.FAILED, 3)
     assert (failed.error or "").startswith("memory ran out (")
     assert_undisturbed(embedded, embedded.run(quiet))
 
@@ -289,7 +289,7 @@ def test_a_run_whose_worker_was_killed_otherwise_goes_on_as_before(embedded: Sit
 @pytest.fixture
 def configured(tmp_path: Path, database_url: str) -> Settings:
     """Settings of workers whose home is the test's folder."""
-    return Settings(_env_file=None, home=tmp_path, database_url=database_url, backoff_seconds=0)
+    return Settings(_env_file=None, home=tmp_path, database_url=database_url)
 
 
 @pytest.fixture
@@ -315,16 +315,16 @@ def test_only_the_runs_of_a_worker_that_died_while_the_system_killed_processes_a
     experiment = submit(database)
     run_id = claim(database).run_id
     file = left_by("worker-1", configured.home, [run_id])
-    requeue_oom_killed(configured)
+    requeue_oom_killed(configured, backoff_s=0)
     assert run_of(database, experiment).status is Status.RUNNING, "killed otherwise"
     assert not file.exists()
     left_by("worker-1", configured.home, [run_id])
     kills[0] += 1
-    requeue_oom_killed(configured)
+    requeue_oom_killed(configured, backoff_s=0)
     run = run_of(database, experiment)
     assert (run.status, run.shortages, run.attempts) == (Status.QUEUED, 1, 1)
     assert (run.error or "").startswith(REASON)
-    requeue_oom_killed(configured)
+    requeue_oom_killed(configured, backoff_s=0)
     assert run_of(database, experiment).shortages == 1, "counted once"
 
 
@@ -336,7 +336,7 @@ def test_a_worker_that_lives_or_has_ended_of_its_own_accord_is_left_alone(
     held = HeldRuns(configured.home, "worker-1")
     held.write([run_id])
     kills[0] += 1
-    requeue_oom_killed(configured)
+    requeue_oom_killed(configured, backoff_s=0)
     assert run_of(database, experiment).status is Status.RUNNING
     held.write([run_id])
     held.close()
@@ -350,11 +350,11 @@ def test_the_count_of_another_machine_or_of_an_earlier_start_says_nothing(
     file = left_by("worker-1", configured.home, [claim(database).run_id])
     kills[0] += 1
     monkeypatch.setattr(memory, "_boot", lambda: "another")
-    requeue_oom_killed(configured)
+    requeue_oom_killed(configured, backoff_s=0)
     assert file.exists(), "it may be another machine's, which sees to it"
     long_ago = time.time() - 2 * FORGET_S
     os.utime(file, (long_ago, long_ago))
-    requeue_oom_killed(configured)
+    requeue_oom_killed(configured, backoff_s=0)
     assert not file.exists()
     assert run_of(database, experiment).status is Status.RUNNING
 
@@ -369,7 +369,7 @@ def test_a_shortage_is_counted_where_the_reconciler_took_the_run_before(
     kills[0] += 1
     assert len(lose(database)) == 2
     claim(database, "worker-2")
-    requeue_oom_killed(configured)
+    requeue_oom_killed(configured, backoff_s=0)
     runs = [run_of(database, experiment) for experiment in (waiting, elsewhere, done)]
     assert sorted((run.status, run.shortages) for run in runs) == [
         (Status.QUEUED, 1),
@@ -391,7 +391,7 @@ def test_a_run_that_lost_its_last_worker_to_memory_says_so(
     run = run_of(database, experiment)
     assert (run.status, "were lost" in (run.error or "")) == (Status.FAILED, True)
     kills[0] += 1
-    requeue_oom_killed(configured)
+    requeue_oom_killed(configured, backoff_s=0)
     run = run_of(database, experiment)
     assert (run.status, run.shortages) == (Status.FAILED, ATTEMPTS)
     found = read(database, experiments.find, experiment.id)
@@ -407,7 +407,7 @@ def test_a_file_waits_for_a_database_that_is_away(
     kills[0] += 1
     requeue_oom_killed(configured.model_copy(update={"database_url": "postgresql://nobody@127.0.0.1:1/none"}))
     assert file.exists()
-    requeue_oom_killed(configured)
+    requeue_oom_killed(configured, backoff_s=0)
     assert run_of(database, experiment).status is Status.QUEUED
 
 

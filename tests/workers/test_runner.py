@@ -5,9 +5,9 @@ test's choice.
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from tests.builders.specifications import merged
 from tests.support.silence import knocks
+from tests.workers.leashed import SHORT_SLICES
 from tests.workers.site import EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.claimed_run import Pacing
 from workers.runner import WarmUp
@@ -197,10 +198,10 @@ def test_a_fault_that_passes_costs_an_attempt_and_one_that_stays_fails_the_run(e
     done = embedded.run(experiment).done
     (embedded.folder / "storage").rename(embedded.folder / "elsewhere")
     (embedded.folder / "storage").write_text("a file where a folder should be")
-    with embedded.with_settings(attempts=2, retry_seconds=0).runner() as runner:
+    with embedded.runner(pacing=replace(SHORT_SLICES, retry_s=0)) as runner:
         runner.work()
     run = embedded.run(experiment)
-    assert (run.status, run.attempts, run.done) == (Status.FAILED, 2, done)
+    assert (run.status, run.attempts, run.done) == (Status.FAILED, 3, done)
     assert run.error is not None
     assert "NotADirectoryError" in run.error
 
@@ -250,23 +251,23 @@ class RecordedSimulation:
         self.during()
 
 
-def test_warm_up_executes_a_round_of_each_of_the_models_that_are_tried_first(tmp_path: Path) -> None:
+def test_warm_up_executes_a_round_of_each_of_the_models_that_are_tried_first() -> None:
     rounds = RecordedSimulation()
-    WarmUp("cpu", tmp_path, 0.0, rounds).run()
+    WarmUp("cpu", 0.0, rounds).run()
     assert rounds.advanced == ["logistic", "mlp"]
 
 
-def test_a_worker_that_has_work_begins_no_further_step(tmp_path: Path) -> None:
+def test_a_worker_that_has_work_begins_no_further_step() -> None:
     rounds = RecordedSimulation()
-    busy = WarmUp("cpu", tmp_path, 0.0, rounds)
+    busy = WarmUp("cpu", 0.0, rounds)
     rounds.during = busy.stop
     busy.run()
     assert rounds.created == ["logistic"]
 
 
-def test_a_worker_that_finds_work_at_once_warms_nothing_up(tmp_path: Path) -> None:
+def test_a_worker_that_finds_work_at_once_warms_nothing_up() -> None:
     rounds = RecordedSimulation()
-    began, thread = time.monotonic(), WarmUp("cpu", tmp_path, 60.0, rounds)
+    began, thread = time.monotonic(), WarmUp("cpu", 60.0, rounds)
     thread.start()
     thread.stop()
     thread.join()
@@ -274,9 +275,9 @@ def test_a_worker_that_finds_work_at_once_warms_nothing_up(tmp_path: Path) -> No
     assert not rounds.created
 
 
-def test_an_error_is_left_to_the_runs_that_need_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_is_left_to_the_runs_that_need_it(caplog: pytest.LogCaptureFixture) -> None:
     def broken(*_: object, **__: object) -> Any:
         raise RuntimeError("no such device")
 
-    WarmUp("cuda:9", tmp_path, 0.0, broken).run()
+    WarmUp("cuda:9", 0.0, broken).run()
     assert "no such device" in caplog.text

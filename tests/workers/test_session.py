@@ -5,6 +5,7 @@ other.
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedcore.platform.store import Database, RunRequest, Session, Status, experi
 from fedcore.platform.store.tables import RunRecord
 from tests.builders.specifications import merged
 from tests.support.polling import eventually
+from tests.workers.leashed import SHORT_SLICES
 from tests.workers.site import END_S, EXPERIMENT, MIDDLE, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.celery_app import send_wakeup
 
@@ -91,7 +93,7 @@ def test_seeds_are_played_together_and_say_so(site: Site) -> None:
 
 def test_batch_is_as_large_as_the_setting_says(embedded: Site) -> None:
     experiment = embedded.submit(GANG, nudge=False)
-    work(embedded.with_settings(gang_size=2))
+    work(embedded, pacing=replace(SHORT_SLICES, batch_runs=2))
     assert sorted(run.provenance["batched_runs"] for run in embedded.runs(experiment)) == [1, 2, 2]
 
 
@@ -173,7 +175,7 @@ def test_run_that_fails_fails_alone(embedded: Site) -> None:
         folder.rename(folder.with_suffix(".away"))
         folder.write_text("a file where a folder should be")
 
-    work(embedded.with_settings(attempts=1, retry_seconds=0), break_storage)
+    work(embedded, break_storage, pacing=replace(SHORT_SLICES, retry_s=0))
     failed, *others = embedded.runs(experiment)
     assert failed.status is Status.FAILED
     assert failed.error is not None

@@ -5,25 +5,29 @@ and no row and no bit is lost.
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import count, cycle
 
 import pytest
 
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.store import Status, experiments, runs
+from fedcore.platform.store.backoff import MAX_ATTEMPTS
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.simulation import Simulation
 from tests.builders.specifications import merged, specification
 from tests.support import faulty
 from tests.support.faulty import FaultyFileSystem
 from tests.support.s3 import S3, Fault
+from tests.workers.leashed import SHORT_SLICES
 from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
 from workers.claimed_run import Pacing
 from workers.simulations import Checkpoints
 
 SHORT = merged(EXPERIMENT, {"rounds": 12})
-HASTY = Pacing(saving_share=1e6, retry_every_s=0.001)
+HASTY = replace(SHORT_SLICES, retry_every_s=0.001)
 """Attempts follow one another at once, and slices are short."""
+IMPATIENT, PATIENT = replace(HASTY, retry_s=0), replace(HASTY, retry_s=3_600)
 FULL_BYTES = 20_000
 """Files may be this large on a full disk: a log's are smaller, a checkpoint's larger."""
 
@@ -52,9 +56,9 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def work(site: Site) -> None:
+def work(site: Site, pacing: Pacing = HASTY) -> None:
     """Play what waits, in this process."""
-    with site.runner(pacing=HASTY) as runner:
+    with site.runner(pacing=pacing) as runner:
         runner.work()
 
 
@@ -108,9 +112,9 @@ def test_a_disk_that_is_full_is_waited_for_and_named_where_it_stays_so(site: Sit
     handed_back = site.run(experiment)
     assert (handed_back.status, handed_back.fence, handed_back.error) == (Status.QUEUED, 1, None)
     with full_disk():
-        work(site.with_settings(attempts=2, retry_seconds=0))
+        work(site, IMPATIENT)
     failed = site.run(experiment)
-    assert (failed.status, failed.done, failed.attempts) == (Status.FAILED, handed_back.done, 2)
+    assert (failed.status, failed.done, failed.attempts) == (Status.FAILED, handed_back.done, MAX_ATTEMPTS)
     assert failed.error is not None
     assert failed.error.startswith("the storage is full: ")
     assert not list((site.folder / "storage").rglob(".*")), "what was written in part keeps the disk full"
@@ -125,7 +129,7 @@ def test_a_model_that_cannot_be_stored_fails_a_run_that_keeps_its_rounds_and_end
 ) -> None:
     experiment = store.submit(SHORT, nudge=False)
     faults("model-", faulty.refused)
-    work(store.with_settings(attempts=2, retry_seconds=0))
+    work(store, IMPATIENT)
     failed = store.run(experiment)
     assert (failed.status, failed.done, failed.model) == (Status.FAILED, SHORT["rounds"], None)
     assert failed.error is not None
@@ -144,9 +148,9 @@ def test_a_store_that_is_away_when_a_run_is_taken_up_sends_it_back_and_not_to_it
         runner.work()
     done = store.run(experiment).done
     FaultyFileSystem.away = True
-    work(store.with_settings(attempts=2, retry_seconds=0))
+    work(store, IMPATIENT)
     failed = store.run(experiment)
-    assert (failed.status, failed.done, failed.fence) == (Status.FAILED, done, 3)
+    assert (failed.status, failed.done, failed.fence) == (Status.FAILED, done, 1 + MAX_ATTEMPTS)
     assert "could not be listed" in (failed.error or "")
     FaultyFileSystem.away = False
     with store.database.transaction() as session:
@@ -165,7 +169,7 @@ def test_a_user_need_not_wait_for_the_storage(store: Site) -> None:
         return faulty.refused
 
     FaultyFileSystem.on_write = paused
-    work(store.with_settings(lease_seconds=0.3, retry_seconds=3_600))
+    work(store.with_settings(lease_seconds=0.3), PATIENT)
     run = store.run(experiment)
     assert (run.status, run.done) == (Status.PAUSED, 0)
     assert "503 Slow Down" in (run.error or "")
@@ -185,7 +189,7 @@ def test_a_run_that_is_deleted_while_its_worker_waits_for_the_storage_leaves_not
         return faulty.broken_off
 
     FaultyFileSystem.on_write = deleted
-    work(store.with_settings(lease_seconds=0.3, retry_seconds=3_600))
+    work(store.with_settings(lease_seconds=0.3), PATIENT)
     assert store.storage.keys(run_id) == []
 
 

@@ -126,7 +126,7 @@ def test_a_run_that_fails_says_why_with_a_traceback(embedded: Site) -> None:
             raise ZeroDivisionError("by password=hunter2")
 
     experiment = embedded.submit(SHORT, nudge=False)
-    with embedded.with_settings(attempts=1).runner(create=Broken) as runner:
+    with embedded.runner(create=Broken) as runner:
         runner.work()
     run = embedded.run(experiment)
     *_, last = lines(embedded, run.id)
@@ -139,7 +139,7 @@ def test_a_run_whose_data_are_missing_says_which(embedded: Site) -> None:
     document = merged(EXPERIMENT, {"problem": {"dataset": {"kind": "mnist"}, "partition": {"kind": "iid"}}})
     document["problem"]["partition"]["clients"] = 10
     experiment = embedded.submit(document, nudge=False)
-    with embedded.with_settings(data_dir=embedded.folder / "nothing", attempts=1).runner() as runner:
+    with embedded.with_settings(data_dir=embedded.folder / "nothing").runner() as runner:
         runner.work()
     run = embedded.run(experiment)
     warning = next(found for found in lines(embedded, run.id) if found.level is LogLevel.WARNING)

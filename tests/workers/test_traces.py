@@ -5,6 +5,7 @@ Where nobody collects traces there is none.
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from opentelemetry import trace
@@ -20,6 +21,7 @@ from tests.builders.experiments import submit_over_http
 from tests.builders.specifications import TINY
 from tests.support.access import key_for
 from tests.support.asgi import calling
+from tests.workers.leashed import SHORT_SLICES
 from tests.workers.site import Site
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -69,7 +71,7 @@ def test_a_trace_leads_from_the_request_of_a_caller_to_every_commit(
     site: Site, collected: InMemorySpanExporter
 ) -> None:
     experiment = _submit(site, traceparent=f"00-{TRACE}-{PARENT}-01")
-    with site.with_settings(slice_seconds=10, gang_size=1).runner() as runner:
+    with site.with_settings(slice_seconds=10).runner(pacing=replace(SHORT_SLICES, batch_runs=1)) as runner:
         runner.work()
     spans = collected.get_finished_spans()
     assert {f"{span.context.trace_id:032x}" for span in spans if span.context} == {TRACE}

@@ -19,7 +19,6 @@ from fedcore.platform.store import Status
 from fedcore.platform.store.tables import RunRecord
 from fedcore.platform.uploads.local import keep
 from fedcore.settings import Settings
-from fedcore.settings import settings as global_settings
 from fedcore.simulation.simulation import Simulation
 from fedq.client import Client
 from tests.builders.specifications import SYNTHETIC, Document
@@ -130,9 +129,7 @@ def test_a_worker_computes_what_the_library_does_alone(
     assert run.provenance["data_source"] == f"uploaded {made['dataset']} (sha256 {made['digest']})"
 
 
-def test_a_worker_starts_from_uploaded_weights(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDQ_MODELS_ALLOWED", "tests.models.*")
-    global_settings.cache_clear()
+def test_a_worker_starts_from_uploaded_weights(embedded: Site) -> None:
     weights = {
         "1.weight": torch.randn(10, 60, generator=torch.Generator().manual_seed(0)),
         "1.bias": torch.ones(10),
@@ -146,8 +143,7 @@ def test_a_worker_starts_from_uploaded_weights(embedded: Site, monkeypatch: pyte
             "/v1/experiments", json=SYNTHETIC | {"problem": problem, "local": local, "rounds": 1}
         )
         assert answer.status_code == 201, answer.text
-    run = _work(embedded, answer.json()["id"])
-    global_settings.cache_clear()
+    run = _work(embedded.with_settings(models_allowed="tests.models.*"), answer.json()["id"])
     assert (run.status, run.error) == (Status.SUCCEEDED, None)
     assert run.model is not None
     with embedded.storage.open(run.model) as file:
@@ -198,11 +194,10 @@ def test_a_data_set_whose_file_is_damaged_or_gone_fails_the_run_and_is_named(
 def test_runs_on_shared_data_go_on_when_access_is_taken_back_and_fail_when_the_data_are_deleted(
     embedded: Site,
 ) -> None:
-    site = embedded.with_settings(attempts=1)
-    url = site.environment["FEDQ_DATABASE_URL"]
+    url = embedded.environment["FEDQ_DATABASE_URL"]
     ann, ben = (bearer(key_for(url, name, Scope.SUBMIT)) for name in ("ann", "ben"))
     queued = []
-    with calling_site(site) as http:
+    with calling_site(embedded) as http:
         for value in (7.0, 8.0):
             held = npz(arrays(features=np.full((60, 4), value)))
             id = http.post("/v1/datasets", params={"name": "ours"}, content=held, headers=ann).json()["id"]
@@ -215,12 +210,12 @@ def test_runs_on_shared_data_go_on_when_access_is_taken_back_and_fail_when_the_d
         (kept, _, first), (failing, gone, second) = queued
         assert http.patch(f"{first}/access", json={"read": []}, headers=ann).status_code == 200
         assert http.delete(second, headers=ann).status_code == 204
-    remove_due(site.database, site.storage, Event())
-    with site.runner() as runner:
+    remove_due(embedded.database, embedded.storage, Event())
+    with embedded.runner() as runner:
         runner.work()
-    run = site.run(kept)
+    run = embedded.run(kept)
     assert (run.status, run.error) == (Status.SUCCEEDED, None)
-    run = site.run(failing)
+    run = embedded.run(failing)
     assert run.status is Status.FAILED
     assert f"the uploaded data set {gone} is not in the storage; it may have been deleted" in (
         run.error or ""

@@ -35,17 +35,12 @@ def receiver() -> Iterator[Receiver]:
 
 
 def settings(home: Path, **changes: Any) -> Settings:
-    given: dict[str, Any] = {
-        "home": home,
-        "webhook_networks": LOOPBACK,
-        "webhook_http": True,
-        "webhook_timeout_seconds": LIMIT_S,
-    }
+    given: dict[str, Any] = {"home": home, "webhook_networks": LOOPBACK}
     return Settings(_env_file=None, **(given | changes))
 
 
 def listen(database: Database, url: str, owner: str = "local") -> tuple[WebhookRecord, str]:
-    return write(database, webhooks.create, owner=owner, url=url, kinds=tuple(EventKind), most=20)
+    return write(database, webhooks.create, owner=owner, url=url, kinds=tuple(EventKind))
 
 
 def ping(database: Database, hook: WebhookRecord) -> None:

@@ -16,7 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors.torch import save
 from torch import Tensor
@@ -58,7 +57,7 @@ def check(found: Components, _: Any) -> dict[str, Any]:
     began, flaws, told = time.process_time(), [], set[tuple[str, str]]()
     for family, members in found.items():
         for member in members.values():
-            subject = subject_of(member, family)
+            subject = subject_of(member, family, settings().datasets)
             for function in CHECKS.get(family, ()):
                 if time.process_time() - began > CHECK_S:
                     break
@@ -154,14 +153,14 @@ class Computing:
     def _start(self, request: Message) -> Message:
         self._load()
         run = request.fields
-        torch.set_num_threads(run["threads"])
         spec = ExperimentSpec.model_validate(run["spec"])
         self._simulation = Simulation(
             spec.arms()[run["arm"]].spec,
             run["seed"],
             arm=run["arm"],
             device=run["device"],
-            data_dir=settings().data_dir,
+            data_dir=settings().datasets,
+            models_allowed=settings().models_allowed,
             shelf=LocalDatasetStorage(self._folder / UPLOADS),
             weights_dir=self._folder / UPLOADS,
             arms=facts_about(spec),

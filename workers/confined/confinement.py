@@ -25,8 +25,6 @@ _TRIAL_S = 30.0
 _GIVEN, _SCRATCH = Path("/given"), Path("/tmp")  # noqa: S108 - in the sandbox, a file system of its own
 _DEBIAN = ("/etc/alternatives", "/etc/ld.so.cache")
 """Where the loader finds the libraries of Debian."""
-_LIBRARY_SETTINGS = ("client_memory_bytes", "models_allowed")
-"""Settings that the library reads, beside folders."""
 
 
 class ConfinementError(FedcoreError):
@@ -69,22 +67,18 @@ def server_command(
     """
     under_bubblewrap = confinement == "bubblewrap"
     given, scratch = (_GIVEN, _SCRATCH) if under_bubblewrap else (folder, folder / "scratch")
-    data = settings.data_dir.expanduser().absolute()
+    data = settings.datasets.absolute()
     environment = {
-        "FEDQ_CLIENT_DIR": str(scratch),
         "FEDQ_DATA_DIR": str(data),
-        "FEDQ_MACHINE_CODE_DIR": str(scratch / "machine-code"),
+        "FEDQ_MODELS_ALLOWED": ",".join(settings.models_allowed),
         "HOME": str(scratch),
         "LANG": "C.UTF-8",
-        "OMP_NUM_THREADS": str(settings.torch_threads),
+        "OMP_NUM_THREADS": "1",
         "PATH": "/usr/bin:/bin",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": ":".join(dict.fromkeys(str(package.parent) for package in _outside())),
         "TMPDIR": str(scratch),
     }
-    for name in _LIBRARY_SETTINGS:
-        value = getattr(settings, name)
-        environment[f"FEDQ_{name.upper()}"] = ",".join(value) if isinstance(value, tuple) else str(value)
     # A GPU's addresses are many times the memory behind them.
     memory = 0 if device.startswith("cuda") else settings.code_memory_bytes
     server = [sys.executable, "-P", "-m", "workers.confined.forkserver"]

@@ -55,7 +55,6 @@ class ConfinedRuns:
                 seed=claim.seed,
                 rounds=claim.rounds,
                 device=self._device,
-                threads=self._settings.torch_threads,
                 recorded=claim.provenance.get(ENGINE_CHOICE),
                 memory_divisor=MEMORY_DIVISOR**claim.shortages,
                 round_s=self._settings.code_round_seconds,

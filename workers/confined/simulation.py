@@ -32,7 +32,6 @@ class ConfinedRun:
     seed: int
     rounds: int
     device: str
-    threads: int
     recorded: Mapping[str, Any] | None
     """The engine of earlier rounds."""
     memory_divisor: int
@@ -62,7 +61,6 @@ class ConfinedSimulation:
             "arm": run.arm,
             "seed": run.seed,
             "device": run.device,
-            "threads": run.threads,
             "recorded": run.recorded,
             "memory_divisor": run.memory_divisor,
         }

@@ -49,11 +49,11 @@ def listing() -> str:
         return ""
 
 
-def assignment(names: list[str], workers: int | None, per_gpu: int, cores: int) -> list[str | None]:
+def assignment(names: list[str], workers: int | None, cores: int) -> list[str | None]:
     """The GPU of each worker, None: any or none.
 
-    By default `per_gpu` workers on each GPU, or one per core where there is none.
+    By default a worker on each GPU, or one per core where there is none.
     """
     if not names:
         return [None] * (workers or cores)
-    return [names[number % len(names)] for number in range(workers or per_gpu * len(names))]
+    return [names[number % len(names)] for number in range(workers or len(names))]

@@ -135,13 +135,11 @@ class Stack:
             self._manage(ManagedFork(name, module, ours, self._logs / f"{name}.log", gpus.get(name)))
 
     def _start_broker(self) -> None:
-        own = {"FEDQ_HOME": str(self._settings.home), "OMP_NUM_THREADS": str(self._settings.torch_threads)}
-        self._environment = os.environ | own
+        # Processes share the cores; threads would compete for them.
+        self._environment = os.environ | {"FEDQ_HOME": str(self._settings.home), "OMP_NUM_THREADS": "1"}
         if self._settings.broker_url is not None:
             return
-        binary = self._settings.redis_bin or find_broker()
-        if self._settings.redis_bin and not os.access(self._settings.redis_bin, os.X_OK):
-            raise StackError(f"FEDQ_REDIS_BIN is {binary}, which is no program")
+        binary = find_broker()
         if binary is None:
             log.warning("no Valkey and no Redis here: messages go through files, which takes 50 ms each")
             self._environment["FEDQ_BROKER_URL"] = f"filesystem://{self._run}"

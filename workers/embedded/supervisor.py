@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser(settings()).parse_args(arguments)
         configured = settings().model_copy(update={"home": options.home.absolute()})
         names = gpus.devices(os.environ, gpus.listing()) if configured.device in {"auto", "cuda"} else []
-        shared = gpus.assignment(names, options.workers, configured.workers_per_gpu, os.cpu_count() or 1)
+        shared = gpus.assignment(names, options.workers, os.cpu_count() or 1)
         with Stack(configured, options.host, options.port, shared) as stack:
             stack.run(ended, when_ready=lambda: _announce(stack.url, configured.home, options))
     except (SettingsError, ExtensionError, SchemaError, StackError, ListenError) as error:
@@ -74,7 +74,7 @@ def _parser(configured: Settings) -> argparse.ArgumentParser:
     parser.add_argument(
         "--workers",
         type=int,
-        help="worker processes (default: FEDQ_WORKERS_PER_GPU on each GPU, or one per core without GPUs)",
+        help="worker processes (default: one on each GPU, or one per core without GPUs)",
     )
     parser.add_argument("--open", action="store_true", help="open the web pages in a browser, signed in")
     parser.add_argument("--json", action="store_true", help="print the address as a line of JSON")

@@ -1,7 +1,9 @@
-// Rows of arms and of runs, from the columns that `/arms/rows` answers, for the table of arms and for charts of settings.
+// Rows of arms and of runs, from the columns that `/arms/rows` answers, for the table of arms and for charts of settings. The service computes what is
+// statistics, as for every other reader.
 import { format, isShare } from "./results-table.js";
+import { call } from "./service.js";
 
-/** @import { ArmColumns, Setting } from "../types/answers" */
+/** @import { ArmColumns, GroupMeans, Setting } from "../types/answers" */
 
 /** @typedef {{ field: string, title: string, metric: string }} Figure column of a figure */
 
@@ -22,20 +24,24 @@ import { format, isShare } from "./results-table.js";
 /** @typedef {RowStart & Record<string, Setting | undefined>} Row */
 
 /**
- * Mean and sample standard deviation over runs that were chosen on the page; null of no values, and of one no deviation. In units of the largest, as
- * `fedcore.statistics.summary.moments`: equal values then have no deviation by rounding, and no finite ones overflow.
- * @param {(number | null)[]} values
+ * Mean and deviation of figures over all runs of each group of arms.
+ * @param {string[]} figures
+ * @param {Pick<Row, "id" | "arm">[][]} groups
+ * @returns {Promise<GroupMeans[]>}
  */
-export function moments(values) {
-  const known = values.filter((value) => value !== null);
-  if (!known.length) return null;
-  if (known.length === 1) return { mean: known[0], std: null };
-  const scale = known.reduce((most, value) => Math.max(most, Math.abs(value)), 0) || 1;
-  const mean = known.reduce((sum, value) => sum + value / scale, 0) / known.length;
-  const std =
-    scale *
-    Math.sqrt(known.reduce((sum, value) => sum + (value / scale - mean) ** 2, 0) / (known.length - 1));
-  return { mean: mean * scale, std };
+export function meansOf(figures, groups) {
+  return call("POST", "/arms/means", { figures, groups: groups.map(byExperiment) });
+}
+
+/**
+ * The numbers of arms by the id of their experiment; each once, if its runs are given.
+ * @param {Pick<Row, "id" | "arm">[]} rows
+ */
+function byExperiment(rows) {
+  /** @type {Record<string, Set<number>>} */
+  const found = {};
+  for (const { id, arm } of rows) (found[id] ??= new Set()).add(arm);
+  return Object.fromEntries(Object.entries(found).map(([id, arms]) => [id, [...arms]]));
 }
 
 /**
@@ -160,33 +166,9 @@ function beginning({ arms, experiments, shared, settings }) {
 }
 
 /**
- * True of the options of a block, beside its kind.
- * @type {(path: string, kind: string) => boolean}
+ * The settings that do not tell arms apart, in order.
+ * @param {ArmColumns} data
  */
-const isOption = (path, kind) =>
-  path !== kind && kind.endsWith(".kind") && path.startsWith(kind.slice(0, -"kind".length));
-
-/**
- * True if arms of the same kind have the same value: an option then says no more than the kind.
- * @param {Setting[]} values
- * @param {Setting[]} kinds
- */
-function follows(values, kinds) {
-  const known = new Map(kinds.map((kind, at) => [kind, values[at]]));
-  return values.every((value, at) => value === known.get(kinds[at]));
-}
-
-/**
- * Settings in which the arms differ, those of them that tell arms apart, and all but these.
- * @param {Pick<ArmColumns, "shared" | "settings">} data
- */
-export function settingsOf({ shared, settings }) {
-  const varying = Object.keys(settings).filter((path) =>
-    settings[path].some((value) => value !== settings[path][0]),
-  );
-  const telling = varying.filter(
-    (path) => !varying.some((kind) => isOption(path, kind) && follows(settings[path], settings[kind])),
-  );
-  const others = [...Object.keys(shared), ...Object.keys(settings)].filter((path) => !telling.includes(path));
-  return { telling, others: others.sort(), varying };
+export function otherSettings({ shared, settings, telling }) {
+  return [...Object.keys(shared), ...Object.keys(settings)].filter((path) => !telling.includes(path)).sort();
 }

@@ -3,9 +3,9 @@ import {
   armRows,
   figureOf,
   figuresOf,
-  moments,
+  meansOf,
+  otherSettings,
   runRows,
-  settingsOf,
   warningOf,
   withDeviation,
 } from "./arms-rows.js";
@@ -15,7 +15,7 @@ import { call, wordsOf } from "./service.js";
 import { remember, viewed } from "./view.js";
 
 /** @import { CellComponent, ColumnComponent, ColumnDefinition, GroupComponent, RowComponent } from "./vendor/tabulator/tabulator_esm.min.js" */
-/** @import { ArmColumns } from "../types/answers" */
+/** @import { ArmColumns, GroupMeans } from "../types/answers" */
 /** @import { Figure, Row } from "./arms-rows.js" */
 
 /** @typedef {"mean" | "each"} Kind rows of arms, or of runs */
@@ -37,6 +37,8 @@ const addressed = experiment ? null : viewed("filter");
 const FORMULA = /^[=+\-@\t\r]/;
 /** Pixels above and below the visible rows that are drawn, too. */
 const BUFFER = 180;
+/** Figures of a group in its heading. */
+const MOST_MEANS = 2;
 
 /**
  * Numbers by size, then text; what is absent comes last, in either direction.
@@ -92,6 +94,10 @@ class ArmsTable {
   /** @type {Partial<Record<Kind, Row[]>>} */
   rows = {};
   grouped = "";
+  /** @type {Map<string, Promise<string>>} means of the groups, in words, by value */
+  means = new Map();
+  /** @type {{ groups: Row[][], answer: Promise<GroupMeans[]> } | null} groups that are asked for next */
+  batch = null;
   /** Columns by field. */
   definitions = new Map(/** @type {[string, Column][]} */ ([]));
   /** @type {string[]} fields that are shown at first */
@@ -111,7 +117,6 @@ class ArmsTable {
     /** @type {Kind} */
     this.kind = viewed("rows") === "each" ? "each" : "mean";
     this.figures = figuresOf(data);
-    this.settings = settingsOf(data);
     this.define();
     const sorted = (viewed("sort") ?? "")
       .split(",")
@@ -150,7 +155,10 @@ class ArmsTable {
     });
     this.table.on("tableBuilt", () => this.built());
     this.table.on("dataSorted", () => root.dataset.ready !== undefined && this.remember());
-    this.table.on("dataFiltered", (_filters, rows) => this.tell(rows.length));
+    this.table.on("dataFiltered", (_filters, rows) => {
+      this.means.clear();
+      this.tell(rows.length);
+    });
   }
 
   /** Describe all columns by field, and choose those that are shown and pinned at first. */
@@ -192,9 +200,9 @@ class ArmsTable {
       ...several,
       status,
       seeds,
-      ...settings(this.settings.telling),
+      ...settings(this.data.telling),
       ...this.figures.map((figure) => this.figure(figure)),
-      ...settings(this.settings.others),
+      ...settings(otherSettings(this.data)),
     ];
     this.definitions = new Map(columns.map((column) => [column.field, column]));
     const figures = this.figures
@@ -205,7 +213,7 @@ class ArmsTable {
       ...several.map(({ field }) => field),
       "status",
       "seeds",
-      ...this.settings.telling,
+      ...this.data.telling,
       ...figures,
     ];
     /** @param {string[]} fields */
@@ -347,7 +355,7 @@ class ArmsTable {
       // @ts-expect-error Its types lack functions that choose rows.
       this.table.download("csv", "arms.csv", {}, () => this.table.getRows("active"));
     });
-    const paths = [...(experiment ? [] : ["experiment"]), "status", ...this.settings.varying];
+    const paths = [...(experiment ? [] : ["experiment"]), "status", ...Object.keys(this.data.settings)];
     groupField.append(...paths.map((path) => h("option", { value: path }, path)));
     const group = viewed("group") ?? "";
     if (paths.includes(group)) this.group((groupField.value = group));
@@ -440,6 +448,7 @@ class ArmsTable {
   /** @param {Kind} kind */
   async show(kind) {
     this.kind = kind;
+    this.means.clear();
     this.described("seeds").title = kind === "each" ? "Seed" : "Seeds";
     const seeds = this.column("seeds");
     if (seeds)
@@ -460,6 +469,7 @@ class ArmsTable {
     /** @param {Row} row */
     const value = (row) => text(row[path]);
     this.grouped = path;
+    this.means.clear();
     // @ts-expect-error Its types lack `false`, for no groups.
     this.table.setGroupBy(path ? value : false);
   }
@@ -472,16 +482,55 @@ class ArmsTable {
    */
   groupHeader(key, count, rows, group) {
     group.getElement().setAttribute("role", "row");
-    const means = this.figures.slice(0, 2).map(({ field, title, metric }) => {
-      const found = moments(rows.flatMap(({ first, end }) => this.data.figures[field].slice(first, end)));
-      return found && `${title} ${withDeviation(found, metric)}`;
-    });
+    const means = h("span");
+    this.meansOf(key, rows).then((words) => (means.textContent = words));
     return h(
       "span",
       { role: "gridcell" },
-      `${this.grouped} = ${key} (${count}): ${means.filter(Boolean).join("; ")}`,
+      `${this.grouped} = ${key} (${count}): `,
+      means,
       ...this.mark(rows),
     );
+  }
+
+  /**
+   * The means of a group in words, of the first two figures. Groups that are drawn together are asked for together.
+   * @param {string} key
+   * @param {Row[]} rows
+   */
+  meansOf(key, rows) {
+    const known = this.means.get(key);
+    if (known) return known;
+    // Runs of one arm may have several statuses, and means are over all runs of an arm.
+    if (this.kind === "each" && this.grouped === "status") return Promise.resolve("");
+    const batch = (this.batch ??= this.newBatch());
+    const at = batch.groups.push(rows) - 1;
+    const words = batch.answer.then((found) => this.inWords(found[at]), wordsOf);
+    this.means.set(key, words);
+    return words;
+  }
+
+  newBatch() {
+    /** @type {Row[][]} */
+    const groups = [];
+    const figures = this.figures.slice(0, MOST_MEANS).map(({ field }) => field);
+    const answer = Promise.resolve().then(() => {
+      this.batch = null;
+      return meansOf(figures, groups);
+    });
+    return { groups, answer };
+  }
+
+  /** @param {GroupMeans} means */
+  inWords(means) {
+    return this.figures
+      .slice(0, MOST_MEANS)
+      .map(({ field, title, metric }) => {
+        const found = means[field];
+        return found && `${title} ${withDeviation(found, metric)}`;
+      })
+      .filter(Boolean)
+      .join("; ");
   }
 
   /** @param {string} words */

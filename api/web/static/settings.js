@@ -1,8 +1,7 @@
 // Metrics against settings: importance, parallel coordinates, points with intervals, and a heat map. What is selected here is drawn in the curves, and the other way round.
-import { armRows, figureOf, figuresOf, settingsOf, withDeviation } from "./arms-rows.js";
+import { armRows, figureOf, figuresOf, meansOf, withDeviation } from "./arms-rows.js";
 import { axis, marks, onTheme, padded, short, strokeOf, theme } from "./axes.js";
 import { find, h, prose } from "./elements.js";
-import { importance } from "./importance.js";
 import { isShare } from "./results-table.js";
 import { call, wordsOf } from "./service.js";
 import { hiddenArms, hideArms, remember, viewed } from "./view.js";
@@ -20,7 +19,7 @@ import { hiddenArms, hideArms, remember, viewed } from "./view.js";
  * @property {HTMLInputElement} select
  */
 
-/** @typedef {{ place: number[], members: Row[], faint: boolean, mean: number }} Cell of the heat map */
+/** @typedef {{ place: number[], members: Row[], counted: Row[], faint: boolean, mean: number }} Cell of the heat map; its mean is over the arms that are counted */
 /** @typedef {string | number | boolean} Level value of a setting */
 
 const SHADES = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"];
@@ -96,6 +95,8 @@ class Settings {
   rows = [];
   /** @type {string[]} settings that tell arms apart */
   paths = [];
+  /** @type {ArmColumns["importance"]} */
+  importance = {};
   /** Settings of the heat map. */
   heat = ["", ""];
   loading = false;
@@ -106,6 +107,8 @@ class Settings {
   known = [];
   /** @type {Cell[]} */
   cells = [];
+  /** @type {Omit<Cell, "mean">[]} cells of the latest heat map, whose means were asked for */
+  asked = [];
   hidden = hiddenArms();
   /** @type {Map<string, ECharts>} */
   charts = new Map();
@@ -152,9 +155,10 @@ class Settings {
       echarts = module;
       this.figures = figuresOf(data);
       this.rows = armRows(data, this.figures);
-      this.paths = settingsOf(data).telling;
+      this.paths = data.telling;
+      this.importance = data.importance;
       this.offer();
-      this.draw();
+      await this.draw();
       this.root.dataset.ready = "";
     } catch (error) {
       this.status.textContent = wordsOf(error);
@@ -176,7 +180,7 @@ class Settings {
       of,
       this.figures.map(({ field, title }) => [field, title]),
     );
-    const ranked = importance(this.rows, this.paths, of.value).map(({ path }) => path);
+    const ranked = (this.importance[of.value] ?? []).map(({ path }) => path);
     /** @type {[string, string][]} */
     const paths = this.paths.map((path) => [path, path]);
     fill(across, paths, ranked[0]);
@@ -223,7 +227,7 @@ class Settings {
     }
   }
 
-  draw() {
+  async draw() {
     if (!this.rows.length || !this.visible) return;
     const figure = this.figures.find(({ field }) => field === this.fields.of.value);
     find(this.root, ".charts").hidden = !this.paths.length || !figure;
@@ -242,7 +246,7 @@ class Settings {
     this.drawImportance();
     this.drawParallel();
     this.drawPoints();
-    this.drawHeat();
+    await this.drawHeat();
   }
 
   /**
@@ -319,7 +323,7 @@ class Settings {
 
   drawImportance() {
     const { colours } = this;
-    const found = importance(this.known, this.paths, this.figure.field).slice(0, 12).reverse();
+    const found = this.importance[this.figure.field].slice(0, 12).reverse();
     const words = [...found]
       .reverse()
       .map(({ path, share }) => `${path} ${share === null ? "unknown" : `${Math.round(100 * share)} %`}`);
@@ -366,9 +370,7 @@ class Settings {
 
   drawParallel() {
     const { colours, figure, hidden } = this;
-    const paths = importance(this.known, this.paths, figure.field)
-      .slice(0, MOST_AXES)
-      .map(({ path }) => path);
+    const paths = this.importance[figure.field].slice(0, MOST_AXES).map(({ path }) => path);
     const known = new Map(paths.map((path) => [path, levels(this.known, path)]));
     const numbers = paths.map((path) => numeric(known.get(path) ?? []));
     /** @type {(path: string, dim: number) => object} */
@@ -579,8 +581,8 @@ class Settings {
     );
   }
 
-  drawHeat() {
-    const { colours, figure, hidden } = this;
+  async drawHeat() {
+    const { colours, figure, hidden, scale } = this;
     const [x, y] = [this.fields.heatx.value, this.fields.heaty.value];
     const [columns, rows] = [groupsOf(levels(this.known, x)), groupsOf(levels(this.known, y))];
     /** @type {Map<string, Row[]>} */
@@ -591,16 +593,30 @@ class Settings {
       if (members) members.push(row);
       else cells.set(at, [row]);
     }
-    this.cells = [...cells].map(([at, members]) => {
+    const asked = [...cells].map(([at, members]) => {
       const shown = members.filter(({ arm }) => !hidden.has(arm));
-      const counted = shown.length ? shown : members;
       return {
         place: at.split(",").map(Number),
         members,
+        counted: shown.length ? shown : members,
         faint: !shown.length,
-        mean: counted.reduce((sum, row) => sum + this.value(row), 0) / counted.length,
       };
     });
+    this.asked = asked;
+    try {
+      const found = await meansOf(
+        [figure.field],
+        asked.map(({ counted }) => counted),
+      );
+      if (this.asked !== asked) return;
+      this.cells = asked.flatMap((cell, at) => {
+        const mean = found[at][figure.field]?.mean;
+        return mean === undefined ? [] : [{ ...cell, mean: mean * scale }];
+      });
+    } catch (error) {
+      this.status.textContent = wordsOf(error);
+      return;
+    }
     const means = this.cells.map(({ mean }) => mean);
     const middle = (Math.min(...means) + Math.max(...means)) / 2;
     const best = [...this.cells]

@@ -1,4 +1,5 @@
-// Figures as people read them; as fedq/results/presentation.py and api/web/rendering.py write them.
+// Figures of a plan, which changes while its document is written, as people read them. What is not planned on the page is written by the service: `duration`
+// in fedq/results/presentation.py, `size` and `count` in api/web/rendering.py, which write the same.
 const COUNT = new Intl.NumberFormat("en-GB");
 
 /** @param {number} value */
@@ -14,7 +15,7 @@ export function bytes(count) {
   if (count < 1000) return `${Math.round(count)} B`;
   const names = ["kB", "MB", "GB", "TB"];
   let index = -1;
-  while (count >= 1000 && index < names.length - 1) {
+  while (index < 0 || (count >= 999.5 && index < names.length - 1)) {
     count /= 1000;
     index += 1;
   }
@@ -34,8 +35,9 @@ export function duration(seconds) {
     [60, "min"],
     [1, "s"],
   ];
-  const at = units.findIndex(([size]) => seconds >= size);
+  const whole = Math.round(seconds);
+  const at = units.findIndex(([size]) => whole >= size);
   const [[size, name], [smaller, smallerName]] = [units[at], units[at + 1]];
-  const rest = Math.floor((seconds % size) / smaller);
-  return `${Math.floor(seconds / size)} ${name}${rest ? ` ${rest} ${smallerName}` : ""}`;
+  const rest = Math.floor((whole % size) / smaller);
+  return `${Math.floor(whole / size)} ${name}${rest ? ` ${rest} ${smallerName}` : ""}`;
 }

@@ -44,6 +44,9 @@ export interface ArmEstimates {
     high: (number | null)[];
 }
 
+/** `/arms/means`: figures over all runs of a group; null: no run has a value. */
+export type GroupMeans = Record<string, { mean: number; std: number | null } | null>;
+
 /** `/arms/rows`: arms and their runs, as columns. */
 export interface ArmColumns {
     metrics: { name: string; better: "min" | "max" | null }[];
@@ -56,6 +59,13 @@ export interface ArmColumns {
     /** By run. */
     figures: Record<string, (number | null)[]>;
     estimates: Record<string, ArmEstimates>;
+    /** Settings that tell arms apart: all that differ but options that follow from the kind of their block. */
+    telling: string[];
+    /**
+     * Of one experiment, how much of the variance of a figure each of these settings explains, most important first; null where it cannot be told apart
+     * from chance.
+     */
+    importance: Record<string, { path: string; share: number | null }[]>;
     /** In words, for one run and for several. */
     warnings: Record<string, [string, string]>;
     /** True if there are further arms. */

@@ -430,6 +430,21 @@ def _runs(
     return found
 
 
+def seeds_of(
+    session: Session,
+    arms: Mapping[str, set[int]],
+    figures: Sequence[MeasureFigure],
+    seen_by: str | None = None,
+) -> dict[tuple[str, int], list[SeedFigures]]:
+    """The runs of arms, which are given by experiment, with these figures; without those of experiments
+    that `seen_by` does not see.
+    """
+    seen = sharing.visible_to(ExperimentRecord, seen_by)
+    ids = session.scalars(select(ExperimentRecord.id).where(ExperimentRecord.id.in_(arms), seen)).all()
+    found = _runs(session, ids, set().union(*arms.values()), figures)
+    return {place: [_seed(run, figures) for run in runs] for place, runs in found.items()}
+
+
 def _seed(run: Sequence[Any], figures: Sequence[MeasureFigure]) -> SeedFigures:
     run_id, seed, status, _, seconds, megabytes, *values = run
     return SeedFigures(run_id, seed, status, seconds, megabytes, dict(zip(figures, values, strict=True)))

@@ -14,6 +14,10 @@ from sqlalchemy import ColumnElement, or_
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RunRecord
 
+MAX_ATTEMPTS = 3
+"""Claims in a row that may end without a committed round. Then the run fails."""
+BACKOFF_S = 2.0
+"""Pause after the first of them; each one doubles it."""
 LONGEST_S = 300.0
 """Longest pause."""
 _LEAST_SHARE = 0.5

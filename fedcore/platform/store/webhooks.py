@@ -20,6 +20,8 @@ from fedcore.platform.store.tables import DeliveryRecord, KeyRecord, WebhookReco
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.platform.webhooks.protocol import new_secret
 
+MOST_PER_OWNER = 20
+
 
 def create(
     session: Session,
@@ -29,7 +31,7 @@ def create(
     kinds: Sequence[EventKind] = ENDINGS,
     name: str = "",
     experiment_id: str | None = None,
-    most: int,
+    most: int = MOST_PER_OWNER,
 ) -> tuple[WebhookRecord, str]:
     """A new webhook, and its secret; raises QuotaError when its owner would have more than
     `most`.
@@ -132,6 +134,4 @@ def _hold(session: Session, owner: str, most: int) -> None:
         select(func.count()).select_from(WebhookRecord).where(WebhookRecord.owner == owner)
     ).one()
     if count > most:
-        raise QuotaError(
-            f"{owner} would have {count} webhooks, the limit is {most} (FEDQ_WEBHOOKS_MAX); delete some"
-        )
+        raise QuotaError(f"{owner} would have {count} webhooks, the limit is {most}; delete some")

@@ -1,8 +1,6 @@
 """How large an uploaded data set may be; without NumPy, which the API process does not load."""
 
-from typing import NamedTuple, Self
-
-from fedcore.settings import Settings
+from typing import NamedTuple
 
 
 class UploadLimits(NamedTuple):
@@ -10,11 +8,6 @@ class UploadLimits(NamedTuple):
 
     bytes: int
     """Of the file, and of the arrays in it once unpacked."""
-    samples: int
-    features: int
+    samples: int = 10_000_000
+    features: int = 1_000_000
     """Numbers per sample."""
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Those that the operator set."""
-        return cls(settings.upload_max_bytes, settings.upload_max_samples, settings.upload_max_features)

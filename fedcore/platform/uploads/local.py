@@ -37,7 +37,7 @@ def keep(
     if image is not None:
         _check_shape(image)
     samples = read_local(str(source), columns or {}, image)
-    content, kept = samples.content, local_dataset_storage(data_dir)
+    content, kept = samples.content, local_dataset_storage(data_dir or settings().datasets)
     path = kept.path(content.digest)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=path.parent)
@@ -63,7 +63,7 @@ def _check_shape(image: object) -> None:
 
 def read_local(source: str, columns: dict[str, str], image: tuple[int, int, int] | None) -> UserSamples:
     """The samples of a file, a folder or a data set of the hub; raises UploadError."""
-    limits, path = UploadLimits.of(settings()), Path(source)
+    limits, path = UploadLimits(settings().upload_max_bytes), Path(source)
     # Imported here, since each takes long to load.
     if source.startswith(HUB) or _is_hugging_face(path):
         from fedcore.platform.uploads.hugging_face import hugging_face_as_parquet

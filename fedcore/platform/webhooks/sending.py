@@ -9,7 +9,7 @@ would lead where nothing was checked.
 
 import ssl
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,7 @@ import httpcore
 
 from fedcore.errors import WebhookUrlError
 from fedcore.platform.webhooks.protocol import ReceiverResponse
-from fedcore.platform.webhooks.urls import AddressRules, Resolve, WebhookTarget
+from fedcore.platform.webhooks.urls import Network, Resolve, WebhookTarget
 
 MOST_BYTES = 64 << 10
 """Size of a response, with its head; a longer one is cut off."""
@@ -34,17 +34,18 @@ def send(
     headers: Mapping[str, str],
     body: str,
     *,
-    rules: AddressRules,
+    allowed: Sequence[Network],
     resolve: Resolve,
     timeout_s: float,
 ) -> ReceiverResponse:
-    """POST `body`; whatever goes wrong is in the answer.
+    """POST `body`; whatever goes wrong is in the answer. `allowed` are networks that may be reached
+    although they are not public.
 
     It takes `timeout_s` at most, and the time in which the name is resolved.
     """
     try:
-        target = WebhookTarget.parse(url, rules)
-        backend = _Pinned(target, rules, resolve, timeout_s)
+        target = WebhookTarget.parse(url)
+        backend = _Pinned(target, allowed, resolve, timeout_s)
         with httpcore.ConnectionPool(ssl_context=_trust(), network_backend=backend) as pool:
             return _exchange(pool, target, {"Host": target.authority, **headers}, body.encode())
     except WebhookUrlError as error:
@@ -102,9 +103,9 @@ class _Pinned(httpcore.NetworkBackend):
     """Connects to addresses that may be reached, by whatever name it is asked to."""
 
     def __init__(
-        self, target: WebhookTarget, rules: AddressRules, resolve: Resolve, timeout_s: float
+        self, target: WebhookTarget, allowed: Sequence[Network], resolve: Resolve, timeout_s: float
     ) -> None:
-        self._addresses = target.reachable(rules, resolve)
+        self._addresses = target.reachable(allowed, resolve)
         # The clock starts once the name is resolved, for which there is no timeout of ours.
         self._deadline = time.monotonic() + timeout_s
 

@@ -60,31 +60,23 @@ REFUSED: tuple[tuple[Network, str], ...] = tuple(
 _PUBLIC = (ip_network("0.0.0.0/0"), ip_network("2000::/3"))
 
 
-def refusal(address: Address, allowed: Sequence[Network]) -> str | None:
-    """Reason why webhooks may not reach `address`; None where they may.
+def refusal(address: Address, allowed: Sequence[Network], scheme: str = "https") -> str | None:
+    """Reason why webhooks may not reach `address` by `scheme`; None where they may.
 
-    A network in `allowed` opens all that is in it.
+    A network in `allowed` opens all that is in it, for plain HTTP too.
     """
     if any(address in network for network in allowed):
         return None
     reason = next((reason for network, reason in REFUSED if address in network), None)
-    return reason or (None if any(address in network for network in _PUBLIC) else "reserved")
+    if reason is None and not any(address in network for network in _PUBLIC):
+        reason = "reserved"
+    return reason or ("public, which needs https://" if scheme == "http" else None)
 
 
 MOST_CHARACTERS = 2_000
 PORTS = {"https": 443, "http": 80}
 
 Resolve = Callable[[str, int], Sequence[Address]]
-
-
-@dataclass(frozen=True, slots=True)
-class AddressRules:
-    """Addresses and schemes that the operator allows."""
-
-    networks: Sequence[Network] = ()
-    """May be reached although they are not public."""
-    plain: bool = False
-    """HTTP without TLS is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +91,7 @@ class WebhookTarget:
     """With the query."""
 
     @classmethod
-    def parse(cls, text: str, rules: AddressRules) -> Self:
+    def parse(cls, text: str) -> Self:
         """Raises TargetError for what webhooks may not be sent to.
 
         The message never repeats the URL, which may hold a secret.
@@ -113,7 +105,7 @@ class WebhookTarget:
             host = url.raw_host.decode("ascii")
         except (httpx.InvalidURL, UnicodeError, ValueError) as error:
             raise WebhookUrlError("must be a URL, e.g. https://host/path") from error
-        _check(url, host, rules)
+        _check(url, host)
         port = PORTS[url.scheme] if url.port is None else url.port
         if not 0 < port < 65_536:
             raise WebhookUrlError("the port must be from 1 to 65,535")
@@ -125,8 +117,9 @@ class WebhookTarget:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
-    def reachable(self, rules: AddressRules, resolve: Resolve) -> Sequence[Address]:
-        """The addresses behind the name that webhooks may reach, in order of preference.
+    def reachable(self, allowed: Sequence[Network], resolve: Resolve) -> Sequence[Address]:
+        """The addresses behind the name that webhooks may reach, in order of preference: public ones by
+        HTTPS, and those in the networks `allowed`.
 
         Raises TargetError when there is none.
         """
@@ -134,7 +127,7 @@ class WebhookTarget:
             found = resolve(self.host, self.port)
         except (OSError, UnicodeError) as error:
             raise WebhookUrlError(f"cannot resolve the host {self.host}") from error
-        reasons = {address: refusal(address, rules.networks) for address in found}
+        reasons = {address: refusal(address, allowed, self.scheme) for address in found}
         free = [address for address, reason in reasons.items() if reason is None]
         if free:
             return free
@@ -146,11 +139,9 @@ class WebhookTarget:
         raise WebhookUrlError(f"webhooks may not reach the address of {self.host} ({kinds}); {hint}")
 
 
-def _check(url: "httpx.URL", host: str, rules: AddressRules) -> None:
+def _check(url: "httpx.URL", host: str) -> None:
     if url.scheme not in PORTS or not host:
         raise WebhookUrlError("must be a URL, e.g. https://host/path")
-    if url.scheme == "http" and not rules.plain:
-        raise WebhookUrlError("must begin with https://; the operator allows plain HTTP by FEDQ_WEBHOOK_HTTP")
     if url.userinfo:
         raise WebhookUrlError("must not hold a user or a password: what is sent is signed, and so needs none")
     if url.fragment:

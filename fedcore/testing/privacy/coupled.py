@@ -64,10 +64,18 @@ class CoupledAudit(Simulation):
         data_dir: Path | None = None,
         shelf: DatasetStorage | None = None,
         weights_dir: Path | None = None,
+        models_allowed: Sequence[str] = (),
     ) -> None:
         """Load the data of `spec`, whose `privacy` is audited over the first `rounds` rounds."""
         assert spec.privacy is not None
-        super().__init__(audited(spec), seed, data_dir=data_dir, shelf=shelf, weights_dir=weights_dir)
+        super().__init__(
+            audited(spec),
+            seed,
+            data_dir=data_dir,
+            shelf=shelf,
+            weights_dir=weights_dir,
+            models_allowed=models_allowed,
+        )
         self._privacy, self._run = spec.privacy, private_run(spec)
         self._last = min(rounds, spec.rounds)
         self.neighbours: Neighbours = self._privacy.neighbours(self._run)

@@ -4,10 +4,11 @@ with its own model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -113,6 +114,7 @@ def audit_privacy(
     data_dir: Path | None = None,
     shelf: DatasetStorage | None = None,
     weights_dir: Path | None = None,
+    models_allowed: Sequence[str] = (),
 ) -> PrivacyReport:
     """Audit each arm of a specification, with its first seed.
 
@@ -121,19 +123,20 @@ def audit_privacy(
     arms = [(arm.name, arm.spec) for arm in spec.arms() if arm.spec.privacy is not None]
     if not arms:
         raise SpecificationError(POINTER, "is not given, so there is nothing to audit: add a mechanism")
+    sources: dict[str, Any] = {
+        "data_dir": data_dir,
+        "shelf": shelf,
+        "weights_dir": weights_dir,
+        "models_allowed": models_allowed,
+    }
     found = []
     for name, member in arms:
         seed = member.seeds[0]
-        coupled = CoupledAudit(
-            member, seed, rounds=PAIRED_ROUNDS, data_dir=data_dir, shelf=shelf, weights_dir=weights_dir
-        )
+        coupled = CoupledAudit(member, seed, rounds=PAIRED_ROUNDS, **sources)
         note = _why_not_guessed(member)
         guessed = None
         if not note:
-            game = CanaryGame(
-                member, seed, canaries_guessed, data_dir=data_dir, shelf=shelf, weights_dir=weights_dir
-            )
-            guessed = game.play()
+            guessed = CanaryGame(member, seed, canaries_guessed, **sources).play()
         found.append(_report(name, member, coupled, guessed, note))
     return PrivacyReport(arms=found, refuted=any(arm.refuted for arm in found))
 
@@ -195,13 +198,21 @@ class CanaryGame(Simulation):
         data_dir: Path | None = None,
         shelf: DatasetStorage | None = None,
         weights_dir: Path | None = None,
+        models_allowed: Sequence[str] = (),
     ) -> None:
         """Add `count` canaries, or as many as there is room for, to the run of a seed.
 
         For a specification that `_why_not_guessed` accepts.
         """
         assert spec.privacy is not None
-        super().__init__(audited(spec), seed, data_dir=data_dir, shelf=shelf, weights_dir=weights_dir)
+        super().__init__(
+            audited(spec),
+            seed,
+            data_dir=data_dir,
+            shelf=shelf,
+            weights_dir=weights_dir,
+            models_allowed=models_allowed,
+        )
         self._mechanism, self._facts = spec.privacy, private_run(spec)
         x = self._first_model
         self._count = _room(count, len(x))

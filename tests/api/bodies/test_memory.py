@@ -14,14 +14,13 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
+from api.http.documents import JSON, MAX_BYTES, YAML
 from api.openapi.document import BODIES
-from fedcore.settings import Settings
 from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.support.access import bearer
 from tests.support.service import Service
 
-LIMITS = Settings(_env_file=None)
-JSON_BYTES, YAML_BYTES = LIMITS.json_max_bytes, LIMITS.yaml_max_bytes
+JSON_BYTES, YAML_BYTES = MAX_BYTES[JSON], MAX_BYTES[YAML]
 MOST_BYTES = 256 << 20
 """More than the largest body that is taken needs, a third of what a few of those that are refused
 took.

@@ -150,7 +150,14 @@ def test_code_in_messages_is_shown_as_code_and_nothing_else_is_markup(text: str,
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (1_234_567, "1.23 MB"), (5e15, "5e+03 TB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_000, "1 kB"),
+        (999_900, "1 MB"),
+        (1_234_567, "1.23 MB"),
+        (5e15, "5e+03 TB"),
+    ],
 )
 def test_sizes_have_three_digits(count: float, text: str) -> None:
     assert rendering.size(count) == text

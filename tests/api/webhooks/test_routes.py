@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from api.webhooks.service import UrlValidator
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, webhooks
+from fedcore.platform.store.webhooks import MOST_PER_OWNER
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.settings import Settings
 from tests.builders.experiments import submit_over_http
@@ -74,7 +75,7 @@ def test_a_webhook_is_made_shown_without_its_secret_changed_and_deleted(http: ht
 @pytest.mark.parametrize(
     ("change", "pointer", "told_of"),
     [
-        ({"url": "http://hooks.example.org/hunter2"}, "/url", "FEDQ_WEBHOOK_HTTP"),
+        ({"url": "http://hooks.example.org/hunter2"}, "/url", "needs https://"),
         ({"url": "https://ann:hunter2@hooks.example.org/"}, "/url", "user or a password"),
         (
             {"url": "https://inside.example.org/hunter2"},
@@ -115,22 +116,22 @@ def test_a_change_is_looked_at_as_closely(http: httpx.Client, change: Document, 
 
 
 def test_receivers_that_the_operator_allows_may_be_told(settings: Settings, admin_key: str) -> None:
-    allowing = {"webhook_http": True, "webhook_networks": ("127.0.0.0/8",)}
-    configured = Settings(_env_file=None, home=settings.home, database_url=settings.database_url, **allowing)  # type: ignore[arg-type]
+    configured = Settings(
+        _env_file=None,
+        home=settings.home,
+        database_url=settings.database_url,
+        webhook_networks=("127.0.0.0/8",),  # type: ignore[arg-type]
+    )
     with calling(application(configured), admin_key) as http:
         assert make(http, url="http://127.0.0.1:8000/x")["url"] == "http://127.0.0.1:8000/x"
 
 
-def test_an_owner_has_as_many_as_there_may_be(settings: Settings, admin_key: str) -> None:
-    configured = Settings(
-        _env_file=None, home=settings.home, database_url=settings.database_url, webhooks_max=1
-    )
-    app = application(configured, UrlValidator(look_up))
-    with calling(app, admin_key) as http:
+def test_an_owner_has_as_many_as_there_may_be(http: httpx.Client) -> None:
+    for _ in range(MOST_PER_OWNER):
         make(http)
-        answer = http.post(HOOKS, json={"url": URL})
+    answer = http.post(HOOKS, json={"url": URL})
     assert (answer.status_code, answer.json()["type"]) == (403, "urn:fedq:problem:quota")
-    assert "FEDQ_WEBHOOKS_MAX" in answer.json()["detail"]
+    assert f"the limit is {MOST_PER_OWNER}" in answer.json()["detail"]
 
 
 def test_nobody_listens_to_experiments_of_others_and_administrators_change_all(

@@ -18,7 +18,6 @@ from fedcore.engine.accelerated.cpu.dense import fill
 from fedcore.engine.accelerated.cpu.routine import once, translate
 from fedcore.engine.accelerated.cpu.simd import DOUBLE, WORD
 from fedcore.problems.dense import LossName
-from fedcore.settings import settings
 
 
 @dataclass(frozen=True)
@@ -188,8 +187,7 @@ def test_threads_that_need_the_same_code_at_once_get_the_same() -> None:
 def test_code_is_read_from_disk_and_compiled_again_where_its_file_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FEDQ_MACHINE_CODE_DIR", str(tmp_path / "machine-code"))
-    settings.cache_clear()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def filled() -> list[float]:
         kind = ir.FunctionType(ir.VoidType(), [DOUBLE, WORD, WORD])
@@ -198,21 +196,16 @@ def test_code_is_read_from_disk_and_compiled_again_where_its_file_is_damaged(
         CFUNCTYPE(None, c_double, c_int64, c_int64)(code.address)(3.0, target.ctypes.data, 5)
         return list(target[:6])
 
-    try:
-        results = [filled()]
-        files = [path for path in (tmp_path / "machine-code").iterdir() if path.is_file()]
-        contents = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
-        results.append(filled())
-        assert contents == [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
-        for path in files:
-            path.write_bytes(b"damaged" * 20)
-        results.append(filled())
-        # The routine that it calls is held by the process.
-        assert (
-            sum(path.read_bytes() == content for path, (content, _) in zip(files, contents, strict=True)) == 1
-        )
-    finally:
-        settings.cache_clear()
+    results = [filled()]
+    files = [path for path in (tmp_path / "fedq" / "machine-code").iterdir() if path.is_file()]
+    contents = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
+    results.append(filled())
+    assert contents == [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
+    for path in files:
+        path.write_bytes(b"damaged" * 20)
+    results.append(filled())
+    # The routine that it calls is held by the process.
+    assert sum(path.read_bytes() == content for path, (content, _) in zip(files, contents, strict=True)) == 1
     assert results == [[3.0] * 5 + [0.0]] * 3
 
 

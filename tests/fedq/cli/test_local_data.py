@@ -27,9 +27,7 @@ def test_every_data_set_is_listed_with_how_to_get_it(capsys: Captured) -> None:
     assert fedq("--json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert [item["kind"] for item in listed] == [kind_of(member) for member in DATASETS]
-    assert {item["kind"]: item["obtain"] for item in listed}[
-        "mnist"
-    ] == "python -m fedcore.data.download mnist"
+    assert {item["kind"]: item["obtain"] for item in listed}["mnist"] == "python -m fedq.download mnist"
     assert fedq() == 0
     assert "tiny_imagenet" in capsys.readouterr().out
 

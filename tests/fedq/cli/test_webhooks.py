@@ -22,7 +22,7 @@ from tests.support.service import Service
 @pytest.fixture
 def hook(service: Service) -> Iterator[str]:
     """The id of a webhook, whose URL no service here could look up."""
-    record, _ = write(service.database, webhooks.create, owner="local", url=URL, most=20)
+    record, _ = write(service.database, webhooks.create, owner="local", url=URL)
     yield record.id
     write(service.database, webhooks.delete, record.id)
 
@@ -78,7 +78,7 @@ def test_a_ping_shows_what_came_of_it(fedq: Fedq, hook: str, service: Service) -
 
 
 def test_a_webhook_that_is_not_there_cannot_be_deleted(fedq: Fedq, service: Service) -> None:
-    record, _ = write(service.database, webhooks.create, owner="local", url=URL, most=20)
+    record, _ = write(service.database, webhooks.create, owner="local", url=URL)
     assert [fedq("webhook", "delete", record.id).code for _ in range(2)] == [0, 4]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcore.errors import WebhookUrlError
-from fedcore.platform.webhooks.urls import AddressRules, WebhookTarget, refusal, resolve
+from fedcore.platform.webhooks.urls import WebhookTarget, refusal, resolve
 
 FORBIDDEN = {
     "unspecified": ("0.0.0.0", "0.1.2.3", "::"),
@@ -99,7 +99,6 @@ def test_network_that_the_operator_allows_may_be_reached_and_nothing_beside_it()
 
 # URLs are taken apart once, checked whole, and never repeated in an error.
 
-OPEN = AddressRules(plain=True)
 SECRET = "hunter2"
 
 
@@ -117,14 +116,13 @@ SECRET = "hunter2"
     ],
 )
 def test_a_url_is_taken_apart(url: str, target: WebhookTarget, authority: str) -> None:
-    assert WebhookTarget.parse(url, OPEN) == target
+    assert WebhookTarget.parse(url) == target
     assert target.authority == authority
 
 
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("http://a.example/hunter2", "FEDQ_WEBHOOK_HTTP"),
         ("ftp://a.example/hunter2", "https://host/path"),
         ("file:///etc/hunter2", "https://host/path"),
         ("https:///hunter2", "https://host/path"),
@@ -144,25 +142,31 @@ def test_a_url_is_taken_apart(url: str, target: WebhookTarget, authority: str) -
 )
 def test_invalid_url_is_refused_and_not_repeated(url: str, told: str) -> None:
     with pytest.raises(WebhookUrlError, match=told) as refused:
-        WebhookTarget.parse(url, AddressRules())
+        WebhookTarget.parse(url)
     assert SECRET not in str(refused.value)
 
 
 def test_only_addresses_that_may_be_reached_are_left_of_a_name() -> None:
-    target = WebhookTarget.parse("https://a.example/", AddressRules())
+    target = WebhookTarget.parse("https://a.example/")
     mixed = [ip_address(text) for text in ("10.0.0.7", "8.8.8.8", "::1")]
-    assert target.reachable(AddressRules(), lambda _host, _port: mixed) == [ip_address("8.8.8.8")]
-    assert target.reachable(AddressRules((ip_network("::1"),)), lambda _host, _port: mixed) == mixed[1:]
+    assert target.reachable([], lambda _host, _port: mixed) == [ip_address("8.8.8.8")]
+    assert target.reachable([ip_network("::1")], lambda _host, _port: mixed) == mixed[1:]
+
+
+def test_plain_http_reaches_the_networks_that_are_allowed_and_no_others() -> None:
+    target = WebhookTarget.parse("http://a.example/")
+    mixed = [ip_address(text) for text in ("8.8.8.8", "10.0.0.7")]
+    assert target.reachable([ip_network("10.0.0.0/8")], lambda _host, _port: mixed) == mixed[1:]
+    with pytest.raises(WebhookUrlError, match=r"\(private, public, which needs https://\)"):
+        target.reachable([], lambda _host, _port: mixed)
 
 
 def test_a_name_without_any_is_refused_by_what_they_are_and_not_by_which() -> None:
-    target = WebhookTarget.parse("https://a.example/", AddressRules())
+    target = WebhookTarget.parse("https://a.example/")
     with pytest.raises(
         WebhookUrlError, match=r"a\.example \(link-local, private\).*FEDQ_WEBHOOK_NETWORKS"
     ) as refused:
-        target.reachable(
-            AddressRules(), lambda _host, _port: [ip_address("10.0.0.7"), ip_address("169.254.169.254")]
-        )
+        target.reachable([], lambda _host, _port: [ip_address("10.0.0.7"), ip_address("169.254.169.254")])
     assert "10.0.0.7" not in str(refused.value)
 
 
@@ -172,7 +176,7 @@ def test_a_name_without_any_is_refused_by_what_they_are_and_not_by_which() -> No
 )
 def test_however_loopback_is_written_it_is_not_reached(host: str) -> None:
     with pytest.raises(WebhookUrlError, match=r"may not reach|cannot resolve the host|must be a URL"):
-        WebhookTarget.parse(f"https://{host}/", AddressRules()).reachable(AddressRules(), resolve)
+        WebhookTarget.parse(f"https://{host}/").reachable([], resolve)
 
 
 def test_a_name_that_nobody_knows_is_refused() -> None:
@@ -180,4 +184,4 @@ def test_a_name_that_nobody_knows_is_refused() -> None:
         raise OSError
 
     with pytest.raises(WebhookUrlError, match="cannot resolve the host"):
-        WebhookTarget.parse("https://nowhere.invalid/", AddressRules()).reachable(AddressRules(), unknown)  # type: ignore[arg-type]
+        WebhookTarget.parse("https://nowhere.invalid/").reachable([], unknown)  # type: ignore[arg-type]

@@ -69,7 +69,6 @@ def confined(sandbox: Sandbox, document: Document, **values: Any) -> ConfinedSim
         seed=1,
         rounds=document["rounds"],
         device="cpu",
-        threads=1,
         recorded=None,
         memory_divisor=1,
         round_s=60.0,

@@ -198,12 +198,12 @@ def test_a_run_that_a_busy_machine_kept_waiting_is_tried_again(
         return ScriptedSandbox(lambda _: SILENT, processes=[ScriptedProcess(0.05, "running")])
 
     monkeypatch.setattr(confined_runs, "Sandbox", busy)
-    site = embedded.with_settings(code_round_seconds=0.1, attempts=2)
+    site = embedded.with_settings(code_round_seconds=0.1)
     id = site.submit(bundled(site), nudge=False)
     with site.runner() as runner:
         runner.work()
     run = site.run(id)
-    assert (run.status, run.attempts) == (Status.FAILED, 2)
+    assert (run.status, run.attempts) == (Status.FAILED, 3)
     assert "the machine is busy" in (run.error or "")
 
 
@@ -235,8 +235,8 @@ def test_a_bundle_that_is_not_stored_is_named(embedded: Site) -> None:
     document = bundled(embedded)
     code = document["code"]
     embedded.storage.delete(bundles.storage_key(code["id"], code["digest"]))
-    id = embedded.with_settings(attempts=1).submit(document, nudge=False)
-    with embedded.with_settings(attempts=1).runner() as runner:
+    id = embedded.submit(document, nudge=False)
+    with embedded.runner() as runner:
         runner.work()
     run = embedded.run(id)
     assert run.status is Status.FAILED

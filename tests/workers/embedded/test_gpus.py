@@ -35,12 +35,11 @@ def test_gpus_are_those_that_are_visible(
     assert devices(environment, listing) == expected
 
 
-def test_each_gpu_has_as_many_workers_as_the_setting_says() -> None:
-    assert assignment(["a", "b"], None, 1, 64) == ["a", "b"]
-    assert assignment(["a", "b"], None, 2, 64) == ["a", "b", "a", "b"]
-    assert assignment(["a", "b"], 3, 1, 64) == ["a", "b", "a"]
-    assert assignment([], None, 2, 4) == [None] * 4
-    assert assignment([], 2, 1, 4) == [None] * 2
+def test_workers_are_spread_over_the_gpus() -> None:
+    assert assignment(["a", "b"], None, 64) == ["a", "b"]
+    assert assignment(["a", "b"], 3, 64) == ["a", "b", "a"]
+    assert assignment([], None, 4) == [None] * 4
+    assert assignment([], 2, 4) == [None] * 2
 
 
 FORKED = """

@@ -2,6 +2,7 @@
 process and on disk.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, wraps
@@ -15,7 +16,6 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from fedcore.engine.accelerated.cpu.simd import WORD, Emitter, Matrix, Value
-from fedcore.settings import settings
 
 Word = Annotated[Value, "a whole number, or an address"]
 Number = Annotated[Value, "a number of the type that the code works on"]
@@ -119,7 +119,7 @@ def _optimised(code: str) -> Any:
         cpu=llvm.get_host_cpu_name(), features=features, opt=2
     )
     made_from = (llvm.llvm_version_info, host.triple, llvm.get_host_cpu_name(), features, code)
-    kept = settings().machine_code_dir.expanduser() / sha256(repr(made_from).encode()).hexdigest()
+    kept = _folder() / sha256(repr(made_from).encode()).hexdigest()
     compiled = _read(kept)
     module = llvm.parse_assembly(code)
     if compiled is None:
@@ -129,6 +129,11 @@ def _optimised(code: str) -> Any:
     engine.set_object_cache(lambda _, made: _write(kept, made), lambda _: compiled)
     engine.finalize_object()
     return engine
+
+
+def _folder() -> Path:
+    """Folder of object code, in the user's folder for caches."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedq" / "machine-code"
 
 
 def _read(path: Path) -> bytes | None:
