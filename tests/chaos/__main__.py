@@ -53,7 +53,7 @@ from tests.support.brokers import broker
 from tests.support.polling import eventually
 from tests.support.postgresql import postgresql
 from tests.support.s3 import s3_server
-from tests.workers.site import Site, assert_undisturbed
+from tests.workers.deployment import Site, assert_undisturbed
 from tests.workers.stacks import running_stack
 
 LAST_ROUNDS_S = 300.0

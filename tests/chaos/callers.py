@@ -19,7 +19,7 @@ from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.support.access import key_for
 from tests.support.polling import eventually
 from tests.support.processes import served
-from tests.workers.site import Site
+from tests.workers.deployment import Site
 from workers.embedded.stack import API
 
 CALLERS = 4

@@ -54,7 +54,7 @@ from tests.chaos.callers import END_S, Gate
 from tests.chaos.faults import CUT, at_the_server
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
-from tests.workers.site import Site
+from tests.workers.deployment import Site
 
 ACTORS, WORKERS, RECONCILERS = 6, 2, 2
 MOST_EXPERIMENTS = 8

@@ -14,7 +14,7 @@ from tests.chaos.world import END_S, World
 from tests.support.brokers import broker, connect
 from tests.support.polling import eventually
 from tests.support.slowness import AT_ONCE, slowed
-from tests.workers.site import EXPERIMENT, assert_undisturbed
+from tests.workers.deployment import EXPERIMENT, assert_undisturbed
 from workers.celery_app import celery_app, queue_name, send_wakeup
 
 QUEUE, DEAD = queue_name("default"), "dead"

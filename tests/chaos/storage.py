@@ -14,7 +14,7 @@ from tests.support import s3
 from tests.support.forks import forked
 from tests.support.polling import eventually
 from tests.support.s3 import S3
-from tests.workers.site import Site
+from tests.workers.deployment import Site
 from workers.retention import RESULTS
 
 FOR_S = 3.0

@@ -17,7 +17,7 @@ from tests.chaos.world import quantiles, world
 from tests.support.brokers import broker
 from tests.support.s3 import S3
 from tests.workers.conftest import production
-from tests.workers.site import Site, assert_undisturbed
+from tests.workers.deployment import Site, assert_undisturbed
 
 __all__ = ["production"]
 

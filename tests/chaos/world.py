@@ -15,7 +15,7 @@ from fedcore.platform.store.tables import RunRecord
 from tests.builders.specifications import merged
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
-from tests.workers.site import EXPERIMENT, Site
+from tests.workers.deployment import EXPERIMENT, Site
 
 END_S = 300.0
 ROUNDS_PER_FAULT = 30
@@ -66,7 +66,7 @@ class World:
         self.passing = stack.enter_context(ExitStack())
         """Closed once the run goes on."""
         self.reconciler = self._start("workers.reconciler", "reconciler")
-        self.workers = [self._start("tests.workers.leashed", f"worker-{place}") for place in range(workers)]
+        self.workers = [self._start("tests.workers.throttled_worker", f"worker-{place}") for place in range(workers)]
         self.experiment = site.submit(merged(EXPERIMENT, {"rounds": rounds, "execution": {"shards": shards}}))
 
     @property
@@ -108,7 +108,7 @@ class World:
             self.reconciler = self._start("workers.reconciler", "reconciler")
         for place, worker in enumerate(self.workers):
             if worker.poll() is not None:
-                self.workers[place] = self._start("tests.workers.leashed", f"worker-{place}")
+                self.workers[place] = self._start("tests.workers.throttled_worker", f"worker-{place}")
 
     def parent(self, run: RunRecord) -> Forked:
         """The worker whose child plays the run."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.support.databases import kept_database
-from tests.workers.site import Site
+from tests.workers.deployment import Site
 
 LEASE_S = 1.5
 

@@ -23,7 +23,7 @@ from fedcore.settings import Settings, settings
 from fedq.cli import main
 from tests.support.polling import eventually
 from tests.support.postgresql import PROGRAMS, fresh_database
-from tests.workers.site import END_S, PRODUCTION_IN_CI, Site, assert_undisturbed
+from tests.workers.deployment import END_S, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.reconciler import reconcile_once
 
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()

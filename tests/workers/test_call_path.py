@@ -7,7 +7,7 @@ specification.
 from fedcore.platform.store import Status
 from tests.builders.specifications import QUADRATIC, merged
 from tests.support.call_path import CallPath
-from tests.workers.site import Site
+from tests.workers.deployment import Site
 from workers.runner import Runner
 
 SHORT = merged(QUADRATIC, {"rounds": 3, "execution": {"engine": "reference"}})

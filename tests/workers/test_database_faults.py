@@ -14,7 +14,7 @@ from sqlalchemy import URL
 from fedcore.platform.store import Database, open_database
 from tests.builders.specifications import merged
 from tests.support.polling import eventually
-from tests.workers.site import END_S, EXPERIMENT, Site, assert_undisturbed
+from tests.workers.deployment import END_S, EXPERIMENT, Site, assert_undisturbed
 
 SHORT = merged(EXPERIMENT, {"rounds": 40})
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"

@@ -6,7 +6,7 @@ from fedcore.platform.store import extension
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from tests.builders.specifications import merged
-from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
+from tests.workers.deployment import EXPERIMENT, Site, assert_undisturbed
 
 FIRST = 40
 

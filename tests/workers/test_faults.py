@@ -12,7 +12,7 @@ from tests.support.brokers import connect
 from tests.support.clocks import settable_clock
 from tests.support.polling import eventually
 from tests.workers.conftest import LEASE_S
-from tests.workers.site import END_S, PRODUCTION_IN_CI, Site, assert_undisturbed
+from tests.workers.deployment import END_S, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.celery_app import send_wakeup
 
 pytestmark = pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from fedcore.platform.store import Status
 from tests.builders.specifications import SYNTHETIC, merged
-from tests.workers.site import Site
+from tests.workers.deployment import Site
 
 DOCUMENT = SYNTHETIC | {
     "problem": {

@@ -22,7 +22,7 @@ from tests.support.brokers import connect
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.self_checking import CHECKS, DEAF
-from tests.workers.site import END_S, EXPERIMENT, Site
+from tests.workers.deployment import END_S, EXPERIMENT, Site
 from workers.celery_app import queue_name
 from workers.liveness import MOST_UNANSWERED, WakeupMonitor
 

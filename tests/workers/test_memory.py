@@ -32,7 +32,7 @@ from tests.builders.transactions import read
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.counted import KILLS
-from tests.workers.site import END_S, EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed, undisturbed
+from tests.workers.deployment import END_S, EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed, undisturbed
 from workers import memory
 from workers.celery_app import send_wakeup
 from workers.memory import FOLDER, FORGET_S, HeldRuns, host_memory_bytes, memory_limit, requeue_oom_killed

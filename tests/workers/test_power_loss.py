@@ -9,7 +9,7 @@ from fedcore.platform.store import Status, recovery
 from fedcore.platform.store.tables import RunRecord
 from tests.builders.specifications import merged
 from tests.support.disk import Disk
-from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
+from tests.workers.deployment import EXPERIMENT, Site, assert_undisturbed
 
 POINTERS = (
     "SELECT checkpoint FROM run WHERE checkpoint IS NOT NULL UNION SELECT model FROM run WHERE model IS NOT"

@@ -15,7 +15,7 @@ from fedcore.settings import Settings
 from tests.builders.specifications import DIGITS, Document, merged
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
-from tests.workers.site import Site
+from tests.workers.deployment import Site
 
 SUBMITTED = merged(
     DIGITS,

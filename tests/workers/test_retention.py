@@ -22,7 +22,7 @@ from tests.builders.transactions import read as see
 from tests.builders.transactions import write
 from tests.simulation.test_local_run import HALVING, SEARCH
 from tests.support.s3 import S3, Fault
-from tests.workers.site import Site
+from tests.workers.deployment import Site
 from workers.reconciler import remove_due
 from workers.retention import PAUSE_S, RESULTS, remove_expired
 

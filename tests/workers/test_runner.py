@@ -19,8 +19,8 @@ from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from tests.builders.specifications import merged
 from tests.support.silence import knocks
-from tests.workers.leashed import SHORT_SLICES
-from tests.workers.site import EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
+from tests.workers.throttled_worker import SHORT_SLICES
+from tests.workers.deployment import EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.claimed_run import Pacing
 from workers.runner import WarmUp
 

@@ -17,7 +17,7 @@ from fedcore.simulation.report import StopReason
 from fedcore.simulation.simulation import Simulation
 from tests.builders.specifications import merged
 from tests.simulation.test_local_run import HALVING, SEARCH
-from tests.workers.site import Site
+from tests.workers.deployment import Site
 
 SPEED = {"execution": {"engine": "reference"}, "seeds": [0]}
 

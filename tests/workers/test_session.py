@@ -22,8 +22,8 @@ from fedcore.platform.store import Database, RunRequest, Session, Status, experi
 from fedcore.platform.store.tables import RunRecord
 from tests.builders.specifications import merged
 from tests.support.polling import eventually
-from tests.workers.leashed import SHORT_SLICES
-from tests.workers.site import END_S, EXPERIMENT, MIDDLE, PRODUCTION_IN_CI, Site, assert_undisturbed
+from tests.workers.throttled_worker import SHORT_SLICES
+from tests.workers.deployment import END_S, EXPERIMENT, MIDDLE, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.celery_app import send_wakeup
 
 SEEDS = [0, 1, 2]

@@ -32,7 +32,7 @@ from tests.builders.transactions import read, write
 from tests.engine.test_shards import LARGE_STEPS
 from tests.support.polling import eventually
 from tests.support.simulated_device import SimulatedDevice
-from tests.workers.site import END_S, EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
+from tests.workers.deployment import END_S, EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
 from workers.peer import (
     FRAME,
     LARGE_BYTES,

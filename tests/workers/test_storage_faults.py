@@ -19,8 +19,8 @@ from tests.builders.specifications import merged, specification
 from tests.support import faulty
 from tests.support.faulty import FaultyFileSystem
 from tests.support.s3 import S3, Fault
-from tests.workers.leashed import SHORT_SLICES
-from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
+from tests.workers.throttled_worker import SHORT_SLICES
+from tests.workers.deployment import EXPERIMENT, Site, assert_undisturbed
 from workers.claimed_run import Pacing
 from workers.simulations import Checkpoints
 

@@ -10,7 +10,7 @@ from fedcore.spec import stored_spec
 from fedcore.spec.experiment import Arm
 from tests.builders.specifications import merged
 from tests.simulation.test_study import LOCAL, suboptimality
-from tests.workers.site import Site
+from tests.workers.deployment import Site
 
 
 def test_workers_run_the_trials_that_the_library_does(embedded: Site) -> None:

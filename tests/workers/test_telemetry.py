@@ -20,7 +20,7 @@ from tests.builders.claims import claim, lose
 from tests.builders.specifications import merged
 from tests.platform.store.test_telemetry import line
 from tests.support.polling import eventually
-from tests.workers.site import END_S, EXPERIMENT, Site, assert_undisturbed
+from tests.workers.deployment import END_S, EXPERIMENT, Site, assert_undisturbed
 from workers.telemetry import PENDING_LINES, GpuUse, ResourceMeter, ResourceReading, RunTelemetry
 
 SHORT = merged(EXPERIMENT, {"rounds": 4})

@@ -21,8 +21,8 @@ from tests.builders.experiments import submit_over_http
 from tests.builders.specifications import TINY
 from tests.support.access import key_for
 from tests.support.asgi import calling
-from tests.workers.leashed import SHORT_SLICES
-from tests.workers.site import Site
+from tests.workers.throttled_worker import SHORT_SLICES
+from tests.workers.deployment import Site
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

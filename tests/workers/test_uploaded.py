@@ -26,7 +26,7 @@ from tests.platform.uploads.files import Arrays, arrays, npz, parquet
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
 from tests.support.service import Service
-from tests.workers.site import Site
+from tests.workers.deployment import Site
 from workers.reconciler import remove_due
 from workers.runner import build_runner
 

@@ -30,7 +30,7 @@ from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.support.polling import eventually
 from tests.support.scripted_bundles import SILENT, ScriptedProcess, ScriptedSandbox
 from tests.workers.confined.conftest import MINE, packed
-from tests.workers.site import END_S, Site
+from tests.workers.deployment import END_S, Site
 from tests.workers.test_uploaded import calling_site
 from workers.confined import runs as confined_runs
 from workers.confined.confinement import bubblewrap

@@ -28,7 +28,7 @@ from tests.builders.specifications import SYNTHETIC, merged
 from tests.support.forks import Forked, forked
 from tests.support.freezing import Locks, wait_until_still
 from tests.support.polling import eventually
-from tests.workers.leashed import LEASH, SHORT_SLICES
+from tests.workers.throttled_worker import LEASH, SHORT_SLICES
 from workers.celery_app import send_wakeup
 from workers.claimed_run import Pacing
 from workers.runner import Runner, build_runner
@@ -98,7 +98,7 @@ class Site:
     @contextmanager
     def running(self, *, count: int = 1, reconciler: bool = True) -> Iterator[list[Forked]]:
         """`count` worker processes that have reported for duty, on a leash (see
-        `tests.workers.leashed`), and a reconciler.
+        `tests.workers.throttled_worker`), and a reconciler.
         """
         self.let_go(MIDDLE)
         with ExitStack() as stack:
@@ -106,7 +106,7 @@ class Site:
                 stack.enter_context(self._process("workers.reconciler", "reconciler.log"))
             present = len(self.workers())
             started = [
-                stack.enter_context(self._process("tests.workers.leashed", f"worker-{index}.log"))
+                stack.enter_context(self._process("tests.workers.throttled_worker", f"worker-{index}.log"))
                 for index in range(count)
             ]
             eventually(lambda: len(self.workers()) >= present + count, timeout_s=END_S)
