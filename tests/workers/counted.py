@@ -1,4 +1,4 @@
-"""A worker on a leash to which a file says how many processes the system has killed for memory."""
+"""A throttled worker to which a file says how many processes the system has killed for memory."""
 
 from pathlib import Path
 

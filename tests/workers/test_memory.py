@@ -32,7 +32,14 @@ from tests.builders.transactions import read
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.counted import KILLS
-from tests.workers.deployment import END_S, EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed, undisturbed
+from tests.workers.deployment import (
+    END_S,
+    EXPERIMENT,
+    PRODUCTION_IN_CI,
+    Deployment,
+    assert_undisturbed,
+    undisturbed,
+)
 from workers import memory
 from workers.celery_app import send_wakeup
 from workers.memory import FOLDER, FORGET_S, HeldRuns, host_memory_bytes, memory_limit, requeue_oom_killed
@@ -48,9 +55,9 @@ GREEDY = {
 """Its Hessians take 6.4 GB."""
 
 
-def work(site: Site) -> None:
+def work(deployment: Deployment) -> None:
     """Play what waits, in this process."""
-    with site.runner() as runner:
+    with deployment.runner() as runner:
         runner.work()
 
 
@@ -88,7 +95,7 @@ SHORTAGES = (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 Gi
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=["GPU", "host"])
 def test_a_run_is_played_again_with_fewer_clients_at_a_time_until_there_is_room(
-    embedded: Site, monkeypatch: pytest.MonkeyPatch, error: Exception
+    embedded: Deployment, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     expected, model = undisturbed(SHORT["rounds"])
     experiment, asked = embedded.submit(SHORT, nudge=False), scarce(monkeypatch, 1, error)
@@ -110,7 +117,7 @@ def test_a_run_is_played_again_with_fewer_clients_at_a_time_until_there_is_room(
 
 
 def test_a_run_for_which_memory_is_never_enough_fails_and_says_so_and_others_are_untouched(
-    embedded: Site, monkeypatch: pytest.MonkeyPatch
+    embedded: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet = embedded.submit(merged(SHORT, {"execution": {"engine": "parallel", "priority": 1}}), nudge=False)
     experiment, asked = embedded.submit(SHORT, nudge=False), scarce(monkeypatch, 0, SHORTAGES[0])
@@ -129,7 +136,7 @@ def test_a_run_for_which_memory_is_never_enough_fails_and_says_so_and_others_are
     )
 
 
-def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(embedded: Site) -> None:
+def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(embedded: Deployment) -> None:
     document = merged(SHORT, {"execution": {"engine": "parallel"}})
     shortages = [MemoryError("8 GiB")]
 
@@ -148,7 +155,7 @@ def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(embedded: Site
 
 
 def test_a_gang_in_which_memory_runs_out_costs_none_of_them_an_attempt(
-    embedded: Site, monkeypatch: pytest.MonkeyPatch
+    embedded: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment, asked = (
         embedded.submit(merged(SHORT, {"seeds": [0, 1, 2]}), nudge=False),
@@ -163,7 +170,7 @@ def test_a_gang_in_which_memory_runs_out_costs_none_of_them_an_attempt(
 
 
 def test_a_problem_that_does_not_fit_fails_with_what_the_system_says_and_others_are_untouched(
-    embedded: Site,
+    embedded: Deployment,
 ) -> None:
     quiet = embedded.submit(merged(SHORT, {"execution": {"priority": 1}}), nudge=False)
     greedy = embedded.submit(merged(GREEDY, {"execution": {"priority": 9}}), nudge=False)
@@ -175,17 +182,17 @@ def test_a_problem_that_does_not_fit_fails_with_what_the_system_says_and_others_
     assert_undisturbed(embedded, embedded.run(quiet))
 
 
-def test_a_run_that_starves_its_workers_again_and_again_fails_and_says_so(site: Site) -> None:
-    experiment = site.submit(SHORT, nudge=False)
+def test_a_run_that_starves_its_workers_again_and_again_fails_and_says_so(deployment: Deployment) -> None:
+    experiment = deployment.submit(SHORT, nudge=False)
     for _ in range(3):
-        with site.database.transaction() as session:
+        with deployment.database.transaction() as session:
             assert runs.claim(session, "starved", ["default"], 3_600.0)
             recovery.requeue_oom_killed(session, "starved", "memory ran out", 3, 0.0)
-    run: RunRecord = site.run(experiment)
+    run: RunRecord = deployment.run(experiment)
     assert (run.status, run.attempts, run.error) == (Status.FAILED, 3, "memory ran out")
 
 
-def test_a_worker_takes_no_run_that_needs_more_than_it_has(embedded: Site) -> None:
+def test_a_worker_takes_no_run_that_needs_more_than_it_has(embedded: Deployment) -> None:
     with embedded.database.transaction() as session:
         made = experiments.create(
             session, NewExperiment(ExperimentSpec.model_validate(SHORT), memory_bytes=[1 << 30])
@@ -220,11 +227,11 @@ REASON = "memory ran out, and the system ended the worker"
 
 
 @contextmanager
-def counted(site: Site, name: str) -> Iterator[Forked]:
+def counted(deployment: Deployment, name: str) -> Iterator[Forked]:
     """A worker to which a file says how many processes the system has killed."""
-    log = site.folder / f"worker-{name}.log"
+    log = deployment.folder / f"worker-{name}.log"
     with forked(
-        "tests.workers.counted", log=log, environment=site.environment, folder=site.folder
+        "tests.workers.counted", log=log, environment=deployment.environment, folder=deployment.folder
     ) as process:
         yield process
 
@@ -244,36 +251,36 @@ def _child(worker: Forked, pid: int) -> None:
 @PRODUCTION_IN_CI
 @pytest.mark.parametrize("kill", [pytest.param(_whole, marks=pytest.mark.nightly), _child])
 def test_a_run_whose_worker_was_killed_for_memory_goes_on_with_less_before_its_lease_is_over(
-    site: Site, kill: Callable[[Forked, int], None]
+    deployment: Deployment, kill: Callable[[Forked, int], None]
 ) -> None:
-    patient, kills = site.with_settings(lease_seconds=LONG_S), site.folder / KILLS
+    patient, kills = deployment.with_settings(lease_seconds=LONG_S), deployment.folder / KILLS
     kills.write_text("3")
     with counted(patient, "first") as first:
-        eventually(site.workers, timeout_s=END_S)
+        eventually(deployment.workers, timeout_s=END_S)
         experiment = patient.submit()
         run = patient.in_the_middle(experiment)
         # Held still, so that it cannot note the kill as one that it outlived.
         os.killpg(first.pid, signal.SIGSTOP)
         kills.write_text("4")
-        kill(first, site.pid(run))
+        kill(first, deployment.pid(run))
         with suppress(ProcessLookupError):
             os.killpg(first.pid, signal.SIGCONT)
         with counted(patient, "second"):
-            eventually(lambda: site.run(experiment).shortages, timeout_s=END_S)
-            send_wakeup("default", site.broker_url)
-            (ended,) = site.ended(experiment)
+            eventually(lambda: deployment.run(experiment).shortages, timeout_s=END_S)
+            send_wakeup("default", deployment.broker_url)
+            (ended,) = deployment.ended(experiment)
     assert (ended.status, ended.shortages, ended.error, ended.provenance["memory_divisor"]) == (
         Status.SUCCEEDED,
         1,
         None,
         MEMORY_DIVISOR,
     )
-    rows = [row.test_loss for row in site.rows(ended.id)]
+    rows = [row.test_loss for row in deployment.rows(ended.id)]
     assert rows == pytest.approx([report.test_loss for report in undisturbed(ended.rounds)[0]], rel=1e-9)
 
 
 @pytest.mark.slow
-def test_a_run_whose_worker_was_killed_otherwise_goes_on_as_before(embedded: Site) -> None:
+def test_a_run_whose_worker_was_killed_otherwise_goes_on_as_before(embedded: Deployment) -> None:
     (embedded.folder / KILLS).write_text("3")
     with counted(embedded, "first") as first:
         eventually(embedded.workers, timeout_s=END_S)
