@@ -54,7 +54,7 @@ from tests.support.polling import eventually
 from tests.support.postgresql import postgresql
 from tests.support.s3 import s3_server
 from tests.workers.deployment import Deployment, assert_undisturbed
-from tests.workers.stacks import running_stack
+from tests.workers.embedded_stacks import running_stack
 
 LAST_ROUNDS_S = 300.0
 LEASE_S, DEFAULT_LEASE_S, DEFAULT_KILLS, EMBEDDED_KILLS = 2.0, 10.0, 5, 10

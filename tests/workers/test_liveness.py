@@ -22,7 +22,7 @@ from tests.support.brokers import connect
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
 from tests.workers.deployment import END_S, EXPERIMENT, Deployment
-from tests.workers.self_checking import CHECKS, DEAF
+from tests.workers.worker_with_frequent_checks import CHECKS, DEAF
 from workers.celery_app import queue_name
 from workers.liveness import MOST_UNANSWERED, WakeupMonitor
 
@@ -82,7 +82,7 @@ def impatient(deployment: Deployment, name: str, *arguments: str) -> Iterator[Fo
     """A worker that checks often."""
     log = deployment.folder / f"worker-{name}.log"
     with forked(
-        "tests.workers.self_checking",
+        "tests.workers.worker_with_frequent_checks",
         *arguments,
         log=log,
         environment=deployment.environment,

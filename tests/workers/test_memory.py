@@ -31,7 +31,6 @@ from tests.builders.specifications import merged
 from tests.builders.transactions import read
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
-from tests.workers.counted import KILLS
 from tests.workers.deployment import (
     END_S,
     EXPERIMENT,
@@ -40,6 +39,7 @@ from tests.workers.deployment import (
     assert_undisturbed,
     undisturbed,
 )
+from tests.workers.worker_with_counted_kills import KILLS
 from workers import memory
 from workers.celery_app import send_wakeup
 from workers.memory import FOLDER, FORGET_S, HeldRuns, host_memory_bytes, memory_limit, requeue_oom_killed
@@ -231,7 +231,10 @@ def counted(deployment: Deployment, name: str) -> Iterator[Forked]:
     """A worker to which a file says how many processes the system has killed."""
     log = deployment.folder / f"worker-{name}.log"
     with forked(
-        "tests.workers.counted", log=log, environment=deployment.environment, folder=deployment.folder
+        "tests.workers.worker_with_counted_kills",
+        log=log,
+        environment=deployment.environment,
+        folder=deployment.folder,
     ) as process:
         yield process
 

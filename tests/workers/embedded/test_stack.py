@@ -36,7 +36,7 @@ from tests.support.commands import START_S, log_of, running_in, started, url_of
 from tests.support.forks import forked
 from tests.support.polling import eventually
 from tests.support.processes import served
-from tests.workers.stacks import children
+from tests.workers.embedded_stacks import children
 from workers.embedded.stack import (
     ListenError,
     Stack,
