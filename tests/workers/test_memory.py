@@ -154,7 +154,7 @@ def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(embedded: Depl
     assert [row.test_loss for row in embedded.rows(run.id)] == alone
 
 
-def test_a_gang_in_which_memory_runs_out_costs_none_of_them_an_attempt(
+def test_a_batch_in_which_memory_runs_out_costs_no_attempt(
     embedded: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment, asked = (

@@ -35,7 +35,7 @@ from workers.celery_app import send_wakeup
 
 SEEDS = [0, 1, 2]
 ROUNDS = 12
-GANG = merged(
+BATCH = merged(
     EXPERIMENT,
     {"rounds": ROUNDS, "seeds": SEEDS, "local": {"epochs": None, "steps": 3}, "evaluation": {"every": 6}},
 )
@@ -44,7 +44,7 @@ GANG = merged(
 @cache
 def alone(seed: int, rounds: int) -> tuple[list[RoundReport], dict[str, Tensor]]:
     """Result of a run by itself, in one go."""
-    simulation = Simulation(ExperimentSpec.model_validate(merged(GANG, {"rounds": rounds})), seed)
+    simulation = Simulation(ExperimentSpec.model_validate(merged(BATCH, {"rounds": rounds})), seed)
     return [simulation.advance() for _ in range(rounds)], simulation.model()
 
 
@@ -94,20 +94,20 @@ def change(deployment: Deployment, run: RunRecord, **values: object) -> None:
 
 
 def test_seeds_are_played_together_and_say_so(deployment: Deployment) -> None:
-    experiment = deployment.submit(GANG, nudge=False)
+    experiment = deployment.submit(BATCH, nudge=False)
     work(deployment)
     assert_each_as_alone(deployment, deployment.runs(experiment))
     assert [run.provenance["batched_runs"] for run in deployment.runs(experiment)] == [3, 3, 3]
 
 
 def test_batch_is_as_large_as_the_setting_says(embedded: Deployment) -> None:
-    experiment = embedded.submit(GANG, nudge=False)
+    experiment = embedded.submit(BATCH, nudge=False)
     work(embedded, pacing=replace(SHORT_SLICES, batch_runs=2))
     assert sorted(run.provenance["batched_runs"] for run in embedded.runs(experiment)) == [1, 2, 2]
 
 
 def test_paused_run_leaves_its_batch_and_comes_back_later(embedded: Deployment) -> None:
-    experiment = embedded.submit(GANG, nudge=False)
+    experiment = embedded.submit(BATCH, nudge=False)
     paused, *others = embedded.runs(experiment)
     work(embedded, lambda: change(embedded, paused, request=RunRequest.PAUSE))
     paused, *others = embedded.runs(experiment)
@@ -121,7 +121,7 @@ def test_paused_run_leaves_its_batch_and_comes_back_later(embedded: Deployment) 
 
 
 def test_cancelled_run_keeps_its_rounds_and_leaves_its_batch(embedded: Deployment) -> None:
-    experiment = embedded.submit(GANG, nudge=False)
+    experiment = embedded.submit(BATCH, nudge=False)
     work(embedded, lambda: change(embedded, embedded.runs(experiment)[1], request=RunRequest.CANCEL))
     first, cancelled, last = embedded.runs(experiment)
     assert cancelled.status is Status.CANCELLED
@@ -130,7 +130,7 @@ def test_cancelled_run_keeps_its_rounds_and_leaves_its_batch(embedded: Deploymen
 
 
 def test_lost_run_is_refused_and_the_others_go_on(embedded: Deployment) -> None:
-    experiment = embedded.submit(GANG, nudge=False)
+    experiment = embedded.submit(BATCH, nudge=False)
     work(
         embedded,
         lambda: change(embedded, embedded.runs(experiment)[2], fence=RunRecord.fence + 1, worker="another"),
@@ -168,7 +168,7 @@ def test_run_lost_while_the_database_goes_away_leaves_the_others(
         unreadable.away = True
         change(embedded, embedded.runs(experiment)[2], fence=RunRecord.fence + 1, worker="another")
 
-    experiment = embedded.submit(GANG, nudge=False)
+    experiment = embedded.submit(BATCH, nudge=False)
     work(embedded, lose, database=unreadable)
     *others, lost = embedded.runs(experiment)
     assert f"not known whether run {lost.id} was deleted" in caplog.text
@@ -177,7 +177,7 @@ def test_run_lost_while_the_database_goes_away_leaves_the_others(
 
 
 def test_run_that_fails_fails_alone(embedded: Deployment) -> None:
-    experiment = embedded.submit(GANG, nudge=False)
+    experiment = embedded.submit(BATCH, nudge=False)
     folder = embedded.folder / "storage" / embedded.runs(experiment)[0].id
 
     def break_storage() -> None:
@@ -201,7 +201,7 @@ def test_runs_that_fail_together_go_on_apart(embedded: Deployment) -> None:
                 raise errors.pop()
             return super().begin()
 
-    experiment = embedded.submit(GANG, nudge=False)
+    experiment = embedded.submit(BATCH, nudge=False)
     work(embedded, create=FailingOnce)
     assert not errors
     assert_each_as_alone(embedded, embedded.runs(experiment))
@@ -213,7 +213,7 @@ def test_runs_that_fail_together_go_on_apart(embedded: Deployment) -> None:
 def test_worker_killed_in_the_middle_of_a_batch_is_replaced(deployment: Deployment) -> None:
     rounds = 100
     with deployment.running():
-        experiment = deployment.submit(merged(GANG, {"rounds": rounds}))
+        experiment = deployment.submit(merged(BATCH, {"rounds": rounds}))
         eventually(lambda: all(run.done >= MIDDLE for run in deployment.runs(experiment)), timeout_s=END_S)
         before = deployment.runs(experiment)
         held = next(run for run in before if run.status is Status.RUNNING)

@@ -92,7 +92,7 @@ def test_a_run_that_pauses_does_not_keep_another_from_going_on(database: Databas
     assert commit_slice(database, held, turn_over=True) == "continue"
 
 
-def test_a_run_that_pauses_joins_no_gang(database: Database) -> None:
+def test_a_run_that_pauses_joins_no_batch(database: Database) -> None:
     experiment = submit(database, seeds=[0, 1, 2])
     fail(database)
     held = claim(database)

@@ -178,7 +178,7 @@ def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_the
     assert {claim(database, f"worker-{number}").experiment_id for number in (2, 3)} == {first, second}
 
 
-def test_a_gang_takes_no_run_of_a_key_that_has_used_its_seconds(database: Database) -> None:
+def test_a_batch_takes_no_run_of_a_key_that_has_used_its_seconds(database: Database) -> None:
     key_id = made(database, compute_seconds=1.0)
     submit(database, key_id, runs=3)
     held = commit(database, claim(database), 4)
@@ -267,7 +267,7 @@ def test_runs_over_the_quota_of_running_ones_wait_and_those_of_others_are_taken(
     assert claim(database, "worker-3").experiment_id == first.experiment_id
 
 
-def test_a_quota_of_running_runs_holds_for_gangs_too(database: Database) -> None:
+def test_a_quota_of_running_runs_holds_for_batches_too(database: Database) -> None:
     key_id = made(database, running_runs=3)
     submit(database, key_id, runs=6)
     held = claim(database)

@@ -386,12 +386,14 @@ def queued(database: Database, *needed: int, **changes: object) -> str:
     return write(database, experiments.create, NewExperiment(spec, memory_bytes=needed)).record.id
 
 
-def taken(database: Database, room: int) -> Claim | None:
+def taken(database: Database, memory: int) -> Claim | None:
     """Run that a worker with so much memory takes."""
-    return write(database, runs.claim, WORKER, [QUEUE], LEASE_S, room)
+    return write(database, runs.claim, WORKER, [QUEUE], LEASE_S, memory)
 
 
-def test_a_worker_takes_what_it_has_room_for_and_leaves_the_rest_to_larger_ones(database: Database) -> None:
+def test_a_worker_takes_runs_that_fit_its_memory_and_leaves_the_rest_to_larger_ones(
+    database: Database,
+) -> None:
     queued(database, 8 * GIB, 2 * GIB, execution={"priority": 9})
     queued(database, 1 * GIB)
     found = [taken(database, 4 * GIB) for _ in range(3)]
@@ -406,21 +408,21 @@ def test_a_run_of_unknown_need_goes_anywhere(database: Database) -> None:
     assert taken(database, 1) is not None
 
 
-@pytest.mark.parametrize(("room", "control"), [(4 * GIB, "continue"), (8 * GIB, "yield")])
-def test_a_run_gives_way_only_to_what_its_worker_has_room_for(
-    database: Database, room: int, control: str
+@pytest.mark.parametrize(("memory", "control"), [(4 * GIB, "continue"), (8 * GIB, "yield")])
+def test_a_run_gives_way_only_to_runs_that_fit_the_memory_of_its_worker(
+    database: Database, memory: int, control: str
 ) -> None:
     queued(database, 1 * GIB)
-    held = taken(database, room)
+    held = taken(database, memory)
     assert held is not None
     queued(database, 6 * GIB, execution={"priority": 9})
     assert commit_slice(database, held) == control
 
 
-@pytest.mark.parametrize(("room", "beside"), [(1, 0), (3, 0), (4, 1), (6, 2), (100, 3)])
-def test_a_gang_is_no_larger_than_there_is_room_for(database: Database, room: int, beside: int) -> None:
+@pytest.mark.parametrize(("memory", "beside"), [(1, 0), (3, 0), (4, 1), (6, 2), (100, 3)])
+def test_a_batch_is_no_larger_than_memory_allows(database: Database, memory: int, beside: int) -> None:
     queued(database, 2 * GIB, 2 * GIB, 2 * GIB, 1 * GIB)
-    held = taken(database, max(room, 2) * GIB)
+    held = taken(database, max(memory, 2) * GIB)
     assert held is not None
     mates = write(database, runs.claim_batch, held, [0, 1, 2, 3], 7, lease_s=LEASE_S, seen_s=LEASE_S)
     assert len(mates) == beside
@@ -432,7 +434,7 @@ def test_waiting_runs_that_are_too_large_are_counted_by_queue(database: Database
     assert read(database, oversized, {QUEUE: 4 * GIB, "other": 0}) == {QUEUE: 2, "other": 0}
 
 
-def test_a_worker_says_what_it_has_room_for(database: Database) -> None:
+def test_a_worker_says_how_much_memory_it_has(database: Database) -> None:
     about: dict[str, Any] = {"host": "here", "pid": 1, "queues": [QUEUE], "device": "cpu", "run_id": None}
     write(database, workers.seen, WORKER, **about, memory_bytes=4 * GIB)
     assert [worker.memory_bytes for worker in read(database, workers.alive, 60.0)] == [4 * GIB]
