@@ -120,7 +120,7 @@ def test_receivers_that_the_operator_allows_may_be_told(settings: Settings, admi
         _env_file=None,
         home=settings.home,
         database_url=settings.database_url,
-        webhook_networks=("127.0.0.0/8",),  # type: ignore[arg-type]
+        webhook_networks=("127.0.0.0/8",),
     )
     with calling(application(configured), admin_key) as http:
         assert make(http, url="http://127.0.0.1:8000/x")["url"] == "http://127.0.0.1:8000/x"
