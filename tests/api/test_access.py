@@ -18,10 +18,11 @@ from fedcore.platform.access import Scope, Token
 from fedcore.platform.store import Database, open_database, workers
 from fedcore.platform.store.tables import Base
 from fedcore.settings import Settings
-from tests.builders.claims import claim, write
-from tests.builders.experiments import TINY, submit
-from tests.builders.specifications import Document
-from tests.builders.webhooks import listen
+from tests.builders.claims import claim
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, Document
+from tests.builders.transactions import write
+from tests.builders.webhooks import create_webhook
 from tests.platform.store.test_bundles import bundle, weights
 from tests.platform.store.test_datasets import keep
 from tests.support.access import bearer, key_for
@@ -95,7 +96,7 @@ def house(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         experiment = http.post("/v1/experiments", json=TINY, headers=keys["ann submit"]).json()["id"]
         (run,) = http.get(f"/v1/experiments/{experiment}/runs", headers=keys["ann read"]).json()["items"]
         key = http.get("/v1/me", headers=keys["ann read"]).json()["key"]["id"]
-        hook = listen(rows, owner="ann").id
+        hook = create_webhook(rows, owner="ann").id
         things = {
             "experiment_id": experiment,
             "run_id": run["id"],
@@ -194,7 +195,7 @@ def test_the_document_says_that_keys_are_asked_for_and_what_happens_without() ->
 def test_listings_hold_what_is_ones_own_and_for_administrators_everything(
     rows: Database, http: httpx.Client, ann: httpx.Client, bob: httpx.Client
 ) -> None:
-    anns, bobs, dataset = submit(ann)["id"], submit(bob)["id"], keep(rows).id
+    anns, bobs, dataset = submit_over_http(ann)["id"], submit_over_http(bob)["id"], keep(rows).id
     seen = [
         [item["id"] for item in client.get("/v1/experiments").json()["items"]] for client in (ann, bob, http)
     ]
@@ -232,7 +233,7 @@ def test_idempotency_keys_of_two_owners_have_nothing_to_do_with_each_other(
 def test_a_worker_names_its_run_to_those_who_may_see_it(
     rows: Database, http: httpx.Client, ann: httpx.Client, bob: httpx.Client
 ) -> None:
-    submit(ann)
+    submit_over_http(ann)
     held = claim(rows).run_id
     write(rows, workers.seen, "w1", host="here", pid=1, queues=["default"], device="cpu", run_id=held)
     assert [client.get("/v1/workers").json()["items"][0]["run_id"] for client in (http, ann, bob)] == [

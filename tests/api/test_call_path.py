@@ -9,7 +9,7 @@ from pathlib import Path
 from api.app import create_app
 from api.experiments.routes import submit_experiment
 from fedcore.settings import Settings
-from tests.builders.experiments import TINY
+from tests.builders.specifications import TINY
 from tests.support.access import key_for
 from tests.support.asgi import calling
 from tests.support.call_path import CallPath

@@ -28,11 +28,10 @@ from api.webhooks.service import UrlValidator
 from fedcore.platform.access import Scope
 from fedcore.platform.store import open_database
 from fedcore.settings import Settings
-from tests.builders import claims
-from tests.builders.claims import report
-from tests.builders.experiments import TWO_ARMS, write
-from tests.builders.specifications import Document
-from tests.builders.webhooks import listen
+from tests.builders import experiments
+from tests.builders.claims import end_runs, report
+from tests.builders.specifications import TWO_ARMS, Document
+from tests.builders.webhooks import create_webhook
 from tests.conftest import DATABASES
 from tests.platform.store.test_datasets import keep
 from tests.support.access import bearer, key_for
@@ -169,9 +168,9 @@ def stocks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def _filled(url: str) -> tuple[dict[str, str], dict[Scope, str]]:
     database = open_database(url)
-    made = claims.submit(database, **TWO_ARMS)
-    held = write(database, lambda _: [report(round, train_loss=1.0 / round) for round in (1, 2, 3)], 6)
-    hook = listen(database).id
+    made = experiments.submit(database, TWO_ARMS)
+    held = end_runs(database, lambda _: [report(round, train_loss=1.0 / round) for round in (1, 2, 3)], 6)
+    hook = create_webhook(database).id
     known = {
         "dataset_id": keep(database).id,
         "experiment_id": made.id,

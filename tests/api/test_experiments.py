@@ -12,9 +12,9 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec, stored_arms
-from tests.builders.claims import claim, report
-from tests.builders.experiments import TINY, TWO_ARMS, commit, submit, write
-from tests.builders.specifications import Document, merged
+from tests.builders.claims import claim, commit, end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS, Document, merged
 from tests.support.access import bearer, key_for
 
 
@@ -25,7 +25,7 @@ def _names(http: httpx.Client, **parameters: str | int) -> list[str]:
 
 
 def _submitted(http: httpx.Client, *names: str, **changes: object) -> list[Document]:
-    return [submit(http, {**TINY, "name": name, **changes}) for name in names]
+    return [submit_over_http(http, {**TINY, "name": name, **changes}) for name in names]
 
 
 @pytest.mark.usefixtures("database_url")
@@ -49,12 +49,12 @@ def test_a_new_experiment_is_queued_and_found_where_the_answer_says(http: httpx.
 
 @pytest.mark.usefixtures("database_url")
 def test_times_are_utc(http: httpx.Client) -> None:
-    assert submit(http)["created_at"].endswith("Z")
+    assert submit_over_http(http)["created_at"].endswith("Z")
 
 
 @pytest.mark.usefixtures("database_url")
 def test_progress_and_the_time_to_go_follow_the_rows(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, {**TINY, "rounds": 10})
+    made = submit_over_http(http, {**TINY, "rounds": 10})
     commit(rows, claim(rows), [report(1, seconds=2.0), report(2, seconds=4.0)])
     now = http.get(f"/v1/experiments/{made['id']}").json()
     assert now["status"] == "running"
@@ -69,8 +69,8 @@ def test_progress_and_the_time_to_go_follow_the_rows(http: httpx.Client, rows: D
 
 @pytest.mark.usefixtures("database_url")
 def test_a_run_that_diverged_counts_as_done(http: httpx.Client, rows: Database) -> None:
-    made = submit(http)
-    write(rows, lambda _: [report(1, diverged=True)], 1)
+    made = submit_over_http(http)
+    end_runs(rows, lambda _: [report(1, diverged=True)], 1)
     now = http.get(f"/v1/experiments/{made['id']}").json()
     assert now["status"] == "succeeded"
     assert now["progress"]["fraction"] == 1.0
@@ -143,7 +143,7 @@ def test_the_list_is_bounded_in_time_including_the_lower_end(http: httpx.Client)
 
 @pytest.mark.usefixtures("database_url")
 def test_a_listed_experiment_says_all_but_specification_arms_notes_and_provenance(http: httpx.Client) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     left_out = {"arms", "specification", "notes", "provenance"}
     (listed,) = http.get("/v1/experiments").json()["items"]
     assert listed == {name: value for name, value in made.items() if name not in left_out}
@@ -187,7 +187,7 @@ REJECTED = {"algorithm": {"kind": "fedsplit"}, "compression": {"downlink": {"kin
 @pytest.fixture(params=[{}, {"local.lr": [0.1, 0.2]}], ids=["one arm", "a sweep"])
 def stored(http: httpx.Client, rows: Database, request: pytest.FixtureRequest) -> str:
     """An experiment of an earlier version whose combination lost its fixed point."""
-    made = submit(http, {**TINY, "algorithm": {"kind": "fedsplit"}, "sweep": request.param})
+    made = submit_over_http(http, {**TINY, "algorithm": {"kind": "fedsplit"}, "sweep": request.param})
     with rows.transaction() as session:
         record = session.get_one(ExperimentRecord, made["id"])
         document = merged(record.spec, {"compression": REJECTED["compression"]})

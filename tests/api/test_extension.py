@@ -9,8 +9,9 @@ from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from fedq.client import Client
 from fedq.schemas import RoundEvent, StatusEvent
-from tests.builders.experiments import TWO_ARMS, carry_out, submit
-from tests.builders.specifications import Document, merged
+from tests.builders.experiments import submit_over_http
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TWO_ARMS, Document, merged
 from tests.support.live import serving
 
 pytestmark = pytest.mark.usefixtures("database_url")
@@ -23,7 +24,7 @@ def _extend(http: httpx.Client, made: Document, **wanted: object) -> httpx.Respo
 def test_an_ended_experiment_goes_on_and_its_results_are_of_all_rounds_and_seeds(
     http: httpx.Client, rows: Database, settings: Settings
 ) -> None:
-    made = submit(http, TWO_ARMS)
+    made = submit_over_http(http, TWO_ARMS)
     carry_out(rows, open_storage(settings.storage), 6)
     before = {run["id"]: run for run in http.get(f"/v1/experiments/{made['id']}/runs").json()["items"]}
     first, again = (_extend(http, made, rounds=5, seeds=[9]) for _ in range(2))
@@ -70,7 +71,7 @@ def test_an_ended_experiment_goes_on_and_its_results_are_of_all_rounds_and_seeds
 def test_impossible_extensions_are_refused_with_the_reason(
     http: httpx.Client, changes: Document, wanted: Document, status: int, told: str
 ) -> None:
-    answer = _extend(http, submit(http, merged(TWO_ARMS, changes)), **wanted)
+    answer = _extend(http, submit_over_http(http, merged(TWO_ARMS, changes)), **wanted)
     assert (answer.status_code, told in answer.text) == (status, True), answer.text
 
 

@@ -12,8 +12,8 @@ from hypothesis import settings as examples
 
 from fedcore import presets
 from fedq.cli.offline import _checked
-from tests.builders.experiments import TINY, submit
-from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, Document
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, TINY, Document
 from tests.support.mutations import mutated
 
 DOCUMENTS: list[Document] = [
@@ -127,7 +127,7 @@ def test_a_mutated_specification_is_accepted_or_refused(http: httpx.Client) -> N
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_dates_at_the_ends_of_the_calendar_are_answered(http: httpx.Client, moment: str) -> None:
-    submit(http, TINY)
+    submit_over_http(http, TINY)
     day = moment[:10]
     for bound in ("created_after", "created_before"):
         assert http.get("/v1/experiments", params={bound: moment}).status_code in (200, 422)
@@ -139,7 +139,7 @@ def test_dates_at_the_ends_of_the_calendar_are_answered(http: httpx.Client, mome
 
 
 def test_no_day_is_beyond_the_last_one(http: httpx.Client) -> None:
-    made = submit(http, TINY)
+    made = submit_over_http(http, TINY)
     found = http.get("/v1/experiments", params={"created_before": "9999-12-31T00:00:00Z"}).json()["items"]
     assert [item["id"] for item in found] == [made["id"]]
     assert (
@@ -193,7 +193,7 @@ def test_a_swept_block_whose_kind_is_no_text_points_at_the_sweep(http: httpx.Cli
 
 
 def test_a_name_of_spaces_is_refused_wherever_names_are_given(http: httpx.Client) -> None:
-    experiment = submit(http, TINY)["id"]
+    experiment = submit_over_http(http, TINY)["id"]
     key = http.post("/v1/keys", json={"owner": "ann", "name": ""}).json()["id"]
     hook = "https://hooks.example.org"
     for method, path, document in (

@@ -6,9 +6,9 @@ import pytest
 from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
-from tests.builders.claims import claim, report
-from tests.builders.experiments import TWO_ARMS, commit, finish, submit
-from tests.builders.specifications import Document
+from tests.builders.claims import claim, commit, end_run, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TWO_ARMS, Document
 
 CHANCE = {"engine": "vectorised", "chance_accuracy": 0.25}
 CHANCE_WORDS = (
@@ -35,12 +35,12 @@ def _end(rows: Database, held: Claim) -> None:
     )
     played = _rows(accuracy, loss)
     diverged = 3 if (held.arm, held.seed) == (0, 0) else None
-    finish(rows, commit(rows, held, played), diverged_round=diverged, provenance=CHANCE)
+    end_run(rows, commit(rows, held, played), diverged_round=diverged, provenance=CHANCE)
 
 
 @pytest.fixture
 def id(http: httpx.Client, rows: Database) -> str:
-    made = submit(http, TWO_ARMS)["id"]
+    made = submit_over_http(http, TWO_ARMS)["id"]
     for _ in range(6):
         _end(rows, claim(rows))
     return str(made)
@@ -89,7 +89,7 @@ def test_pages_and_reports_have_a_mark_and_the_words(http: httpx.Client, id: str
 
 
 def test_a_run_that_goes_on_has_no_warning_any_more(http: httpx.Client, rows: Database) -> None:
-    id = submit(http, TWO_ARMS | {"seeds": [1]})["id"]
+    id = submit_over_http(http, TWO_ARMS | {"seeds": [1]})["id"]
     for _ in range(2):
         _end(rows, claim(rows))
     assert http.get(f"/v1/experiments/{id}").json()["warning"] == "1 of 2 runs ended at chance level"
@@ -97,5 +97,5 @@ def test_a_run_that_goes_on_has_no_warning_any_more(http: httpx.Client, rows: Da
     assert http.get(f"/v1/experiments/{id}").json()["warning"] is None
     assert http.get("/arms/rows", params={"experiment": id}).json()["runs"]["warning"] == [None, None]
     held = claim(rows)
-    finish(rows, commit(rows, held, [report(4, test_accuracy=0.9, train_loss=0.1)]), provenance=CHANCE)
+    end_run(rows, commit(rows, held, [report(4, test_accuracy=0.9, train_loss=0.1)]), provenance=CHANCE)
     assert http.get(f"/v1/experiments/{id}").json()["warning"] is None

@@ -6,7 +6,8 @@ from fastapi import FastAPI
 
 from fedcore.platform.access import Scope
 from fedcore.settings import Settings
-from tests.builders.experiments import TINY, TWO_ARMS, submit
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS
 from tests.support.access import key_for
 from tests.support.asgi import calling
 
@@ -20,8 +21,8 @@ def _beginning(id: str, *others: str) -> str:
 def test_a_beginning_a_name_and_last_stand_for_an_id(
     http: httpx.Client, app: FastAPI, settings: Settings
 ) -> None:
-    first = submit(http, TINY | {"name": "a & b? 100%"})["id"]
-    second = submit(http, TWO_ARMS)["id"]
+    first = submit_over_http(http, TINY | {"name": "a & b? 100%"})["id"]
+    second = submit_over_http(http, TWO_ARMS)["id"]
     for given, id in (
         (_beginning(first, second), first),
         (_beginning(second, first), second),
@@ -53,7 +54,7 @@ def test_a_beginning_a_name_and_last_stand_for_an_id(
     assert several.json()["detail"] == (
         f"'exp_0' is the beginning of several ids: {second}, {first}; give one of them"
     )
-    namesake = submit(http, TWO_ARMS)["id"]
+    namesake = submit_over_http(http, TWO_ARMS)["id"]
     several = http.delete("/v1/experiments/two arms")
     assert several.status_code == 404
     assert several.json()["detail"] == (
@@ -65,7 +66,7 @@ def test_a_beginning_a_name_and_last_stand_for_an_id(
             assert ann.get(f"/v1/experiments/{given}").status_code == 404, given
         # Names of others are not told.
         assert "two arms" not in ann.get("/v1/experiments/two").text
-        own = submit(ann, TINY)["id"]
+        own = submit_over_http(ann, TINY)["id"]
         assert ann.get("/v1/experiments/exp_0").json()["id"] == own
         assert ann.delete("/v1/experiments/@last").status_code == 204
         assert ann.get(f"/v1/experiments/{own}").status_code == 404

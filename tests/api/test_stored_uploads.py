@@ -37,9 +37,9 @@ from tests.api.bundles.test_routes import EXPERIMENT, archive
 from tests.api.experiments.test_submit_pages import text_of
 from tests.api.weights.test_routes import CONTENT as WEIGHTS
 from tests.api.weights.test_routes import DIGEST, experiment, send
-from tests.builders.claims import claim, finish, write
-from tests.builders.experiments import TINY
-from tests.builders.specifications import Document
+from tests.builders.claims import claim, finish
+from tests.builders.specifications import TINY, Document
+from tests.builders.transactions import write
 from tests.platform.store.test_bundles import bundle
 from tests.platform.store.test_datasets import keep
 from tests.support.access import key_for

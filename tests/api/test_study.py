@@ -7,15 +7,15 @@ from fedcore.platform.store import Database
 from fedq.cli.experiments import search_view
 from fedq.cli.views import plan as plan_view
 from fedq.schemas import Plan, SearchPage
-from tests.builders.experiments import TINY, submit
-from tests.builders.specifications import Document
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, Document
 from tests.platform.store.test_study import STUDY, drain, expected
 
 STUDIED: Document = {**TINY, "rounds": 2, "seeds": [0, 1], "search": STUDY}
 
 
 def test_a_study_tells_its_trials_in_order_with_their_settings(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, STUDIED)
+    made = submit_over_http(http, STUDIED)
     assert [arm["settings"] for arm in made["arms"][:3]] == list(expected()[:3])
     assert [arm["settings"] for arm in made["arms"][3:]] == [{}] * 5
     drain(rows)
@@ -37,7 +37,7 @@ def test_a_study_tells_its_trials_in_order_with_their_settings(http: httpx.Clien
 
 
 def test_a_page_shows_the_trials_of_a_study(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, STUDIED)
+    made = submit_over_http(http, STUDIED)
     page = http.get(f"/experiments/{made['id']}/search").text
     assert "0 of 8 trials have ended" in page
     drain(rows)
@@ -57,15 +57,15 @@ def test_the_plan_of_a_study_counts_its_trials(http: httpx.Client) -> None:
 
 def test_a_finished_study_is_submitted_again_with_its_trials(http: httpx.Client, rows: Database) -> None:
     """Its stored specification names them, so that a repetition has the same whatever is installed."""
-    made = submit(http, STUDIED)
+    made = submit_over_http(http, STUDIED)
     drain(rows)
     stored = http.get(f"/v1/experiments/{made['id']}").json()["specification"]
-    again = submit(http, stored)
+    again = submit_over_http(http, stored)
     assert [arm["settings"] for arm in again["arms"]] == list(expected())
 
 
 def test_the_form_begins_with_a_study_as_it_was_written(http: httpx.Client) -> None:
-    made = submit(http, STUDIED)
+    made = submit_over_http(http, STUDIED)
     page = http.get(f"/submit?from={made['id']}").text
     assert "local.lr" in page
     assert "high: 1.0" in page
@@ -76,7 +76,7 @@ def test_a_study_of_several_metrics_tells_its_pareto_front(http: httpx.Client, r
     """Longhand from the values that are told: what no other trial is better than in both."""
     further = [{"metric": "bytes_up", "mode": "max"}]
     changes = {"sampler": "random", "further_metrics": further}
-    made = submit(http, STUDIED | {"search": STUDY | changes})
+    made = submit_over_http(http, STUDIED | {"search": STUDY | changes})
     drain(rows)
     found = SearchPage.model_validate(http.get(f"/v1/experiments/{made['id']}/search").json())
     assert [(one.metric, one.mode) for one in found.further_metrics] == [("bytes_up", "max")]
@@ -105,7 +105,7 @@ def test_a_study_with_a_pruner_tells_where_trials_were_stopped(http: httpx.Clien
     plan = Plan.model_validate(planned.json())
     assert plan.search is not None
     assert [(stage.until, stage.arms) for stage in plan.search.stretches] == [(1, 4), (2, 3)]
-    made = submit(http, STUDIED | {"search": search})
+    made = submit_over_http(http, STUDIED | {"search": search})
     drain(rows)
     found = SearchPage.model_validate(http.get(f"/v1/experiments/{made['id']}/search").json())
     assert (found.pruner, found.rungs) == ("hyperband", [1, 2])

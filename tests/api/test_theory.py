@@ -7,14 +7,16 @@ from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from fedq.figures.drawing import THEORY
-from tests.builders.experiments import TINY, carry_out, submit
+from tests.builders.experiments import submit_over_http
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TINY
 
 
 def test_the_law_of_each_arm_is_what_its_runs_show(
     http: httpx.Client, rows: Database, settings: Settings
 ) -> None:
     sweep = {"algorithm.kind": ["fedavg", "fednova", "scaffold"]}
-    made = submit(http, {**TINY, "sweep": sweep})
+    made = submit_over_http(http, {**TINY, "sweep": sweep})
     carry_out(rows, open_storage(settings.storage), 3)
     place = f"/v1/experiments/{made['id']}"
     theory, results = http.get(f"{place}/theory").json(), http.get(f"{place}/results").json()
@@ -28,7 +30,7 @@ def test_the_law_of_each_arm_is_what_its_runs_show(
 
 
 def test_a_curve_that_runs_away_is_null_from_there_on(http: httpx.Client) -> None:
-    made = submit(http, {**TINY, "rounds": 5_000, "local": {"lr": 50.0, "steps": 2}})
+    made = submit_over_http(http, {**TINY, "rounds": 5_000, "local": {"lr": 50.0, "steps": 2}})
     (arm,) = http.get(f"/v1/experiments/{made['id']}/theory", params={"points": 10}).json()["arms"]
     assert arm["law"]["curves"]["suboptimality"][-1] is None
     assert arm["law"]["curves"]["suboptimality"][0] > 0
@@ -37,7 +39,7 @@ def test_a_curve_that_runs_away_is_null_from_there_on(http: httpx.Client) -> Non
 def test_the_figure_has_a_thin_line_for_each_law(
     http: httpx.Client, rows: Database, settings: Settings
 ) -> None:
-    made = submit(http, {**TINY, "sweep": {"algorithm.kind": ["fedavg", "fednova", "scaffold"]}})
+    made = submit_over_http(http, {**TINY, "sweep": {"algorithm.kind": ["fedavg", "fednova", "scaffold"]}})
     carry_out(rows, open_storage(settings.storage), 3)
     place = f"/v1/experiments/{made['id']}/figure.svg"
     plain, over = (

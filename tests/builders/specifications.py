@@ -119,3 +119,18 @@ DIGITS_CNN: Document = {
     "evaluation": {"measures": []},
     "execution": {"precision": "float64"},
 }
+
+ONE_RUN: Document = {
+    "name": "one run",
+    "problem": {"dataset": {"kind": "quadratic", "generate": {"dim": 2, "clients": 3}}},
+    "algorithm": {"kind": "fedavg"},
+    "local": {"lr": 0.1, "steps": 2},
+    "rounds": 4,
+}
+"""One arm, one seed, four rounds."""
+
+TINY: Document = {**ONE_RUN, "name": "tiny", "tags": ["small"], "rounds": 3}
+"""One run of three rounds."""
+
+TWO_ARMS: Document = {**TINY, "name": "two arms", "seeds": [0, 1, 2], "sweep": {"local.lr": [0.1, 0.05]}}
+"""Six runs of three rounds."""

@@ -53,8 +53,8 @@ from tests.support.brokers import broker
 from tests.support.polling import eventually
 from tests.support.postgresql import postgresql
 from tests.support.s3 import s3_server
-from tests.workers.site import Site, assert_undisturbed
-from tests.workers.stacks import running_stack
+from tests.workers.deployment import Deployment, assert_undisturbed
+from tests.workers.embedded_stacks import running_stack
 
 LAST_ROUNDS_S = 300.0
 LEASE_S, DEFAULT_LEASE_S, DEFAULT_KILLS, EMBEDDED_KILLS = 2.0, 10.0, 5, 10
@@ -128,7 +128,7 @@ def _storage(_: int, draws: random.Random) -> tuple[list[Row], bool]:
         took = _suffered(
             _mixed(faults := storage_faults(store), len(faults), draws),
             draws,
-            afterwards=lambda site: assert_archived(site, store, bucket),
+            afterwards=lambda deployment: assert_archived(deployment, store, bucket),
             lease_seconds=LEASE_S,
             storage_url=f"s3://{bucket}",
         )
@@ -161,7 +161,7 @@ def _api(_: int, draws: random.Random) -> tuple[list[Row], bool]:
     Of a replacement, until the process before has ended.
     """
     kills, replacements = list[float](), list[float]()
-    with _site() as site, calling(site) as (gate, callers):
+    with _deployment() as deployment, calling(deployment) as (gate, callers):
         for _number in range(API_KILLS):
             time.sleep(draws.uniform(0, 1))
             killed = time.monotonic()
@@ -204,9 +204,9 @@ def _hangs(_: int, draws: random.Random) -> tuple[list[Row], bool]:
 
 
 def _changes(_: int, draws: random.Random) -> tuple[list[Row], bool]:
-    with _site() as plain:
-        site = plain.with_settings(lease_seconds=LEASE_S)
-        actors = change_at_once(site, REQUESTS, STRIKES, draws.randrange(2**32), print)
+    with _deployment() as plain:
+        deployment = plain.with_settings(lease_seconds=LEASE_S)
+        actors = change_at_once(deployment, REQUESTS, STRIKES, draws.randrange(2**32), print)
     went = f"{sum(actors.done.values())} requests, {sum(actors.refused.values())} refused"
     print(f"{went}, {actors.away} without an answer: {dict(actors.done)}", flush=True)
     return [], True
@@ -231,28 +231,28 @@ def _suffered(
     about: Mapping[str, Any] = MappingProxyType({}),
     *,
     embedded: bool = False,
-    afterwards: Callable[[Site], None] = lambda _: None,
+    afterwards: Callable[[Deployment], None] = lambda _: None,
     **settings: float | str,
 ) -> list[tuple[Fault, float]]:
     """One run suffers the faults in turn; each, and the seconds until the run went on."""
     took = []
     with (
-        _site(embedded=embedded) as plain,
+        _deployment(embedded=embedded) as plain,
         world(plain.with_settings(**settings), len(faults), draws.randrange(2**32), **about) as suffering,
     ):
         for fault in faults:
             took.append((fault, suffering.suffer(fault)))
             print(f"{took[-1][1]:6.2f} s  {fault.name}", flush=True)
-        (run,) = suffering.site.ended(suffering.experiment, LAST_ROUNDS_S)
-        assert_undisturbed(suffering.site, run, suffering.shards)
+        (run,) = suffering.deployment.ended(suffering.experiment, LAST_ROUNDS_S)
+        assert_undisturbed(suffering.deployment, run, suffering.shards)
         assert_unmoved(suffering)
-        afterwards(suffering.site)
+        afterwards(suffering.deployment)
     return took
 
 
 @contextmanager
-def _site(*, embedded: bool = False) -> Iterator[Site]:
-    """A site as a production has it, on servers of its own, or as the embedded stack does."""
+def _deployment(*, embedded: bool = False) -> Iterator[Deployment]:
+    """A deployment as a production has it, on servers of its own, or as the embedded stack does."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
         database_url = f"sqlite:///{folder}/fedq.db" if embedded else servers.enter_context(_database())
@@ -268,7 +268,7 @@ def _site(*, embedded: bool = False) -> Iterator[Site]:
             "PYTHONPATH": os.pathsep.join(sys.path)
         }
         database = open_database(database_url)
-        yield Site(
+        yield Deployment(
             database, broker_url, os.environ | environment | {"FEDQ_SLICE_SECONDS": "0.1"}, Path(folder)
         )
         database.close()

@@ -19,7 +19,7 @@ from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.support.access import key_for
 from tests.support.polling import eventually
 from tests.support.processes import served
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
 from workers.embedded.stack import API
 
 CALLERS = 4
@@ -30,8 +30,8 @@ END_S = 120.0
 class Gate:
     """Processes of the API behind one socket, which outlives them."""
 
-    def __init__(self, site: Site, stack: ExitStack) -> None:
-        self._site, self._stack = site, stack
+    def __init__(self, deployment: Deployment, stack: ExitStack) -> None:
+        self._deployment, self._stack = deployment, stack
         self._listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._started = 0
@@ -41,9 +41,9 @@ class Gate:
         """One more process, which may not answer yet."""
         self._started += 1
         descriptor = self._listener.fileno()
-        command, environment = [*API, f"--fd={descriptor}"], dict(self._site.environment)
+        command, environment = [*API, f"--fd={descriptor}"], dict(self._deployment.environment)
         return self._stack.enter_context(
-            served(command, self._log(), env=environment, cwd=self._site.folder, pass_fds=(descriptor,))
+            served(command, self._log(), env=environment, cwd=self._deployment.folder, pass_fds=(descriptor,))
         )
 
     def kill(self) -> None:
@@ -69,7 +69,7 @@ class Gate:
         return self._log().stat().st_size > 0
 
     def _log(self) -> Path:
-        return self._site.folder / f"api-{self._started}.log"
+        return self._deployment.folder / f"api-{self._started}.log"
 
 
 class Callers:
@@ -122,14 +122,16 @@ class Callers:
 
 
 @contextmanager
-def calling(site: Site) -> Iterator[tuple[Gate, Callers]]:
-    """An API on a site with clients at work.
+def calling(deployment: Deployment) -> Iterator[tuple[Gate, Callers]]:
+    """An API on a deployment with clients at work.
 
     At the end, what they were told is held against the database.
     """
     with ExitStack() as stack:
-        gate = Gate(site, stack)
-        with calling_at(gate.url, key_for(site.environment["FEDQ_DATABASE_URL"]), site.database) as callers:
+        gate = Gate(deployment, stack)
+        with calling_at(
+            gate.url, key_for(deployment.environment["FEDQ_DATABASE_URL"]), deployment.database
+        ) as callers:
             yield gate, callers
 
 

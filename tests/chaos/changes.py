@@ -54,7 +54,7 @@ from tests.chaos.callers import END_S, Gate
 from tests.chaos.faults import CUT, at_the_server
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
 
 ACTORS, WORKERS, RECONCILERS = 6, 2, 2
 MOST_EXPERIMENTS = 8
@@ -216,11 +216,11 @@ ACTS: dict[Callable[[Client, random.Random], None], int] = {
 
 
 class Crowd:
-    """API, workers and reconcilers on a site, started again when they end. Changes in place."""
+    """API, workers and reconcilers on a deployment, started again when they end. Changes in place."""
 
-    def __init__(self, site: Site, stack: ExitStack) -> None:
-        self._site, self._stack = site, stack
-        self.gate = Gate(site, stack)
+    def __init__(self, deployment: Deployment, stack: ExitStack) -> None:
+        self._deployment, self._stack = deployment, stack
+        self.gate = Gate(deployment, stack)
         names = [f"worker-{place}" for place in range(WORKERS)]
         names += [f"reconciler-{place}" for place in range(RECONCILERS)]
         self.processes = {name: self._start(name) for name in names}
@@ -235,12 +235,12 @@ class Crowd:
         """Kill a process, or cut all connections to the database; returns what."""
         what = draws.choice([*self.processes, *self.processes, "playing", "api", "connections"])
         if what == "connections":
-            with closing(at_the_server(self._site.database.url)) as server:
-                server.execute(CUT, (self._site.database.url.database,))
+            with closing(at_the_server(self._deployment.database.url)) as server:
+                server.execute(CUT, (self._deployment.database.url.database,))
         elif what == "api":
             self.gate.kill()
         elif what == "playing":
-            for pid in self._site.workers().values():
+            for pid in self._deployment.workers().values():
                 _kill(pid)
         else:
             self.processes[what].kill()
@@ -248,8 +248,8 @@ class Crowd:
 
     def _start(self, name: str) -> Forked:
         module = f"workers.{name.partition('-')[0]}"
-        log = self._site.folder / f"{name}-{time.monotonic_ns()}.log"
-        folder, environment = self._site.folder, self._site.environment
+        log = self._deployment.folder / f"{name}-{time.monotonic_ns()}.log"
+        folder, environment = self._deployment.folder, self._deployment.environment
         return self._stack.enter_context(forked(module, log=log, environment=environment, folder=folder))
 
 
@@ -259,18 +259,22 @@ def _kill(pid: int) -> None:
 
 
 def change_at_once(
-    site: Site, requests: int, strikes: int, seed: int, tell: Callable[[str], object] = lambda _: None
+    deployment: Deployment,
+    requests: int,
+    strikes: int,
+    seed: int,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> Actors:
-    """Let actors change the experiments of a site on PostgreSQL, and count everything again."""
-    draws, url = random.Random(seed), site.database.url
+    """Let actors change the experiments of a deployment on PostgreSQL, and count everything again."""
+    draws, url = random.Random(seed), deployment.database.url
     # Connections of its own at either end: what strikes may cut one in between.
     with closing(at_the_server(url)) as server:
         for statement in COUNTING:
             server.execute(statement)
         deadlocks = _deadlocks(server)
     with ExitStack() as stack:
-        own = [_key(site.database, **(LIMITED if place % 2 else {})) for place in range(ACTORS)]
-        crowd = Crowd(site, stack)
+        own = [_key(deployment.database, **(LIMITED if place % 2 else {})) for place in range(ACTORS)]
+        crowd = Crowd(deployment, stack)
         actors = Actors(crowd.gate.url, own, requests, seed)
         with actors.at_work():
             for strike in range(1, strikes + 1):
@@ -282,12 +286,12 @@ def change_at_once(
             _end_all(client)
             # What a killed reconciler was removing is another's after 20 minutes.
             server.execute("UPDATE storage_removal SET due_at = clock_timestamp()")
-            eventually(partial(_is_settled, site.database, crowd), SETTLED_S)
+            eventually(partial(_is_settled, deployment.database, crowd), SETTLED_S)
     # No process is left that could write.
-    found = [*actors.wrong, *recount(site.database, Path(site.environment["FEDQ_STORAGE_URL"]))]
+    found = [*actors.wrong, *recount(deployment.database, Path(deployment.environment["FEDQ_STORAGE_URL"]))]
     with closing(at_the_server(url)) as server:
         found += [f"{more} deadlocks" for more in [_deadlocks(server) - deadlocks] if more]
-    found += [f"{log.name}: {line}" for log in site.folder.glob("*.log") for line in _complaints(log)]
+    found += [f"{log.name}: {line}" for log in deployment.folder.glob("*.log") for line in _complaints(log)]
     assert not found, "\n".join(found)
     return actors
 

@@ -33,19 +33,19 @@ def at_the_server(url: URL) -> psycopg.Connection:
 
 
 def _worker(world: World, run: RunRecord) -> float:
-    world.site.send(run, signal.SIGKILL)
+    world.deployment.send(run, signal.SIGKILL)
     return time.monotonic()
 
 
 def _in_a_checkpoint(world: World, run: RunRecord) -> float:
     """Stop it whenever a file is half written, and kill it where it still is."""
-    pid, folder = world.site.pid(run), Path(world.site.environment["FEDQ_STORAGE_URL"], run.id)
+    pid, folder = world.deployment.pid(run), Path(world.deployment.environment["FEDQ_STORAGE_URL"], run.id)
 
     def half_written() -> bool:
         return any(folder.glob(".*.partial"))
 
     while True:
-        world.site.let_go(world.run.done + 1)
+        world.deployment.let_go(world.run.done + 1)
         eventually(half_written, timeout_s=END_S, every_s=0.0005)
         os.kill(pid, signal.SIGSTOP)
         wait_until_still(pid)
@@ -59,9 +59,9 @@ def _in_a_commit(world: World, run: RunRecord) -> float:
     """Whoever commits a slice has written to the run, and waits for the lock on the rounds: then it
     is killed.
     """
-    with closing(at_the_server(world.site.database.url)) as server, server.transaction():
+    with closing(at_the_server(world.deployment.database.url)) as server, server.transaction():
         server.execute("LOCK TABLE round IN SHARE MODE")
-        world.site.let_go(world.run.done + 1)
+        world.deployment.let_go(world.run.done + 1)
         eventually(lambda: server.execute(HELD_UP).fetchone(), timeout_s=END_S)
         return _worker(world, run)
 
@@ -85,7 +85,7 @@ def _with_reconciler(world: World, run: RunRecord) -> float:
 
 def _stopped(world: World, run: RunRecord) -> float:
     """Its parent kills it after a while; or in the middle of a write, nobody could go on."""
-    world.site.send(run, signal.SIGSTOP)
+    world.deployment.send(run, signal.SIGSTOP)
     return time.monotonic()
 
 
@@ -97,25 +97,25 @@ def _asked_to_end(world: World, run: RunRecord) -> float:
 
 
 def _emptied_broker(world: World, run: RunRecord) -> float:
-    with connect(world.site.broker_url) as broker:
+    with connect(world.deployment.broker_url) as broker:
         broker.flushdb()
     return _worker(world, run)
 
 
 def _restarted_broker(world: World, run: RunRecord) -> float:
-    with connect(world.site.broker_url) as broker:
+    with connect(world.deployment.broker_url) as broker:
         pid = int(broker.info("server")["process_id"])
     _end(pid, signal.SIGKILL)
     _worker(world, run)
     world.stack.enter_context(
-        serving_on(Path(world.site.broker_url.removeprefix("redis+socket://")), "redis")
+        serving_on(Path(world.deployment.broker_url.removeprefix("redis+socket://")), "redis")
     )
     return time.monotonic()
 
 
 def _hanging_broker(for_s: float) -> Callable[[World, RunRecord], float]:
     def strike(world: World, run: RunRecord) -> float:
-        with connect(world.site.broker_url) as broker:
+        with connect(world.deployment.broker_url) as broker:
             pid = int(broker.info("server")["process_id"])
         os.kill(pid, signal.SIGSTOP)
         _worker(world, run)
@@ -127,14 +127,14 @@ def _hanging_broker(for_s: float) -> Callable[[World, RunRecord], float]:
 
 
 def _cut_connections(world: World, _: RunRecord) -> float:
-    with closing(at_the_server(world.site.database.url)) as server:
-        server.execute(CUT, (world.site.database.url.database,))
+    with closing(at_the_server(world.deployment.database.url)) as server:
+        server.execute(CUT, (world.deployment.database.url.database,))
     return time.monotonic()
 
 
 def _database_away(for_s: float) -> Callable[[World, RunRecord], float]:
     def strike(world: World, _: RunRecord) -> float:
-        url, until = world.site.database.url, time.monotonic() + for_s
+        url, until = world.deployment.database.url, time.monotonic() + for_s
         with closing(at_the_server(url.set(database="postgres"))) as beside:
             beside.execute(f'ALTER DATABASE "{url.database}" ALLOW_CONNECTIONS false')
             while time.monotonic() < until:
@@ -148,7 +148,7 @@ def _database_away(for_s: float) -> Callable[[World, RunRecord], float]:
 
 def _restarted_database(world: World, _: RunRecord) -> float:
     """An immediate shutdown, as in a crash: the server comes back from its log."""
-    with closing(at_the_server(world.site.database.url)) as server:
+    with closing(at_the_server(world.deployment.database.url)) as server:
         (folder,) = server.execute("SHOW data_directory").fetchone() or ("",)
     server_process = psutil.Process(int(Path(folder, "postmaster.pid").read_text().split()[0]))
     command, home, user = server_process.cmdline(), server_process.cwd(), server_process.uids().real
@@ -156,9 +156,9 @@ def _restarted_database(world: World, _: RunRecord) -> float:
     _end(server_process.pid, signal.SIGQUIT)
     own = {"user": user, "group": group, "extra_groups": []} if os.geteuid() == 0 else {}
     world.stack.enter_context(
-        served(command, world.site.folder / "postgresql.log", stop=signal.SIGINT, cwd=home, **own)
+        served(command, world.deployment.folder / "postgresql.log", stop=signal.SIGINT, cwd=home, **own)
     )
-    eventually(lambda: _answers(world.site.database.url), timeout_s=END_S)
+    eventually(lambda: _answers(world.deployment.database.url), timeout_s=END_S)
     return time.monotonic()
 
 

@@ -19,11 +19,11 @@ PIDFD_GETFD = 438
 
 def links(world: World) -> Mapping[int, Sequence[int]]:
     """Descriptors of the leader's connection with each member that has joined, by the member's process."""
-    run, workers = world.run, world.site.workers()
+    run, workers = world.run, world.deployment.workers()
     leader = _ports(workers.get(run.worker or "", 0))
     found = {
         pid: [leader[there, here] for here, there in _ports(pid) if (there, here) in leader]
-        for pid in world.site.members().values()
+        for pid in world.deployment.members().values()
     }
     return {pid: descriptors for pid, descriptors in found.items() if descriptors}
 
@@ -70,7 +70,7 @@ def _member_gets(signum: signal.Signals) -> Callable[[World, RunRecord], float]:
 
 def _leader_gets(signum: signal.Signals) -> Callable[[World, RunRecord], float]:
     def strike(world: World, run: RunRecord) -> float:
-        world.site.send(run, signum)
+        world.deployment.send(run, signum)
         return time.monotonic()
 
     return strike
@@ -78,19 +78,19 @@ def _leader_gets(signum: signal.Signals) -> Callable[[World, RunRecord], float]:
 
 def _leader_and_member(world: World, run: RunRecord) -> float:
     member = min(links(world))
-    world.site.send(run, signal.SIGKILL)
+    world.deployment.send(run, signal.SIGKILL)
     os.kill(member, signal.SIGKILL)
     return time.monotonic()
 
 
 def _cut_off(world: World, run: RunRecord) -> float:
     found = links(world)
-    _cut(world.site.pid(run), found[min(found)])
+    _cut(world.deployment.pid(run), found[min(found)])
     return time.monotonic()
 
 
 def _all_cut_off(world: World, run: RunRecord) -> float:
-    _cut(world.site.pid(run), [descriptor for member in links(world).values() for descriptor in member])
+    _cut(world.deployment.pid(run), [descriptor for member in links(world).values() for descriptor in member])
     return time.monotonic()
 
 

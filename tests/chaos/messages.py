@@ -14,7 +14,7 @@ from tests.chaos.world import END_S, World
 from tests.support.brokers import broker, connect
 from tests.support.polling import eventually
 from tests.support.slowness import AT_ONCE, slowed
-from tests.workers.site import EXPERIMENT, assert_undisturbed
+from tests.workers.deployment import EXPERIMENT, assert_undisturbed
 from workers.celery_app import celery_app, queue_name, send_wakeup
 
 QUEUE, DEAD = queue_name("default"), "dead"
@@ -35,13 +35,13 @@ def slow_broker(
     """
 
     def strike(world: World, run: RunRecord) -> float:
-        with connect(world.site.broker_url) as client:
+        with connect(world.deployment.broker_url) as client:
             others = [other["id"] for other in client.client_list() if int(other["id"]) != client.client_id()]
-            world.passing.enter_context(_answering_slowly(world.site.broker_url, pause_s, at_once))
+            world.passing.enter_context(_answering_slowly(world.deployment.broker_url, pause_s, at_once))
             # Or they would go on by the connections that they have.
             for other in others:
                 client.client_kill_filter(_id=other)
-        world.site.send(run, signal.SIGKILL)
+        world.deployment.send(run, signal.SIGKILL)
         if for_s is not None:
             time.sleep(for_s)
             world.passing.close()
@@ -57,11 +57,11 @@ def late_messages(world: World, run: RunRecord) -> float:
     So does one that a worker had taken when it died, hours ago: the next that starts delivers it
     again.
     """
-    _leave_unacknowledged(world.site.broker_url)
+    _leave_unacknowledged(world.deployment.broker_url)
     held_back = _held_back()
     world.parent(run).kill()
     moment = time.monotonic()
-    _deliver(world.site.broker_url, held_back, random.Random(run.fence))
+    _deliver(world.deployment.broker_url, held_back, random.Random(run.fence))
     return moment
 
 
@@ -69,10 +69,10 @@ def assert_unmoved(world: World) -> None:
     """The run is over: wake-ups that come now change nothing of it, nor of one that is under
     way.
     """
-    url, before = world.site.broker_url, world.run
-    beside = world.site.submit(BESIDE)
+    url, before = world.deployment.broker_url, world.run
+    beside = world.deployment.submit(BESIDE)
     _deliver(url, _held_back(), random.Random(before.fence))
-    (other,) = world.site.ended(beside)
+    (other,) = world.deployment.ended(beside)
     _deliver(url, _held_back(), random.Random(before.fence))
     eventually(lambda: _all_delivered(url), timeout_s=END_S)
     after = world.run
@@ -82,8 +82,8 @@ def assert_unmoved(world: World) -> None:
         before.done,
         before.model,
     )
-    assert_undisturbed(world.site, after, world.shards)
-    assert_undisturbed(world.site, other)
+    assert_undisturbed(world.deployment, after, world.shards)
+    assert_undisturbed(world.deployment, other)
 
 
 @contextmanager

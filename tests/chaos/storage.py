@@ -14,7 +14,7 @@ from tests.support import s3
 from tests.support.forks import forked
 from tests.support.polling import eventually
 from tests.support.s3 import S3
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
 from workers.retention import RESULTS
 
 FOR_S = 3.0
@@ -40,21 +40,21 @@ def storage_faults(store: S3) -> Sequence[Fault]:
     )
 
 
-def assert_archived(site: Site, store: S3, bucket: str) -> None:
+def assert_archived(deployment: Deployment, store: S3, bucket: str) -> None:
     """Retention on a store that fails every other request: all that was in the bucket is in the archive,
     and the bucket is empty.
     """
     stored, copies = store.objects(bucket), store.bucket()
-    with site.database.reading() as session:
+    with deployment.database.reading() as session:
         ids = [experiment.id for experiment in experiments.page(session).items]
-    experiment = {run.id: id for id in ids for run in site.runs(id)}
+    experiment = {run.id: id for id in ids for run in deployment.runs(id)}
     expected = {f"{experiment[key.partition('/')[0]]}/{key}": data for key, data in stored.items()}
     assert expected
-    retention = site.with_settings(retention_days=1e-9, archive_url=f"s3://{copies}")
-    log = site.folder / f"retention-{time.monotonic_ns()}.log"
-    with forked("workers.reconciler", log=log, environment=retention.environment, folder=site.folder):
+    retention = deployment.with_settings(retention_days=1e-9, archive_url=f"s3://{copies}")
+    log = deployment.folder / f"retention-{time.monotonic_ns()}.log"
+    with forked("workers.reconciler", log=log, environment=retention.environment, folder=deployment.folder):
         store.fail(*PASSING, share=SHARE)
-        eventually(lambda: not _left(site), timeout_s=END_S)
+        eventually(lambda: not _left(deployment), timeout_s=END_S)
         store.fail()
         eventually(lambda: not store.objects(bucket), timeout_s=END_S)
     archived = store.objects(copies)
@@ -63,8 +63,8 @@ def assert_archived(site: Site, store: S3, bucket: str) -> None:
     assert archived == expected
 
 
-def _left(site: Site) -> bool:
-    with site.database.reading() as session:
+def _left(deployment: Deployment) -> bool:
+    with deployment.database.reading() as session:
         return bool(experiments.page(session).items)
 
 
@@ -81,5 +81,5 @@ def _failing(store: S3, kind: s3.Fault) -> Callable[[World, RunRecord], float]:
 def _killed(store: S3, world: World, run: RunRecord) -> float:
     store.fail(*PASSING, share=SHARE)
     world.passing.callback(store.fail)
-    world.site.send(run, signal.SIGKILL)
+    world.deployment.send(run, signal.SIGKILL)
     return time.monotonic()

@@ -17,7 +17,7 @@ from tests.chaos.world import quantiles, world
 from tests.support.brokers import broker
 from tests.support.s3 import S3
 from tests.workers.conftest import production
-from tests.workers.site import Site, assert_undisturbed
+from tests.workers.deployment import Deployment, assert_undisturbed
 
 __all__ = ["production"]
 
@@ -36,35 +36,35 @@ def redis_of_its_own() -> Iterator[str]:
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_run_that_suffers_one_fault_after_another_is_the_run_of_the_library(
-    production: Site, redis_of_its_own: str
+    production: Deployment, redis_of_its_own: str
 ) -> None:
-    site = replace(production.with_settings(broker_url=redis_of_its_own), broker_url=redis_of_its_own)
+    deployment = replace(production.with_settings(broker_url=redis_of_its_own), broker_url=redis_of_its_own)
     faults = [fault for fault in (*KILLS, *OTHERS) if any(word in fault.name for word in NEW)]
     assert len(faults) == len(NEW)
-    with world(site, len(faults), SEED) as suffering:
+    with world(deployment, len(faults), SEED) as suffering:
         for fault in faults:
             suffering.suffer(fault)
-        (run,) = site.ended(suffering.experiment)
+        (run,) = deployment.ended(suffering.experiment)
         assert_unmoved(suffering)
-    assert_undisturbed(site, run)
+    assert_undisturbed(deployment, run)
     assert run.fence > len(faults)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_run_whose_object_store_fails_in_every_way_is_the_run_of_the_library_and_is_archived(
-    production: Site, s3: S3
+    production: Deployment, s3: S3
 ) -> None:
     bucket = s3.bucket()
     environment = {**production.environment, **s3.environment}
-    site = replace(production, environment=environment).with_settings(storage_url=f"s3://{bucket}")
+    deployment = replace(production, environment=environment).with_settings(storage_url=f"s3://{bucket}")
     faults = storage_faults(s3)
-    with world(site, len(faults), SEED) as suffering:
+    with world(deployment, len(faults), SEED) as suffering:
         for fault in faults:
             suffering.suffer(fault)
-        (run,) = site.ended(suffering.experiment)
-    assert_undisturbed(site, run)
-    assert_archived(site, s3, bucket)
+        (run,) = deployment.ended(suffering.experiment)
+    assert_undisturbed(deployment, run)
+    assert_archived(deployment, s3, bucket)
 
 
 DAMAGES = (
@@ -84,7 +84,9 @@ DAMAGES = (
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-def test_changes_of_the_same_experiments_at_once_leave_nothing_that_does_not_agree(production: Site) -> None:
+def test_changes_of_the_same_experiments_at_once_leave_nothing_that_does_not_agree(
+    production: Deployment,
+) -> None:
     actors = change_at_once(production, requests=60, strikes=2, seed=SEED)
     assert actors.made == len(actors.keys) * (60 // len(actors.keys))
     assert actors.away < actors.made / 2

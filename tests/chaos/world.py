@@ -15,11 +15,11 @@ from fedcore.platform.store.tables import RunRecord
 from tests.builders.specifications import merged
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
-from tests.workers.site import EXPERIMENT, Site
+from tests.workers.deployment import EXPERIMENT, Deployment
 
 END_S = 300.0
 ROUNDS_PER_FAULT = 30
-"""So long a run is not over before it has suffered all, however slow the machine: on a leash, two
+"""So long a run is not over before it has suffered all, however slow the machine: throttled, two
 rounds are played in a second.
 """
 GROUP_FACTOR = 2
@@ -28,7 +28,7 @@ EVERY_S, HELD_UP_S = 0.02, 0.5
 """A look at the run takes milliseconds; one that takes so long was held up."""
 _AT_SPEED = 3
 _MOMENT_S = 0.6
-"""A fault strikes within this time, in which a worker on its leash plays a round, saves and commits
+"""A fault strikes within this time, in which a throttled worker plays a round, saves and commits
 it.
 """
 
@@ -45,7 +45,7 @@ class Fault:
 
 
 class World:
-    """Workers and a reconciler on a site, started again when they end, and a run.
+    """Workers and a reconciler on a deployment, started again when they end, and a run.
 
     All its draws come from one generator. No fault strikes before all workers are there, and the world
     is `ready`.
@@ -53,7 +53,7 @@ class World:
 
     def __init__(
         self,
-        site: Site,
+        deployment: Deployment,
         rounds: int,
         draws: random.Random,
         stack: ExitStack,
@@ -62,17 +62,27 @@ class World:
         shards: int | None = None,
         ready: Callable[["World"], bool] = lambda _: True,
     ) -> None:
-        self.site, self._draws, self.stack, self.shards, self._ready = site, draws, stack, shards, ready
+        self.deployment, self._draws, self.stack, self.shards, self._ready = (
+            deployment,
+            draws,
+            stack,
+            shards,
+            ready,
+        )
         self.passing = stack.enter_context(ExitStack())
         """Closed once the run goes on."""
         self.reconciler = self._start("workers.reconciler", "reconciler")
-        self.workers = [self._start("tests.workers.leashed", f"worker-{place}") for place in range(workers)]
-        self.experiment = site.submit(merged(EXPERIMENT, {"rounds": rounds, "execution": {"shards": shards}}))
+        self.workers = [
+            self._start("tests.workers.throttled_worker", f"worker-{place}") for place in range(workers)
+        ]
+        self.experiment = deployment.submit(
+            merged(EXPERIMENT, {"rounds": rounds, "execution": {"shards": shards}})
+        )
 
     @property
     def run(self) -> RunRecord:
         """The run as it is now."""
-        return self.site.run(self.experiment)
+        return self.deployment.run(self.experiment)
 
     def suffer(self, fault: Fault) -> float:
         """The run suffers a fault at a random moment.
@@ -82,7 +92,7 @@ class World:
         Not a number where this process was held up meanwhile, and cannot tell.
         """
         eventually(self._complete, timeout_s=END_S)
-        self.site.in_the_middle(self.experiment, self.run.done + 1)
+        self.deployment.in_the_middle(self.experiment, self.run.done + 1)
         time.sleep(self._draws.uniform(0, _MOMENT_S))
         before = self.run
         assert before.status is Status.RUNNING, before.status
@@ -92,7 +102,7 @@ class World:
     def _seconds(self, fault: Fault, before: RunRecord) -> float:
         over = fault.strike(self, before)
         done, least = self.run.done, before.fence + fault.takes
-        self.site.let_go(done + _AT_SPEED)
+        self.deployment.let_go(done + _AT_SPEED)
         looked, held_up_s = over, 0.0
         deadline = over + END_S
         while not self._goes_on(done, least, taken=fault.takes):
@@ -108,16 +118,16 @@ class World:
             self.reconciler = self._start("workers.reconciler", "reconciler")
         for place, worker in enumerate(self.workers):
             if worker.poll() is not None:
-                self.workers[place] = self._start("tests.workers.leashed", f"worker-{place}")
+                self.workers[place] = self._start("tests.workers.throttled_worker", f"worker-{place}")
 
     def parent(self, run: RunRecord) -> Forked:
         """The worker whose child plays the run."""
-        pid = psutil.Process(self.site.pid(run)).ppid()
+        pid = psutil.Process(self.deployment.pid(run)).ppid()
         return next(worker for worker in self.workers if worker.pid == pid)
 
     def _complete(self) -> bool:
         self.tend()
-        present = sum(map(psutil.pid_exists, self.site.workers().values()))
+        present = sum(map(psutil.pid_exists, self.deployment.workers().values()))
         return present >= len(self.workers) and self._ready(self)
 
     def _goes_on(self, done: int, fence: int, *, taken: bool) -> bool:
@@ -125,20 +135,20 @@ class World:
         return now.fence >= fence if taken else now.done > done
 
     def _start(self, module: str, name: str) -> Forked:
-        site = self.site
-        log = site.folder / f"{name}-{time.monotonic_ns()}.log"
+        deployment = self.deployment
+        log = deployment.folder / f"{name}-{time.monotonic_ns()}.log"
         return self.stack.enter_context(
-            forked(module, log=log, environment=site.environment, folder=site.folder)
+            forked(module, log=log, environment=deployment.environment, folder=deployment.folder)
         )
 
 
 @contextmanager
-def world(site: Site, faults: int, seed: int, **about: Any) -> Iterator[World]:
+def world(deployment: Deployment, faults: int, seed: int, **about: Any) -> Iterator[World]:
     """A world whose run is long enough for so many faults; `about` as of `World`."""
-    site.let_go(0)
+    deployment.let_go(0)
     rounds = ROUNDS_PER_FAULT * faults * (GROUP_FACTOR if "shards" in about else 1)
     with ExitStack() as stack:
-        yield World(site, rounds, random.Random(seed), stack, **about)
+        yield World(deployment, rounds, random.Random(seed), stack, **about)
 
 
 def quantiles(seconds: Sequence[float]) -> tuple[float, float, float]:

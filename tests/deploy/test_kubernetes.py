@@ -17,7 +17,8 @@ from fedcore.platform.store import Database
 from fedcore.platform.uploads.limits import UploadLimits
 from fedcore.platform.uploads.sandbox import peak_bytes
 from fedcore.settings import Settings
-from tests.builders.claims import claim, submit
+from tests.builders.claims import claim
+from tests.builders.experiments import submit
 from tests.deploy.conftest import ROOT
 from tests.support.described import described
 from workers.embedded.stack import BEYOND_GRACE_S

@@ -14,7 +14,8 @@ from api.app import create_app
 from fedcore.platform.store import Database, workers
 from fedcore.settings import Settings
 from tests.builders.claims import claim, commit
-from tests.builders.experiments import TINY, submit
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 from tests.deploy.conftest import ROOT
 from tests.support.access import key_for
 from tests.support.asgi import calling
@@ -31,7 +32,7 @@ def told(database: Database, database_url: str, tmp_path: Path) -> dict[str, set
     with calling(
         create_app(Settings(_env_file=None, home=tmp_path, database_url=database_url)), key_for(database_url)
     ) as http:
-        submit(http, {**TINY, "seeds": [0, 1]})
+        submit_over_http(http, {**TINY, "seeds": [0, 1]})
         commit(database, claim(database))
         with database.transaction() as session:
             workers.seen(session, "w1", host="here", pid=7, queues=["default"], device="cpu", run_id=None)

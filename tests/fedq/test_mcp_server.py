@@ -17,7 +17,8 @@ from mcp.types import CallToolResult, ImageContent, TextContent
 from fedcore.spec import yaml_documents
 from fedq.client import AsyncClient
 from fedq.mcp_server import build_server
-from tests.builders.experiments import TINY, TWO_ARMS, carry_out
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TINY, TWO_ARMS
 from tests.support.service import Service
 
 RUNS = 6

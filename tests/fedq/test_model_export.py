@@ -29,8 +29,8 @@ from fedq.client.errors import ExportError
 from fedq.local.folder import MODEL, ExperimentFolder, RunKey
 from fedq.model_export import TrainedModel, export_model, network_of
 from fedq.schemas import Run
-from tests.builders.experiments import TINY, carry_out
-from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.runs import carry_out
+from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, TINY, Document, merged, specification
 from tests.fedq.cli.conftest import Fedq, client, fedq
 from tests.models.test_hugging_face import FEATURES, GPT2, LORA, TOKENS, WIDTH, Sequences
 from tests.models.test_hugging_face import experiment as language_experiment

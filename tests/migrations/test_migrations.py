@@ -22,7 +22,8 @@ from sqlalchemy.exc import OperationalError
 from fedcore.platform.store import Database, open_database, upgrade
 from fedcore.platform.store.database import canonical, engine
 from fedcore.platform.store.migration import migrating
-from tests.builders.claims import claim, commit, submit, the_run
+from tests.builders.claims import claim, commit
+from tests.builders.experiments import run_of, submit
 from tests.support.polling import eventually
 from tests.support.postgresql import fresh_database
 
@@ -72,7 +73,7 @@ def test_upgrading_again_changes_nothing(database: Database, database_url: str) 
     experiment = submit(database)
     commit(database, claim(database), 2)
     upgrade(database_url)
-    assert the_run(database, experiment).done == 2
+    assert run_of(database, experiment).done == 2
 
 
 def test_processes_may_upgrade_at_once(empty_url: str) -> None:
@@ -140,7 +141,7 @@ def test_a_table_that_sqlite_must_replace_keeps_the_rows_that_refer_to_it(sqlite
         operations(connection).batch_alter_table("experiment", recreate="always") as table,
     ):
         table.add_column(Column("stars", Integer))
-    assert the_run(database, experiment).done == 2
+    assert run_of(database, experiment).done == 2
     database.close()
 
 
@@ -152,4 +153,4 @@ def test_a_filled_database_can_be_taken_all_the_way_down_and_up_again(
     commit(database_at, claim(database_at), 2)
     alembic_runner.migrate_down_to("base")
     alembic_runner.migrate_up_to("heads")
-    assert the_run(database_at, submit(database_at)).done == 0
+    assert run_of(database_at, submit(database_at)).done == 0

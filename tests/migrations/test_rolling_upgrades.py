@@ -10,7 +10,9 @@ from sqlalchemy import Engine, MetaData, Table, insert, inspect, select, update
 
 from fedcore.platform.store import Database, Status, curves, open_database
 from fedcore.platform.store.leases import Claim
-from tests.builders.claims import claim, commit, finish, lose, read, submit, the_run
+from tests.builders.claims import claim, commit, finish, lose
+from tests.builders.experiments import run_of, submit
+from tests.builders.transactions import read
 
 BEFORE = "0100"
 """The oldest revision from which upgrades are made while the service runs."""
@@ -55,7 +57,7 @@ def test_a_run_under_way_goes_on_through_an_upgrade(
     assert (newer.fence, newer.done) == (held.fence + 1, 3)
     commit_as_before(alembic_engine, older, held, 4, refused=True)
     finish(database_at, newer)
-    assert the_run(database_at, experiment).status is Status.SUCCEEDED
+    assert run_of(database_at, experiment).status is Status.SUCCEEDED
     assert [row.round for row in read(database_at, curves.after, held.run_id)] == [1, 2, 3, 4]
 
 

@@ -17,7 +17,9 @@ from fedcore.platform.backup import back_up, back_up_files, restore, restore_fil
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database
 from fedcore.platform.uploads import dataset_storage
-from tests.builders.claims import claim, commit, finish_with_models, submit, the_run
+from tests.builders.claims import claim, commit
+from tests.builders.experiments import run_of, submit
+from tests.builders.runs import finish_with_models
 from tests.platform.store.test_datasets import keep
 from tests.support.postgresql import PROGRAMS, fresh_database
 
@@ -49,7 +51,7 @@ def test_backup_holds_files_and_later_gets_those_it_lacks(
         for path in (tmp_path / "new").rglob("*.*")
     } == kept
     copy = Database(elsewhere)
-    assert the_run(copy, experiment).done == 2
+    assert run_of(copy, experiment).done == 2
     copy.close()
 
 
@@ -83,7 +85,7 @@ def test_a_backup_without_files_is_restored_into_a_folder_that_was_not_there(
     back_up(database_url, str(tmp_path / "storage"), folder)
     restore(f"sqlite:///{home / 'fedq.db'}", str(home / "storage"), folder)
     with closing(Database(f"sqlite:///{home / 'fedq.db'}")) as copy:
-        assert the_run(copy, experiment).done == 0
+        assert run_of(copy, experiment).done == 0
     assert (_mode(home), _mode(home / "fedq.db")) == (0o700, 0o600)
 
 

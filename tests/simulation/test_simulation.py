@@ -245,7 +245,7 @@ def test_a_round_does_not_depend_on_how_the_ones_before_it_were_carried_out() ->
     assert recorder.seen == given(specification(SYNTHETIC))[2:3]
 
 
-# Gangs: runs that advance together, and come out as each by itself.
+# Batches: runs that advance together, and come out as each by itself.
 
 MLP: Document = {"problem": {"model": {"kind": "mlp", "hidden": [3], "l2": 0.1}}}
 NUMBERS: list[Document] = [

@@ -44,7 +44,9 @@ def test_a_setting_without_influence_explains_nothing() -> None:
     ],
     ids=["a value for each arm", "one value", "equal figures", "no figures", "no arms"],
 )
-def test_what_chance_may_explain_has_no_share(settings: dict[str, Any], figures: list[Any]) -> None:
+def test_differences_that_chance_may_explain_have_no_share(
+    settings: dict[str, Any], figures: list[Any]
+) -> None:
     assert [one.share for one in rank_settings(settings, figures)] == [None]
 
 

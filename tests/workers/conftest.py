@@ -1,4 +1,4 @@
-"""A site: a database, a broker and a storage of its own, and real worker and reconciler processes
+"""A deployment: a database, a broker and a storage of its own, and real worker and reconciler processes
 on them.
 """
 
@@ -11,33 +11,33 @@ import pytest
 import torch
 
 from tests.support.databases import kept_database
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
 
 LEASE_S = 1.5
 
 
 @pytest.fixture(params=[("sqlite", "valkey"), ("postgresql", "redis")], ids=["embedded", "production"])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """A site as the embedded stack has it, and one as a production has it."""
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    """A deployment as the embedded stack has it, and one as a production has it."""
     database_kind, broker_kind = request.param
-    yield from _site(request, tmp_path, database_kind, broker_kind)
+    yield from _deployment(request, tmp_path, database_kind, broker_kind)
 
 
 @pytest.fixture
-def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """A site as the embedded stack has it."""
-    yield from _site(request, tmp_path, "sqlite", "valkey")
+def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    """A deployment as the embedded stack has it."""
+    yield from _deployment(request, tmp_path, "sqlite", "valkey")
 
 
 @pytest.fixture
-def production(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """A site as a production has it."""
-    yield from _site(request, tmp_path, "postgresql", "redis")
+def production(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    """A deployment as a production has it."""
+    yield from _deployment(request, tmp_path, "postgresql", "redis")
 
 
-def _site(
+def _deployment(
     request: pytest.FixtureRequest, tmp_path: Path, database_kind: str, broker_kind: str
-) -> Iterator[Site]:
+) -> Iterator[Deployment]:
     database_url: str = request.getfixturevalue(f"kept_{database_kind}_url")
     broker_url: str = request.getfixturevalue(f"{broker_kind}_url")
     environment = os.environ | {
@@ -52,5 +52,5 @@ def _site(
     # As in a worker: a library may sum in another order on other threads.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield Site(kept_database(database_url), broker_url, environment, tmp_path)
+    yield Deployment(kept_database(database_url), broker_url, environment, tmp_path)
     torch.set_num_threads(threads)

@@ -23,7 +23,7 @@ from fedcore.settings import Settings, settings
 from fedq.cli import main
 from tests.support.polling import eventually
 from tests.support.postgresql import PROGRAMS, fresh_database
-from tests.workers.site import END_S, PRODUCTION_IN_CI, Site, assert_undisturbed
+from tests.workers.deployment import END_S, PRODUCTION_IN_CI, Deployment, assert_undisturbed
 from workers.reconciler import reconcile_once
 
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
@@ -33,14 +33,14 @@ IN_CONTAINER = re.compile(r"docker compose (?:run|exec) .*? (?:api|postgres) (.*
 
 @dataclass
 class Commands:
-    """Carries out commands of the page here: what they do in a container, on the site's database
+    """Carries out commands of the page here: what they do in a container, on the deployment's database
     and storage.
     """
 
     folder: Path
     monkeypatch: pytest.MonkeyPatch
 
-    def carry_out(self, heading: str, site: Site) -> None:
+    def carry_out(self, heading: str, deployment: Deployment) -> None:
         """Those of the console block that follows `heading`."""
         block = PAGE.partition(f"{heading}\n")[2].partition("```console\n")[2].partition("```")[0]
         assert block, f"docs/operations.md has no commands under {heading!r}"
@@ -50,23 +50,23 @@ class Commands:
             )
             program, *arguments = shlex.split(command)
             if program == "fedq" and arguments[0] in {"backup", "restore"}:
-                self._fedq(arguments, site)
+                self._fedq(arguments, deployment)
             elif program.startswith("pg_"):
-                self._postgresql(command, site)
+                self._postgresql(command, deployment)
             else:
                 assert program in {"docker", "mkdir"}, f"what is to be done with {line!r}?"
 
-    def _fedq(self, arguments: list[str], site: Site) -> None:
+    def _fedq(self, arguments: list[str], deployment: Deployment) -> None:
         for name in ("FEDQ_DATABASE_URL", "FEDQ_STORAGE_URL"):
-            self.monkeypatch.setenv(name, site.environment[name])
+            self.monkeypatch.setenv(name, deployment.environment[name])
         self.monkeypatch.chdir(self.folder)
         settings.cache_clear()
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         assert not ended.value.code
 
-    def _postgresql(self, command: str, site: Site) -> None:
-        url = make_url(site.environment["FEDQ_DATABASE_URL"])
+    def _postgresql(self, command: str, deployment: Deployment) -> None:
+        url = make_url(deployment.environment["FEDQ_DATABASE_URL"])
         # In the container both the user and the database are called fedq.
         here = command.replace("--username=fedq", f"--username={url.username}").replace(
             "--dbname=fedq", f"--dbname={url.database}"
@@ -86,28 +86,33 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Comman
 
 
 @pytest.fixture
-def elsewhere(site: Site, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """A site of the same kind whose database and storage are empty, not even migrated."""
+def elsewhere(deployment: Deployment, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    """A deployment of the same kind whose database and storage are empty, not even migrated."""
     (tmp_path / "elsewhere").mkdir()
     own = {"storage_url": tmp_path / "elsewhere" / "storage"}
-    if site.database.url.get_backend_name() == "sqlite":
-        yield _on(site.with_settings(**own, database_url=f"sqlite:///{tmp_path / 'elsewhere' / 'fedq.db'}"))
+    if deployment.database.url.get_backend_name() == "sqlite":
+        yield _on(
+            deployment.with_settings(**own, database_url=f"sqlite:///{tmp_path / 'elsewhere' / 'fedq.db'}")
+        )
     else:
         with fresh_database(request.getfixturevalue("postgresql_server"), f"fedq_{uuid4().hex}") as url:
-            yield _on(site.with_settings(**own, database_url=url))
+            yield _on(deployment.with_settings(**own, database_url=url))
 
 
-def _on(site: Site) -> Site:
-    return Site(
-        open_database(site.environment["FEDQ_DATABASE_URL"]), site.broker_url, site.environment, site.folder
+def _on(deployment: Deployment) -> Deployment:
+    return Deployment(
+        open_database(deployment.environment["FEDQ_DATABASE_URL"]),
+        deployment.broker_url,
+        deployment.environment,
+        deployment.folder,
     )
 
 
 @contextmanager
-def _playing(site: Site) -> Iterator[Callable[[], None]]:
+def _playing(deployment: Deployment) -> Iterator[Callable[[], None]]:
     """A worker of this process plays what waits until the block ends."""
     ended = Event()
-    with site.with_settings(slice_seconds=0.02).runner(stopping=ended.is_set) as runner:
+    with deployment.with_settings(slice_seconds=0.02).runner(stopping=ended.is_set) as runner:
         thread = Thread(target=runner.work)
         thread.start()
         try:
@@ -120,15 +125,15 @@ def _playing(site: Site) -> Iterator[Callable[[], None]]:
 @pytest.mark.slow
 @PRODUCTION_IN_CI
 def test_a_run_in_flight_goes_on_from_a_backup_to_the_same_bits(
-    site: Site, elsewhere: Site, commands: Commands
+    deployment: Deployment, elsewhere: Deployment, commands: Commands
 ) -> None:
-    kind = "one machine" if site.database.url.get_backend_name() == "sqlite" else "Docker Compose"
-    experiment = site.submit(nudge=False)
-    with _playing(site):
-        site.in_the_middle(experiment)
-        commands.carry_out(f"A backup, on {kind}:", site)
-        backed_up = site.run(experiment)
-        eventually(lambda: site.run(experiment).done > backed_up.done, timeout_s=END_S)
+    kind = "one machine" if deployment.database.url.get_backend_name() == "sqlite" else "Docker Compose"
+    experiment = deployment.submit(nudge=False)
+    with _playing(deployment):
+        deployment.in_the_middle(experiment)
+        commands.carry_out(f"A backup, on {kind}:", deployment)
+        backed_up = deployment.run(experiment)
+        eventually(lambda: deployment.run(experiment).done > backed_up.done, timeout_s=END_S)
     commands.carry_out(f"Put back, on {kind}:", elsewhere)
     copy = elsewhere.run(experiment)
     assert copy.status is Status.RUNNING
@@ -140,13 +145,13 @@ def test_a_run_in_flight_goes_on_from_a_backup_to_the_same_bits(
     elsewhere.database.close()
 
 
-def _lose(site: Site, experiment: str) -> None:
+def _lose(deployment: Deployment, experiment: str) -> None:
     """Wait until the reconciler sees that nobody holds the run."""
     configured = Settings(_env_file=None)
     leases = LeaseWatch(configured.lease_seconds)
 
     def queued() -> bool:
-        reconcile_once(site.database, configured, leases)
-        return site.run(experiment).status is Status.QUEUED
+        reconcile_once(deployment.database, configured, leases)
+        return deployment.run(experiment).status is Status.QUEUED
 
     eventually(queued, timeout_s=END_S)

@@ -7,13 +7,13 @@ specification.
 from fedcore.platform.store import Status
 from tests.builders.specifications import QUADRATIC, merged
 from tests.support.call_path import CallPath
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
 from workers.runner import Runner
 
 SHORT = merged(QUADRATIC, {"rounds": 3, "execution": {"engine": "reference"}})
 
 
-def test_a_run_passes_13_files_and_17_of_the_store(embedded: Site) -> None:
+def test_a_run_passes_13_files_and_17_of_the_store(embedded: Deployment) -> None:
     with embedded.runner() as runner:
         # The first one makes what the process keeps.
         embedded.submit(SHORT, nudge=False)

@@ -2,7 +2,7 @@
 
 from fedcore.platform.store import Status
 from tests.builders.specifications import SYNTHETIC, merged
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
 
 DOCUMENT = SYNTHETIC | {
     "problem": {
@@ -12,7 +12,7 @@ DOCUMENT = SYNTHETIC | {
 }
 
 
-def test_a_worker_trains_what_it_allows_and_refuses_the_rest_at_once(embedded: Site) -> None:
+def test_a_worker_trains_what_it_allows_and_refuses_the_rest_at_once(embedded: Deployment) -> None:
     built_in = embedded.submit(merged(SYNTHETIC, {}), nudge=False)
     refused = embedded.submit(DOCUMENT, nudge=False)
     with embedded.runner() as runner:

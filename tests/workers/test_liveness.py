@@ -15,13 +15,14 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, Status, experiments, keys
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.builders.claims import the_run, write
+from tests.builders.experiments import run_of
 from tests.builders.specifications import specification
+from tests.builders.transactions import write
 from tests.support.brokers import connect
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
-from tests.workers.self_checking import CHECKS, DEAF
-from tests.workers.site import END_S, EXPERIMENT, Site
+from tests.workers.deployment import END_S, EXPERIMENT, Deployment
+from tests.workers.worker_with_frequent_checks import CHECKS, DEAF
 from workers.celery_app import queue_name
 from workers.liveness import MOST_UNANSWERED, WakeupMonitor
 
@@ -77,18 +78,22 @@ def test_a_worker_at_work_sends_itself_nothing() -> None:
 
 
 @contextmanager
-def impatient(site: Site, name: str, *arguments: str) -> Iterator[Forked]:
+def impatient(deployment: Deployment, name: str, *arguments: str) -> Iterator[Forked]:
     """A worker that checks often."""
-    log = site.folder / f"worker-{name}.log"
+    log = deployment.folder / f"worker-{name}.log"
     with forked(
-        "tests.workers.self_checking", *arguments, log=log, environment=site.environment, folder=site.folder
+        "tests.workers.worker_with_frequent_checks",
+        *arguments,
+        log=log,
+        environment=deployment.environment,
+        folder=deployment.folder,
     ) as process:
         yield process
 
 
 @pytest.mark.slow
 def test_a_worker_that_has_gone_deaf_ends_with_its_child_and_another_carries_the_run_out(
-    embedded: Site,
+    embedded: Deployment,
 ) -> None:
     with impatient(embedded, "deaf", DEAF) as process:
         eventually(embedded.workers, timeout_s=END_S)
@@ -102,7 +107,9 @@ def test_a_worker_that_has_gone_deaf_ends_with_its_child_and_another_carries_the
 
 
 @pytest.mark.slow
-def test_a_run_whose_wakeup_was_lost_is_found_by_an_idle_worker_without_a_reconciler(embedded: Site) -> None:
+def test_a_run_whose_wakeup_was_lost_is_found_by_an_idle_worker_without_a_reconciler(
+    embedded: Deployment,
+) -> None:
     with impatient(embedded, "alone"):
         eventually(embedded.workers, timeout_s=END_S)
         experiment = embedded.submit(nudge=False)
@@ -111,19 +118,19 @@ def test_a_run_whose_wakeup_was_lost_is_found_by_an_idle_worker_without_a_reconc
 
 
 @contextmanager
-def others_listening(site: Site, count: int = 30) -> Iterator[None]:
+def others_listening(deployment: Deployment, count: int = 30) -> Iterator[None]:
     """Idle workers of the same queue, which take its messages and find no run."""
     ended, queue = Event(), queue_name("default")
 
     def listen() -> None:
-        with connect(site.broker_url) as client:
+        with connect(deployment.broker_url) as client:
             client.connection_pool.connection_kwargs["socket_timeout"] = None
             while not ended.is_set():
                 # For as long as it takes: of those who wait the one is served who has waited
                 # longest.
                 client.brpop([queue])
 
-    with ThreadPoolExecutor(count) as listeners, connect(site.broker_url) as client:
+    with ThreadPoolExecutor(count) as listeners, connect(deployment.broker_url) as client:
         listening = [listeners.submit(listen) for _ in range(count)]
         try:
             yield
@@ -152,7 +159,7 @@ def _waiting_for_quotas(database: Database) -> list[ExperimentRecord]:
 
 @pytest.mark.nightly
 def test_an_idle_worker_goes_on_while_runs_wait_for_quotas_and_others_take_the_messages_of_its_queue(
-    embedded: Site,
+    embedded: Deployment,
 ) -> None:
     waiting = _waiting_for_quotas(embedded.database)
     with others_listening(embedded), impatient(embedded, "one-of-many") as process:
@@ -162,7 +169,7 @@ def test_an_idle_worker_goes_on_while_runs_wait_for_quotas_and_others_take_the_m
             lambda: process.poll() is not None or _size(checks) >= 3 * MOST_UNANSWERED, timeout_s=END_S
         )
         assert process.poll() is None
-    assert {the_run(embedded.database, experiment).status for experiment in waiting} == {Status.QUEUED}
+    assert {run_of(embedded.database, experiment).status for experiment in waiting} == {Status.QUEUED}
 
 
 def _size(file: Path) -> int:

@@ -25,12 +25,21 @@ from fedcore.platform.store.tables import RunRecord
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
-from tests.builders.claims import ATTEMPTS, claim, finish, lose, read, submit, the_run
+from tests.builders.claims import ATTEMPTS, claim, finish, lose
+from tests.builders.experiments import run_of, submit
 from tests.builders.specifications import merged
+from tests.builders.transactions import read
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
-from tests.workers.counted import KILLS
-from tests.workers.site import END_S, EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed, undisturbed
+from tests.workers.deployment import (
+    END_S,
+    EXPERIMENT,
+    PRODUCTION_IN_CI,
+    Deployment,
+    assert_undisturbed,
+    undisturbed,
+)
+from tests.workers.worker_with_counted_kills import KILLS
 from workers import memory
 from workers.celery_app import send_wakeup
 from workers.memory import FOLDER, FORGET_S, HeldRuns, host_memory_bytes, memory_limit, requeue_oom_killed
@@ -46,9 +55,9 @@ GREEDY = {
 """Its Hessians take 6.4 GB."""
 
 
-def work(site: Site) -> None:
+def work(deployment: Deployment) -> None:
     """Play what waits, in this process."""
-    with site.runner() as runner:
+    with deployment.runner() as runner:
         runner.work()
 
 
@@ -86,7 +95,7 @@ SHORTAGES = (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 Gi
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=["GPU", "host"])
 def test_a_run_is_played_again_with_fewer_clients_at_a_time_until_there_is_room(
-    embedded: Site, monkeypatch: pytest.MonkeyPatch, error: Exception
+    embedded: Deployment, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     expected, model = undisturbed(SHORT["rounds"])
     experiment, asked = embedded.submit(SHORT, nudge=False), scarce(monkeypatch, 1, error)
@@ -108,7 +117,7 @@ def test_a_run_is_played_again_with_fewer_clients_at_a_time_until_there_is_room(
 
 
 def test_a_run_for_which_memory_is_never_enough_fails_and_says_so_and_others_are_untouched(
-    embedded: Site, monkeypatch: pytest.MonkeyPatch
+    embedded: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet = embedded.submit(merged(SHORT, {"execution": {"engine": "parallel", "priority": 1}}), nudge=False)
     experiment, asked = embedded.submit(SHORT, nudge=False), scarce(monkeypatch, 0, SHORTAGES[0])
@@ -127,7 +136,7 @@ def test_a_run_for_which_memory_is_never_enough_fails_and_says_so_and_others_are
     )
 
 
-def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(embedded: Site) -> None:
+def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(embedded: Deployment) -> None:
     document = merged(SHORT, {"execution": {"engine": "parallel"}})
     shortages = [MemoryError("8 GiB")]
 
@@ -145,8 +154,8 @@ def test_an_engine_that_promises_bits_keeps_them_after_a_shortage(embedded: Site
     assert [row.test_loss for row in embedded.rows(run.id)] == alone
 
 
-def test_a_gang_in_which_memory_runs_out_costs_none_of_them_an_attempt(
-    embedded: Site, monkeypatch: pytest.MonkeyPatch
+def test_a_batch_in_which_memory_runs_out_costs_no_attempt(
+    embedded: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment, asked = (
         embedded.submit(merged(SHORT, {"seeds": [0, 1, 2]}), nudge=False),
@@ -161,7 +170,7 @@ def test_a_gang_in_which_memory_runs_out_costs_none_of_them_an_attempt(
 
 
 def test_a_problem_that_does_not_fit_fails_with_what_the_system_says_and_others_are_untouched(
-    embedded: Site,
+    embedded: Deployment,
 ) -> None:
     quiet = embedded.submit(merged(SHORT, {"execution": {"priority": 1}}), nudge=False)
     greedy = embedded.submit(merged(GREEDY, {"execution": {"priority": 9}}), nudge=False)
@@ -173,17 +182,17 @@ def test_a_problem_that_does_not_fit_fails_with_what_the_system_says_and_others_
     assert_undisturbed(embedded, embedded.run(quiet))
 
 
-def test_a_run_that_starves_its_workers_again_and_again_fails_and_says_so(site: Site) -> None:
-    experiment = site.submit(SHORT, nudge=False)
+def test_a_run_that_starves_its_workers_again_and_again_fails_and_says_so(deployment: Deployment) -> None:
+    experiment = deployment.submit(SHORT, nudge=False)
     for _ in range(3):
-        with site.database.transaction() as session:
+        with deployment.database.transaction() as session:
             assert runs.claim(session, "starved", ["default"], 3_600.0)
             recovery.requeue_oom_killed(session, "starved", "memory ran out", 3, 0.0)
-    run: RunRecord = site.run(experiment)
+    run: RunRecord = deployment.run(experiment)
     assert (run.status, run.attempts, run.error) == (Status.FAILED, 3, "memory ran out")
 
 
-def test_a_worker_takes_no_run_that_needs_more_than_it_has(embedded: Site) -> None:
+def test_a_worker_takes_no_run_that_needs_more_than_it_has(embedded: Deployment) -> None:
     with embedded.database.transaction() as session:
         made = experiments.create(
             session, NewExperiment(ExperimentSpec.model_validate(SHORT), memory_bytes=[1 << 30])
@@ -218,11 +227,14 @@ REASON = "memory ran out, and the system ended the worker"
 
 
 @contextmanager
-def counted(site: Site, name: str) -> Iterator[Forked]:
+def counted(deployment: Deployment, name: str) -> Iterator[Forked]:
     """A worker to which a file says how many processes the system has killed."""
-    log = site.folder / f"worker-{name}.log"
+    log = deployment.folder / f"worker-{name}.log"
     with forked(
-        "tests.workers.counted", log=log, environment=site.environment, folder=site.folder
+        "tests.workers.worker_with_counted_kills",
+        log=log,
+        environment=deployment.environment,
+        folder=deployment.folder,
     ) as process:
         yield process
 
@@ -242,36 +254,36 @@ def _child(worker: Forked, pid: int) -> None:
 @PRODUCTION_IN_CI
 @pytest.mark.parametrize("kill", [pytest.param(_whole, marks=pytest.mark.nightly), _child])
 def test_a_run_whose_worker_was_killed_for_memory_goes_on_with_less_before_its_lease_is_over(
-    site: Site, kill: Callable[[Forked, int], None]
+    deployment: Deployment, kill: Callable[[Forked, int], None]
 ) -> None:
-    patient, kills = site.with_settings(lease_seconds=LONG_S), site.folder / KILLS
+    patient, kills = deployment.with_settings(lease_seconds=LONG_S), deployment.folder / KILLS
     kills.write_text("3")
     with counted(patient, "first") as first:
-        eventually(site.workers, timeout_s=END_S)
+        eventually(deployment.workers, timeout_s=END_S)
         experiment = patient.submit()
         run = patient.in_the_middle(experiment)
         # Held still, so that it cannot note the kill as one that it outlived.
         os.killpg(first.pid, signal.SIGSTOP)
         kills.write_text("4")
-        kill(first, site.pid(run))
+        kill(first, deployment.pid(run))
         with suppress(ProcessLookupError):
             os.killpg(first.pid, signal.SIGCONT)
         with counted(patient, "second"):
-            eventually(lambda: site.run(experiment).shortages, timeout_s=END_S)
-            send_wakeup("default", site.broker_url)
-            (ended,) = site.ended(experiment)
+            eventually(lambda: deployment.run(experiment).shortages, timeout_s=END_S)
+            send_wakeup("default", deployment.broker_url)
+            (ended,) = deployment.ended(experiment)
     assert (ended.status, ended.shortages, ended.error, ended.provenance["memory_divisor"]) == (
         Status.SUCCEEDED,
         1,
         None,
         MEMORY_DIVISOR,
     )
-    rows = [row.test_loss for row in site.rows(ended.id)]
+    rows = [row.test_loss for row in deployment.rows(ended.id)]
     assert rows == pytest.approx([report.test_loss for report in undisturbed(ended.rounds)[0]], rel=1e-9)
 
 
 @pytest.mark.slow
-def test_a_run_whose_worker_was_killed_otherwise_goes_on_as_before(embedded: Site) -> None:
+def test_a_run_whose_worker_was_killed_otherwise_goes_on_as_before(embedded: Deployment) -> None:
     (embedded.folder / KILLS).write_text("3")
     with counted(embedded, "first") as first:
         eventually(embedded.workers, timeout_s=END_S)
@@ -314,16 +326,16 @@ def test_only_the_runs_of_a_worker_that_died_while_the_system_killed_processes_a
     run_id = claim(database).run_id
     file = left_by("worker-1", configured.home, [run_id])
     requeue_oom_killed(configured, backoff_s=0)
-    assert the_run(database, experiment).status is Status.RUNNING, "killed otherwise"
+    assert run_of(database, experiment).status is Status.RUNNING, "killed otherwise"
     assert not file.exists()
     left_by("worker-1", configured.home, [run_id])
     kills[0] += 1
     requeue_oom_killed(configured, backoff_s=0)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, run.shortages, run.attempts) == (Status.QUEUED, 1, 1)
     assert (run.error or "").startswith(REASON)
     requeue_oom_killed(configured, backoff_s=0)
-    assert the_run(database, experiment).shortages == 1, "counted once"
+    assert run_of(database, experiment).shortages == 1, "counted once"
 
 
 def test_a_worker_that_lives_or_has_ended_of_its_own_accord_is_left_alone(
@@ -335,7 +347,7 @@ def test_a_worker_that_lives_or_has_ended_of_its_own_accord_is_left_alone(
     held.write([run_id])
     kills[0] += 1
     requeue_oom_killed(configured, backoff_s=0)
-    assert the_run(database, experiment).status is Status.RUNNING
+    assert run_of(database, experiment).status is Status.RUNNING
     held.write([run_id])
     held.close()
     assert not list((configured.home / FOLDER).iterdir())
@@ -354,7 +366,7 @@ def test_the_count_of_another_machine_or_of_an_earlier_start_says_nothing(
     os.utime(file, (long_ago, long_ago))
     requeue_oom_killed(configured, backoff_s=0)
     assert not file.exists()
-    assert the_run(database, experiment).status is Status.RUNNING
+    assert run_of(database, experiment).status is Status.RUNNING
 
 
 def test_a_shortage_is_counted_where_the_reconciler_took_the_run_before(
@@ -368,7 +380,7 @@ def test_a_shortage_is_counted_where_the_reconciler_took_the_run_before(
     assert len(lose(database)) == 2
     claim(database, "worker-2")
     requeue_oom_killed(configured, backoff_s=0)
-    runs = [the_run(database, experiment) for experiment in (waiting, elsewhere, done)]
+    runs = [run_of(database, experiment) for experiment in (waiting, elsewhere, done)]
     assert sorted((run.status, run.shortages) for run in runs) == [
         (Status.QUEUED, 1),
         (Status.RUNNING, 1),
@@ -386,11 +398,11 @@ def test_a_run_that_lost_its_last_worker_to_memory_says_so(
             f"worker-{attempt}", configured.home, [claim(database, f"worker-{attempt}", lease_s=-1.0).run_id]
         )
         lose(database)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, "were lost" in (run.error or "")) == (Status.FAILED, True)
     kills[0] += 1
     requeue_oom_killed(configured, backoff_s=0)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, run.shortages) == (Status.FAILED, ATTEMPTS)
     found = read(database, experiments.find, experiment.id)
     assert (run.error or "").startswith(REASON)
@@ -406,7 +418,7 @@ def test_a_file_waits_for_a_database_that_is_away(
     requeue_oom_killed(configured.model_copy(update={"database_url": "postgresql://nobody@127.0.0.1:1/none"}))
     assert file.exists()
     requeue_oom_killed(configured, backoff_s=0)
-    assert the_run(database, experiment).status is Status.QUEUED
+    assert run_of(database, experiment).status is Status.QUEUED
 
 
 def test_a_home_that_cannot_be_written_keeps_no_worker_from_its_work(tmp_path: Path) -> None:

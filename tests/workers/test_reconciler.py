@@ -21,7 +21,9 @@ from fedcore.platform.store.tables import RemovalRecord
 from fedcore.platform.uploads import dataset_storage
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
-from tests.builders.claims import claim, finish, submit, the_run, write
+from tests.builders.claims import claim, finish
+from tests.builders.experiments import run_of, submit
+from tests.builders.transactions import write
 from tests.platform.store.test_datasets import keep
 from tests.support.brokers import connect
 from tests.support.polling import eventually
@@ -78,7 +80,7 @@ def test_a_run_in_the_hands_of_a_worker_is_left_alone(database: Database, config
     experiment = submit(database)
     claim(database)
     reconcile(database, configured)
-    assert the_run(database, experiment).status is Status.RUNNING
+    assert run_of(database, experiment).status is Status.RUNNING
     assert _messages(configured, "default") == 0
 
 
@@ -88,7 +90,7 @@ def test_a_run_whose_lease_has_expired_waits_again_and_is_announced(
     experiment = submit(database)
     claim(database, lease_s=-1.0)
     reconcile(database, configured)
-    assert the_run(database, experiment).status is Status.QUEUED
+    assert run_of(database, experiment).status is Status.QUEUED
     assert _messages(configured, "default") == 1
 
 
@@ -98,7 +100,7 @@ def test_without_a_broker_runs_are_still_taken_from_workers_that_are_gone(
     experiment = submit(database)
     claim(database, lease_s=-1.0)
     reconcile(database, _settings(tmp_path, f"redis+socket://{tmp_path}/nobody.sock"))
-    assert the_run(database, experiment).status is Status.QUEUED
+    assert run_of(database, experiment).status is Status.QUEUED
 
 
 def test_a_broker_that_hangs_keeps_no_run_with_a_worker_that_is_gone(
@@ -131,7 +133,7 @@ def test_an_error_that_is_not_foreseen_does_not_end_the_reconciler(
             experiment = submit(database)
             for _ in range(2):
                 claim(database, lease_s=-1.0)
-                eventually(lambda: the_run(database, experiment).status is Status.QUEUED)
+                eventually(lambda: run_of(database, experiment).status is Status.QUEUED)
         finally:
             ended.set()
         watching.result()

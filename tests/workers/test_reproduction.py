@@ -15,7 +15,7 @@ from fedcore.settings import Settings
 from tests.builders.specifications import DIGITS, Document, merged
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
 
 SUBMITTED = merged(
     DIGITS,
@@ -29,8 +29,8 @@ Tampering = Callable[[Database, str], None]
 
 
 @pytest.fixture
-def http(embedded: Site) -> Iterator[httpx.Client]:
-    """A client of the service of the site."""
+def http(embedded: Deployment) -> Iterator[httpx.Client]:
+    """A client of the service of the deployment."""
     given: dict[str, Any] = {
         name.removeprefix("FEDQ_").lower(): value
         for name, value in embedded.environment.items()
@@ -41,7 +41,7 @@ def http(embedded: Site) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def repeated(embedded: Site, http: httpx.Client) -> Document:
+def repeated(embedded: Deployment, http: httpx.Client) -> Document:
     """An experiment, and the answer to its repetition, both carried out by a worker."""
     original = http.post("/v1/experiments", json=SUBMITTED).json()
     _work(embedded)
@@ -51,8 +51,8 @@ def repeated(embedded: Site, http: httpx.Client) -> Document:
     return {"original": original, "here": answer.json(), "location": answer.headers["location"]}
 
 
-def _work(site: Site) -> None:
-    with site.runner() as runner:
+def _work(deployment: Deployment) -> None:
+    with deployment.runner() as runner:
         runner.work()
 
 
@@ -101,7 +101,7 @@ def _a_model(database: Database, run_id: str) -> None:
     ("tamper", "round", "measure"), [(_a_bit_of_a_row, 2, "test_loss"), (_a_model, 3, "model_sha256")]
 )
 def test_a_single_bit_that_differs_is_found_with_its_place(
-    embedded: Site, http: httpx.Client, repeated: Document, tamper: Tampering, round: int, measure: str
+    embedded: Deployment, http: httpx.Client, repeated: Document, tamper: Tampering, round: int, measure: str
 ) -> None:
     changed = embedded.runs(repeated["here"]["id"])[2]
     tamper(embedded.database, changed.id)

@@ -14,12 +14,15 @@ from fedcore.errors import StorageError
 from fedcore.platform.storage import FolderStorage, Storage, open_storage, read
 from fedcore.platform.store import Database, Status, audit, counters, experiments
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.builders.claims import claim, commit, fail, finish, finish_with_models, submit, write
-from tests.builders.claims import read as see
+from tests.builders.claims import claim, commit, fail, finish
+from tests.builders.experiments import submit
+from tests.builders.runs import finish_with_models
 from tests.builders.specifications import SYNTHETIC, Document, merged
+from tests.builders.transactions import read as see
+from tests.builders.transactions import write
 from tests.simulation.test_local_run import HALVING, SEARCH
 from tests.support.s3 import S3, Fault
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
 from workers.reconciler import remove_due
 from workers.retention import PAUSE_S, RESULTS, remove_expired
 
@@ -96,51 +99,55 @@ def test_without_an_archive_it_is_deleted_all_the_same(database: Database, stora
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.nightly)])
-def site(request: pytest.FixtureRequest, embedded: Site) -> Site:
-    """A site whose storage is of each kind."""
+def deployment(request: pytest.FixtureRequest, embedded: Deployment) -> Deployment:
+    """A deployment whose storage is of each kind."""
     if request.param == "folder":
         return embedded
     return embedded.with_settings(storage_url=f"s3://{request.getfixturevalue('s3').bucket()}/fedq")
 
 
-def carry_out(site: Site) -> list[str]:
+def carry_out(deployment: Deployment) -> list[str]:
     """Ids of experiments of all kinds that have ended."""
-    ids = [site.submit(merged(SYNTHETIC, {"rounds": 6} | change), nudge=False) for change in KINDS.values()]
-    ids.append(site.submit(merged(SEARCH, {"seeds": [0], "search": HALVING}), nudge=False))
-    with site.with_settings(slice_seconds=0.001).runner() as runner:
+    ids = [
+        deployment.submit(merged(SYNTHETIC, {"rounds": 6} | change), nudge=False) for change in KINDS.values()
+    ]
+    ids.append(deployment.submit(merged(SEARCH, {"seeds": [0], "search": HALVING}), nudge=False))
+    with deployment.with_settings(slice_seconds=0.001).runner() as runner:
         runner.work()
-    cancelled, never_begun = (site.submit(merged(SYNTHETIC, {"rounds": 1_000}), nudge=False) for _ in "ab")
-    with site.runner(stopping=lambda: site.run(cancelled).done >= 3) as runner:
+    cancelled, never_begun = (
+        deployment.submit(merged(SYNTHETIC, {"rounds": 1_000}), nudge=False) for _ in "ab"
+    )
+    with deployment.runner(stopping=lambda: deployment.run(cancelled).done >= 3) as runner:
         runner.work()
     for id in (cancelled, never_begun):
-        write(site.database, experiments.cancel, id)
+        write(deployment.database, experiments.cancel, id)
     return [*ids, cancelled, never_begun]
 
 
 @pytest.mark.slow
-def test_the_archive_has_every_file_of_every_kind_of_run(site: Site, tmp_path: Path) -> None:
-    old, folder = carry_out(site), tmp_path / "archive"
-    runs = {id: site.runs(id) for id in old}
+def test_the_archive_has_every_file_of_every_kind_of_run(deployment: Deployment, tmp_path: Path) -> None:
+    old, folder = carry_out(deployment), tmp_path / "archive"
+    runs = {id: deployment.runs(id) for id in old}
     (first, *_), *_ = runs.values()
-    site.storage.put(f"{first.id}/clients.parquet", b"of a kind that nobody has thought of yet")
+    deployment.storage.put(f"{first.id}/clients.parquet", b"of a kind that nobody has thought of yet")
     stored = {
-        id: {key: read(site.storage, key) for run in found for key in site.storage.keys(run.id)}
+        id: {key: read(deployment.storage, key) for run in found for key in deployment.storage.keys(run.id)}
         for id, found in runs.items()
     }
     names = {key.rpartition("/")[2].partition("-")[0] for found in stored.values() for key in found}
     assert {"best", "model", "6"} <= names, "no best model, final model or checkpoint to be archived"
     assert {run.status for found in runs.values() for run in found} == {Status.SUCCEEDED, Status.CANCELLED}
     assert any(run.diverged_round for found in runs.values() for run in found)
-    remove_expired(site.database, site.storage, FolderStorage(folder), AT_ONCE, Event())
-    assert ids(site.database) == set()
+    remove_expired(deployment.database, deployment.storage, FolderStorage(folder), AT_ONCE, Event())
+    assert ids(deployment.database) == set()
     for id, found in runs.items():
         files = [path for path in (folder / id).rglob("*") if path.is_file()]
         archived = {path.relative_to(folder / id).as_posix(): path.read_bytes() for path in files}
         results = json.loads(gzip.decompress(archived.pop(RESULTS)))
         assert [run["id"] for run in results["runs"]] == [run.id for run in found]
         assert archived == stored[id]
-    remove_due(site.database, site.storage, Event())
-    assert not any(site.storage.keys(run.id) for found in runs.values() for run in found)
+    remove_due(deployment.database, deployment.storage, Event())
+    assert not any(deployment.storage.keys(run.id) for found in runs.values() for run in found)
 
 
 class Unreadable(FolderStorage):

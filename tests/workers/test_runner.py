@@ -19,8 +19,8 @@ from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from tests.builders.specifications import merged
 from tests.support.silence import knocks
-from tests.workers.leashed import SHORT_SLICES
-from tests.workers.site import EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
+from tests.workers.deployment import EXPERIMENT, PRODUCTION_IN_CI, Deployment, assert_undisturbed
+from tests.workers.throttled_worker import SHORT_SLICES
 from workers.claimed_run import Pacing
 from workers.runner import WarmUp
 
@@ -29,44 +29,46 @@ ROUNDS = EXPERIMENT["rounds"]
 
 @pytest.mark.slow
 @PRODUCTION_IN_CI
-def test_a_run_that_is_handed_back_again_and_again_goes_on_each_time(site: Site) -> None:
-    experiment = site.submit(nudge=False)
+def test_a_run_that_is_handed_back_again_and_again_goes_on_each_time(deployment: Deployment) -> None:
+    experiment = deployment.submit(nudge=False)
     for stop in (1, 2, 10, 30):
-        _work_until(site, experiment, stop)
-        handed_back = site.run(experiment)
+        _work_until(deployment, experiment, stop)
+        handed_back = deployment.run(experiment)
         assert handed_back.status is Status.QUEUED
-        assert stop <= handed_back.done == len(site.rows(handed_back.id)) < ROUNDS
-    with site.runner() as runner:
+        assert stop <= handed_back.done == len(deployment.rows(handed_back.id)) < ROUNDS
+    with deployment.runner() as runner:
         runner.work()
-    assert_undisturbed(site, site.run(experiment))
+    assert_undisturbed(deployment, deployment.run(experiment))
 
 
-def _write(site: Site, act: Callable[[Session, str], object], id: str) -> None:
-    with site.database.transaction() as session:
+def _write(deployment: Deployment, act: Callable[[Session, str], object], id: str) -> None:
+    with deployment.database.transaction() as session:
         act(session, id)
 
 
-def _urgent(site: Site, _: str) -> None:
-    site.submit(
+def _urgent(deployment: Deployment, _: str) -> None:
+    deployment.submit(
         merged(EXPERIMENT, {"name": "urgent", "rounds": 1, "execution": {"priority": 9}}), nudge=False
     )
 
 
-WISHES: dict[str, Callable[[Site, str], None]] = {
-    "pause": lambda site, id: _write(site, experiments.pause, id),
-    "cancel": lambda site, id: _write(site, experiments.cancel, id),
+WISHES: dict[str, Callable[[Deployment, str], None]] = {
+    "pause": lambda deployment, id: _write(deployment, experiments.pause, id),
+    "cancel": lambda deployment, id: _write(deployment, experiments.cancel, id),
     "a run of higher priority": _urgent,
-    "a lower priority": lambda site, id: _write(site, partial(experiments.edit, priority=1), id),
+    "a lower priority": lambda deployment, id: _write(deployment, partial(experiments.edit, priority=1), id),
 }
 
 
 @pytest.mark.parametrize("wish", WISHES)
-def test_request_of_a_user_while_a_round_is_played_takes_effect_after_it(embedded: Site, wish: str) -> None:
+def test_request_of_a_user_while_a_round_is_played_takes_effect_after_it(
+    embedded: Deployment, wish: str
+) -> None:
     """Slices and leases are long, so it is neither the end of a slice nor the heartbeat that shows
     it.
     """
-    site = embedded.with_settings(slice_seconds=3600, lease_seconds=3600)
-    experiment = site.submit(merged(EXPERIMENT, {"name": "patient", "rounds": 9}), nudge=False)
+    deployment = embedded.with_settings(slice_seconds=3600, lease_seconds=3600)
+    experiment = deployment.submit(merged(EXPERIMENT, {"name": "patient", "rounds": 9}), nudge=False)
     played: list[str] = []
 
     class WithAWish(Simulation):
@@ -74,15 +76,15 @@ def test_request_of_a_user_while_a_round_is_played_takes_effect_after_it(embedde
             played.append(self.spec.name)
             if len(played) == 5:
                 if wish == "a lower priority":
-                    site.submit(merged(EXPERIMENT, {"name": "another", "rounds": 1}), nudge=False)
-                WISHES[wish](site, experiment)
+                    deployment.submit(merged(EXPERIMENT, {"name": "another", "rounds": 1}), nudge=False)
+                WISHES[wish](deployment, experiment)
             return super().advance()
 
-    with site.runner(create=WithAWish, pacing=Pacing(look_s=0.0, look_share=inf)) as runner:
+    with deployment.runner(create=WithAWish, pacing=Pacing(look_s=0.0, look_share=inf)) as runner:
         runner.work()
-    run = site.run(experiment)
+    run = deployment.run(experiment)
     if wish in ("pause", "cancel"):
-        assert (run.status, run.done, len(site.rows(run.id))) == (
+        assert (run.status, run.done, len(deployment.rows(run.id))) == (
             {"pause": "paused", "cancel": "cancelled"}[wish],
             5,
             5,
@@ -97,7 +99,9 @@ def test_request_of_a_user_while_a_round_is_played_takes_effect_after_it(embedde
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 100, None], ids=["empty", "zeros", "missing"])
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(embedded: Site, damage: bytes | None) -> None:
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    embedded: Deployment, damage: bytes | None
+) -> None:
     experiment = embedded.submit(nudge=False)
     _work_until(embedded, experiment, 3)
     stopped = embedded.run(experiment)
@@ -112,7 +116,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(embedded: Site, 
 
 
 def test_a_run_with_no_readable_checkpoint_is_played_again_from_the_start_to_the_same_bits(
-    embedded: Site,
+    embedded: Deployment,
 ) -> None:
     experiment = embedded.submit(nudge=False)
     _work_until(embedded, experiment, 20)
@@ -123,7 +127,7 @@ def test_a_run_with_no_readable_checkpoint_is_played_again_from_the_start_to_the
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_the_engine_that_its_first_slice_recorded(embedded: Site) -> None:
+def test_a_run_goes_on_with_the_engine_that_its_first_slice_recorded(embedded: Deployment) -> None:
     experiment = embedded.submit(
         merged(EXPERIMENT, {"rounds": 6, "execution": {"engine": "auto"}}), nudge=False
     )
@@ -144,7 +148,7 @@ def test_a_run_goes_on_with_the_engine_that_its_first_slice_recorded(embedded: S
     )
 
 
-def test_two_checkpoints_of_a_run_are_kept(embedded: Site) -> None:
+def test_two_checkpoints_of_a_run_are_kept(embedded: Deployment) -> None:
     experiment = embedded.submit(nudge=False)
     for stop in (1, 5, 10):
         _work_until(embedded, experiment, stop)
@@ -153,7 +157,7 @@ def test_two_checkpoints_of_a_run_are_kept(embedded: Site) -> None:
     assert run.checkpoint in kept
 
 
-def test_arms_and_seeds_are_carried_out_and_paired(embedded: Site) -> None:
+def test_arms_and_seeds_are_carried_out_and_paired(embedded: Deployment) -> None:
     document = merged(
         EXPERIMENT, {"rounds": 3, "seeds": [0, 1], "sweep": {"algorithm.kind": ["fedavg", "scaffold"]}}
     )
@@ -168,7 +172,7 @@ def test_arms_and_seeds_are_carried_out_and_paired(embedded: Site) -> None:
     assert steps[0, 0] == steps[1, 0] != steps[0, 1] == steps[1, 1]
 
 
-def test_a_diverged_run_is_a_result_and_says_in_which_round(embedded: Site) -> None:
+def test_a_diverged_run_is_a_result_and_says_in_which_round(embedded: Deployment) -> None:
     experiment = embedded.submit(
         merged(EXPERIMENT, {"local": {"lr": 1e6}, "problem": {"model": {"l2": 1.0}}}), nudge=False
     )
@@ -179,7 +183,7 @@ def test_a_diverged_run_is_a_result_and_says_in_which_round(embedded: Site) -> N
     assert len(embedded.rows(run.id)) == run.done < ROUNDS
 
 
-def test_a_run_whose_data_stay_away_fails_and_says_what_is_missing(embedded: Site) -> None:
+def test_a_run_whose_data_stay_away_fails_and_says_what_is_missing(embedded: Deployment) -> None:
     document = merged(
         EXPERIMENT, {"problem": {"dataset": {"kind": "mnist"}, "partition": {"kind": "iid", "clients": 10}}}
     )
@@ -192,7 +196,7 @@ def test_a_run_whose_data_stay_away_fails_and_says_what_is_missing(embedded: Sit
     assert "FEDQ_DATA_DIR" in run.error
 
 
-def test_a_fault_that_passes_costs_an_attempt_and_one_that_stays_fails_the_run(embedded: Site) -> None:
+def test_a_fault_that_passes_costs_an_attempt_and_one_that_stays_fails_the_run(embedded: Deployment) -> None:
     experiment = embedded.submit(nudge=False)
     _work_until(embedded, experiment, 3)
     done = embedded.run(experiment).done
@@ -206,28 +210,28 @@ def test_a_fault_that_passes_costs_an_attempt_and_one_that_stays_fails_the_run(e
     assert "NotADirectoryError" in run.error
 
 
-def _work_until(site: Site, experiment: str, done: int) -> None:
+def _work_until(deployment: Deployment, experiment: str, done: int) -> None:
     """Play until at least `done` rounds are committed.
 
     Then the worker is asked to end, and hands the run back.
     """
-    with site.with_settings(slice_seconds=0.001).runner(
-        stopping=lambda: site.run(experiment).done >= done
+    with deployment.with_settings(slice_seconds=0.001).runner(
+        stopping=lambda: deployment.run(experiment).done >= done
     ) as runner:
         runner.work()
 
 
-def test_a_broker_that_hangs_does_not_hold_up_a_worker_that_has_taken_a_run(embedded: Site) -> None:
+def test_a_broker_that_hangs_does_not_hold_up_a_worker_that_has_taken_a_run(embedded: Deployment) -> None:
     """It would call others before it keeps the run's lease, a queue after another."""
     queues = [f"queue-{number}" for number in range(5)]
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
-        site = embedded.with_settings(broker_url=url, queues=",".join(["default", *queues]))
-        experiment = site.submit(merged(EXPERIMENT, {"rounds": 2}), nudge=False)
-        with site.runner() as runner:
+        deployment = embedded.with_settings(broker_url=url, queues=",".join(["default", *queues]))
+        experiment = deployment.submit(merged(EXPERIMENT, {"rounds": 2}), nudge=False)
+        with deployment.runner() as runner:
             runner.work()
             assert knocks(silent) <= len(queues)
-    assert_undisturbed(site, site.run(experiment))
+    assert_undisturbed(deployment, deployment.run(experiment))
 
 
 # Warm-up of an idle worker before its first run.

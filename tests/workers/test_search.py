@@ -17,19 +17,19 @@ from fedcore.simulation.report import StopReason
 from fedcore.simulation.simulation import Simulation
 from tests.builders.specifications import merged
 from tests.simulation.test_local_run import HALVING, SEARCH
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
 
 SPEED = {"execution": {"engine": "reference"}, "seeds": [0]}
 
 
-def decided(site: Site, experiment_id: str) -> set[tuple[int, int, str | None, int | None]]:
-    with site.database.reading() as session:
+def decided(deployment: Deployment, experiment_id: str) -> set[tuple[int, int, str | None, int | None]]:
+    with deployment.database.reading() as session:
         return {(one.arm, one.rung, one.verdict, one.rank) for one in search.arrivals(session, experiment_id)}
 
 
 @pytest.mark.parametrize("kind", ["successive_halving", "asha"])
 def test_a_worker_decides_what_the_library_does_and_every_model_is_that_of_the_arm_alone(
-    embedded: Site, kind: str
+    embedded: Deployment, kind: str
 ) -> None:
     document = merged(SEARCH, SPEED | {"search": HALVING | {"kind": kind}})
     experiment = embedded.submit(document, nudge=False)
@@ -66,7 +66,7 @@ def test_a_worker_decides_what_the_library_does_and_every_model_is_that_of_the_a
         assert {key for key in embedded.storage.keys(one.id) if "model" in key} == {one.model, best}
 
 
-def test_early_stopping_ends_a_run_in_the_same_round_as_in_the_library(embedded: Site) -> None:
+def test_early_stopping_ends_a_run_in_the_same_round_as_in_the_library(embedded: Deployment) -> None:
     rule = {"metric": "suboptimality", "patience": 2, "min_delta": 0.05}
     document = merged(SEARCH, SPEED | {"search": None, "sweep": None, "rounds": 60, "early_stopping": rule})
     experiment = embedded.submit(document, nudge=False)

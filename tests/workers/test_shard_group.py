@@ -25,12 +25,14 @@ from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.groups import Membership
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RunRecord
-from tests.builders.claims import LEASE_S, QUEUE, claim, read, submit, write
+from tests.builders.claims import LEASE_S, QUEUE, claim
+from tests.builders.experiments import submit
 from tests.builders.specifications import merged, specification
+from tests.builders.transactions import read, write
 from tests.engine.test_shards import LARGE_STEPS
 from tests.support.polling import eventually
 from tests.support.simulated_device import SimulatedDevice
-from tests.workers.site import END_S, EXPERIMENT, PRODUCTION_IN_CI, Site, assert_undisturbed
+from tests.workers.deployment import END_S, EXPERIMENT, PRODUCTION_IN_CI, Deployment, assert_undisturbed
 from workers.peer import (
     FRAME,
     LARGE_BYTES,
@@ -507,33 +509,33 @@ SHARDS = 4
 DOCUMENT = merged(EXPERIMENT, {"name": "in shards", "execution": {"shards": SHARDS}})
 
 
-def with_members(site: Site, experiment: str, count: int) -> RunRecord:
+def with_members(deployment: Deployment, experiment: str, count: int) -> RunRecord:
     """Wait until a run in its middle is trained by `count` members besides its worker."""
-    run = site.in_the_middle(experiment)
-    eventually(lambda: len(site.members()) >= count and joined(site) >= count, timeout_s=END_S)
+    run = deployment.in_the_middle(experiment)
+    eventually(lambda: len(deployment.members()) >= count and joined(deployment) >= count, timeout_s=END_S)
     return run
 
 
-def joined(site: Site) -> int:
-    texts = [log.read_text() for log in site.folder.glob("worker-*.log")]
+def joined(deployment: Deployment) -> int:
+    texts = [log.read_text() for log in deployment.folder.glob("worker-*.log")]
     return sum(text.count("has joined the group") for text in texts)
 
 
 @pytest.mark.slow
 @PRODUCTION_IN_CI
 @pytest.mark.parametrize("count", [*(pytest.param(count, marks=pytest.mark.nightly) for count in (1, 3)), 2])
-def test_the_number_of_workers_changes_no_bit(site: Site, count: int) -> None:
-    with site.running(count=count):
-        experiment = site.submit(DOCUMENT)
-        with_members(site, experiment, count - 1)
-        (run,) = site.ended(experiment)
-        assert_undisturbed(site, run, SHARDS)
-        eventually(lambda: not site.members(), timeout_s=END_S)
+def test_the_number_of_workers_changes_no_bit(deployment: Deployment, count: int) -> None:
+    with deployment.running(count=count):
+        experiment = deployment.submit(DOCUMENT)
+        with_members(deployment, experiment, count - 1)
+        (run,) = deployment.ended(experiment)
+        assert_undisturbed(deployment, run, SHARDS)
+        eventually(lambda: not deployment.members(), timeout_s=END_S)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.nightly)])
-def test_a_member_that_is_lost_changes_no_bit(embedded: Site, signum: signal.Signals) -> None:
+def test_a_member_that_is_lost_changes_no_bit(embedded: Deployment, signum: signal.Signals) -> None:
     with embedded.running(count=2):
         experiment = embedded.submit(DOCUMENT)
         before = with_members(embedded, experiment, 1)
@@ -545,7 +547,7 @@ def test_a_member_that_is_lost_changes_no_bit(embedded: Site, signum: signal.Sig
 
 
 @pytest.mark.slow
-def test_a_run_whose_worker_is_killed_goes_on_with_another(embedded: Site) -> None:
+def test_a_run_whose_worker_is_killed_goes_on_with_another(embedded: Deployment) -> None:
     with embedded.running(count=2):
         experiment = embedded.submit(DOCUMENT)
         before = with_members(embedded, experiment, 1)
@@ -557,7 +559,7 @@ def test_a_run_whose_worker_is_killed_goes_on_with_another(embedded: Site) -> No
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_a_queued_run_comes_before_a_membership(embedded: Site) -> None:
+def test_a_queued_run_comes_before_a_membership(embedded: Deployment) -> None:
     with embedded.running(count=2):
         first = embedded.submit(DOCUMENT)
         with_members(embedded, first, 1)

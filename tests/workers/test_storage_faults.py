@@ -19,8 +19,8 @@ from tests.builders.specifications import merged, specification
 from tests.support import faulty
 from tests.support.faulty import FaultyFileSystem
 from tests.support.s3 import S3, Fault
-from tests.workers.leashed import SHORT_SLICES
-from tests.workers.site import EXPERIMENT, Site, assert_undisturbed
+from tests.workers.deployment import EXPERIMENT, Deployment, assert_undisturbed
+from tests.workers.throttled_worker import SHORT_SLICES
 from workers.claimed_run import Pacing
 from workers.simulations import Checkpoints
 
@@ -33,8 +33,8 @@ FULL_BYTES = 20_000
 
 
 @pytest.fixture
-def store(embedded: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A site whose storage is an object store that goes wrong when told to."""
+def store(embedded: Deployment, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    """A deployment whose storage is an object store that goes wrong when told to."""
     for name, value in (
         ("store", {}),
         ("pseudo_dirs", ["", "/bucket"]),
@@ -56,9 +56,9 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def work(site: Site, pacing: Pacing = HASTY) -> None:
+def work(deployment: Deployment, pacing: Pacing = HASTY) -> None:
     """Play what waits, in this process."""
-    with site.runner(pacing=pacing) as runner:
+    with deployment.runner(pacing=pacing) as runner:
         runner.work()
 
 
@@ -68,7 +68,7 @@ def faults(path_has: str, *kinds: faulty.Fault | None) -> None:
     FaultyFileSystem.on_write = lambda path: next(coming) if path_has in path else None
 
 
-def test_a_store_that_fails_again_and_again_loses_nothing_and_costs_no_attempt(store: Site) -> None:
+def test_a_store_that_fails_again_and_again_loses_nothing_and_costs_no_attempt(store: Deployment) -> None:
     experiment = store.submit(SHORT, nudge=False)
     faults("", None, faulty.refused, faulty.timed_out, None, faulty.broken_off, faulty.half_written)
     work(store)
@@ -80,24 +80,24 @@ def test_a_store_that_fails_again_and_again_loses_nothing_and_costs_no_attempt(s
 
 @pytest.mark.slow
 def test_an_s3_server_that_fails_every_third_request_loses_nothing_and_costs_no_attempt(
-    embedded: Site, s3: S3
+    embedded: Deployment, s3: S3
 ) -> None:
-    site = embedded.with_settings(storage_url=f"s3://{s3.bucket()}/fedq", slice_seconds=0.001)
-    experiment = site.submit(SHORT, nudge=False)
+    deployment = embedded.with_settings(storage_url=f"s3://{s3.bucket()}/fedq", slice_seconds=0.001)
+    experiment = deployment.submit(SHORT, nudge=False)
     s3.fail(*set(Fault) - {Fault.SLOW}, share=0.33)
-    work(site)
+    work(deployment)
     s3.fail()
-    run = site.run(experiment)
-    assert_undisturbed(site, run)
+    run = deployment.run(experiment)
+    assert_undisturbed(deployment, run)
     assert run.fence == 1
-    names = [key.rpartition("/")[2] for key in site.storage.keys(run.id)]
+    names = [key.rpartition("/")[2] for key in deployment.storage.keys(run.id)]
     assert [name for name in names if name.startswith("model")] == ["model-1.safetensors"]
 
 
-@pytest.mark.parametrize("site", [("postgresql", "redis")], indirect=True, ids=["production"])
-def test_a_disk_that_is_full_is_waited_for_and_named_where_it_stays_so(site: Site) -> None:
-    experiment, asked = site.submit(SHORT, nudge=False), count()
-    site = site.with_settings(slice_seconds=0.001)
+@pytest.mark.parametrize("deployment", [("postgresql", "redis")], indirect=True, ids=["production"])
+def test_a_disk_that_is_full_is_waited_for_and_named_where_it_stays_so(deployment: Deployment) -> None:
+    experiment, asked = deployment.submit(SHORT, nudge=False), count()
+    deployment = deployment.with_settings(slice_seconds=0.001)
 
     def freed() -> bool:
         """Asked between rounds, and by a worker that waits: some space is freed after a while."""
@@ -105,27 +105,29 @@ def test_a_disk_that_is_full_is_waited_for_and_named_where_it_stays_so(site: Sit
             resource.setrlimit(
                 resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
             )
-        return site.run(experiment).done >= 8
+        return deployment.run(experiment).done >= 8
 
-    with full_disk(), site.runner(stopping=freed, pacing=HASTY) as runner:
+    with full_disk(), deployment.runner(stopping=freed, pacing=HASTY) as runner:
         runner.work()
-    handed_back = site.run(experiment)
+    handed_back = deployment.run(experiment)
     assert (handed_back.status, handed_back.fence, handed_back.error) == (Status.QUEUED, 1, None)
     with full_disk():
-        work(site, IMPATIENT)
-    failed = site.run(experiment)
+        work(deployment, IMPATIENT)
+    failed = deployment.run(experiment)
     assert (failed.status, failed.done, failed.attempts) == (Status.FAILED, handed_back.done, MAX_ATTEMPTS)
     assert failed.error is not None
     assert failed.error.startswith("the storage is full: ")
-    assert not list((site.folder / "storage").rglob(".*")), "what was written in part keeps the disk full"
-    with site.database.transaction() as session:
+    assert not list((deployment.folder / "storage").rglob(".*")), (
+        "what was written in part keeps the disk full"
+    )
+    with deployment.database.transaction() as session:
         experiments.retry(session, experiment)
-    work(site)
-    assert_undisturbed(site, site.run(experiment))
+    work(deployment)
+    assert_undisturbed(deployment, deployment.run(experiment))
 
 
 def test_a_model_that_cannot_be_stored_fails_a_run_that_keeps_its_rounds_and_ends_when_retried(
-    store: Site,
+    store: Deployment,
 ) -> None:
     experiment = store.submit(SHORT, nudge=False)
     faults("model-", faulty.refused)
@@ -142,7 +144,9 @@ def test_a_model_that_cannot_be_stored_fails_a_run_that_keeps_its_rounds_and_end
     assert_undisturbed(store, store.run(experiment))
 
 
-def test_a_store_that_is_away_when_a_run_is_taken_up_sends_it_back_and_not_to_its_start(store: Site) -> None:
+def test_a_store_that_is_away_when_a_run_is_taken_up_sends_it_back_and_not_to_its_start(
+    store: Deployment,
+) -> None:
     experiment = store.submit(SHORT, nudge=False)
     with store.runner(stopping=lambda: store.run(experiment).done >= 5, pacing=HASTY) as runner:
         runner.work()
@@ -159,7 +163,7 @@ def test_a_store_that_is_away_when_a_run_is_taken_up_sends_it_back_and_not_to_it
     assert_undisturbed(store, store.run(experiment))
 
 
-def test_a_user_need_not_wait_for_the_storage(store: Site) -> None:
+def test_a_user_need_not_wait_for_the_storage(store: Deployment) -> None:
     """A run that is paused while its worker waits for a store is paused, and goes on later."""
     experiment = store.submit(SHORT, nudge=False)
 
@@ -176,7 +180,7 @@ def test_a_user_need_not_wait_for_the_storage(store: Site) -> None:
 
 
 def test_a_run_that_is_deleted_while_its_worker_waits_for_the_storage_leaves_nothing_there(
-    store: Site,
+    store: Deployment,
 ) -> None:
     experiment = store.submit(SHORT, nudge=False)
     run_id, writes = store.run(experiment).id, count()
@@ -193,7 +197,7 @@ def test_a_run_that_is_deleted_while_its_worker_waits_for_the_storage_leaves_not
     assert store.storage.keys(run_id) == []
 
 
-def test_old_checkpoints_that_could_not_be_removed_are_removed_later(store: Site) -> None:
+def test_old_checkpoints_that_could_not_be_removed_are_removed_later(store: Deployment) -> None:
     held = _held(store)
     checkpoints = Checkpoints(store.storage, held)
     for number in range(1, 6):
@@ -206,7 +210,7 @@ def test_old_checkpoints_that_could_not_be_removed_are_removed_later(store: Site
 
 
 @pytest.mark.parametrize("cut", [0, 100, -1])
-def test_kept_checkpoints_are_not_damaged(store: Site, cut: int) -> None:
+def test_kept_checkpoints_are_not_damaged(store: Deployment, cut: int) -> None:
     held, played = _held(store), Simulation(specification(SHORT), seed=0)
     checkpoints, keys, states = Checkpoints(store.storage, held), list[str](), list[bytes]()
     for number in (1, 2):
@@ -229,10 +233,10 @@ def test_kept_checkpoints_are_not_damaged(store: Site, cut: int) -> None:
     assert restored.checkpoint() == played.checkpoint()
 
 
-def _held(site: Site) -> Claim:
+def _held(deployment: Deployment) -> Claim:
     """A run in somebody's hands."""
-    site.submit(SHORT, nudge=False)
-    with site.database.transaction() as session:
+    deployment.submit(SHORT, nudge=False)
+    with deployment.database.transaction() as session:
         held = runs.claim(session, "worker-1", ["default"], 60.0)
     assert held is not None
     return held

@@ -10,10 +10,10 @@ from fedcore.spec import stored_spec
 from fedcore.spec.experiment import Arm
 from tests.builders.specifications import merged
 from tests.simulation.test_study import LOCAL, suboptimality
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
 
 
-def test_workers_run_the_trials_that_the_library_does(embedded: Site) -> None:
+def test_workers_run_the_trials_that_the_library_does(embedded: Deployment) -> None:
     document = merged(LOCAL, {"execution": {"engine": "reference"}})
     experiment = embedded.submit(document, nudge=False)
     looks = iter([False] * 5 + [True])

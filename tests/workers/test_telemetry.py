@@ -20,7 +20,7 @@ from tests.builders.claims import claim, lose
 from tests.builders.specifications import merged
 from tests.platform.store.test_telemetry import line
 from tests.support.polling import eventually
-from tests.workers.site import END_S, EXPERIMENT, Site, assert_undisturbed
+from tests.workers.deployment import END_S, EXPERIMENT, Deployment, assert_undisturbed
 from workers.telemetry import PENDING_LINES, GpuUse, ResourceMeter, ResourceReading, RunTelemetry
 
 SHORT = merged(EXPERIMENT, {"rounds": 4})
@@ -53,26 +53,26 @@ def information(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
 
-def lines(site: Site, run_id: str) -> Sequence[RunLogRecord]:
-    with site.database.reading() as session:
+def lines(deployment: Deployment, run_id: str) -> Sequence[RunLogRecord]:
+    with deployment.database.reading() as session:
         return telemetry.log_lines(session, run_id)
 
 
-def samples(site: Site, run_id: str) -> Sequence[ResourceRecord]:
-    with site.database.reading() as session:
+def samples(deployment: Deployment, run_id: str) -> Sequence[ResourceRecord]:
+    with deployment.database.reading() as session:
         return telemetry.resource_samples(session, run_id)
 
 
-def work(site: Site, experiment: str) -> str:
+def work(deployment: Deployment, experiment: str) -> str:
     """Carry an experiment out; the id of its only run."""
-    with site.runner() as runner:
+    with deployment.runner() as runner:
         runner.work()
-    return site.run(experiment).id
+    return deployment.run(experiment).id
 
 
-def test_a_short_run_has_its_lines_and_a_sample(site: Site) -> None:
-    run_id = work(site, site.submit(SHORT, nudge=False))
-    claimed, loaded, finished = lines(site, run_id)
+def test_a_short_run_has_its_lines_and_a_sample(deployment: Deployment) -> None:
+    run_id = work(deployment, deployment.submit(SHORT, nudge=False))
+    claimed, loaded, finished = lines(deployment, run_id)
     assert (claimed.event, finished.event) == (
         "run claimed, 0 of 4 rounds are done",
         "run finished after round 4",
@@ -81,7 +81,7 @@ def test_a_short_run_has_its_lines_and_a_sample(site: Site) -> None:
     assert loaded.event.endswith(": engine vectorised on cpu")
     assert (claimed.level, claimed.worker) == (LogLevel.INFO, "in this process")
     assert claimed.fields == {"fence": 1, "logger": "workers.runner"}
-    sample, *_ = samples(site, run_id)
+    sample, *_ = samples(deployment, run_id)
     assert sample.worker == "in this process"
     assert 0 < sample.seconds < END_S
     assert 0 < sample.cpu_cores < 64
@@ -89,24 +89,24 @@ def test_a_short_run_has_its_lines_and_a_sample(site: Site) -> None:
     assert (sample.gpu_utilisation, sample.gpu_memory_bytes) == (None, None)
 
 
-def test_lines_and_samples_are_there_while_a_round_lasts(embedded: Site) -> None:
-    site, seen = embedded.with_settings(lease_seconds=0.3), list[str]()
+def test_lines_and_samples_are_there_while_a_round_lasts(embedded: Deployment) -> None:
+    deployment, seen = embedded.with_settings(lease_seconds=0.3), list[str]()
 
     class Waiting(Simulation):
         def advance(self) -> RoundReport:
-            (run,) = site.runs(experiment)
-            eventually(lambda: len(samples(site, run.id)) > 1, timeout_s=END_S)
-            seen.extend(line.event for line in lines(site, run.id))
+            (run,) = deployment.runs(experiment)
+            eventually(lambda: len(samples(deployment, run.id)) > 1, timeout_s=END_S)
+            seen.extend(line.event for line in lines(deployment, run.id))
             return super().advance()
 
-    experiment = site.submit(merged(EXPERIMENT, {"rounds": 1}), nudge=False)
-    with site.runner(create=Waiting) as runner:
+    experiment = deployment.submit(merged(EXPERIMENT, {"rounds": 1}), nudge=False)
+    with deployment.runner(create=Waiting) as runner:
         runner.work()
-    assert site.run(experiment).status is Status.SUCCEEDED
+    assert deployment.run(experiment).status is Status.SUCCEEDED
     assert seen[0] == "run claimed, 0 of 1 rounds are done"
 
 
-def test_each_run_of_a_batch_has_its_own_lines(embedded: Site) -> None:
+def test_each_run_of_a_batch_has_its_own_lines(embedded: Deployment) -> None:
     experiment = embedded.submit(merged(SHORT, {"seeds": [0, 1, 2]}), nudge=False)
     with embedded.runner() as runner:
         runner.work()
@@ -120,7 +120,7 @@ def test_each_run_of_a_batch_has_its_own_lines(embedded: Site) -> None:
         assert samples(embedded, run.id)
 
 
-def test_a_run_that_fails_says_why_with_a_traceback(embedded: Site) -> None:
+def test_a_run_that_fails_says_why_with_a_traceback(embedded: Deployment) -> None:
     class Broken(Simulation):
         def advance(self) -> RoundReport:
             raise ZeroDivisionError("by password=hunter2")
@@ -135,7 +135,7 @@ def test_a_run_that_fails_says_why_with_a_traceback(embedded: Site) -> None:
     assert samples(embedded, run.id)
 
 
-def test_a_run_whose_data_are_missing_says_which(embedded: Site) -> None:
+def test_a_run_whose_data_are_missing_says_which(embedded: Deployment) -> None:
     document = merged(EXPERIMENT, {"problem": {"dataset": {"kind": "mnist"}, "partition": {"kind": "iid"}}})
     document["problem"]["partition"]["clients"] = 10
     experiment = embedded.submit(document, nudge=False)
@@ -146,35 +146,35 @@ def test_a_run_whose_data_are_missing_says_which(embedded: Site) -> None:
     assert "FEDQ_DATA_DIR" in warning.event
 
 
-def test_a_worker_that_has_lost_its_run_stores_no_line(embedded: Site) -> None:
-    site = embedded.with_settings(lease_seconds=3600)
+def test_a_worker_that_has_lost_its_run_stores_no_line(embedded: Deployment) -> None:
+    deployment = embedded.with_settings(lease_seconds=3600)
 
     class Losing(Simulation):
         def advance(self) -> RoundReport:
-            with site.database.transaction() as session:
+            with deployment.database.transaction() as session:
                 session.execute(update(RunRecord).values(lease_until=sql_now(-1.0)))
-            lose(site.database)
-            claim(site.database, "another")
+            lose(deployment.database)
+            claim(deployment.database, "another")
             return super().advance()
 
-    experiment = site.submit(SHORT, nudge=False)
-    with site.runner(create=Losing) as runner:
+    experiment = deployment.submit(SHORT, nudge=False)
+    with deployment.runner(create=Losing) as runner:
         runner.work()
-    run = site.run(experiment)
+    run = deployment.run(experiment)
     assert (run.worker, run.status) == ("another", Status.RUNNING)
     expected = "worker in this process was lost after round 0: its lease has expired; the run is queued"
-    assert [found.event for found in lines(site, run.id)] == [expected]
-    assert list(samples(site, run.id)) == []
+    assert [found.event for found in lines(deployment, run.id)] == [expected]
+    assert list(samples(deployment, run.id)) == []
 
 
 @pytest.mark.parametrize("table", ["run_log", "run_resources"])
-def test_a_run_goes_on_where_its_telemetry_cannot_be_stored(site: Site, table: str) -> None:
-    with site.database.transaction() as session:
+def test_a_run_goes_on_where_its_telemetry_cannot_be_stored(deployment: Deployment, table: str) -> None:
+    with deployment.database.transaction() as session:
         session.execute(text(f"ALTER TABLE {table} RENAME TO elsewhere"))
-    experiment = site.submit(nudge=False)
-    with site.with_settings(lease_seconds=0.3).runner() as runner:
+    experiment = deployment.submit(nudge=False)
+    with deployment.with_settings(lease_seconds=0.3).runner() as runner:
         runner.work()
-    assert_undisturbed(site, site.run(experiment))
+    assert_undisturbed(deployment, deployment.run(experiment))
 
 
 def test_a_sample_covers_the_time_since_the_one_before() -> None:

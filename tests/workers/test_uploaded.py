@@ -26,7 +26,7 @@ from tests.platform.uploads.files import Arrays, arrays, npz, parquet
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
 from tests.support.service import Service
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
 from workers.reconciler import remove_due
 from workers.runner import build_runner
 
@@ -42,12 +42,12 @@ OWN: Document = {
 
 
 @contextmanager
-def calling_site(site: Site, **settings: Any) -> Iterator[httpx.Client]:
-    """A client of the service of a site."""
+def calling_site(deployment: Deployment, **settings: Any) -> Iterator[httpx.Client]:
+    """A client of the service of a deployment."""
     prefix = "FEDQ_"
     given: dict[str, Any] = {
         name.removeprefix(prefix).lower(): value
-        for name, value in site.environment.items()
+        for name, value in deployment.environment.items()
         if name.startswith(prefix)
     }
     app = application(Settings(_env_file=None, **given, **settings))
@@ -56,9 +56,9 @@ def calling_site(site: Site, **settings: Any) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def http(site: Site) -> Iterator[httpx.Client]:
-    """A client of the service of the site."""
-    with calling_site(site) as client:
+def http(deployment: Deployment) -> Iterator[httpx.Client]:
+    """A client of the service of the deployment."""
+    with calling_site(deployment) as client:
         yield client
 
 
@@ -72,10 +72,10 @@ def _submit(http: httpx.Client, data: bytes, **problem: Any) -> Document:
     return {"experiment": answer.json()["id"], "dataset": dataset["id"], "digest": dataset["digest"]}
 
 
-def _work(site: Site, experiment: str) -> RunRecord:
-    with site.runner() as runner:
+def _work(deployment: Deployment, experiment: str) -> RunRecord:
+    with deployment.runner() as runner:
         runner.work()
-    return site.run(experiment)
+    return deployment.run(experiment)
 
 
 def _alone(held: Arrays, folder: Path, **problem: Any) -> tuple[list[tuple[Any, ...]], dict[str, Tensor]]:
@@ -113,23 +113,23 @@ def _measures(row: Any) -> tuple[Any, ...]:
     ids=["federated", "in one piece"],
 )
 def test_a_worker_computes_what_the_library_does_alone(
-    site: Site, http: httpx.Client, tmp_path: Path, changes: Document, problem: Document
+    deployment: Deployment, http: httpx.Client, tmp_path: Path, changes: Document, problem: Document
 ) -> None:
     held = arrays(**changes)
     made = _submit(http, parquet(held), **problem)
-    run = _work(site, made["experiment"])
+    run = _work(deployment, made["experiment"])
     assert (run.status, run.error) == (Status.SUCCEEDED, None)
     rows, model = _alone(held, tmp_path, **problem)
-    assert [_measures(row) for row in site.rows(run.id)] == rows
+    assert [_measures(row) for row in deployment.rows(run.id)] == rows
     assert run.model is not None
-    with site.storage.open(run.model) as file:
+    with deployment.storage.open(run.model) as file:
         stored = load(file.read())
     assert all(torch.equal(stored[name], model[name]) for name in model)
     assert run.provenance["data_sha256"] == made["digest"]
     assert run.provenance["data_source"] == f"uploaded {made['dataset']} (sha256 {made['digest']})"
 
 
-def test_a_worker_starts_from_uploaded_weights(embedded: Site) -> None:
+def test_a_worker_starts_from_uploaded_weights(embedded: Deployment) -> None:
     weights = {
         "1.weight": torch.randn(10, 60, generator=torch.Generator().manual_seed(0)),
         "1.bias": torch.ones(10),
@@ -175,24 +175,24 @@ def test_data_uploaded_by_the_python_client_are_trained_on(service: Service, tmp
 
 
 def test_a_data_set_whose_file_is_damaged_or_gone_fails_the_run_and_is_named(
-    site: Site, http: httpx.Client
+    deployment: Deployment, http: httpx.Client
 ) -> None:
     for number, told in enumerate(("upload it again", "it may have been deleted")):
         # Contents of their own: the samples of one that was read whole stay in memory.
         made = _submit(http, npz(arrays(features=torch.full((60, 4), float(number)).numpy())))
-        (key,) = [key for key in site.storage.keys("datasets") if made["dataset"] in key]
+        (key,) = [key for key in deployment.storage.keys("datasets") if made["dataset"] in key]
         if number:
-            site.storage.delete(key)
+            deployment.storage.delete(key)
         else:
-            site.storage.put(key, b"PK, and no more")
-        run = _work(site, made["experiment"])
+            deployment.storage.put(key, b"PK, and no more")
+        run = _work(deployment, made["experiment"])
         assert (run.status, run.attempts) == (Status.FAILED, 3)
         assert run.error is not None
         assert told in run.error
 
 
 def test_runs_on_shared_data_go_on_when_access_is_taken_back_and_fail_when_the_data_are_deleted(
-    embedded: Site,
+    embedded: Deployment,
 ) -> None:
     url = embedded.environment["FEDQ_DATABASE_URL"]
     ann, ben = (bearer(key_for(url, name, Scope.SUBMIT)) for name in ("ann", "ben"))

@@ -6,7 +6,8 @@ import signal
 from contextlib import closing
 
 from fedcore.platform.store import Database, open_database, runs
-from tests.builders.claims import claim, submit, the_run
+from tests.builders.claims import claim
+from tests.builders.experiments import run_of, submit
 from tests.support.freezing import Locks
 from tests.support.polling import eventually
 from workers.liveness import ChildWatchdog
@@ -36,4 +37,4 @@ def test_a_process_that_stops_in_the_middle_of_a_write_is_killed_and_others_may_
     child.join(60)
     pulse.detach()
     assert child.exitcode == -signal.SIGKILL
-    assert the_run(database, experiment).fence == held.fence
+    assert run_of(database, experiment).fence == held.fence

@@ -16,8 +16,10 @@ from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
 from fedcore.platform.webhooks.events import EventKind
 from fedcore.settings import Settings
-from tests.builders.claims import claim, finish, submit, the_run, write
-from tests.builders.webhooks import hook_now, story, told
+from tests.builders.claims import claim, finish
+from tests.builders.experiments import run_of, submit
+from tests.builders.transactions import write
+from tests.builders.webhooks import pending_deliveries, pending_kinds, webhook_now
 from tests.support.polling import eventually
 from tests.support.receiver import LOOPBACK, Receiver, receiving
 from workers.reconciler import run_forever
@@ -47,12 +49,12 @@ def ping(database: Database, hook: WebhookRecord) -> None:
 
 def over(database: Database, hook: WebhookRecord) -> WebhookRecord | None:
     """A webhook, once none of its deliveries is pending."""
-    return None if told(database, hook) else hook_now(database, hook)
+    return None if pending_deliveries(database, hook) else webhook_now(database, hook)
 
 
 def attempted(database: Database, hook: WebhookRecord) -> WebhookRecord | None:
     """A webhook, once a delivery was attempted."""
-    now = hook_now(database, hook)
+    now = webhook_now(database, hook)
     return None if now.last_id is None else now
 
 
@@ -62,7 +64,7 @@ def test_a_life_of_an_experiment_arrives_signed_each_change_once(
     hook, secret = listen(database, f"{receiver.url}/ok")
     submit(database)
     finish(database, claim(database))
-    kinds, ids = story(database, hook), [row.id for row in told(database, hook)]
+    kinds, ids = pending_kinds(database, hook), [row.id for row in pending_deliveries(database, hook)]
     with dispatching(database, settings(tmp_path)):
         now = eventually(lambda: over(database, hook), LIMIT_S)
     verified = [Webhook(secret).verify(request.body, request.headers) for request in receiver.received]
@@ -114,7 +116,7 @@ def test_receiver_that_answers_it_is_gone_is_not_asked_again(
     ping(database, hook)
     with dispatching(database, settings(tmp_path)):
         eventually(lambda: over(database, hook), LIMIT_S)
-    assert hook_now(database, hook).disabled_reason == "it answered 410 Gone"
+    assert webhook_now(database, hook).disabled_reason == "it answered 410 Gone"
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -146,7 +148,7 @@ def test_the_reconciler_sends_and_reconciles_while_a_receiver_hangs(
             eventually(lambda: receiver.received, LIMIT_S)
             experiment = submit(database)
             claim(database, lease_s=-1.0)
-            eventually(lambda: the_run(database, experiment).status is Status.QUEUED, LIMIT_S)
+            eventually(lambda: run_of(database, experiment).status is Status.QUEUED, LIMIT_S)
         finally:
             ended.set()
             receiver.released.set()

@@ -10,16 +10,17 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from tests.api.conftest import browsing
-from tests.builders.claims import report
-from tests.builders.experiments import TINY, TWO_ARMS, submit, write
+from tests.builders.claims import end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS
 from tests.support.access import key_for
 
 
 def test_rows_have_each_run_and_match_the_conditions(
     browser: httpx.Client, http: httpx.Client, rows: Database, app: FastAPI, settings: Settings
 ) -> None:
-    id = submit(http, TWO_ARMS)["id"]
-    write(rows, lambda held: [report(1, train_loss=1.0 + held.seed), report(2, train_loss=0.5)], 3)
+    id = submit_over_http(http, TWO_ARMS)["id"]
+    end_runs(rows, lambda held: [report(1, train_loss=1.0 + held.seed), report(2, train_loss=0.5)], 3)
     found = browser.get("/arms/rows", params={"experiment": id}).json()
     assert found["experiments"] == {id: "two arms"}
     assert found["arms"]["runs"] == [3, 3]
@@ -50,7 +51,7 @@ def test_settings_of_several_experiments_are_columns_where_they_differ(
     browser: httpx.Client, http: httpx.Client
 ) -> None:
     prox = {"name": "prox", "algorithm": {"kind": "fedprox", "mu": 0.1}, "rounds": 4}
-    first, second = submit(http, TWO_ARMS)["id"], submit(http, {**TINY, **prox})["id"]
+    first, second = submit_over_http(http, TWO_ARMS)["id"], submit_over_http(http, {**TINY, **prox})["id"]
     found = browser.get("/arms/rows").json()
     assert list(found["experiments"]) == [second, first]
     assert found["arms"]["experiment"] == [0, 1, 1]
@@ -66,8 +67,8 @@ def test_settings_of_several_experiments_are_columns_where_they_differ(
 def test_means_of_groups_are_over_all_their_runs(
     browser: httpx.Client, http: httpx.Client, rows: Database, app: FastAPI, settings: Settings
 ) -> None:
-    id = submit(http, TWO_ARMS)["id"]
-    write(rows, lambda held: [report(1, train_loss=1.0 + held.seed + 10 * held.arm)], 6)
+    id = submit_over_http(http, TWO_ARMS)["id"]
+    end_runs(rows, lambda held: [report(1, train_loss=1.0 + held.seed + 10 * held.arm)], 6)
     wanted = {
         "figures": ["train_loss.best", "test_accuracy.best"],
         "groups": [{id: [0, 1]}, {id: [1]}, {id: [7], "exp_none": [0]}],
@@ -94,8 +95,8 @@ def test_means_of_groups_are_over_all_their_runs(
 def test_equal_values_have_no_deviation_by_rounding(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    id = submit(http, TWO_ARMS)["id"]
-    write(rows, lambda held: [report(1, train_loss=0.1 if held.arm else 1e300)], 6)
+    id = submit_over_http(http, TWO_ARMS)["id"]
+    end_runs(rows, lambda held: [report(1, train_loss=0.1 if held.arm else 1e300)], 6)
     groups = [{id: [0]}, {id: [1]}]
     means = browser.post("/arms/means", json={"figures": ["train_loss.best"], "groups": groups}).json()
     assert [found["train_loss.best"] for found in means] == [

@@ -17,9 +17,9 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, arms
 from fedcore.platform.store.arms import ArmFilter
 from fedcore.settings import Settings
-from tests.builders.claims import report
-from tests.builders.experiments import TWO_ARMS, submit, write
-from tests.builders.specifications import Document, merged
+from tests.builders.claims import end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TWO_ARMS, Document, merged
 from tests.support.access import key_for
 from tests.support.asgi import calling
 
@@ -38,13 +38,13 @@ FOUR_ARMS = merged(
 @pytest.fixture
 def four(http: httpx.Client, rows: Database) -> str:
     """Four arms with three seeds each; the last arm has no rounds yet."""
-    made = submit(http, FOUR_ARMS)
+    made = submit_over_http(http, FOUR_ARMS)
 
     def history(held: Any) -> list[Any]:
         base = 1 / (1 + held.seed + 3 * (held.arm % 3))
         return [report(round, train_loss=base / round, extra={"x": [1.0, 2.0]}) for round in (1, 2, 3)]
 
-    write(rows, history, 9)
+    end_runs(rows, history, 9)
     return str(made["id"])
 
 
@@ -277,12 +277,12 @@ def test_a_trial_has_the_settings_that_are_proposed_for_it(http: httpx.Client, r
         "parallel": 2,
         "space": {"local.lr": {"kind": "float", "low": 0.01, "high": 0.1}},
     }
-    made = submit(http, merged(TWO_ARMS, {"seeds": [0], "sweep": None, "search": study}))
+    made = submit_over_http(http, merged(TWO_ARMS, {"seeds": [0], "sweep": None, "search": study}))
     proposed = [arm["settings"] for arm in made["arms"]]
     settings = [item["parameters"] for item in read(http)]
     assert [one.get("local.lr") for one in settings] == [one.get("local.lr") for one in proposed]
     assert settings[-1].get("local.lr") is None
-    write(rows, lambda _: [report(round, train_loss=1.0) for round in (1, 2, 3)], 2)
+    end_runs(rows, lambda _: [report(round, train_loss=1.0) for round in (1, 2, 3)], 2)
     arms = http.get(f"/v1/experiments/{made['id']}").json()["arms"]
     assert [item["parameters"]["local.lr"] for item in read(http)] == [
         arm["settings"]["local.lr"] for arm in arms

@@ -19,9 +19,10 @@ from fedcore.platform.store import Database, audit
 from fedcore.platform.store.recovery import LeaseWatch
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
-from tests.builders.claims import claim, finish, read, write
-from tests.builders.experiments import TINY, submit
-from tests.builders.specifications import Document
+from tests.builders.claims import claim, finish
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, Document
+from tests.builders.transactions import read, write
 from tests.platform.store.test_bundles import bundle, weights
 from tests.platform.store.test_datasets import keep
 from tests.platform.uploads.files import arrays, npz
@@ -68,7 +69,7 @@ def _entries(rows: Database, **wanted: Any) -> list[tuple[str, str, int, str]]:
 
 
 def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client, rows: Database) -> None:
-    id = submit(http)["id"]
+    id = submit_over_http(http)["id"]
     run = http.get(f"/v1/experiments/{id}/runs").json()["items"][0]["id"]
     dataset = http.post("/v1/datasets", params={"name": "mine"}, content=npz(arrays())).json()["id"]
     key = http.post("/v1/keys", json={"owner": "cleo"}).json()["id"]
@@ -115,7 +116,7 @@ def test_every_change_is_noted_once_with_what_it_was_done_to(http: httpx.Client,
 
 
 def test_a_repetition_is_noted_with_what_it_made(http: httpx.Client, rows: Database) -> None:
-    original = submit(http)["id"]
+    original = submit_over_http(http)["id"]
     finish(rows, claim(rows))
     made = http.post(f"/v1/experiments/{original}/reproduce").json()["id"]
     assert _entries(rows)[1:] == [(REPRODUCE, made, 201, "local")]
@@ -126,7 +127,7 @@ def test_every_refused_attempt_is_noted(
     app: FastAPI, settings: Settings, rows: Database, http: httpx.Client, action: str
 ) -> None:
     things = {
-        "experiment_id": submit(http)["id"],
+        "experiment_id": submit_over_http(http)["id"],
         "run_id": "run_0",
         "dataset_id": keep(rows).id,
         "bundle_digest": bundle(rows).digest,
@@ -144,7 +145,7 @@ def test_every_refused_attempt_is_noted(
 def test_attempts_refused_for_other_reasons_are_noted_too_and_those_of_strangers_are_not(
     ann: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    id = submit(http)["id"]
+    id = submit_over_http(http)["id"]
     assert ann.post(f"/v1/experiments/{id}/cancel").status_code == 404
     assert ann.post("/v1/experiments", json={}).status_code == 422
     assert ann.post("/v1/experiments", content=b"{").status_code == 400
@@ -174,7 +175,7 @@ def test_an_entry_says_who_when_whence_and_under_which_id_the_request_is_logged(
 
 
 def test_the_log_is_read_in_pages_and_by_owner_and_target(ann: httpx.Client, http: httpx.Client) -> None:
-    ids = [submit(client)["id"] for client in (ann, http, ann)]
+    ids = [submit_over_http(client)["id"] for client in (ann, http, ann)]
     first = http.get("/v1/audit", params={"limit": 2}).json()
     rest = http.get("/v1/audit", params={"limit": 2, "cursor": first["next"]}).json()
     assert [entry["target"] for entry in (*first["items"], *rest["items"])] == ids[::-1]

@@ -27,7 +27,7 @@ from fedcore.platform.store import Database, datasets, experiments, removals
 from fedcore.platform.store import bundles as stored
 from fedcore.settings import Settings
 from fedq.planning.seconds import SPREAD
-from tests.builders.claims import claim, record, report
+from tests.builders.claims import claim, commit_slice, report
 from tests.builders.specifications import Document
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
@@ -452,7 +452,7 @@ def test_the_time_of_a_bundle_follows_from_the_work_that_it_counts(
     document = OWN | {"code": held}
     assert ann.post("/v1/experiments", json=document).status_code == 201
     taken = claim(rows)
-    record(rows, taken, [report(1, seconds=2.0)])
+    commit_slice(rows, taken, [report(1, seconds=2.0)])
     plan = ann.post("/v1/experiments", params={"dry_run": True}, json=document).json()
     assert plan["seconds_low"] == pytest.approx(2.0 * taken.rounds / SPREAD)
 

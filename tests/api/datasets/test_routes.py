@@ -19,7 +19,7 @@ from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from tests.builders.claims import claim, finish
-from tests.builders.experiments import submit
+from tests.builders.experiments import submit_over_http
 from tests.builders.specifications import Document, merged
 from tests.platform.uploads.files import arrays, npz, parquet, take
 from tests.support.access import key_for
@@ -203,7 +203,7 @@ def test_data_sets_are_listed_newest_first_a_page_at_a_time(http: httpx.Client) 
 
 def test_an_experiment_names_it_by_id_and_is_stored_with_its_content(http: httpx.Client) -> None:
     made = upload(http, npz(arrays())).json()
-    dataset = submit(http, on(made["id"]))["specification"]["problem"]["dataset"]
+    dataset = submit_over_http(http, on(made["id"]))["specification"]["problem"]["dataset"]
     content = {
         name: made[name]
         for name in (
@@ -222,10 +222,10 @@ def test_an_experiment_names_it_by_id_and_is_stored_with_its_content(http: httpx
 def test_stored_specification_of_uploaded_data_can_be_submitted_again_and_a_made_up_content_is_replaced(
     http: httpx.Client,
 ) -> None:
-    first = submit(http, on(uploaded(http)))["specification"]
-    assert submit(http, first)["specification"] == first
+    first = submit_over_http(http, on(uploaded(http)))["specification"]
+    assert submit_over_http(http, first)["specification"] == first
     forged = merged(first, {"problem": {"dataset": {"content": {"clients": 1_000}}}})
-    assert submit(http, forged)["specification"] == first
+    assert submit_over_http(http, forged)["specification"] == first
 
 
 def test_checks_and_estimates_know_its_sizes(http: httpx.Client) -> None:
@@ -260,7 +260,7 @@ def test_checks_and_estimates_know_its_sizes(http: httpx.Client) -> None:
 def test_data_in_one_piece_are_divided_by_a_partition(http: httpx.Client) -> None:
     own = on(uploaded(http, client=None))
     assert "give a `partition`" in flaws(http.post("/v1/experiments", json=own))[0][1]
-    divided = submit(http, merged(own, {"problem": {"partition": {"kind": "iid", "clients": 9}}}))
+    divided = submit_over_http(http, merged(own, {"problem": {"partition": {"kind": "iid", "clients": 9}}}))
     assert divided["specification"]["problem"]["dataset"]["content"]["clients"] is None
 
 
@@ -288,7 +288,7 @@ def test_an_unknown_id_is_pointed_at_wherever_it_stands(http: httpx.Client, dry_
 @pytest.mark.slow
 def test_a_sweep_may_change_the_data_set_but_not_slip_in_another_content(http: httpx.Client) -> None:
     first, second = uploaded(http), uploaded(http, label=np.arange(60) % 2)
-    assert [arm["name"] for arm in submit(http, on(first, second))["arms"]] == [
+    assert [arm["name"] for arm in submit_over_http(http, on(first, second))["arms"]] == [
         f"uploaded id={first}",
         f"uploaded id={second}",
     ]
@@ -303,7 +303,7 @@ def test_a_data_set_is_kept_while_an_unfinished_experiment_uses_it(
     http: httpx.Client, settings: Settings, rows: Database
 ) -> None:
     id = uploaded(http)
-    experiment = submit(http, on(id))["id"]
+    experiment = submit_over_http(http, on(id))["id"]
     refused = http.delete(f"/v1/datasets/{id}")
     assert (refused.status_code, experiment in refused.json()["detail"]) == (409, True)
     finish(rows, claim(rows))

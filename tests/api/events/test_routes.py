@@ -21,9 +21,9 @@ from fedcore.platform.access import Token
 from fedcore.platform.store import Database, keys, runs
 from fedcore.settings import Settings
 from fedq.schemas import KeyEdit
-from tests.builders.claims import claim, report
-from tests.builders.experiments import TINY, TWO_ARMS, commit, finish, submit, write
-from tests.builders.specifications import Document
+from tests.builders.claims import claim, commit, end_run, end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS, Document
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application
 from tests.support.live import serving
@@ -86,8 +86,8 @@ def _three_rounds(_: Any) -> list[Any]:
 
 
 def test_a_finished_experiment_is_told_whole_and_the_stream_ends(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, TWO_ARMS)
-    claims = write(rows, _three_rounds, 6)
+    made = submit_over_http(http, TWO_ARMS)
+    claims = end_runs(rows, _three_rounds, 6)
     events = _listen(http, made)
     assert _rows(events) == {held.run_id: [1, 2, 3] for held in claims}
     assert all(_statuses(events, held.run_id) == ["succeeded"] for held in claims)
@@ -99,8 +99,8 @@ def test_a_finished_experiment_is_told_whole_and_the_stream_ends(http: httpx.Cli
 
 
 def test_resumed_after_any_event_the_stream_tells_the_rest(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, {**TWO_ARMS, "seeds": [0, 1]})
-    write(rows, _three_rounds, 4)
+    made = submit_over_http(http, {**TWO_ARMS, "seeds": [0, 1]})
+    end_runs(rows, _three_rounds, 4)
     events = _listen(http, made)
     for count, event in enumerate(events, 1):
         assert _listen(http, made, event.id) == events[count:]
@@ -110,7 +110,7 @@ def test_resumed_after_any_event_the_stream_tells_the_rest(http: httpx.Client, r
 def test_readers_of_results_are_told_what_came_after_them_and_nothing_twice(
     http: httpx.Client, rows: Database
 ) -> None:
-    made = submit(http, {**TINY, "seeds": [0, 1]})
+    made = submit_over_http(http, {**TINY, "seeds": [0, 1]})
     first, second = (run["id"] for run in http.get(f"/v1/experiments/{made['id']}/runs").json()["items"])
 
     def position() -> str:
@@ -119,9 +119,9 @@ def test_readers_of_results_are_told_what_came_after_them_and_nothing_twice(
     positions = [position()]
     held = commit(rows, claim(rows), [report(1), report(2)])
     positions.append(position())
-    finish(rows, commit(rows, held, [report(3)]))
+    end_run(rows, commit(rows, held, [report(3)]))
     positions.append(position())
-    write(rows, _three_rounds, 1)
+    end_runs(rows, _three_rounds, 1)
     heard = [_listen(http, made, since=place) for place in (*positions, position())]
     both = {first: [1, 2, 3], second: [1, 2, 3]}
     assert [_rows(events) for events in heard] == [both, {**both, first: [3]}, {second: [1, 2, 3]}, {}]
@@ -132,7 +132,7 @@ def test_readers_of_results_are_told_what_came_after_them_and_nothing_twice(
 def test_new_listener_is_told_how_things_stand_and_then_what_happens(
     http: httpx.Client, rows: Database
 ) -> None:
-    made = submit(http, {**TINY, "seeds": [0, 1]})
+    made = submit_over_http(http, {**TINY, "seeds": [0, 1]})
     held = commit(rows, claim(rows), [report(1), report(2)])
     with _listening(http, made, since="now") as events:
         told = list(islice(events, 4))
@@ -156,7 +156,7 @@ def _begun(http: httpx.Client, made: Document, last: str, **parameters: str) -> 
 def test_a_listener_that_hangs_up_now_and_then_misses_nothing_of_a_live_experiment(
     http: httpx.Client, rows: Database
 ) -> None:
-    made = submit(http, {**TINY, "rounds": 30, "seeds": [0, 1]})
+    made = submit_over_http(http, {**TINY, "rounds": 30, "seeds": [0, 1]})
     writer = Thread(target=write_live, args=(rows, 30, 2))
     writer.start()
     events: list[Event] = []
@@ -176,11 +176,11 @@ def write_live(database: Database, rounds: int, count: int) -> None:
         held = claim(database)
         for round in range(1, rounds + 1):
             held = commit(database, held, [report(round)])
-        finish(database, held)
+        end_run(database, held)
 
 
 def test_listeners_hear_the_same(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, {**TINY, "rounds": 20})
+    made = submit_over_http(http, {**TINY, "rounds": 20})
     heard: list[list[Event]] = []
     listeners = [Thread(target=lambda: heard.append(_listen(http, made))) for _ in range(5)]
     for listener in listeners:
@@ -195,7 +195,7 @@ def test_listeners_hear_the_same(http: httpx.Client, rows: Database) -> None:
 def test_listener_who_joins_while_nothing_changes_is_told_how_things_stand(
     http: httpx.Client, rows: Database
 ) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     with _listening(http, made) as first:
         assert [event.data["status"] for event in islice(first, 2)] == ["queued", "queued"]
         with _listening(http, made) as second:
@@ -203,7 +203,7 @@ def test_listener_who_joins_while_nothing_changes_is_told_how_things_stand(
 
 
 def test_nothing_is_polled_when_nobody_listens_any_more(http: httpx.Client, app: FastAPI) -> None:
-    with _listening(http, submit(http)) as events:
+    with _listening(http, submit_over_http(http)) as events:
         next(events)
         assert app.state.fedq.feed._poller
     eventually(app.state.fedq.feed._poller.done)
@@ -211,7 +211,7 @@ def test_nothing_is_polled_when_nobody_listens_any_more(http: httpx.Client, app:
 
 def test_silence_is_filled_with_heartbeats(http: httpx.Client) -> None:
     # Longer than the poller's pauses: what it finds unchanged is silence, too.
-    with _listening(http, submit(http), heartbeat=0.5) as events:
+    with _listening(http, submit_over_http(http), heartbeat=0.5) as events:
         kinds = [event.kind for event in islice(events, 4)]
     assert kinds == ["status", "status", "heartbeat", "heartbeat"]
 
@@ -219,7 +219,7 @@ def test_silence_is_filled_with_heartbeats(http: httpx.Client) -> None:
 def test_a_stream_outlives_a_database_that_is_away_for_a_while(
     http: httpx.Client, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     with _listening(http, made, heartbeat=0.1) as events:
         assert [event.kind for event in islice(events, 2)] == ["status", "status"]
         with _without_runs(settings):
@@ -251,7 +251,7 @@ def test_the_stream_ends_before_it_tells_anything_more_to_a_key_that_has_ended(
     app: FastAPI, http: httpx.Client, settings: Settings, rows: Database, change: Document | None
 ) -> None:
     app.state.fedq = replace(app.state.fedq, stream_limit=StreamLimit(key_check_s=0.0))
-    made, key = submit(http), key_for(settings.database)
+    made, key = submit_over_http(http), key_for(settings.database)
     with (
         httpx.Client(base_url=http.base_url, timeout=TIMEOUT_S, headers=bearer(key)) as other,
         _listening(other, made) as events,
@@ -262,12 +262,12 @@ def test_the_stream_ends_before_it_tells_anything_more_to_a_key_that_has_ended(
             keys.revoke(session, id) if change is None else keys.edit(
                 session, id, KeyEdit.model_validate(change).model_dump(exclude_unset=True)
             )
-        write(rows, _three_rounds, 1)
+        end_runs(rows, _three_rounds, 1)
         assert list(events) == []
 
 
 def test_the_stream_ends_when_the_experiment_is_deleted(http: httpx.Client) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     with _listening(http, made) as events:
         next(events)
         http.delete(f"/v1/experiments/{made['id']}")
@@ -275,18 +275,18 @@ def test_the_stream_ends_when_the_experiment_is_deleted(http: httpx.Client) -> N
 
 
 def test_listener_who_heard_of_the_end_hears_of_the_retry(http: httpx.Client, rows: Database) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     http.post(f"/v1/experiments/{made['id']}/cancel")
     (*_, end) = _listen(http, made)
     http.post(f"/v1/experiments/{made['id']}/retry")
-    write(rows, _three_rounds, 1)
+    end_runs(rows, _three_rounds, 1)
     events = _listen(http, made, end.id)
     assert list(_rows(events).values()) == [[1, 2, 3]]
     assert _statuses(events, None) == ["succeeded"]
 
 
 def test_a_paused_run_is_told_before_the_stream_goes_silent(http: httpx.Client, rows: Database) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     held = commit(rows, claim(rows), [report(1)])
     with _listening(http, made) as events:
         assert [event.kind for event in islice(events, 3)] == ["status", "status", "round"]
@@ -298,7 +298,7 @@ def test_a_paused_run_is_told_before_the_stream_goes_silent(http: httpx.Client, 
 
 @pytest.mark.parametrize("last", ["1", "s.s3x7", "r.q0x7", "é"])
 def test_an_id_of_no_event_of_the_experiment_is_refused(http: httpx.Client, last: str) -> None:
-    made = submit(http, TWO_ARMS)
+    made = submit_over_http(http, TWO_ARMS)
     answer = http.get(f"/v1/experiments/{made['id']}/events", params={"since": last})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "?since")
     answer = http.get(
@@ -322,7 +322,7 @@ def two_streams(settings: Settings, admin_key: str) -> Iterator[httpx.Client]:
 
 def test_a_key_holds_so_many_streams_open_and_no_more(two_streams: httpx.Client, settings: Settings) -> None:
     http = two_streams
-    made, path = submit(http), "/v1/experiments/{id}/events"
+    made, path = submit_over_http(http), "/v1/experiments/{id}/events"
     with _listening(http, made) as first, _listening(http, made) as second:
         assert next(first) == next(second)
         refused = http.get(path.format(**made))

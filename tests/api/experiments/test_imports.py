@@ -24,9 +24,10 @@ from fedcore.spec.digest import results_sha256
 from fedq import schemas
 from fedq.client.exports import files
 from tests.api.results.test_claims import PRESET, at_rest
-from tests.builders.claims import report
-from tests.builders.experiments import TWO_ARMS, carry_out, submit, write
-from tests.builders.specifications import Document
+from tests.builders.claims import end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TWO_ARMS, Document
 from tests.support.access import bearer, key_for
 from workers.retention import RESULTS, remove_expired
 
@@ -36,7 +37,7 @@ LONG: Document = TWO_ARMS | {"seeds": [3, 1], "rounds": 205, "evaluation": {"rec
 
 @pytest.fixture
 def exported(http: httpx.Client, rows: Database, tmp_path: Path) -> Document:
-    id = submit(http, LONG)["id"]
+    id = submit_over_http(http, LONG)["id"]
 
     def history(held: Any) -> Any:
         values = [nextafter(1 / (round + held.seed), 1) for round in range(1, 206)]
@@ -45,7 +46,7 @@ def exported(http: httpx.Client, rows: Database, tmp_path: Path) -> Document:
             for round, value in enumerate(values, 1)
         ]
 
-    write(rows, history, 4)
+    end_runs(rows, history, 4)
     return _exported(http, id, tmp_path)
 
 
@@ -86,9 +87,9 @@ def test_import_gives_the_same_results_and_rows_to_the_last_bit(
 def test_warnings_of_an_import_follow_from_its_rows_and_not_from_what_it_says(
     http: httpx.Client, rows: Database, tmp_path: Path
 ) -> None:
-    id = submit(http, TWO_ARMS | {"seeds": [0]})["id"]
+    id = submit_over_http(http, TWO_ARMS | {"seeds": [0]})["id"]
     values = {0: (1.0, 2.0, 3.0), 1: (3.0, 2.0, 1.0)}
-    write(
+    end_runs(
         rows,
         lambda held: [report(round, train_loss=loss) for round, loss in enumerate(values[held.arm], 1)],
         2,
@@ -148,8 +149,8 @@ def test_imported_experiment_never_goes_on_here_and_costs_its_key_nothing(
 def test_claims_are_told_of_the_preset_that_it_followed_elsewhere(
     http: httpx.Client, rows: Database, tmp_path: Path
 ) -> None:
-    id = submit(http, {"preset": PRESET, "overrides": {"rounds": 10}})["id"]
-    write(rows, at_rest, 3)
+    id = submit_over_http(http, {"preset": PRESET, "overrides": {"rounds": 10}})["id"]
+    end_runs(rows, at_rest, 3)
     there = http.get(f"/v1/experiments/{id}/claims").json()
     file = _exported(http, id, tmp_path)
     # Imported, exported and imported once more.
@@ -180,7 +181,7 @@ def test_imported_experiment_can_be_repeated_and_the_repetition_goes_on_as_any_o
     http: httpx.Client, rows: Database, settings: Settings, tmp_path: Path
 ) -> None:
     original, storage = (
-        submit(http, {"preset": PRESET, "overrides": {"rounds": 3}})["id"],
+        submit_over_http(http, {"preset": PRESET, "overrides": {"rounds": 3}})["id"],
         open_storage(settings.storage),
     )
     carry_out(rows, storage, 3)

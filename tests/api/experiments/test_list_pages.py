@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 import httpx
 
 from fedcore.platform.store import Database
-from tests.builders.claims import claim, report
-from tests.builders.experiments import TINY, commit, finish, submit
+from tests.builders.claims import claim, commit, end_run, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 from tests.support.polling import eventually
 
 FRAGMENT = {"HX-Request": "true"}
@@ -21,10 +22,10 @@ def listed(page: httpx.Response) -> list[str]:
 def test_the_list_is_narrowed_by_each_field_and_by_all_together(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    first = submit(http, TINY | {"name": "FedProx, 100 %", "tags": ["a b"]})["id"]
+    first = submit_over_http(http, TINY | {"name": "FedProx, 100 %", "tags": ["a b"]})["id"]
     held = claim(rows)
-    finish(rows, commit(rows, held, [report(1), report(2), report(3)]))
-    second = submit(http, TINY | {"name": "fedavg", "tags": ["a b", "c"]})["id"]
+    end_run(rows, commit(rows, held, [report(1), report(2), report(3)]))
+    second = submit_over_http(http, TINY | {"name": "fedavg", "tags": ["a b", "c"]})["id"]
     today = datetime.now(UTC).date()
     cases: list[tuple[dict[str, str], list[str]]] = [
         ({}, [second, first]),
@@ -60,7 +61,7 @@ def test_senseless_filters_of_the_list_are_told(browser: httpx.Client) -> None:
 def test_experiments_of_others_are_not_listed_whoever_is_asked_for(
     ann: httpx.Client, http: httpx.Client
 ) -> None:
-    submit(http)
+    submit_over_http(http)
     for owner in ("", "local", "ann"):
         assert listed(ann.get("/", params={"owner": owner})) == []
     assert 'name="owner"' not in ann.get("/").text
@@ -70,9 +71,10 @@ def test_pages_follow_one_another_and_keep_what_was_asked_for(
     browser: httpx.Client, http: httpx.Client
 ) -> None:
     made = [
-        submit(http, TINY | {"name": f"number {number}", "tags": ["of many"]})["id"] for number in range(55)
+        submit_over_http(http, TINY | {"name": f"number {number}", "tags": ["of many"]})["id"]
+        for number in range(55)
     ]
-    submit(http)
+    submit_over_http(http)
     first = browser.get("/", params={"tag": "of many"})
     (following,) = re.findall(r'href="(\?[^"]+)" rel="next"', first.text)
     second = browser.get("/" + following.replace("&amp;", "&"))
@@ -83,7 +85,7 @@ def test_pages_follow_one_another_and_keep_what_was_asked_for(
 def test_a_part_is_sent_when_it_has_changed(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    submit(http)
+    submit_over_http(http)
 
     def asked(seen: str) -> httpx.Response:
         return browser.get("/", params={"seen": seen}, headers=FRAGMENT)

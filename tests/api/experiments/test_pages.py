@@ -21,10 +21,10 @@ from fedq.schemas import Claims
 from tests.api.conftest import browsing
 from tests.api.results.test_claims import PRESET, at_rest
 from tests.api.search.test_routes import NINE
-from tests.builders.claims import claim, fail, report
-from tests.builders.experiments import MADE_WITH, TINY, TWO_ARMS, commit, finish, submit
-from tests.builders.experiments import write as write_runs
-from tests.builders.specifications import Document
+from tests.builders.claims import MADE_WITH, claim, commit, end_run, fail, report
+from tests.builders.claims import end_runs as write_runs
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS, Document
 from tests.platform.store.test_search import drain
 from tests.support.access import key_for
 
@@ -44,7 +44,7 @@ def text_of(page: str) -> str:
 def test_the_page_and_all_its_parts_are_there_and_hold_no_script(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    id = submit(http, NINE | {"name": EVIL, "description": EVIL})["id"]
+    id = submit_over_http(http, NINE | {"name": EVIL, "description": EVIL})["id"]
     drain(rows)
     page = browser.get(f"/experiments/{id}")
     assert page.status_code == 200
@@ -61,7 +61,7 @@ def test_the_page_and_all_its_parts_are_there_and_hold_no_script(
 def test_the_standing_is_sent_when_it_has_changed(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    id = submit(http, TWO_ARMS)["id"]
+    id = submit_over_http(http, TWO_ARMS)["id"]
     place = f"/experiments/{id}/standing"
 
     def seen(text: str) -> str:
@@ -94,7 +94,7 @@ def test_actions_offered_are_those_the_service_takes(
             "archive",
         }
 
-    id = submit(http)["id"]
+    id = submit_over_http(http)["id"]
     for step, expected in [
         ("", {"pause", "cancel", "extend"}),
         ("pause", {"resume", "cancel", "extend"}),
@@ -106,11 +106,11 @@ def test_actions_offered_are_those_the_service_takes(
         assert offered(id) == expected
     assert http.post(f"/v1/experiments/{id}/retry").status_code == 200
     held = claim(rows)
-    finish(rows, commit(rows, held, [report(1), report(2), report(3)]))
+    end_run(rows, commit(rows, held, [report(1), report(2), report(3)]))
     assert offered(id) == {"extend"}
     assert {http.post(f"/v1/experiments/{id}/{name}").status_code for name in ACTIONS} == {409}
     assert http.post(f"/v1/experiments/{id}/extend", json={"rounds": 4}).status_code == 200
-    searched = submit(http, NINE)["id"]
+    searched = submit_over_http(http, NINE)["id"]
     assert offered(searched) == {"pause", "cancel"}
     assert http.post(f"/v1/experiments/{searched}/extend", json={"seeds": [99]}).status_code == 409
 
@@ -118,7 +118,7 @@ def test_actions_offered_are_those_the_service_takes(
 def test_nothing_is_offered_of_what_was_carried_out_elsewhere(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    id = submit(http)["id"]
+    id = submit_over_http(http)["id"]
     http.post(f"/v1/experiments/{id}/cancel")
     with rows.transaction() as session:
         session.execute(update(ExperimentRecord).values(provenance={"imported": {}}))
@@ -140,7 +140,7 @@ def test_ended_experiments_are_neither_paused_nor_cancelled(status: Status) -> N
 
 def test_readers_are_offered_nothing_to_change(app: object, http: httpx.Client, settings: object) -> None:
     made = http.post("/v1/keys", json={"owner": "local", "scope": "read"}).json()["key"]
-    id = submit(http)["id"]
+    id = submit_over_http(http)["id"]
     with browsing(app, made) as reader:  # type: ignore[arg-type]
         page = reader.get(f"/experiments/{id}").text
     assert "data-act" not in page
@@ -148,7 +148,7 @@ def test_readers_are_offered_nothing_to_change(app: object, http: httpx.Client, 
 
 
 def test_experiments_of_others_have_no_page(ann: httpx.Client, http: httpx.Client) -> None:
-    id = submit(http)["id"]
+    id = submit_over_http(http)["id"]
     (run,) = http.get(f"/v1/experiments/{id}/runs").json()["items"]
     places = [
         f"/experiments/{id}{part}"
@@ -172,7 +172,7 @@ def test_experiments_of_others_have_no_page(ann: httpx.Client, http: httpx.Clien
 
 
 def test_runs_come_a_page_at_a_time(browser: httpx.Client, http: httpx.Client) -> None:
-    id = submit(http, TINY | {"seeds": list(range(130))})["id"]
+    id = submit_over_http(http, TINY | {"seeds": list(range(130))})["id"]
     first = browser.get(f"/experiments/{id}/runs").text
     (following,) = re.findall(r'hx-get="([^"]+cursor=[^"]+)"', first)
     second = browser.get(following).text
@@ -182,7 +182,7 @@ def test_runs_come_a_page_at_a_time(browser: httpx.Client, http: httpx.Client) -
 
 
 def test_a_run_tells_what_happened_to_it(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
-    id = submit(http)["id"]
+    id = submit_over_http(http)["id"]
     http.post(f"/v1/experiments/{id}/pause")
     http.post(f"/v1/experiments/{id}/resume")
     held = claim(rows)
@@ -214,7 +214,7 @@ def test_a_run_tells_what_happened_to_it(browser: httpx.Client, http: httpx.Clie
 def test_an_error_of_several_runs_is_printed_once(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    id = submit(http, TWO_ARMS)["id"]
+    id = submit_over_http(http, TWO_ARMS)["id"]
     place = f"/experiments/{id}/runs"
     for error in ("ValueError: one", "KeyError: two", "ValueError: one", "KeyError: two", "OSError: three"):
         fail(rows, claim(rows), error)
@@ -237,7 +237,7 @@ def test_an_error_of_several_runs_is_printed_once(
 def test_error_shared_by_all_runs_is_told_of_all(
     browser: httpx.Client, http: httpx.Client, rows: Database, seeds: list[int], words: str
 ) -> None:
-    id = submit(http, TINY | {"seeds": seeds})["id"]
+    id = submit_over_http(http, TINY | {"seeds": seeds})["id"]
     for _ in seeds:
         fail(rows, claim(rows), "ValueError: one")
     assert words in text_of(browser.get(f"/experiments/{id}/runs").text)
@@ -246,11 +246,11 @@ def test_error_shared_by_all_runs_is_told_of_all(
 
 
 def test_a_run_that_diverged_says_so(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
-    id = submit(http)["id"]
+    id = submit_over_http(http)["id"]
     held = claim(rows)
     place = "client 3, local step 2 of round 1"
     made = {**MADE_WITH, "divergence": place}
-    finish(rows, commit(rows, held, [report(1)]), diverged_round=1, provenance=made)
+    end_run(rows, commit(rows, held, [report(1)]), diverged_round=1, provenance=made)
     told = text_of(browser.get(f"/runs/{held.run_id}").text)
     of_runs = text_of(browser.get(f"/experiments/{id}/runs").text)
     assert f"diverged in round 1: {place}" in of_runs
@@ -261,7 +261,7 @@ def test_a_run_that_diverged_says_so(browser: httpx.Client, http: httpx.Client, 
 def test_claims_are_shown_with_their_verdicts(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    id = submit(http, {"preset": PRESET})["id"]
+    id = submit_over_http(http, {"preset": PRESET})["id"]
     write_runs(rows, at_rest, 3)
     page = browser.get(f"/experiments/{id}").text
     (place,) = [part for part in parts_of(page) if part.endswith("/claims")]
@@ -270,7 +270,7 @@ def test_claims_are_shown_with_their_verdicts(
     for made in Claims.model_validate(http.get(f"/v1/experiments/{id}/claims").json()).claims:
         for words in (f"{verdict(made)} {made.says}", *map(side, made.comparisons)):
             assert words in html.unescape(told)
-    plain = submit(http)["id"]
+    plain = submit_over_http(http)["id"]
     assert not [
         part
         for part in parts_of(browser.get(f"/experiments/{plain}").text)
@@ -279,9 +279,9 @@ def test_claims_are_shown_with_their_verdicts(
 
 
 def test_files_hold_what_v1_tells(browser: httpx.Client, http: httpx.Client, rows: Database) -> None:
-    made: Document = submit(http)
+    made: Document = submit_over_http(http)
     held = claim(rows)
-    finish(rows, commit(rows, held, [report(1), report(2), report(3)]))
+    end_run(rows, commit(rows, held, [report(1), report(2), report(3)]))
     place = f"/experiments/{made['id']}/download"
     specification = browser.get(f"{place}/specification.yaml")
     assert specification.headers["content-disposition"] == f'attachment; filename="{made["id"]}.yaml"'
@@ -312,7 +312,7 @@ Works **well**, see [the paper](https://example.org/a).
 def test_notes_are_kept_audited_and_rendered_without_scripts_and_images(
     http: httpx.Client, browser: httpx.Client, rows: Database
 ) -> None:
-    id = submit(http)["id"]
+    id = submit_over_http(http)["id"]
     run = http.get(f"/v1/experiments/{id}/runs").json()["items"][0]["id"]
     assert (
         http.get(f"/v1/experiments/{id}").json()["notes"],
@@ -344,7 +344,7 @@ def test_stars_and_the_archive_choose_what_lists_and_tables_of_arms_hold(
     http: httpx.Client, browser: httpx.Client
 ) -> None:
     plain, starred, archived = (
-        submit(http, TINY | {"name": name})["id"] for name in ("plain", "star", "old")
+        submit_over_http(http, TINY | {"name": name})["id"] for name in ("plain", "star", "old")
     )
     assert http.patch(f"/v1/experiments/{starred}", json={"starred": True}).json()["starred"]
     assert http.patch(f"/v1/experiments/{archived}", json={"archived": True, "starred": True}).json()[
@@ -379,7 +379,7 @@ def test_stars_and_the_archive_choose_what_lists_and_tables_of_arms_hold(
 def test_an_experiment_without_rounds_shows_no_chart(
     http: httpx.Client, browser: httpx.Client, status: str
 ) -> None:
-    id = submit(http)["id"]
+    id = submit_over_http(http)["id"]
     if status == "cancelled":
         http.post(f"/v1/experiments/{id}/cancel")
     page = browser.get(f"/experiments/{id}").text
@@ -394,7 +394,7 @@ def test_an_experiment_without_rounds_shows_no_chart(
 def test_with_a_key_that_only_reads_there_are_notes_and_no_form(
     app: FastAPI, settings: Settings, http: httpx.Client
 ) -> None:
-    id = submit(http)["id"]
+    id = submit_over_http(http)["id"]
     http.patch(f"/v1/experiments/{id}", json={"notes": "Seen."})
     with browsing(app, key_for(settings.database, scope=Scope.READ)) as reader:
         page = reader.get(f"/experiments/{id}").text

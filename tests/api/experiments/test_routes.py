@@ -11,9 +11,9 @@ from fedcore import presets
 from fedcore.platform.store import Database, runs, workers
 from fedcore.platform.version import commit
 from fedcore.spec.digest import specification_sha256
-from tests.builders.claims import write
-from tests.builders.experiments import TINY, submit
-from tests.builders.specifications import Document, merged
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, Document, merged
+from tests.builders.transactions import write
 
 IMAGES: Document = {
     "name": "images",
@@ -41,9 +41,9 @@ def _refusal(http: httpx.Client, document: Document, status: int = 422) -> dict[
 def test_the_specification_is_answered_with_every_default_written_out_and_can_be_submitted_again(
     http: httpx.Client,
 ) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     assert made["specification"]["execution"]["priority"] == 5
-    assert submit(http, made["specification"])["specification"] == made["specification"]
+    assert submit_over_http(http, made["specification"])["specification"] == made["specification"]
 
 
 def test_a_preset_is_submitted_by_name_with_overrides(http: httpx.Client) -> None:
@@ -54,7 +54,7 @@ def test_a_preset_is_submitted_by_name_with_overrides(http: httpx.Client) -> Non
         "algorithm": {"kind": "fedprox", "mu": 1.0},
         "problem": {"model": {"kind": "logistic"}},
     }
-    made = submit(http, {"preset": "demo", "overrides": changes})
+    made = submit_over_http(http, {"preset": "demo", "overrides": changes})
     specification = made["specification"]
     assert (specification["rounds"], specification["seeds"], specification["sweep"]) == (5, [7], {})
     assert specification["algorithm"]["mu"] == 1.0
@@ -266,7 +266,7 @@ def test_a_key_used_for_another_document_is_refused(http: httpx.Client, database
 
 
 def test_without_a_key_every_submission_is_another_experiment(http: httpx.Client) -> None:
-    assert submit(http)["id"] != submit(http)["id"]
+    assert submit_over_http(http)["id"] != submit_over_http(http)["id"]
 
 
 @pytest.mark.parametrize("key", ["", "ü", "x" * 201])
@@ -287,15 +287,15 @@ def test_new_experiments_are_evaluated_at_the_default_interval_unless_they_give_
         },
     )
     plan = http.post("/v1/experiments", params={"dry_run": True}, json=wanted).json()
-    made = submit(http, wanted)
+    made = submit_over_http(http, wanted)
     assert made["specification"]["evaluation"]["every"] == 5
     assert plan["specification"] == made["specification"]
-    given = submit(http, merged(wanted, {"evaluation": {"every": 1}}))
+    given = submit_over_http(http, merged(wanted, {"evaluation": {"every": 1}}))
     assert given["specification"]["evaluation"]["every"] == 1
     # What was stored is said again, and keeps its meaning.
-    again = submit(http, given["specification"] | {"name": "again"})
+    again = submit_over_http(http, given["specification"] | {"name": "again"})
     assert again["specification"]["evaluation"]["every"] == 1
-    small = submit(http, merged(wanted, {"problem": {"dataset": {"kind": "digits"}}, "rounds": 2}))
+    small = submit_over_http(http, merged(wanted, {"problem": {"dataset": {"kind": "digits"}}, "rounds": 2}))
     assert small["specification"]["evaluation"]["every"] == 1
 
 
@@ -303,12 +303,12 @@ def test_new_experiments_estimate_the_training_loss_and_presets_evaluate_it_in_f
     http: httpx.Client,
 ) -> None:
     wanted = merged(IMAGES, {"problem": {"dataset": {"kind": "digits"}}})
-    made = submit(http, wanted)
+    made = submit_over_http(http, wanted)
     assert made["specification"]["evaluation"]["training_loss"] == "sample"
     assert (
         http.post("/v1/experiments", params={"dry_run": True}, json=wanted).json()["specification"]
         == (made["specification"])
     )
-    full = submit(http, merged(wanted, {"evaluation": {"training_loss": "full"}}))
+    full = submit_over_http(http, merged(wanted, {"evaluation": {"training_loss": "full"}}))
     assert full["specification"]["evaluation"]["training_loss"] == "full"
-    assert submit(http, {"preset": "demo"})["specification"]["evaluation"]["training_loss"] is None
+    assert submit_over_http(http, {"preset": "demo"})["specification"]["evaluation"]["training_loss"] is None

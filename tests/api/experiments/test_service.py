@@ -12,9 +12,10 @@ from fedcore.platform.store import Database, workers
 from fedcore.platform.store.tables import RunRecord
 from fedcore.settings import Settings
 from fedq.planning.seconds import SPREAD
-from tests.builders.claims import claim, report, write
-from tests.builders.experiments import TINY, TWO_ARMS, commit, submit
-from tests.builders.specifications import Document
+from tests.builders.claims import claim, commit, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS, Document
+from tests.builders.transactions import write
 from tests.support.asgi import calling
 
 pytestmark = pytest.mark.usefixtures("database_url")
@@ -37,7 +38,7 @@ def test_the_time_follows_from_the_rates_of_runs_of_the_kind(http: httpx.Client,
     assert (unknown["seconds_low"], unknown["seconds_high"]) == (None, None)
     kind = "quadratic, engine auto"
     assert unknown["seconds_source"] == f"no run of this kind ({kind}) has been seen on this service yet"
-    submit(http)
+    submit_over_http(http)
     commit(rows, claim(rows), [report(1, seconds=0.3)])
     # One of three rounds took 0.3 s.
     once, six_times = _plan(http), _plan(http, TWO_ARMS)
@@ -48,7 +49,7 @@ def test_the_time_follows_from_the_rates_of_runs_of_the_kind(http: httpx.Client,
 
 
 def test_runs_of_others_are_not_told_of(app: FastAPI, http: httpx.Client, rows: Database) -> None:
-    submit(http)
+    submit_over_http(http)
     commit(rows, claim(rows), [report(1, seconds=0.3)])
     key = http.post("/v1/keys", json={"owner": "bob", "scope": Scope.SUBMIT}).json()["key"]
     with calling(app, key) as bob:
@@ -60,7 +61,7 @@ def test_runs_of_others_are_not_told_of(app: FastAPI, http: httpx.Client, rows: 
 def test_a_study_stores_the_work_of_all_its_trials(http: httpx.Client, rows: Database) -> None:
     space = {"local.lr": {"kind": "float", "low": 0.01, "high": 0.1}}
     search = {"kind": "study", "metric": "objective", "mode": "min", "trials": 3, "space": space}
-    submit(http, {**TINY, "search": search})
+    submit_over_http(http, {**TINY, "search": search})
     with rows.reading() as session:
         stored = session.execute(select(RunRecord.work_kind, RunRecord.work)).all()
     assert len(set(stored)) == 1
@@ -91,7 +92,7 @@ def test_refusals_by_a_quota_are_told_in_a_dry_run(
     ]
     with calling(app, key) as bob:
         assert _plan(bob, TWO_ARMS)["warnings"] == []
-        submit(bob)
+        submit_over_http(bob)
         assert _plan(bob, TWO_ARMS)["warnings"] == [
             "would be rejected: quota max_waiting_runs exceeded: 7 queued or paused runs, limit 6"
         ]

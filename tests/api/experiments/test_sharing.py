@@ -12,7 +12,8 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, runs
 from fedcore.settings import Settings
 from tests.api.conftest import browsing
-from tests.builders.experiments import TINY, submit
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 from tests.support.access import key_for
 from tests.support.asgi import calling
 
@@ -29,7 +30,7 @@ def test_readers_read_writers_change_and_owners_delete_and_share(
     app: FastAPI, settings: Settings, clients: list[httpx.Client], rows: Database
 ) -> None:
     ann, ben, eve = clients
-    id = submit(ann)["id"]
+    id = submit_over_http(ann)["id"]
     path = f"/v1/experiments/{id}"
     run = ann.get(f"{path}/runs").json()["items"][0]["id"]
     readable = [
@@ -92,10 +93,10 @@ def test_readers_read_writers_change_and_owners_delete_and_share(
 
 def test_names_are_checked_and_copies_belong_to_their_makers(clients: list[httpx.Client]) -> None:
     ann, ben, _ = clients
-    id = submit(ann, TINY | {"name": "shared"})["id"]
+    id = submit_over_http(ann, TINY | {"name": "shared"})["id"]
     refused = ann.patch(f"/v1/experiments/{id}/access", json={"read": [""], "anyone": True})
     pointers = {flaw["pointer"] for flaw in refused.json()["errors"]}
     assert (refused.status_code, pointers) == (422, {"/read/0", "/anyone"})
     ann.patch(f"/v1/experiments/{id}/access", json={"read": ["ben"]})
-    copy = submit(ben, ben.get(f"/v1/experiments/{id}").json()["specification"])
+    copy = submit_over_http(ben, ben.get(f"/v1/experiments/{id}").json()["specification"])
     assert (copy["owner"], ann.get(f"/v1/experiments/{copy['id']}").status_code) == ("ben", 404)

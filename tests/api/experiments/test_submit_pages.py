@@ -14,8 +14,8 @@ from fedcore.platform.access import Scope
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec, yaml_documents
 from tests.api.conftest import browsing
-from tests.builders.experiments import TINY, submit
-from tests.builders.specifications import merged
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, merged
 from tests.support.access import key_for
 
 
@@ -60,7 +60,7 @@ def test_an_experiment_is_begun_from_as_it_was_written_without_defaults(ann: htt
             "seeds": [3],
         },
     )
-    made = submit(ann, document)
+    made = submit_over_http(ann, document)
     text = text_of(ann.get("/submit", params={"from": made["id"]}))
     assert yaml_documents.load(text) == document
     assert (
@@ -70,7 +70,7 @@ def test_an_experiment_is_begun_from_as_it_was_written_without_defaults(ann: htt
 
 
 def test_missing_preset_or_experiment_is_said_to_be_missing(ann: httpx.Client, http: httpx.Client) -> None:
-    others = submit(http)["id"]
+    others = submit_over_http(http)["id"]
     for query in ({"preset": "domo"}, {"from": "exp_nothing"}, {"from": others}):
         page = ann.get("/submit", params=query)
         assert page.status_code == 404

@@ -12,7 +12,7 @@ from api.http.authentication import KeyAuthenticator
 from fedcore.errors import AuthenticationError
 from fedcore.platform.access import Scope, Token
 from fedcore.platform.store import Database, keys
-from tests.builders.claims import write
+from tests.builders.transactions import write
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from api.webhooks.service import UrlValidator
 from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
-from tests.builders.claims import report
-from tests.builders.experiments import TINY, TWO_ARMS, submit, write
+from tests.builders.claims import end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS
 from tests.support.access import bearer
 from tests.support.asgi import application, calling
 
@@ -68,7 +69,7 @@ def test_pages_may_be_linked_with_any_parameters(browser: httpx.Client) -> None:
 
 
 def test_head_of_a_stream_ends(http: httpx.Client) -> None:
-    head = http.head(f"/v1/experiments/{submit(http)['id']}/events")
+    head = http.head(f"/v1/experiments/{submit_over_http(http)['id']}/events")
     assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
     assert http.head("/v1/experiments/exp_0/cancel").status_code == 405
 
@@ -84,7 +85,7 @@ def test_large_responses_are_compressed_for_those_who_take_it(http: httpx.Client
 
 
 def test_get_answers_304_while_the_client_has_the_state(http: httpx.Client) -> None:
-    path = f"/v1/experiments/{submit(http)['id']}"
+    path = f"/v1/experiments/{submit_over_http(http)['id']}"
     tag = http.get(path).headers["etag"]
     for known in (tag, tag.removeprefix("W/"), f'"another", {tag}', "*"):
         again = http.get(path, headers={"If-None-Match": known})
@@ -99,7 +100,7 @@ def test_get_answers_304_while_the_client_has_the_state(http: httpx.Client) -> N
 def test_a_change_is_refused_once_the_state_is_another(http: httpx.Client) -> None:
     webhook = http.post("/v1/webhooks", json={"url": "https://hooks.example.org/"}).headers["location"]
     key = http.post("/v1/keys", json={"owner": "ann"}).json()["id"]
-    experiment = f"/v1/experiments/{submit(http)['id']}"
+    experiment = f"/v1/experiments/{submit_over_http(http)['id']}"
     for path in (experiment, f"/v1/keys/{key}", webhook):
         tag = http.get(path).headers["etag"]
         assert http.patch(path, json={"name": "first"}, headers={"If-Match": tag}).status_code == 200
@@ -114,7 +115,7 @@ def test_a_change_is_refused_once_the_state_is_another(http: httpx.Client) -> No
 
 
 def test_notes_of_a_run_are_not_written_over_those_of_somebody_else(http: httpx.Client) -> None:
-    runs = http.get(f"/v1/experiments/{submit(http)['id']}/runs").json()["items"]
+    runs = http.get(f"/v1/experiments/{submit_over_http(http)['id']}/runs").json()["items"]
     path = f"/v1/runs/{runs[0]['id']}"
     tag = http.get(path).headers["etag"]
     assert http.patch(path, json={"notes": "first"}, headers={"If-Match": tag}).status_code == 200
@@ -125,8 +126,8 @@ def test_notes_of_a_run_are_not_written_over_those_of_somebody_else(http: httpx.
 
 
 def test_lists_and_rows_link_to_their_next_pages(http: httpx.Client, rows: Database) -> None:
-    ids = [submit(http, {**TINY, "name": f"n&m {index}"})["id"] for index in range(3)]
-    held = write(rows, _three_rounds, 1)
+    ids = [submit_over_http(http, {**TINY, "name": f"n&m {index}"})["id"] for index in range(3)]
+    held = end_runs(rows, _three_rounds, 1)
     assert [item["id"] for item in _walked(http, "/v1/experiments?limit=2&search=n%26m")] == ids[::-1]
     http.post("/v1/keys", json={"owner": "ann"})
     assert len(_walked(http, "/v1/keys?limit=1")) == 2

@@ -19,8 +19,7 @@ from api.http.documents import JSON, LARGE_BYTES, MAX_BYTES, MAX_VALUES, MAX_YAM
 from fedcore.errors import StateConflictError
 from fedcore.platform.store.database import POOLED
 from fedcore.settings import Settings
-from tests.builders.experiments import TINY
-from tests.builders.specifications import SYNTHETIC, Document
+from tests.builders.specifications import SYNTHETIC, TINY, Document
 from tests.support.asgi import application, calling
 
 

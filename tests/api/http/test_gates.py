@@ -7,7 +7,8 @@ import pytest
 
 from fedcore.platform.store.database import POOLED
 from fedcore.settings import Settings
-from tests.builders.experiments import TWO_ARMS, submit
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TWO_ARMS
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
 from tests.support.slow_gates import SlowGate
@@ -40,7 +41,7 @@ def test_an_owner_reads_one_at_a_time_and_others_meanwhile(
         calling(app, key_for(settings.database, "bob")) as bob,
         ThreadPoolExecutor(POOLED + 4) as clients,
     ):
-        address = path.format(id=submit(http, TWO_ARMS)["id"])
+        address = path.format(id=submit_over_http(http, TWO_ARMS)["id"])
         try:
             read = [clients.submit(http.get, address) for _ in range(POOLED + 2)]
             assert gate.began.acquire(timeout=60)

@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from tests.builders.experiments import submit
+from tests.builders.experiments import submit_over_http
 from tests.builders.specifications import Document
 
 
@@ -25,7 +25,7 @@ def test_a_request_is_logged_under_the_id_that_its_answer_carries(
 
 
 def test_a_submission_names_what_it_made(http: httpx.Client, capsys: pytest.CaptureFixture[str]) -> None:
-    made, line, *_ = submit(http), *_logged(capsys)
+    made, line, *_ = submit_over_http(http), *_logged(capsys)
     assert (line["event"], line["experiment_id"]) == ("experiment submitted", made["id"])
     assert len(line["request_id"]) == 32
 

@@ -12,8 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedcore.platform.access import Token
 from fedcore.platform.store import Database, workers
 from fedcore.settings import Settings
-from tests.builders.claims import claim, commit, lose, report
-from tests.builders.experiments import TINY, submit, write
+from tests.builders.claims import claim, commit, end_runs, lose, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 from tests.support.asgi import application, calling
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -50,13 +51,13 @@ def _value(samples: Samples, name: str, **labels: str) -> float | None:
 
 @pytest.mark.usefixtures("database_url")
 def test_queues_runs_and_workers_are_as_the_database_has_them(http: httpx.Client, rows: Database) -> None:
-    submit(http)
-    write(rows, lambda _: [report(1), report(2), report(3, seconds=20.0)], 1)
-    submit(http, {**TINY, "seeds": [0, 1, 2]})
+    submit_over_http(http)
+    end_runs(rows, lambda _: [report(1), report(2), report(3, seconds=20.0)], 1)
+    submit_over_http(http, {**TINY, "seeds": [0, 1, 2]})
     commit(rows, claim(rows), 2)
     claim(rows, lease_s=-1)
     lose(rows)
-    submit(http, {**TINY, "execution": {"queue": "gpu"}})
+    submit_over_http(http, {**TINY, "execution": {"queue": "gpu"}})
     with rows.transaction() as session:
         for worker_id, run_id in (("w1", "run_1"), ("w2", None)):
             workers.seen(

@@ -20,7 +20,7 @@ from fastapi import FastAPI, Request
 from api.http import problems
 from api.http.middleware import HEADERS, SLOWEST_RATE, BodyTimeout
 from fedcore.settings import Settings
-from tests.builders.experiments import TINY
+from tests.builders.specifications import TINY
 from tests.support.asgi import application, calling
 from tests.support.live import serving
 

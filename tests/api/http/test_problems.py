@@ -9,8 +9,7 @@ from fastapi import FastAPI
 from api.http.middleware import HEADERS
 from fedcore.platform.access import Token
 from fedcore.settings import Settings
-from tests.builders.experiments import TINY
-from tests.builders.specifications import Document
+from tests.builders.specifications import TINY, Document
 from tests.support.asgi import application, calling
 
 

@@ -19,7 +19,8 @@ from api.http.rate_limit import RateLimiter, _LocalBuckets
 from fedcore.errors import RateError
 from fedcore.platform.storage import open_storage
 from fedcore.settings import Settings
-from tests.builders.experiments import TINY, submit
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 from tests.platform.uploads.files import arrays, npz
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
@@ -135,7 +136,7 @@ def test_a_key_is_told_what_it_may_have_and_has_and_refused_more(
     limits = {"max_waiting_runs": 2, "max_stored_bytes": 10, "max_compute_seconds": 3600}
     key = http.post("/v1/keys", json={"owner": "ann"} | limits).json()
     with calling(app, key["key"]) as ann:
-        submit(ann)
+        submit_over_http(ann)
         refused = ann.post("/v1/experiments", json=TINY | {"seeds": [0, 1]})
         assert (refused.status_code, refused.json()["type"]) == (403, "urn:fedq:problem:quota")
         assert ann.post("/v1/datasets", params={"name": "mine"}, content=npz(arrays())).status_code == 403

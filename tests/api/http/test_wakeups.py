@@ -12,7 +12,8 @@ import pytest
 from redis import Redis
 
 from fedcore.settings import Settings
-from tests.builders.experiments import TINY, submit
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 from tests.support.access import bearer, key_for
 from tests.support.asgi import application, calling
 from tests.support.brokers import connect
@@ -41,7 +42,7 @@ def test_every_way_to_queue_runs_wakes_the_workers_of_the_queue(
 ) -> None:
     settings = Settings(_env_file=None, home=tmp_path, database_url=migrated, broker_url=broker_url)
     with calling(application(settings), key_for(migrated)) as http, connect(broker_url) as broker:
-        made = submit(http, {**TINY, "execution": {"queue": "gpu"}})
+        made = submit_over_http(http, {**TINY, "execution": {"queue": "gpu"}})
         for call, count in (("pause", 1), ("resume", 2), ("cancel", 2), ("retry", 3)):
             assert http.post(f"/v1/experiments/{made['id']}/{call}").status_code == 200
             eventually(partial(_has_messages, broker, count))
@@ -73,7 +74,7 @@ def test_a_broker_that_hangs_holds_up_neither_a_submission_nor_anything_else(
     ):
         began = time.monotonic()
         for _ in range(60):
-            submit(http)
+            submit_over_http(http)
         assert time.monotonic() - began < 60, (
             "publishing gives up after 2 s, so one after another they would take 120"
         )

@@ -7,7 +7,8 @@ import re
 import httpx
 
 from api.keys.pages import PAGE
-from tests.builders.experiments import TINY, submit
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 
 SOON = "2099-01-01T12:00:00Z"
 
@@ -75,7 +76,7 @@ def test_keys_come_in_pages(browser: httpx.Client, http: httpx.Client) -> None:
 def test_the_audit_log_is_read_and_filtered(
     browser: httpx.Client, http: httpx.Client, ann: httpx.Client
 ) -> None:
-    mine, hers = submit(http), submit(ann, {**TINY, "name": "hers"})
+    mine, hers = submit_over_http(http), submit_over_http(ann, {**TINY, "name": "hers"})
     everything = browser.get("/audit").text
     assert everything.index(hers["id"]) < everything.index(mine["id"])
     assert "POST /v1/experiments" in everything

@@ -17,8 +17,8 @@ from fedcore.block import kind_of
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.kinds import kinds
 from fedq.schemas import ProblemDetails
-from tests.builders.experiments import TINY, carry_out
-from tests.builders.specifications import Document
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TINY, Document
 from tests.support.described import described
 from tests.support.service import Service
 

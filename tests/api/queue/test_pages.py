@@ -5,8 +5,10 @@ from typing import Any
 import httpx
 
 from fedcore.platform.store import Database, groups, workers
-from tests.builders.claims import claim, report, write
-from tests.builders.experiments import TINY, commit, submit
+from tests.builders.claims import claim, commit, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
+from tests.builders.transactions import write
 
 
 def _seen(rows: Database, name: str, **about: Any) -> None:
@@ -24,13 +26,13 @@ def _seen(rows: Database, name: str, **about: Any) -> None:
 def test_queued_and_running_runs_are_shown_with_their_worker(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    first = submit(http, {**TINY, "name": "under way"})
+    first = submit_over_http(http, {**TINY, "name": "under way"})
     held = claim(rows)
     commit(rows, held, [report(1)])
     _seen(rows, "worker-1", run_id=held.run_id)
     _seen(rows, "worker-2", device="cuda:0")
-    submit(http, {**TINY, "name": "comes next", "seeds": [0, 1]})
-    submit(http, {**TINY, "name": "has no worker", "execution": {"queue": "gpu"}})
+    submit_over_http(http, {**TINY, "name": "comes next", "seeds": [0, 1]})
+    submit_over_http(http, {**TINY, "name": "has no worker", "execution": {"queue": "gpu"}})
     page = browser.get("/queue").text
     assert f'href="/experiments/{first["id"]}"' in page
     assert '<progress max="3" value="1"' in page
@@ -50,10 +52,10 @@ def test_runs_of_others_are_counted_and_not_named(
     ann: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
     _seen(rows, "worker-1")
-    submit(http, {**TINY, "name": "secret plan"})
+    submit_over_http(http, {**TINY, "name": "secret plan"})
     claim(rows)
-    submit(http, {**TINY, "name": "secret sequel"})
-    submit(ann, {**TINY, "name": "my own"})
+    submit_over_http(http, {**TINY, "name": "secret sequel"})
+    submit_over_http(ann, {**TINY, "name": "my own"})
     page = ann.get("/queue").text
     assert "secret" not in page
     assert "another owner" in page
@@ -64,7 +66,7 @@ def test_runs_of_others_are_counted_and_not_named(
 def test_groups_are_shown_with_the_shards_of_their_workers(
     browser: httpx.Client, ann: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    submit(http, {**TINY, "name": "divided", "execution": {"shards": 4}})
+    submit_over_http(http, {**TINY, "name": "divided", "execution": {"shards": 4}})
     held = claim(rows, "worker-1")
     write(rows, groups.announce, held, "127.0.0.1:1", 3)
     write(rows, groups.join, "worker-2", ["default"], 60.0)

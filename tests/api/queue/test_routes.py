@@ -4,18 +4,19 @@ import httpx
 import pytest
 
 from fedcore.platform.store import Database, workers
-from tests.builders.claims import claim, report
-from tests.builders.experiments import TINY, commit, submit, write
+from tests.builders.claims import claim, commit, end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 
 pytestmark = pytest.mark.usefixtures("database_url")
 
 
 def test_queues_hold_what_is_not_finished(http: httpx.Client, rows: Database) -> None:
-    submit(http)
-    write(rows, lambda _: [report(1), report(2), report(3)], 1)
-    submit(http, {**TINY, "seeds": [0, 1]})
+    submit_over_http(http)
+    end_runs(rows, lambda _: [report(1), report(2), report(3)], 1)
+    submit_over_http(http, {**TINY, "seeds": [0, 1]})
     commit(rows, claim(rows), [report(1)])
-    paused = submit(http, {**TINY, "execution": {"queue": "gpu"}})
+    paused = submit_over_http(http, {**TINY, "execution": {"queue": "gpu"}})
     http.post(f"/v1/experiments/{paused['id']}/pause")
     assert http.get("/v1/queue").json()["items"] == [
         {
@@ -40,7 +41,7 @@ def test_queues_hold_what_is_not_finished(http: httpx.Client, rows: Database) ->
 
 
 def test_a_worker_is_listed_while_it_reports(http: httpx.Client, rows: Database) -> None:
-    submit(http)
+    submit_over_http(http)
     held = claim(rows)
     with rows.transaction() as session:
         workers.seen(
@@ -64,7 +65,7 @@ def test_a_worker_is_listed_while_it_reports(http: httpx.Client, rows: Database)
 def test_a_run_says_what_it_waits_for_until_there_is_a_worker_with_the_memory_it_needs(
     http: httpx.Client, rows: Database
 ) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
 
     def seen(worker: str, memory_bytes: int | None) -> tuple[str | None, int]:
         """A worker reports; what the run misses then, and how many of the queue are too large."""

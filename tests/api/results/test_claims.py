@@ -11,7 +11,9 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import RoundReport
-from tests.builders.experiments import TINY, submit, write
+from tests.builders.claims import end_runs
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 
 PRESET = "fedlin-figure-1-same-steps"
 ARMS = {0: 1.4366756839825, 1: 2.342916241917376, 2: 0.0}
@@ -46,18 +48,18 @@ def verdicts(http: httpx.Client, id: str) -> list[bool | None]:
 
 
 def test_claims_hold_or_not_by_what_came_out(http: httpx.Client, rows: Database) -> None:
-    first = submit(http, {"preset": PRESET})["id"]
+    first = submit_over_http(http, {"preset": PRESET})["id"]
     assert verdicts(http, first) == [None, None]
-    write(rows, at_rest, 3)
+    end_runs(rows, at_rest, 3)
     assert verdicts(http, first) == [True, True]
-    second = submit(http, {"preset": PRESET})["id"]
-    write(rows, nowhere, 3)
+    second = submit_over_http(http, {"preset": PRESET})["id"]
+    end_runs(rows, nowhere, 3)
     assert verdicts(http, second) == [False, False]
 
 
 def test_an_answer_says_what_it_rests_on(http: httpx.Client, rows: Database) -> None:
-    id = submit(http, {"preset": PRESET, "overrides": {"rounds": 10}})["id"]
-    write(rows, at_rest, 3)
+    id = submit_over_http(http, {"preset": PRESET, "overrides": {"rounds": 10}})["id"]
+    end_runs(rows, at_rest, 3)
     answer = http.get(f"/v1/experiments/{id}/claims").json()
     preset = presets.load(PRESET)
     assert (answer["preset"], answer["preset_version"], answer["changed"]) == (PRESET, preset.version, True)
@@ -77,13 +79,13 @@ def test_an_answer_says_what_it_rests_on(http: httpx.Client, rows: Database) -> 
 def test_claims_that_are_no_longer_there_are_not_found(
     http: httpx.Client, rows: Database, provenance: dict[str, object]
 ) -> None:
-    id = submit(http, {"preset": PRESET})["id"]
+    id = submit_over_http(http, {"preset": PRESET})["id"]
     with rows.transaction() as session:
         session.execute(update(ExperimentRecord).values(provenance=provenance))
     assert http.get(f"/v1/experiments/{id}/claims").status_code == 404
 
 
 def test_nothing_is_claimed_of_an_experiment_of_ones_own(http: httpx.Client) -> None:
-    answer = http.get(f"/v1/experiments/{submit(http, TINY)['id']}/claims")
+    answer = http.get(f"/v1/experiments/{submit_over_http(http, TINY)['id']}/claims")
     assert answer.status_code == 404
     assert "was not submitted as a preset" in answer.json()["detail"]

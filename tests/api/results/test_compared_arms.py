@@ -12,9 +12,9 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.settings import Settings
 from fedcore.spec import stored_arms
-from tests.builders.claims import report
-from tests.builders.experiments import TINY, TWO_ARMS, submit, write
-from tests.builders.specifications import Document
+from tests.builders.claims import end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS, Document
 from tests.support.access import key_for
 from tests.support.asgi import calling
 
@@ -27,8 +27,8 @@ def _history(held: Claim) -> list[Any]:
 
 
 def _made(http: httpx.Client, rows: Database, document: Document, runs: int) -> str:
-    id: str = submit(http, document)["id"]
-    write(rows, _history, runs)
+    id: str = submit_over_http(http, document)["id"]
+    end_runs(rows, _history, runs)
     return id
 
 
@@ -137,7 +137,7 @@ def test_experiments_of_one_name_are_told_apart_by_their_ids(http: httpx.Client,
 
 
 def test_changes_since_a_position_complete_compared_curves(http: httpx.Client, rows: Database) -> None:
-    two, other = submit(http, TWO_ARMS)["id"], submit(http, OTHER)["id"]
+    two, other = submit_over_http(http, TWO_ARMS)["id"], submit_over_http(http, OTHER)["id"]
     wanted = {"arm": [two, f"{other}:0"]}
     held: dict[str, Document] = {}
     position = None
@@ -145,7 +145,7 @@ def test_changes_since_a_position_complete_compared_curves(http: httpx.Client, r
     for count in (1, 3, 0, 5, 2):
         if count == 2:
             assert http.post(f"/v1/experiments/{two}/extend", json={"seeds": [7]}).status_code == 200
-        write(rows, _history, count)
+        end_runs(rows, _history, count)
         grown = http.get(PLACE, params=wanted if position is None else wanted | {"since": position}).json()
         whole = http.get(PLACE, params=wanted).json()
         for new, arm in zip(grown["arms"], whole["arms"], strict=True):
@@ -187,7 +187,7 @@ def test_a_comparison_is_drawn(http: httpx.Client, rows: Database) -> None:
 def test_arms_that_cannot_be_compared_are_pointed_at(
     http: httpx.Client, asked: Document, status: int, pointer: str | None, words: str
 ) -> None:
-    id = submit(http, TWO_ARMS)["id"]
+    id = submit_over_http(http, TWO_ARMS)["id"]
     params = {
         name: value.replace("ID", id) if isinstance(value, str) else value for name, value in asked.items()
     }
@@ -201,7 +201,7 @@ def test_arms_that_cannot_be_compared_are_pointed_at(
 def test_experiments_of_others_cannot_be_compared(
     http: httpx.Client, app: FastAPI, settings: Settings
 ) -> None:
-    mine = submit(http, TINY)["id"]
+    mine = submit_over_http(http, TINY)["id"]
     with calling(app, key_for(settings.database, owner="bob", scope=Scope.READ)) as bob:
         assert bob.get(PLACE, params={"arm": mine}).status_code == 404
         assert bob.get(f"{PLACE}/figure.svg", params={"arm": mine}).status_code == 404

@@ -10,9 +10,9 @@ import pytest
 from api.results.queries import curve_context, measured
 from fedcore.platform.store import Database
 from tests.api.web.test_rendering import EVIL
-from tests.builders.claims import claim, record, report
-from tests.builders.experiments import TINY, TWO_ARMS, submit
-from tests.builders.specifications import DIGITS_CNN, QUADRATIC, SYNTHETIC, specification
+from tests.builders.claims import claim, commit_slice, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import DIGITS_CNN, QUADRATIC, SYNTHETIC, TINY, TWO_ARMS, specification
 
 JSON, ANYTHING = {"Accept": "application/json"}, {"Accept": "*/*"}
 
@@ -27,8 +27,8 @@ def _data(page: httpx.Response) -> dict[str, str]:
 def test_an_experiment_says_where_its_curves_are_and_which_way_is_better(
     browser: httpx.Client, rows: Database
 ) -> None:
-    id = submit(browser, TWO_ARMS)["id"]
-    record(rows, claim(rows), [report(1)])
+    id = submit_over_http(browser, TWO_ARMS)["id"]
+    commit_slice(rows, claim(rows), [report(1)])
     data = _data(browser.get(f"/experiments/{id}"))
     assert (data["results"], data["theory"], data["arms"]) == (
         f"/v1/experiments/{id}/results",
@@ -52,7 +52,10 @@ def test_metrics_that_most_have_come_first() -> None:
 
 
 def test_arms_are_laid_side_by_side(browser: httpx.Client) -> None:
-    two, other = submit(browser, TWO_ARMS)["id"], submit(browser, {**TINY, "name": EVIL})["id"]
+    two, other = (
+        submit_over_http(browser, TWO_ARMS)["id"],
+        submit_over_http(browser, {**TINY, "name": EVIL})["id"],
+    )
     page = browser.get("/compare", params={"arm": [f"{two}:1", other]})
     data = _data(page)
     assert "theory" not in data
@@ -72,21 +75,23 @@ def test_arms_are_laid_side_by_side(browser: httpx.Client) -> None:
 
 @pytest.mark.parametrize("experiments", [0, 1, 3])
 def test_without_arms_there_is_a_choice_of_experiments(browser: httpx.Client, experiments: int) -> None:
-    ids = [submit(browser, {**TINY, "name": f"number {number}"})["id"] for number in range(experiments)]
+    ids = [
+        submit_over_http(browser, {**TINY, "name": f"number {number}"})["id"] for number in range(experiments)
+    ]
     page = browser.get("/compare")
     assert page.status_code == 200
     assert set(re.findall(r'<option value="([^"]*)"', page.text)) == set(ids)
 
 
 def test_several_experiments_are_chosen_in_the_list(browser: httpx.Client) -> None:
-    id = submit(browser)["id"]
+    id = submit_over_http(browser)["id"]
     assert f'form="compare" name="arm" value="{id}"' in browser.get("/").text
 
 
 def test_missing_experiments_and_those_of_others_are_not_compared(
     browser: httpx.Client, ann: httpx.Client
 ) -> None:
-    id = submit(browser)["id"]
+    id = submit_over_http(browser)["id"]
     assert ann.get("/compare", params={"arm": id}).status_code == 404
     assert id not in ann.get("/compare").text
     assert browser.get("/compare", params={"arm": "exp_z"}).status_code == 404

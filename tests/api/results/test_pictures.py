@@ -25,8 +25,9 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.database import POOLED
 from fedcore.settings import Settings
 from fedq.figures.drawing import COLOURS
-from tests.builders.claims import report
-from tests.builders.experiments import TWO_ARMS, submit, write
+from tests.builders.claims import end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TWO_ARMS
 from tests.fedq.figures.test_drawing import SVG, _curves
 from tests.support.asgi import application, calling
 from tests.support.slow_gates import SlowGate
@@ -37,8 +38,8 @@ MM_PT = 72 / 25.4
 @pytest.fixture
 def place(http: httpx.Client, rows: Database) -> str:
     """Of two arms with three seeds, whose loss falls linearly."""
-    made = submit(http, TWO_ARMS)
-    write(
+    made = submit_over_http(http, TWO_ARMS)
+    end_runs(
         rows,
         lambda held: [
             report(round, train_loss=10.0 - round - held.arm, test_accuracy=0.1 * round)
@@ -219,8 +220,8 @@ DRAWN = (
 
 @pytest.fixture
 def id(http: httpx.Client, rows: Database) -> str:
-    made = submit(http, TWO_ARMS)
-    write(rows, lambda held: [report(round, train_loss=10.0 - round - held.arm) for round in (1, 2, 3)], 6)
+    made = submit_over_http(http, TWO_ARMS)
+    end_runs(rows, lambda held: [report(round, train_loss=10.0 - round - held.arm) for round in (1, 2, 3)], 6)
     return str(made["id"])
 
 
@@ -242,7 +243,7 @@ def test_drawings_that_wait_delay_no_other_request(settings: Settings, admin_key
         calling(application(settings, drawing_gate=gate), admin_key) as http,
         ThreadPoolExecutor(POOLED + 3) as clients,
     ):
-        id = submit(http, TWO_ARMS)["id"]
+        id = submit_over_http(http, TWO_ARMS)["id"]
         try:
             drawings = [clients.submit(http.get, path.format(id=id)) for _ in range(POOLED + 2)]
             assert gate.began.acquire(timeout=60)

@@ -22,8 +22,9 @@ from fedcore.spec import yaml_documents
 from fedq.results.presentation import side, verdict
 from fedq.schemas import Claims
 from tests.api.results import test_claims as claimed
-from tests.builders.claims import claim, report
-from tests.builders.experiments import TINY, TWO_ARMS, commit, submit, write
+from tests.builders.claims import claim, commit, end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS
 
 NASTY = "<script>alert(1)</script> | **not bold** `x`"
 PICTURE = re.compile(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)")
@@ -49,8 +50,8 @@ def history(held: Claim) -> list[RoundReport]:
 
 @pytest.fixture
 def id(http: httpx.Client, rows: Database) -> str:
-    made = submit(http, {**TWO_ARMS, "name": NASTY, "description": NASTY})
-    write(rows, history, 6)
+    made = submit_over_http(http, {**TWO_ARMS, "name": NASTY, "description": NASTY})
+    end_runs(rows, history, 6)
     return str(made["id"])
 
 
@@ -112,7 +113,7 @@ def test_no_line_of_a_description_ends_the_specification(http: httpx.Client, tic
     """A fence of N backticks is closed by a line of N or more, indented by three spaces at most
     (CommonMark, Section 4.5).
     """
-    made = submit(http, {**TINY, "description": f"code\n{'`' * ticks}\n<b>live</b>"})
+    made = submit_over_http(http, {**TINY, "description": f"code\n{'`' * ticks}\n<b>live</b>"})
     text = read(http, made["id"], "md").text
     fence, code = re.findall(r"^(`{4,})yaml\n(.*?)^\1$", text, re.DOTALL | re.MULTILINE)[0]
     assert len(fence) > ticks
@@ -120,7 +121,7 @@ def test_no_line_of_a_description_ends_the_specification(http: httpx.Client, tic
 
 
 def test_names_load_no_picture_and_lead_nowhere(http: httpx.Client) -> None:
-    made = submit(
+    made = submit_over_http(
         http, {**TINY, "name": "![x](http://127.0.0.1/x.png)", "description": "[here](javascript:alert(1))"}
     )
     lines = read(http, made["id"], "md").text.splitlines()
@@ -130,8 +131,8 @@ def test_names_load_no_picture_and_lead_nowhere(http: httpx.Client) -> None:
 
 def test_arms_are_no_formulas_in_spreadsheets(http: httpx.Client, rows: Database) -> None:
     arms = [{"name": '=HYPERLINK("http://127.0.0.1")', "local.lr": 0.1}, {"name": "-1+1", "local.lr": 0.2}]
-    made = submit(http, {**TINY, "sweep": {"arms": arms}})
-    write(rows, history, 2)
+    made = submit_over_http(http, {**TINY, "sweep": {"arms": arms}})
+    end_runs(rows, history, 2)
     answer = http.get(f"/v1/experiments/{made['id']}/results", headers={"Accept": "text/csv"})
     found = list(csv.DictReader(io.StringIO(answer.text)))
     assert {line["name"] for line in found} == {'\'=HYPERLINK("http://127.0.0.1")', "'-1+1"}
@@ -139,14 +140,14 @@ def test_arms_are_no_formulas_in_spreadsheets(http: httpx.Client, rows: Database
 
 
 def test_an_experiment_that_has_not_begun_has_a_report_too(http: httpx.Client) -> None:
-    text = read(http, str(submit(http, TWO_ARMS)["id"]), "html").text
+    text = read(http, str(submit_over_http(http, TWO_ARMS)["id"]), "html").text
     assert "queued" in text
     assert "0 of 3" in text
 
 
 def test_report_is_of_one_moment(http: httpx.Client, rows: Database) -> None:
     """A round is committed whenever something has been read."""
-    id = str(submit(http, TINY)["id"])
+    id = str(submit_over_http(http, TINY)["id"])
     held = commit(rows, claim(rows), [report(1, test_accuracy=0.1)])
     told = content(
         "html", Principal("key_1", "local", Scope.ADMIN), id, cast("Database", _Restless(rows, held))
@@ -181,8 +182,8 @@ class _Restless:
 def test_verdicts_are_told_in_the_words_that_serve_everywhere(
     http: httpx.Client, rows: Database, form: str
 ) -> None:
-    id = str(submit(http, {"preset": claimed.PRESET})["id"])
-    write(rows, claimed.nowhere, 3)
+    id = str(submit_over_http(http, {"preset": claimed.PRESET})["id"])
+    end_runs(rows, claimed.nowhere, 3)
     text = re.sub(r"\\([\[\]])", r"\1", html.unescape(read(http, id, form).text))
     for made in Claims.model_validate(http.get(f"/v1/experiments/{id}/claims").json()).claims:
         assert made.says in text

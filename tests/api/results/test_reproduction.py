@@ -9,10 +9,10 @@ from fedcore.platform.store import Database, experiments
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import RoundReport
-from tests.builders import claims
-from tests.builders.claims import claim, fail, report
-from tests.builders.experiments import TINY, TWO_ARMS, commit, submit, write
-from tests.builders.specifications import Document
+from tests.builders.claims import claim, commit, end_runs, fail, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS, Document
+from tests.builders.transactions import write
 
 
 def _history(held: Claim) -> list[RoundReport]:
@@ -20,8 +20,8 @@ def _history(held: Claim) -> list[RoundReport]:
 
 
 def _done(http: httpx.Client, rows: Database) -> str:
-    made = submit(http, TWO_ARMS)
-    write(rows, _history, 6)
+    made = submit_over_http(http, TWO_ARMS)
+    end_runs(rows, _history, 6)
     return str(made["id"])
 
 
@@ -57,7 +57,7 @@ def test_runs_that_fail_or_stop_elsewhere_differ(http: httpx.Client, rows: Datab
     again = _again(http, original)
     failed = claim(rows)
     fail(rows, commit(rows, failed, _history(failed)[:2]))
-    write(rows, lambda held: _history(held)[: 2 if held.arm else 3], 5)
+    end_runs(rows, lambda held: _history(held)[: 2 if held.arm else 3], 5)
     found = [
         (one["measure"], one["round"], one["original"], one["here"])
         for one in _compared(http, again)["differing"]
@@ -73,18 +73,18 @@ def test_a_repetition_whose_runs_fail_has_failed_and_says_why(http: httpx.Client
     assert [_compared(http, ended)[name] for name in ("outcome", "error")] == ["failed", None]
     fail(rows, claim(rows), "DataUnavailableError: gone")
     assert _compared(http, again)["outcome"] == "pending"
-    write(rows, _history, 5)
+    end_runs(rows, _history, 5)
     assert [_compared(http, again)[name] for name in ("outcome", "error")] == [
         "failed",
         "DataUnavailableError: gone",
     ]
     fail(rows, claim(rows))
-    write(rows, lambda _: [report(1, train_loss=7.0)], 5)
+    end_runs(rows, lambda _: [report(1, train_loss=7.0)], 5)
     assert _compared(http, other)["outcome"] == "different"
 
 
 def test_experiments_that_have_not_succeeded_are_not_repeated(http: httpx.Client) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     answer = http.post(f"/v1/experiments/{made['id']}/reproduce")
     assert answer.status_code == 409
     assert "is queued" in answer.json()["detail"]
@@ -115,7 +115,7 @@ def test_reproductions_of_nothing_or_of_what_is_gone_are_not_found(
     again = _again(http, original)
     answer = http.get(f"/v1/experiments/{original}/reproduction")
     assert (answer.status_code, "is not a reproduction" in answer.json()["detail"]) == (404, True)
-    claims.write(rows, experiments.delete, original)
+    write(rows, experiments.delete, original)
     answer = http.get(f"/v1/experiments/{again}/reproduction")
     assert (answer.status_code, original in answer.json()["detail"]) == (404, True)
 

@@ -12,9 +12,9 @@ import pytest
 from pyarrow import parquet
 
 from fedcore.platform.store import Database
-from tests.builders.claims import report
-from tests.builders.experiments import TWO_ARMS, submit, write
-from tests.builders.specifications import Document
+from tests.builders.claims import end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TWO_ARMS, Document
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 
@@ -22,8 +22,8 @@ CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 @pytest.fixture
 def place(http: httpx.Client, rows: Database) -> str:
     """The results of six finished runs."""
-    made = submit(http, TWO_ARMS)
-    write(
+    made = submit_over_http(http, TWO_ARMS)
+    end_runs(
         rows,
         lambda held: [report(round, train_loss=1 / (round + held.seed + held.arm)) for round in (1, 2, 3)],
         6,
@@ -84,7 +84,7 @@ def test_a_parquet_file_says_what_it_was_made_from(http: httpx.Client, place: st
 @pytest.mark.parametrize("media_type", [CSV, PARQUET])
 @pytest.mark.parametrize("table", ["summary", "curves"])
 def test_a_table_without_lines_has_its_columns(http: httpx.Client, media_type: str, table: str) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     empty = _fetch(http, f"/v1/experiments/{made['id']}/results", media_type, table)
     assert list(empty.columns[:3]) == ["arm", "name", "metric"]
     assert empty.empty
@@ -129,12 +129,12 @@ def test_curves_are_read_of_some_rounds_and_figures_of_all(http: httpx.Client, p
 
 
 def test_changes_since_a_position_complete_the_curves(http: httpx.Client, rows: Database) -> None:
-    place = f"/v1/experiments/{submit(http, TWO_ARMS)['id']}/results"
+    place = f"/v1/experiments/{submit_over_http(http, TWO_ARMS)['id']}/results"
     held: dict[int, Document] = {}
     position = None
     # Seed by seed, so that a mean over seeds changes from its first round on.
     for count in (1, 2, 0, 3):
-        write(rows, lambda run: [report(at, train_loss=1 / (at + run.seed)) for at in (1, 2, 3)], count)
+        end_runs(rows, lambda run: [report(at, train_loss=1 / (at + run.seed)) for at in (1, 2, 3)], count)
         grown = http.get(place, params={} if position is None else {"since": position}).json()
         for arm in grown["arms"]:
             known = held.setdefault(arm["index"], {"rounds": [], "mean": [], "n": []})

@@ -13,9 +13,9 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.statistics import significance
-from tests.builders.claims import claim, fail, report
-from tests.builders.experiments import TINY, TWO_ARMS, commit, finish, submit, write
-from tests.builders.specifications import Document
+from tests.builders.claims import claim, commit, end_run, end_runs, fail, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS, Document
 
 ROUNDS, SEEDS = 3, 3
 
@@ -44,8 +44,8 @@ def _history(held: Claim) -> list[RoundReport]:
 @pytest.fixture
 def runs(http: httpx.Client, rows: Database) -> dict[tuple[int, int], Claim]:
     """Two arms with three seeds, finished, by arm and seed."""
-    submit(http, TWO_ARMS)
-    return {(held.arm, held.seed): held for held in write(rows, _history, 2 * SEEDS)}
+    submit_over_http(http, TWO_ARMS)
+    return {(held.arm, held.seed): held for held in end_runs(rows, _history, 2 * SEEDS)}
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_differences_are_paired_by_seed_and_are_those_of_scipys_paired_test(
 def test_differences_are_tested_and_the_tests_corrected_for_the_number_of_arms(
     http: httpx.Client, rows: Database
 ) -> None:
-    submit(http, TWO_ARMS | {"sweep": {"local.lr": [0.1, 0.05, 0.01]}})
-    held = write(rows, _history, 3 * SEEDS)
+    submit_over_http(http, TWO_ARMS | {"sweep": {"local.lr": [0.1, 0.05, 0.01]}})
+    held = end_runs(rows, _history, 3 * SEEDS)
     arms = http.get(f"/v1/experiments/{held[0].experiment_id}/results").json()["arms"]
     finals = [[_accuracy(one, ROUNDS) for one in held if one.arm == arm] for arm in (0, 1, 2)]
     ps = [stats.ttest_rel(finals[arm], finals[0]).pvalue for arm in (1, 2)]
@@ -140,7 +140,7 @@ def test_nothing_is_concluded_while_runs_are_missing(http: httpx.Client, rows: D
     """Of five arms, the last four: one run not done, one failed, one diverged, and one whose runs
     all differ alike.
     """
-    made = submit(http, TWO_ARMS | {"sweep": {"local.lr": [0.5, 0.4, 0.3, 0.2, 0.1]}})
+    made = submit_over_http(http, TWO_ARMS | {"sweep": {"local.lr": [0.5, 0.4, 0.3, 0.2, 0.1]}})
 
     def history(held: Claim) -> list[RoundReport]:
         lost = held.arm == 3 and held.seed == 2
@@ -153,7 +153,7 @@ def test_nothing_is_concluded_while_runs_are_missing(http: httpx.Client, rows: D
         if place == (2, 2):
             fail(rows, ended)
         elif place != (1, 2):
-            finish(rows, ended, diverged_round=1 if reports[-1].diverged else None)
+            end_run(rows, ended, diverged_round=1 if reports[-1].diverged else None)
     arms = http.get(f"/v1/experiments/{made['id']}/results").json()["arms"]
     verdicts = [arm["metrics"]["train_loss"]["final_difference"]["verdict"] for arm in arms[1:]]
     assert verdicts == ["incomplete", "incomplete", "incomplete", "same_for_all"]
@@ -163,13 +163,13 @@ def test_nothing_is_concluded_from_the_best_or_final_values_of_runs_that_diverge
     http: httpx.Client, rows: Database
 ) -> None:
     """All seeds of the second arm look better at first, and each of their values is finite."""
-    made = submit(http, TWO_ARMS | {"rounds": 2})
+    made = submit_over_http(http, TWO_ARMS | {"rounds": 2})
     for held in [claim(rows) for _ in range(6)]:
         last = 1.0 if held.arm == 0 else 1e9
         lost = held.arm == 1
         first = report(1, train_loss=0.9 - held.arm / 2 + held.seed / 100)
         ended = commit(rows, held, [first, report(2, train_loss=last + held.seed, diverged=lost)])
-        finish(rows, ended, diverged_round=2 if lost else None)
+        end_run(rows, ended, diverged_round=2 if lost else None)
     place = f"/v1/experiments/{made['id']}/results"
     second = http.get(place, params={"target": "train_loss:0.95"}).json()["arms"][1]
     figures = second["metrics"]["train_loss"]
@@ -234,7 +234,7 @@ def test_a_run_that_diverged_has_no_final_figure_but_its_best(http: httpx.Client
 def test_results_of_an_unfinished_experiment_are_those_of_its_rows_so_far(
     http: httpx.Client, rows: Database
 ) -> None:
-    made = submit(http, TWO_ARMS)
+    made = submit_over_http(http, TWO_ARMS)
     commit(rows, claim(rows), [report(1, train_loss=2.0), report(2, train_loss=1.0)])
     results = http.get(f"/v1/experiments/{made['id']}/results").json()
     assert results["status"] == "running"
@@ -261,8 +261,8 @@ def test_rounds_that_were_not_evaluated_leave_no_point(http: httpx.Client, rows:
 
 
 def test_a_curve_is_thinned_and_keeps_its_ends_and_its_spikes(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, {**TINY, "rounds": 300})
-    write(
+    made = submit_over_http(http, {**TINY, "rounds": 300})
+    end_runs(
         rows,
         lambda _: [report(round, train_loss=9.0 if round == 123 else 1.0 / round) for round in range(1, 301)],
         1,
@@ -308,14 +308,14 @@ def test_results_may_be_of_some_metrics_only(http: httpx.Client, results: Docume
 def _results(
     http: httpx.Client, rows: Database, document: Document, history: Callable[[Claim], list[RoundReport]]
 ) -> Document:
-    made = submit(http, document)
-    write(rows, history, 1)
+    made = submit_over_http(http, document)
+    end_runs(rows, history, 1)
     return http.get(f"/v1/experiments/{made['id']}/results").json()
 
 
 def test_the_simulated_clock_is_read_beside_each_curve(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, TINY | {"seeds": [0, 1]})
-    write(
+    made = submit_over_http(http, TINY | {"seeds": [0, 1]})
+    end_runs(
         rows,
         lambda held: [
             report(round, test_accuracy=0.5, extra={"simulated_seconds": 10.0 * round + held.seed})
@@ -335,8 +335,8 @@ def test_without_a_clock_no_time_is_simulated(results: Document) -> None:
 
 
 def test_an_undefined_measure_is_absent(http: httpx.Client, rows: Database) -> None:
-    made = submit(http)
-    write(
+    made = submit_over_http(http)
+    end_runs(
         rows,
         lambda _: [
             report(round, extra={"gradient_diversity": 2.0 if round < 3 else float("inf")})

@@ -13,9 +13,9 @@ from scipy import stats
 from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
-from tests.builders.claims import claim, report
-from tests.builders.experiments import TWO_ARMS, commit, submit, write
-from tests.builders.specifications import Document
+from tests.builders.claims import claim, commit, end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TWO_ARMS, Document
 
 ROUNDS = {(0, 0): 2, (0, 1): 4, (0, 2): 6, (1, 0): 1, (1, 1): 2, (1, 2): 5}
 """In which round each arm and seed gets there."""
@@ -40,8 +40,8 @@ def _history(held: Claim, *, late: bool = False) -> list[RoundReport]:
 
 
 def _done(http: httpx.Client, rows: Database, *, late: bool = False) -> str:
-    made = submit(http, TWO_ARMS | {"rounds": 6})
-    write(rows, lambda held: _history(held, late=late), 6)
+    made = submit_over_http(http, TWO_ARMS | {"rounds": 6})
+    end_runs(rows, lambda held: _history(held, late=late), 6)
     return f"/v1/experiments/{made['id']}/results"
 
 
@@ -74,7 +74,7 @@ def test_a_run_that_never_got_there_is_counted_and_not_averaged(http: httpx.Clie
 
 
 def test_a_run_under_way_has_not_missed_it_yet(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, TWO_ARMS | {"rounds": 6})
+    made = submit_over_http(http, TWO_ARMS | {"rounds": 6})
     held = claim(rows)
     commit(rows, held, _history(held)[:1])
     first, second = _arms(http, f"/v1/experiments/{made['id']}/results")
@@ -119,7 +119,7 @@ FORM = "must be METRIC:VALUE, e.g. test_accuracy:0.9, not "
 def test_malformed_targets_are_refused_with_what_would_be_one(
     http: httpx.Client, rows: Database, target: str, told: str
 ) -> None:
-    answer = http.get(f"/v1/experiments/{submit(http)['id']}/results", params={"target": target})
+    answer = http.get(f"/v1/experiments/{submit_over_http(http)['id']}/results", params={"target": target})
     assert answer.status_code == 422
     (flaw,) = answer.json()["errors"]
     assert flaw["pointer"] == "?target"

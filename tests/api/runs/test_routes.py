@@ -14,10 +14,11 @@ from fedcore.platform.store.leases import Claim
 from fedcore.settings import Settings
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
-from tests.builders import claims, experiments
-from tests.builders.claims import claim, finish, finish_with_models, report
-from tests.builders.experiments import TINY, TWO_ARMS, carry_out, commit, submit, write
-from tests.builders.specifications import Document
+from tests.builders.claims import claim, commit, end_run, end_runs, finish, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.runs import carry_out, finish_with_models
+from tests.builders.specifications import TINY, TWO_ARMS, Document
+from tests.builders.transactions import write
 from tests.platform.store.test_telemetry import START, line, note, sample
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
@@ -32,7 +33,7 @@ def _runs(http: httpx.Client, made: Document) -> list[Document]:
 
 
 def test_runs_are_listed_by_arm_and_seed_a_page_at_a_time(http: httpx.Client, database_url: str) -> None:
-    made = submit(http, {**TWO_ARMS, "seeds": [9, 3]})
+    made = submit_over_http(http, {**TWO_ARMS, "seeds": [9, 3]})
     place = f"/v1/experiments/{made['id']}/runs"
     first = http.get(place, params={"limit": 3}).json()
     rest = http.get(place, params={"limit": 3, "cursor": first["next"]}).json()
@@ -47,7 +48,7 @@ def test_runs_are_listed_by_arm_and_seed_a_page_at_a_time(http: httpx.Client, da
 
 
 def test_a_run_says_who_has_it_and_how_far_it_is(http: httpx.Client, rows: Database) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     commit(rows, claim(rows), [report(1)])
     (run,) = _runs(http, made)
     assert (run["status"], run["worker"], run["rounds_done"], run["rounds_total"]) == (
@@ -60,8 +61,8 @@ def test_a_run_says_who_has_it_and_how_far_it_is(http: httpx.Client, rows: Datab
 
 
 def test_a_run_that_diverged_has_succeeded_and_says_where(http: httpx.Client, rows: Database) -> None:
-    made = submit(http)
-    write(rows, lambda _: [report(1), report(2, diverged=True)], 1)
+    made = submit_over_http(http)
+    end_runs(rows, lambda _: [report(1), report(2, diverged=True)], 1)
     (run,) = _runs(http, made)
     assert (run["status"], run["diverged"], run["diverged_round"], run["worker"]) == (
         "succeeded",
@@ -72,7 +73,7 @@ def test_a_run_that_diverged_has_succeeded_and_says_where(http: httpx.Client, ro
 
 
 def test_rows_are_polled_after_a_round(http: httpx.Client, rows: Database, database_url: str) -> None:
-    submit(http, {**TINY, "rounds": 5})
+    submit_over_http(http, {**TINY, "rounds": 5})
     held = commit(
         rows,
         claim(rows),
@@ -89,8 +90,8 @@ def test_rows_are_polled_after_a_round(http: httpx.Client, rows: Database, datab
 
 
 def test_values_that_are_not_finite_are_absent(http: httpx.Client, rows: Database) -> None:
-    submit(http)
-    (held,) = write(
+    submit_over_http(http)
+    (held,) = end_runs(
         rows, lambda _: [report(1, train_loss=float("inf"), test_loss=float("nan"), diverged=True)], 1
     )
     (row,) = http.get(f"/v1/runs/{held.run_id}/metrics").json()["items"]
@@ -100,7 +101,7 @@ def test_values_that_are_not_finite_are_absent(http: httpx.Client, rows: Databas
 def test_the_final_model_is_that_of_the_library(
     http: httpx.Client, rows: Database, settings: Settings
 ) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     carry_out(rows, open_storage(settings.storage), 1)
     (run,) = _runs(http, made)
     answer = http.get(f"/v1/runs/{run['id']}/model")
@@ -114,7 +115,7 @@ def test_the_final_model_is_that_of_the_library(
 def test_the_best_model_is_that_of_the_best_round(
     http: httpx.Client, browser: httpx.Client, rows: Database, settings: Settings
 ) -> None:
-    made = submit(http, RISING)
+    made = submit_over_http(http, RISING)
     carry_out(rows, open_storage(settings.storage), 1)
     (run,) = _runs(http, made)
     simulation = Simulation(ExperimentSpec.model_validate(RISING), 0)
@@ -140,7 +141,7 @@ def test_a_file_that_a_store_does_not_give_out_whole_is_asked_for_later(
     with calling(
         application(settings.model_copy(update={"storage_url": f"s3://{bucket}"})), admin_key
     ) as http:
-        submit(http)
+        submit_over_http(http)
         held = claim(rows)
         s3.client.put_object(Bucket=bucket, Key=f"{held.run_id}/model.safetensors", Body=b"the parameters")
         finish(rows, held)
@@ -155,7 +156,7 @@ def test_a_file_that_a_store_does_not_give_out_whole_is_asked_for_later(
 def test_a_final_model_that_is_the_best_is_stored_once(
     http: httpx.Client, rows: Database, settings: Settings
 ) -> None:
-    made, storage = submit(http), open_storage(settings.storage)
+    made, storage = submit_over_http(http), open_storage(settings.storage)
     carry_out(rows, storage, 1)
     (run,) = _runs(http, made)
     assert run["best_model"]["round"] == run["rounds_done"]
@@ -167,7 +168,7 @@ def test_a_final_model_that_is_the_best_is_stored_once(
 
 
 def test_a_run_without_a_best_model_says_so(http: httpx.Client, rows: Database, settings: Settings) -> None:
-    made = submit(http, {**TINY, "evaluation": {"best_model": "none"}})
+    made = submit_over_http(http, {**TINY, "evaluation": {"best_model": "none"}})
     carry_out(rows, open_storage(settings.storage), 1)
     (run,) = _runs(http, made)
     assert (run["has_model"], run["best_model"]) == (True, None)
@@ -178,7 +179,7 @@ def test_a_run_without_a_best_model_says_so(http: httpx.Client, rows: Database, 
 def test_a_run_goes_on_from_the_checkpoint_that_was_fetched(
     http: httpx.Client, rows: Database, settings: Settings
 ) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     storage = open_storage(settings.storage)
     held = commit(rows, claim(rows), [report(1), report(2)])
     assert held.checkpoint is not None
@@ -192,7 +193,7 @@ def test_a_run_goes_on_from_the_checkpoint_that_was_fetched(
 
 @pytest.mark.parametrize("file", ["model", "checkpoint"])
 def test_a_file_that_is_not_there_yet_is_not_found(http: httpx.Client, file: str) -> None:
-    (run,) = _runs(http, submit(http))
+    (run,) = _runs(http, submit_over_http(http))
     answer = http.get(f"/v1/runs/{run['id']}/{file}")
     assert answer.status_code == 404
     assert run["id"] in answer.json()["detail"]
@@ -201,7 +202,7 @@ def test_a_file_that_is_not_there_yet_is_not_found(http: httpx.Client, file: str
 def test_a_file_that_the_storage_does_not_give_is_worth_another_try(
     http: httpx.Client, rows: Database, settings: Settings
 ) -> None:
-    (run,) = _runs(http, submit(http))
+    (run,) = _runs(http, submit_over_http(http))
     held = commit(rows, claim(rows), [report(1)])
     assert held.checkpoint is not None
     open_storage(settings.storage).put(f"{held.checkpoint}/a folder", b"where a file should be")
@@ -211,8 +212,8 @@ def test_a_file_that_the_storage_does_not_give_is_worth_another_try(
 
 
 def test_a_file_that_somebody_removed_is_not_found(http: httpx.Client, rows: Database) -> None:
-    submit(http)
-    (held,) = write(rows, lambda _: [report(1)], 1)
+    submit_over_http(http)
+    (held,) = end_runs(rows, lambda _: [report(1)], 1)
     for file in ("model", "checkpoint"):
         answer = http.get(f"/v1/runs/{held.run_id}/{file}")
         assert answer.status_code == 404
@@ -223,7 +224,7 @@ def test_a_file_that_somebody_removed_is_not_found(http: httpx.Client, rows: Dat
 def test_a_model_that_was_cut_or_altered_is_not_given_out(
     http: httpx.Client, rows: Database, settings: Settings, which: str
 ) -> None:
-    submit(http)
+    submit_over_http(http)
     storage = open_storage(settings.storage)
     keys = finish_with_models(rows, storage, claim(rows))
     key, url = keys[which == "best"], f"/v1/runs/{keys[0].partition('/')[0]}/model?which={which}"
@@ -267,7 +268,7 @@ FAILED = LoggedEvent(
 @pytest.fixture
 def held(http: httpx.Client, rows: Database) -> Claim:
     """A run with three lines and three samples."""
-    submit(http)
+    submit_over_http(http)
     held = claim(rows)
     note(rows, held, [line(1), line(2, LogLevel.WARNING), FAILED], [sample(n) for n in (1, 2, 3)])
     return held
@@ -290,7 +291,7 @@ def test_lines_are_polled_after_a_number(http: httpx.Client, rows: Database, hel
     assert ([item["event"] for item in rest["items"]], rest["next"]) == (["it failed"], 3)
     assert http.get(place, params={"cursor": 3}).json()["items"] == []
     note(rows, held, [line(4)])
-    claims.write(rows, runs.release, held)
+    write(rows, runs.release, held)
     new = http.get(place, params={"after": 3}).json()
     assert ([item["event"] for item in new["items"]], new["status"]) == (["event 4"], "queued")
 
@@ -334,7 +335,7 @@ def test_samples_are_polled_after_a_number(http: httpx.Client, rows: Database, h
     }
     rest = http.get(first.links["next"]["url"]).json()
     assert ([item["number"] for item in rest["items"]], rest["next"]) == ([3], 3)
-    experiments.finish(rows, held)
+    end_run(rows, held)
     none = http.get(place, params={"after": 3}).json()
     assert (none["items"], none["next"], none["status"]) == ([], 3, "succeeded")
 

@@ -13,8 +13,8 @@ from fedq.client.transport import finish_each
 from fedq.schemas import DecisionEvent, SearchPage
 from tests.api.events.test_routes import Event, _listening
 from tests.builders.claims import claim
-from tests.builders.experiments import TINY, submit
-from tests.builders.specifications import Document
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, Document
 from tests.platform.store.test_search import HALVING, LOSSES, come, drain
 from tests.support.access import bearer
 from tests.support.live import serving
@@ -31,7 +31,7 @@ NINE: Document = {
 @pytest.fixture
 def ended(http: httpx.Client, rows: Database) -> Document:
     """An experiment whose search is over."""
-    made = submit(http, NINE)
+    made = submit_over_http(http, NINE)
     drain(rows)
     return http.get(f"/v1/experiments/{made['id']}").json()
 
@@ -95,7 +95,7 @@ def test_decisions_are_events_each_told_once_in_the_order_in_which_they_were_mad
     app: FastAPI, admin_key: str, rows: Database
 ) -> None:
     with serving(app) as url, httpx.Client(base_url=url, timeout=60, headers=bearer(admin_key)) as http:
-        made = submit(http, NINE)
+        made = submit_over_http(http, NINE)
         drain(rows)
         events = listen(http, made, None)
         told = [
@@ -136,7 +136,7 @@ def listen(http: httpx.Client, made: Document, last: str | None) -> list[Event]:
 
 
 def test_a_run_at_its_rung_waits_and_is_counted_so(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, NINE)
+    made = submit_over_http(http, NINE)
     come(rows, claim(rows))
     run, *_ = http.get(f"/v1/experiments/{made['id']}/runs").json()["items"]
     assert (run["status"], run["next_rung"], run["worker"]) == ("waiting", 1, None)
@@ -159,7 +159,7 @@ def test_a_dry_run_says_what_a_search_saves(http: httpx.Client) -> None:
 
 
 def test_an_experiment_without_a_search_says_so(http: httpx.Client) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     answer = http.get(f"/v1/experiments/{made['id']}/search")
     assert answer.status_code == 404
     assert "has no search" in answer.json()["detail"]

@@ -16,7 +16,8 @@ from api.http.middleware import HEADERS
 from api.web import rendering
 from api.web.rendering import FOREVER, STATIC, digest_of
 from tests.api.conftest import BROWSER
-from tests.builders.experiments import TINY, submit
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 from tests.support.asgi import calling
 
 PAGES = [
@@ -91,7 +92,7 @@ def test_vendored_files_are_as_they_were_published() -> None:
 
 
 def test_text_of_users_is_no_markup(browser: httpx.Client, http: httpx.Client) -> None:
-    submit(http, TINY | {"name": EVIL})
+    submit_over_http(http, TINY | {"name": EVIL})
     page = browser.get("/").text
     assert "<script>alert" not in page
     assert "<img src=x" not in page

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from tests.builders.experiments import TINY
+from tests.builders.specifications import TINY
 from tests.support.asgi import BASE_URL
 
 FOREIGN = [

@@ -15,10 +15,10 @@ from fedcore.platform.store import Database, webhooks
 from fedcore.platform.store.webhooks import MOST_PER_OWNER
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.settings import Settings
-from tests.builders.claims import read
-from tests.builders.experiments import submit
+from tests.builders.experiments import submit_over_http
 from tests.builders.specifications import Document
-from tests.builders.webhooks import BAD, GOOD, story, take, told
+from tests.builders.transactions import read
+from tests.builders.webhooks import BAD, GOOD, claim_delivery, pending_deliveries, pending_kinds
 from tests.platform.store.test_webhook_deliveries import conclude, let_pass
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
@@ -51,7 +51,7 @@ def make(http: httpx.Client, **fields: Any) -> Document:
 
 
 def test_a_webhook_is_made_shown_without_its_secret_changed_and_deleted(http: httpx.Client) -> None:
-    experiment = submit(http)["id"]
+    experiment = submit_over_http(http)["id"]
     made = make(http, name="chat", experiment_id=experiment)
     secret = made.pop("secret")
     assert secret.startswith("whsec_")
@@ -138,7 +138,7 @@ def test_nobody_listens_to_experiments_of_others_and_administrators_change_all(
     app: FastAPI, settings: Settings, http: httpx.Client
 ) -> None:
     with calling(app, key_for(settings.database, "ann", Scope.SUBMIT)) as ann:
-        anns, locals_ = submit(ann)["id"], submit(http)["id"]
+        anns, locals_ = submit_over_http(ann)["id"], submit_over_http(http)["id"]
         made = make(ann, experiment_id=anns)
         assert (
             ann.post(HOOKS, json={"url": URL, "experiment_id": locals_}).json()["errors"][0]["pointer"]
@@ -156,18 +156,18 @@ def test_a_ping_and_what_became_of_it(http: httpx.Client, rows: Database) -> Non
     pinged = answer.json()
     assert (pinged["status"], pinged["attempted_at"], pinged["error"]) == ("pending", None, None)
     assert http.get(path).json()["last_delivery"] is None
-    conclude(rows, take(rows), BAD)
+    conclude(rows, claim_delivery(rows), BAD)
     hook = http.get(path).json()
     last = hook["last_delivery"]
     assert (last["id"], last["status"], last["error"]) == (pinged["id"], "pending", "the answer was 500")
     assert pinged["next_attempt_at"] <= last["attempted_at"] < last["next_attempt_at"]
     assert hook["failing_since"] is not None
     let_pass(rows, failures=100)
-    conclude(rows, take(rows), BAD)
+    conclude(rows, claim_delivery(rows), BAD)
     last = http.get(path).json()["last_delivery"]
     assert (last["status"], last["next_attempt_at"]) == ("failed", None)
     again = http.post(f"{path}/ping").json()
-    conclude(rows, take(rows), GOOD)
+    conclude(rows, claim_delivery(rows), GOOD)
     hook = http.get(HOOKS).json()["items"][0]
     last = hook["last_delivery"]
     assert (last["id"], last["status"], last["error"]) == (again["id"], "delivered", None)
@@ -178,16 +178,16 @@ def test_a_disabled_webhook_is_told_nothing_until_it_is_enabled(http: httpx.Clie
     made = make(http, events=["experiment.queued"])
     path = f"{HOOKS}/{made['id']}"
     http.post(f"{path}/ping")
-    conclude(rows, take(rows), BAD)
+    conclude(rows, claim_delivery(rows), BAD)
     disabled = http.patch(path, json={"enabled": False}).json()
     assert (disabled["enabled"], disabled["disabled_reason"]) == (False, "its owner disabled it")
     last = disabled["last_delivery"]
     assert (last["status"], last["next_attempt_at"]) == ("failed", None)
     assert http.post(f"{path}/ping").status_code == 409
-    submit(http)
+    submit_over_http(http)
     assert http.patch(path, json={"enabled": True}).json()["disabled_reason"] is None
-    submit(http)
-    assert story(rows, read(rows, webhooks.find, made["id"])) == ["experiment.queued"]
+    submit_over_http(http)
+    assert pending_kinds(rows, read(rows, webhooks.find, made["id"])) == ["experiment.queued"]
 
 
 def test_every_change_of_a_webhook_is_in_the_audit_log_and_no_url_is(http: httpx.Client) -> None:
@@ -211,9 +211,9 @@ def test_the_openapi_document_describes_the_messages(http: httpx.Client, rows: D
     document = described()
     components = document["components"]["schemas"]
     id = make(http, events=[*EventKind])["id"]
-    submit(http)
+    submit_over_http(http)
     http.post(f"{HOOKS}/{id}/ping")
-    sent = [json.loads(row.body) for row in told(rows, read(rows, webhooks.find, id))]
+    sent = [json.loads(row.body) for row in pending_deliveries(rows, read(rows, webhooks.find, id))]
     assert {message["type"] for message in sent} == {"webhook.ping", "experiment.queued", "run.queued"}
     for message in sent:
         name = "ping" if message["type"] == "webhook.ping" else message["type"].partition(".")[0]

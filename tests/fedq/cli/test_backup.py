@@ -10,7 +10,7 @@ import pytest
 from fedcore.platform.store import keys, open_database
 from fedcore.settings import settings
 from fedq.cli import main
-from tests.builders.claims import read
+from tests.builders.transactions import read
 from tests.support.s3 import S3, Fault
 
 KEY = "create", "ann", "--direct"

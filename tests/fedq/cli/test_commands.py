@@ -18,7 +18,8 @@ from fedcore import presets
 from fedcore.settings import settings
 from fedq.client import Client
 from tests.builders.claims import claim
-from tests.builders.experiments import TINY, TWO_ARMS, carry_out
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TINY, TWO_ARMS
 from tests.fedq.cli.conftest import Fedq
 from tests.support.service import Service
 

@@ -11,7 +11,8 @@ import pytest
 from fedcore.spec import yaml_documents
 from fedq.cli.experiments import overrides
 from fedq.client import Client
-from tests.builders.experiments import TINY, TWO_ARMS, carry_out
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TINY, TWO_ARMS
 from tests.fedq.cli.conftest import Fedq
 from tests.support.access import key_for
 from tests.support.service import Service

@@ -14,8 +14,8 @@ from fedcore.platform.store.leases import Claim
 from fedcore.settings import settings
 from fedq.client import Client
 from fedq.client.transport import BlockingWire
-from tests.builders.claims import claim
-from tests.builders.experiments import TINY, finish
+from tests.builders.claims import claim, end_run
+from tests.builders.specifications import TINY
 from tests.fedq.cli.conftest import Fedq
 from tests.platform.store.test_telemetry import line, note
 from tests.support.polling import eventually
@@ -76,7 +76,7 @@ def test_a_run_is_followed_to_its_end(service: Service, held: Claim) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == f"{SECOND}\n"
         note(service.database, held, [line(3)])
-        finish(service.database, held)
+        end_run(service.database, held)
         assert process.stdout.read() == "2026-11-23T12:00:03.000Z worker-1 info event 3 number=3\n"
         assert process.wait() == 0
 
@@ -96,7 +96,7 @@ def test_following_a_run_goes_on_through_an_outage(
             eventually(lambda: not proxy.faults)
         finally:
             # Ends the command, whatever came of the outage.
-            finish(service.database, held)
+            end_run(service.database, held)
 
     with proxied(service.url) as proxy, ThreadPoolExecutor(1) as beside:
         monkeypatch.setenv("FEDQ_URL", proxy.url)

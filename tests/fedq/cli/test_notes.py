@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedq.client import Client
 from fedq.schemas import KeyRequest
-from tests.builders.experiments import TINY
+from tests.builders.specifications import TINY
 from tests.fedq.cli.conftest import Fedq, fedq
 
 __all__ = ["fedq"]

@@ -12,7 +12,7 @@ import pytest
 from fedcore import presets
 from fedcore.settings import settings
 from fedq.cli import main
-from tests.builders.experiments import TWO_ARMS
+from tests.builders.specifications import TWO_ARMS
 
 MNIST = """\
 name: mnist

@@ -16,8 +16,8 @@ from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedq.client import Client
-from tests.builders.claims import claim, fail, report
-from tests.builders.experiments import TWO_ARMS, write
+from tests.builders.claims import claim, end_runs, fail, report
+from tests.builders.specifications import TWO_ARMS
 from tests.fedq.cli.conftest import Fedq
 from tests.support.polling import eventually
 from tests.support.service import Service
@@ -32,7 +32,7 @@ def worker(service: Service) -> Iterator[None]:
 
     def play() -> None:
         eventually(lambda: waiting(service) == RUNS, timeout_s=60)
-        write(service.database, played, RUNS)
+        end_runs(service.database, played, RUNS)
 
     thread = Thread(target=play)
     thread.start()
@@ -96,12 +96,12 @@ def _play(service: Service) -> None:
             return len(runs.ids(session)) - 6
 
     eventually(lambda: waiting() == 6, timeout_s=60)
-    write(service.database, _history, 6)
+    end_runs(service.database, _history, 6)
 
 
 def test_a_repetition_is_carried_out_and_compared(service: Service, client: Client, fedq: Fedq) -> None:
     original = client.submit(TWO_ARMS)
-    write(service.database, _history, 6)
+    end_runs(service.database, _history, 6)
     player = Thread(target=_play, args=[service])
     player.start()
     done = fedq("reproduce", original.id)
@@ -128,10 +128,10 @@ def test_a_repetition_is_carried_out_and_compared(service: Service, client: Clie
 
 def test_a_repetition_that_fails_says_so_and_why(service: Service, client: Client, fedq: Fedq) -> None:
     original = client.submit(TWO_ARMS)
-    write(service.database, _history, 6)
+    end_runs(service.database, _history, 6)
     repetition = client.reproduce(original.id).id
     fail(service.database, claim(service.database), "DataUnavailableError: no file of the data set")
-    write(service.database, _history, 5)
+    end_runs(service.database, _history, 5)
     told = fedq("reproduce", repetition, "--check")
     assert told.code == 1
     assert f"{repetition} reproduces {original.id}: failed (" in " ".join(told.out.split())
@@ -140,6 +140,6 @@ def test_a_repetition_that_fails_says_so_and_why(service: Service, client: Clien
 
 def test_a_repetition_under_way_is_neither(service: Service, client: Client, fedq: Fedq) -> None:
     original = client.submit(TWO_ARMS)
-    write(service.database, _history, 6)
+    end_runs(service.database, _history, 6)
     told = fedq("reproduce", client.reproduce(original.id).id, "--check")
     assert (told.code, "pending" in told.out) == (4, True)

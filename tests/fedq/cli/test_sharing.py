@@ -8,7 +8,7 @@ import pytest
 
 from fedq.client import AsyncClient, Client, InvalidRequestError, NotFoundError
 from fedq.schemas import KeyRequest
-from tests.builders.experiments import TINY
+from tests.builders.specifications import TINY
 from tests.fedq.cli.conftest import Fedq
 from tests.platform.store.test_bundles import DIGEST, bundle, weights
 from tests.platform.store.test_datasets import keep

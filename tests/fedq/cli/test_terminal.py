@@ -37,9 +37,11 @@ from fedq.client import Client
 from fedq.client.progress import report
 from fedq.console import PlainConsole
 from fedq.schemas import StatusEvent
-from tests.builders.claims import claim, fail, write
-from tests.builders.experiments import TINY, TWO_ARMS, carry_out
-from tests.builders.webhooks import listen
+from tests.builders.claims import claim, fail
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TINY, TWO_ARMS
+from tests.builders.transactions import write
+from tests.builders.webhooks import create_webhook
 from tests.fedq.cli.conftest import Fedq
 from tests.fedq.cli.test_app import COMMANDS
 from tests.support.service import Service
@@ -82,7 +84,7 @@ def words(service: Service, client: Client, tmp_path: Path) -> Iterator[dict[str
         database, telemetry.append, last.lease, [LoggedEvent(datetime.now(UTC), LogLevel.ERROR, "no", {})], []
     )
     fail(database, last, "ValueError: no")
-    hook = listen(database)
+    hook = create_webhook(database)
     bundle = {"files": [{"name": "a.py", "size": 1, "sha256": 64 * "0"}], "components": {"models": ["mine"]}}
     digest = f"sha256:{64 * '1'}"
     with database.transaction() as session:

@@ -10,9 +10,9 @@ from fedcore.platform.store import webhook_deliveries, webhooks
 from fedcore.platform.webhooks.events import ENDINGS
 from fedcore.platform.webhooks.protocol import ReceiverResponse
 from fedq.client import Client, InvalidRequestError
-from tests.builders.claims import write
-from tests.builders.experiments import TINY
-from tests.builders.webhooks import BAD, GOOD, URL, take
+from tests.builders.specifications import TINY
+from tests.builders.transactions import write
+from tests.builders.webhooks import BAD, GOOD, URL, claim_delivery
 from tests.fedq.cli.conftest import Fedq
 from tests.platform.store.test_webhook_deliveries import conclude
 from tests.support.polling import eventually
@@ -51,13 +51,13 @@ def test_a_webhook_is_shown_and_changed(fedq: Fedq, hook: str, client: Client) -
 def test_the_last_delivery_is_shown(fedq: Fedq, hook: str, service: Service) -> None:
     assert "last delivery: none yet" in fedq("webhook", "show", hook).out
     write(service.database, webhook_deliveries.ping, hook)
-    conclude(service.database, take(service.database), BAD)
+    conclude(service.database, claim_delivery(service.database), BAD)
     shown = fedq("webhook", "show", hook).out
     assert "failing since" in shown
     assert "last delivery: pending at" in shown
     assert "the answer was 500; next attempt at" in shown
     write(service.database, webhook_deliveries.ping, hook)
-    conclude(service.database, take(service.database), GOOD)
+    conclude(service.database, claim_delivery(service.database), GOOD)
     assert "last delivery: delivered at" in fedq("webhook", "show", hook).out
 
 

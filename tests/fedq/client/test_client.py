@@ -30,7 +30,8 @@ from fedq.client.calls.service import AllCalls, WebhookCalls
 from fedq.client.client import Webhooks
 from fedq.schemas import RoundEvent
 from tests.builders.claims import claim
-from tests.builders.experiments import TINY, TWO_ARMS, carry_out
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TINY, TWO_ARMS
 from tests.platform.store.test_telemetry import line, note, sample
 from tests.platform.uploads.files import arrays
 from tests.support.service import Service

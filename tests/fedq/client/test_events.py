@@ -14,7 +14,8 @@ from fedq.client.calls.service import AllCalls
 from fedq.client.events import POLL_S, Event
 from fedq.client.transport import PATIENCE_S, Transport, Wire, finish, finish_each
 from fedq.schemas import RoundEvent, StatusEvent
-from tests.builders.experiments import TINY, TWO_ARMS, carry_out
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TINY, TWO_ARMS
 from tests.support.proxy import Fault, proxied
 from tests.support.service import Service
 from tests.support.timeless import AsyncTimeless, Timeless, timeless

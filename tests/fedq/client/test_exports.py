@@ -26,8 +26,8 @@ from fedq.client import Client, ExportError, MissingPackageError, UnreadableData
 from fedq.client.exports.sinks import ExportForm, export_errors, fitted
 from fedq.client.exports.tracking import mlflow_key
 from fedq.client.exports.weights_and_biases import FORBIDDEN, LONGEST_NAME
-from tests.builders.experiments import TWO_ARMS, carry_out
-from tests.builders.specifications import merged
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TWO_ARMS, merged
 from tests.fedq.cli.conftest import Fedq, fedq
 from tests.support.service import Service
 

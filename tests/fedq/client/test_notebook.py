@@ -6,7 +6,8 @@ from fedcore.platform.status import Status
 from fedq.client import Client, Experiment
 from fedq.client.notebook import in_notebook
 from fedq.schemas import StatusEvent
-from tests.builders.experiments import TINY, TWO_ARMS, carry_out
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TINY, TWO_ARMS
 from tests.fedq.client.test_progress import _ended, _row, _run
 from tests.support.service import Service
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from fedq.client import Client, Frame, MissingPackageError
-from tests.builders.experiments import TWO_ARMS, carry_out
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TWO_ARMS
 from tests.support.service import Service
 
 

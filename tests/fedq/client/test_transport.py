@@ -38,7 +38,7 @@ from fedq.client.transport import (
     finish_each,
 )
 from fedq.schemas import KeyEdit
-from tests.builders.experiments import TINY
+from tests.builders.specifications import TINY
 from tests.support.proxy import PROBLEM, Fault, proxied
 from tests.support.service import Service
 from tests.support.timeless import AsyncTimeless, Timeless, timeless

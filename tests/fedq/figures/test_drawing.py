@@ -19,8 +19,9 @@ from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import COLUMNS, RoundReport
 from fedq.figures.drawing import COLOURS
 from fedq.results.summaries import metric_names
-from tests.builders.claims import report
-from tests.builders.experiments import TINY, TWO_ARMS, submit, write
+from tests.builders.claims import end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY, TWO_ARMS
 
 SVG = {"svg": "http://www.w3.org/2000/svg"}
 
@@ -28,8 +29,8 @@ SVG = {"svg": "http://www.w3.org/2000/svg"}
 @pytest.fixture
 def place(http: httpx.Client, rows: Database) -> str:
     """Of two arms with three seeds, whose loss falls linearly."""
-    made = submit(http, TWO_ARMS)
-    write(
+    made = submit_over_http(http, TWO_ARMS)
+    end_runs(
         rows,
         lambda held: [
             report(round, train_loss=10.0 - round - held.arm + held.seed, test_accuracy=0.1 * round)
@@ -84,8 +85,8 @@ def test_an_svg_holds_one_curve_per_arm_with_the_points_of_its_mean(http: httpx.
 def test_powers_of_ten_on_a_logarithmic_axis_are_drawn_as_formulas_not_as_their_source(
     http: httpx.Client, rows: Database
 ) -> None:
-    made = submit(http, TINY)
-    write(
+    made = submit_over_http(http, TINY)
+    end_runs(
         rows,
         lambda _: [report(round, extra={"suboptimality": 10.0 ** (3 - 3 * round)}) for round in (1, 2, 3)],
         1,
@@ -102,9 +103,9 @@ def test_the_horizontal_axis_may_be_the_megabytes_sent(http: httpx.Client, place
 
 
 def test_the_horizontal_axis_may_be_the_simulated_time(http: httpx.Client, rows: Database) -> None:
-    made = submit(http, TWO_ARMS)
+    made = submit_over_http(http, TWO_ARMS)
     history = {1: 1.0, 2: 2.0, 3: 9.0}
-    write(
+    end_runs(
         rows,
         lambda _: [
             report(round, train_loss=5.0 - round, extra={"simulated_seconds": history[round]})
@@ -127,9 +128,9 @@ def test_without_a_clock_there_is_no_time_to_draw_over(http: httpx.Client, place
 
 
 def assert_drawn(http: httpx.Client, rows: Database, metrics: Sequence[str]) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     own = [metric for metric in metrics if metric in COLUMNS]
-    write(
+    end_runs(
         rows,
         lambda _: [
             report(
@@ -191,8 +192,8 @@ def assert_in_order(svg: bytes, values: Sequence[float]) -> None:
 def test_any_finite_value_is_drawn_beside_those_of_another_arm(
     http: httpx.Client, rows: Database, values: list[float]
 ) -> None:
-    id = submit(http, TWO_ARMS)["id"]
-    write(rows, lambda held: _extreme(held, values, "suboptimality"), 6)
+    id = submit_over_http(http, TWO_ARMS)["id"]
+    end_runs(rows, lambda held: _extreme(held, values, "suboptimality"), 6)
     for log in ("none", "xy"):
         answer = http.get(f"/v1/experiments/{id}/figure.svg", params={"log": log})
         assert answer.status_code == 200, answer.text
@@ -200,8 +201,8 @@ def test_any_finite_value_is_drawn_beside_those_of_another_arm(
 
 
 def test_any_share_is_drawn_in_all_figures_and_reports(http: httpx.Client, rows: Database) -> None:
-    id, values = submit(http, TWO_ARMS)["id"], [0.5, 1e308, LARGEST]
-    write(rows, lambda held: _extreme(held, values, "test_accuracy"), 6)
+    id, values = submit_over_http(http, TWO_ARMS)["id"], [0.5, 1e308, LARGEST]
+    end_runs(rows, lambda held: _extreme(held, values, "test_accuracy"), 6)
     for log in ("none", "y"):
         assert_in_order(http.get("/v1/compare/figure.svg", params={"arm": id, "log": log}).content, values)
     assert http.get(f"/v1/experiments/{id}/figure.png").content.startswith(b"\x89PNG")
@@ -220,8 +221,8 @@ def _extreme(held: Claim, values: Sequence[float], metric: str) -> list[RoundRep
 
 
 def test_a_single_value_is_a_point(http: httpx.Client, rows: Database) -> None:
-    id = submit(http, {**TINY, "rounds": 1})["id"]
-    write(rows, lambda _: [report(1, train_loss=1e308)], 1)
+    id = submit_over_http(http, {**TINY, "rounds": 1})["id"]
+    end_runs(rows, lambda _: [report(1, train_loss=1e308)], 1)
     svg = http.get(f"/v1/experiments/{id}/figure.svg", params={"metric": "train_loss"}).content
     uses = ET.fromstring(svg).iterfind(".//svg:use", SVG)
     markers = [use for use in uses if COLOURS[0].lower() in use.get("style", "")]
@@ -251,13 +252,13 @@ def test_a_png_shows_the_curves_in_their_colours(http: httpx.Client, place: str)
 
 
 def test_an_experiment_without_rows_has_an_empty_figure(http: httpx.Client) -> None:
-    answer = http.get(f"/v1/experiments/{submit(http)['id']}/figure.svg")
+    answer = http.get(f"/v1/experiments/{submit_over_http(http)['id']}/figure.svg")
     assert answer.status_code == 200
     assert _curves(answer.content) == {}
 
 
 def test_a_name_with_dollar_signs_is_no_formula(http: httpx.Client) -> None:
-    made = submit(http, {**TINY, "name": r"costs $\frac{1}$ <&>"})
+    made = submit_over_http(http, {**TINY, "name": r"costs $\frac{1}$ <&>"})
     assert http.get(f"/v1/experiments/{made['id']}/figure.svg").status_code == 200
 
 

@@ -17,8 +17,8 @@ from fedq.cli import main
 from fedq.client import Client
 from fedq.local.folder import ExperimentFolder
 from fedq.planning.seconds import SPREAD
-from tests.builders.experiments import TWO_ARMS, carry_out
-from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, merged, specification
+from tests.builders.runs import carry_out
+from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, TWO_ARMS, merged, specification
 from tests.fedq.cli.conftest import Fedq, client, fedq
 from tests.support.polling import eventually
 from tests.support.service import Service

@@ -11,19 +11,9 @@ from sqlalchemy import select, update
 from fedcore.platform.store import Database, Status, backoff, experiments, recovery, runs
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RunRecord
-from tests.builders.claims import (
-    ATTEMPTS,
-    LEASE_S,
-    QUEUE,
-    WORKER,
-    claim,
-    commit,
-    play,
-    submit,
-    the_run,
-    the_runs,
-    write,
-)
+from tests.builders.claims import ATTEMPTS, LEASE_S, QUEUE, WORKER, claim, commit, commit_slice
+from tests.builders.experiments import run_of, runs_of, submit
+from tests.builders.transactions import write
 from tests.support.clocks import settable_clock
 
 HOUR_S = 3_600.0
@@ -89,7 +79,7 @@ def test_a_run_that_failed_is_nobodys_until_its_pause_is_over(database: Database
     assert backoff.LONGEST_S / 2 - 60 < left <= backoff.LONGEST_S
     assert nothing_waits(database)
     time_passes(database)
-    assert write(database, recovery.runs_to_wake, QUEUE, 0.0) == [the_run(database, experiment).id]
+    assert write(database, recovery.runs_to_wake, QUEUE, 0.0) == [run_of(database, experiment).id]
     assert claim(database).fence == 2
     assert pause_s(database) is None
 
@@ -99,15 +89,15 @@ def test_a_run_that_pauses_does_not_keep_another_from_going_on(database: Databas
     fail(database)
     submit(database, execution={"priority": 1})
     held = claim(database)
-    assert play(database, held, turn_over=True) == "continue"
+    assert commit_slice(database, held, turn_over=True) == "continue"
 
 
-def test_a_run_that_pauses_joins_no_gang(database: Database) -> None:
+def test_a_run_that_pauses_joins_no_batch(database: Database) -> None:
     experiment = submit(database, seeds=[0, 1, 2])
     fail(database)
     held = claim(database)
     beside = write(database, runs.claim_batch, held, [0], 7, lease_s=LEASE_S, seen_s=LEASE_S)
-    failed, *others = the_runs(database, experiment)
+    failed, *others = runs_of(database, experiment)
     assert failed.status is Status.QUEUED
     assert {held.run_id, *(one.run_id for one in beside)} == {run.id for run in others}
 
@@ -162,7 +152,7 @@ def test_a_failed_run_has_no_pause_and_is_retried_at_once(database: Database) ->
     experiment = submit(database)
     while fail(database) is not Status.FAILED:
         time_passes(database)
-    assert the_run(database, experiment).not_before is None
+    assert run_of(database, experiment).not_before is None
     write(database, experiments.retry, experiment.id)
     assert claim(database).fence == ATTEMPTS + 1
 
@@ -170,13 +160,13 @@ def test_a_failed_run_has_no_pause_and_is_retried_at_once(database: Database) ->
 def test_a_run_that_lost_its_worker_says_so_until_it_gets_on(database: Database) -> None:
     experiment = submit(database)
     lose(database)
-    assert (the_run(database, experiment).error or "").startswith(
+    assert (run_of(database, experiment).error or "").startswith(
         "its worker was lost before a round was committed"
     )
     lose(database, 0)
-    assert (the_run(database, experiment).error or "").startswith("its workers were lost 2 times in a row")
+    assert (run_of(database, experiment).error or "").startswith("its workers were lost 2 times in a row")
     commit(database, claim(database))
-    assert the_run(database, experiment).error is None
+    assert run_of(database, experiment).error is None
 
 
 def test_a_run_that_ended_well_has_no_error_though_its_last_write_had_to_be_repeated(
@@ -188,5 +178,5 @@ def test_a_run_that_ended_well_has_no_error_though_its_last_write_had_to_be_repe
         recovery.requeue_expired(session, recovery.LeaseWatch(LEASE_S), ATTEMPTS)
     fail(database, 0)
     write(database, runs.finish, claim(database), model="model", provenance={})
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, run.error) == (Status.SUCCEEDED, None)

@@ -13,7 +13,9 @@ from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.reproductions import Pair, RowDifference
 from fedcore.platform.store.tables import PackedRecord, RoundRecord
 from fedcore.simulation.report import COLUMNS, RoundReport
-from tests.builders.claims import claim, finish, read, record, report, submit, write
+from tests.builders.claims import claim, commit_slice, finish, report
+from tests.builders.experiments import submit
+from tests.builders.transactions import read, write
 
 ROUNDS = 2 * SIZE + 50
 LARGE = 2**53 + 1
@@ -43,7 +45,7 @@ def played(database: Database, reports: Sequence[RoundReport], rounds: int = ROU
     """A new run with these rounds."""
     submit(database, rounds=rounds)
     held = claim(database)
-    record(database, held, reports)
+    commit_slice(database, held, reports)
     return held.at(reports[-1].round, "key")
 
 
@@ -122,7 +124,7 @@ def test_an_extended_run_goes_on_after_its_packed_rows(database: Database) -> No
     rounds = 2 * ROUNDS
     write(database, extension.extend, held.experiment_id, rounds=rounds, seeds=[], measure=lambda _: None)
     again = claim(database)
-    record(database, again, history(ROUNDS + 1, rounds))
+    commit_slice(database, again, history(ROUNDS + 1, rounds))
     finish(database, again.at(rounds, "key"))
     before = everything(database, again)
     assert packed(database) == rounds // SIZE * SIZE - 2 * SIZE

@@ -12,7 +12,8 @@ from fedcore.platform.store.kept_files import KeptFiles
 from fedcore.platform.store.tables import BundleRecord, WeightsRecord
 from fedcore.platform.store.weights import WEIGHTS
 from fedcore.spec.code import CodeBundle
-from tests.builders.claims import read, submit, write
+from tests.builders.experiments import submit
+from tests.builders.transactions import read, write
 
 DIGEST = "sha256:" + "1" * 64
 

@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fedcore.platform.store import Database, counters, experiments, runs, workers
-from tests.builders.claims import claim, commit, finish, lose, read, record, report, submit, write
+from tests.builders.claims import claim, commit, commit_slice, finish, lose, report
+from tests.builders.experiments import submit
+from tests.builders.transactions import read, write
 from tests.platform.store.test_workers import beat
 
 
@@ -66,5 +68,5 @@ def test_a_slice_that_is_refused_counts_nothing(database: Database) -> None:
     stale = claim(database, lease_s=-1)
     lose(database)
     with pytest.raises(Exception, match="no longer held"):
-        record(database, stale, [report(1)])
+        commit_slice(database, stale, [report(1)])
     assert "rounds" not in totals(database)

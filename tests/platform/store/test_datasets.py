@@ -12,8 +12,9 @@ from fedcore.errors import IdempotencyError, ResourceNotFoundError, Specificatio
 from fedcore.platform.store import Database, datasets, experiments, extension, sharing
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import DatasetRecord
-from tests.builders.claims import ONE_RUN, claim, finish, on_postgresql, read, write
-from tests.builders.specifications import Document, specification
+from tests.builders.claims import claim, finish
+from tests.builders.specifications import ONE_RUN, Document, specification
+from tests.builders.transactions import on_postgresql, read, write
 from tests.support.polling import eventually
 
 CONTENT = UploadedContent(

@@ -17,22 +17,10 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, Session, Status, experiments, keys, runs, sharing
 from fedcore.platform.store.experiments import Filter, NewExperiment
 from fedcore.platform.store.tables import Base, ExperimentRecord, TagRecord
-from tests.builders.claims import (
-    ONE_RUN,
-    claim,
-    commit,
-    fail,
-    finish,
-    insisting,
-    on_postgresql,
-    play,
-    read,
-    submit,
-    the_run,
-    the_runs,
-    write,
-)
-from tests.builders.specifications import specification
+from tests.builders.claims import claim, commit, commit_slice, fail, finish
+from tests.builders.experiments import run_of, runs_of, submit
+from tests.builders.specifications import ONE_RUN, specification
+from tests.builders.transactions import on_postgresql, read, retried, write
 
 SWEPT: dict[str, Any] = {
     "seeds": [7, 3],
@@ -89,7 +77,7 @@ def test_an_experiment_has_a_queued_run_for_each_arm_and_seed(database: Database
         execution={"queue": "gpu", "priority": 8},
         **SWEPT,
     )
-    found = the_runs(database, experiment)
+    found = runs_of(database, experiment)
     assert [(run.arm, run.seed) for run in found] == [(arm, seed) for arm in range(4) for seed in (7, 3)]
     assert found[2].settings == {"local.lr": 0.1, "algorithm.kind": "scaffold"}
     assert list(found[2].settings) == list(SWEPT["sweep"])
@@ -161,9 +149,9 @@ def test_requests_at_once_under_one_key_make_one_experiment(database: Database) 
 
 def test_a_key_is_good_for_one_experiment_while_others_delete_it(database: Database) -> None:
     def post_and_delete(_: int) -> None:
-        made = insisting(lambda: post(database, "key"))
+        made = retried(lambda: post(database, "key"))
         with suppress(ResourceNotFoundError):
-            insisting(lambda: write(database, experiments.delete, made))
+            retried(lambda: write(database, experiments.delete, made))
 
     with ThreadPoolExecutor(6) as clients:
         list(clients.map(post_and_delete, range(60)))
@@ -266,7 +254,7 @@ def test_a_new_priority_holds_for_all_runs_those_that_are_retried_too(database: 
     experiment = submit(database, seeds=[0, 1])
     fail(database, claim(database))
     write(database, experiments.edit, experiment.id, priority=9)
-    assert [run.priority for run in the_runs(database, experiment)] == [9, 9]
+    assert [run.priority for run in runs_of(database, experiment)] == [9, 9]
 
 
 def test_deleting_removes_all_rows(database: Database) -> None:
@@ -276,14 +264,14 @@ def test_deleting_removes_all_rows(database: Database) -> None:
     write(database, experiments.delete, experiment_id)
     assert read(database, counts) == empty
     with pytest.raises(StaleLeaseError):
-        play(database, held)
+        commit_slice(database, held)
 
 
 def test_deleting_leaves_other_experiments_alone(database: Database) -> None:
     kept, gone = submit(database, tags=["a"]), submit(database, tags=["a"])
     commit(database, claim(database), 2)
     write(database, experiments.delete, gone.id)
-    assert (the_run(database, kept).done, ids(database, tag="a")) == (2, [kept.id])
+    assert (run_of(database, kept).done, ids(database, tag="a")) == (2, [kept.id])
 
 
 def test_pages_of_what_an_owner_sees_are_his_and_what_others_share_with_him(database: Database) -> None:
@@ -380,4 +368,4 @@ def test_runs_begin_with_the_provenance_they_are_given(database: Database) -> No
     spec = specification(ONE_RUN, seeds=[0, 1])
     given = {(0, 1): {"engine_choice": {"engine": "parallel"}}}
     made = write(database, experiments.create, NewExperiment(spec, run_provenance=given)).record
-    assert [run.provenance for run in the_runs(database, made)] == [{}, given[0, 1]]
+    assert [run.provenance for run in runs_of(database, made)] == [{}, given[0, 1]]

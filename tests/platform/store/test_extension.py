@@ -19,20 +19,10 @@ from fedcore.platform.store import Database, Status, experiments, extension, key
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import StopReason
-from tests.builders.claims import (
-    LEASE_S,
-    ONE_RUN,
-    QUEUE,
-    WORKER,
-    claim,
-    commit,
-    finish,
-    read,
-    submit,
-    the_runs,
-    write,
-)
-from tests.builders.specifications import specification
+from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, commit, finish
+from tests.builders.experiments import runs_of, submit
+from tests.builders.specifications import ONE_RUN, specification
+from tests.builders.transactions import read, write
 
 TEN: dict[str, Any] = {"rounds": 10, "seeds": [3, 1]}
 
@@ -49,7 +39,7 @@ def extend(
 
 
 def standing(database: Database, made: ExperimentRecord) -> list[tuple[int, str, int, int]]:
-    return [(run.seed, str(run.status), run.done, run.rounds) for run in the_runs(database, made)]
+    return [(run.seed, str(run.status), run.done, run.rounds) for run in runs_of(database, made)]
 
 
 def test_finished_runs_go_on_from_their_checkpoints(database: Database) -> None:
@@ -71,7 +61,7 @@ def test_new_seeds_become_runs_of_every_arm_behind_the_others(database: Database
     write(database, experiments.edit, made.id, priority=8)
     finish(database, claim(database))
     extend(database, made, seeds=[1, 9])
-    found = the_runs(database, made)
+    found = runs_of(database, made)
     assert [(run.arm, run.seed) for run in found] == [(0, 3), (0, 1), (1, 3), (1, 1), (0, 9), (1, 9)]
     assert [str(run.status) for run in found] == ["succeeded", *["queued"] * 5]
     assert {run.priority for run in found} == {8}
@@ -93,7 +83,7 @@ def test_extension_is_safe_to_repeat_and_leaves_a_history(database: Database) ->
         "1.2.3",
     )
     assert (second["rounds_before"], second["rounds"], second["seeds_added"]) == (20, 30, [])
-    assert len(the_runs(database, made)) == 3
+    assert len(runs_of(database, made)) == 3
 
 
 def test_runs_that_diverged_or_stopped_early_stay_as_they_are(database: Database) -> None:
@@ -192,4 +182,4 @@ def test_more_runs_than_the_key_may_have_are_refused(database: Database) -> None
         ).record
     with pytest.raises(QuotaError, match="3 queued or paused runs"):
         extend(database, made, seeds=[5], key_id=record.id)
-    assert len(the_runs(database, made)) == 2
+    assert len(runs_of(database, made)) == 2

@@ -18,8 +18,10 @@ from fedcore.platform.store.fair_share import OwnerQueue
 from fedcore.platform.store.groups import Membership
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import GroupRecord, MemberRecord, RunRecord
-from tests.builders.claims import LEASE_S, ONE_RUN, QUEUE, claim, read, submit, write
-from tests.builders.specifications import Document, specification
+from tests.builders.claims import LEASE_S, QUEUE, claim
+from tests.builders.experiments import submit
+from tests.builders.specifications import ONE_RUN, Document, specification
+from tests.builders.transactions import read, write
 from tests.support.databases import copied_file, kept_database
 
 SHARDED: Document = {"execution": {"shards": 4}}

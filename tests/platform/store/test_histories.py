@@ -26,21 +26,11 @@ from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
-from tests.builders.claims import (
-    ATTEMPTS,
-    LEASE_S,
-    ONE_RUN,
-    QUEUE,
-    WORKER,
-    commit,
-    key,
-    lose,
-    read,
-    submit,
-    write,
-)
-from tests.builders.specifications import specification
-from tests.builders.webhooks import data, listen, told
+from tests.builders.claims import ATTEMPTS, LEASE_S, QUEUE, WORKER, checkpoint_key, commit, lose
+from tests.builders.experiments import submit
+from tests.builders.specifications import ONE_RUN, specification
+from tests.builders.transactions import read, write
+from tests.builders.webhooks import create_webhook, data_of, pending_deliveries
 from tests.platform.store.fair_share_states import APPLIED, ARROWS, Book
 from tests.support.databases import cloned_database, copied_file, kept_database
 
@@ -65,7 +55,7 @@ class History(RuleBasedStateMachine):
         super().__init__()
         self.database = database
         self.books: dict[str, Book] = {}
-        self.hook = listen(self.database)
+        self.hook = create_webhook(self.database)
         self.seen: dict[str, Status] = {}
         self.changes: Counter[tuple[str, str]] = Counter()
         self.keyed: dict[str, tuple[str, int]] = {}
@@ -79,7 +69,7 @@ class History(RuleBasedStateMachine):
     def webhooks_were_told_every_change_once(self) -> None:
         told_of = Counter(
             (about.get("run_id", about["experiment_id"]), about["status"])
-            for about in map(data, told(self.database, self.hook))
+            for about in map(data_of, pending_deliveries(self.database, self.hook))
         )
         assert told_of == self.changes
 
@@ -185,7 +175,7 @@ class History(RuleBasedStateMachine):
         if not self.goes_through(lambda: commit(self.database, held, length, lease_s=lease_s), good=good):
             return multiple()
         book.done, book.attempts, book.expired = held.done + length, 0, lease_s < 0
-        return held.at(book.done, key(held, length))
+        return held.at(book.done, checkpoint_key(held, length))
 
     @rule(held=claims, lease_s=lease)
     def renew(self, held: Claim, lease_s: float) -> None:

@@ -13,7 +13,7 @@ from fedcore.platform.access import Principal, Scope, Token
 from fedcore.platform.store import Database, keys
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import KeyRecord
-from tests.builders.claims import read, write
+from tests.builders.transactions import read, write
 
 
 def made(database: Database, owner: str = "ann", **values: Any) -> tuple[str, Token]:

@@ -21,8 +21,10 @@ from sqlalchemy.orm import Session
 from fedcore.platform.store import Database, Status, open_database, webhook_deliveries
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.leases import DELIVERIES, RUNS, Lease, LeaseTable
-from tests.builders.claims import LEASE_S, on_postgresql, read, submit, the_run, write
-from tests.builders.webhooks import listen
+from tests.builders.claims import LEASE_S
+from tests.builders.experiments import run_of, submit
+from tests.builders.transactions import on_postgresql, read, write
+from tests.builders.webhooks import create_webhook
 
 HOLDERS = strategies.sampled_from(["worker-1", "worker-2"])
 LEASES_S = strategies.sampled_from([LEASE_S, -1.0])
@@ -53,11 +55,11 @@ class Subject:
 
 
 def new_run(database: Database) -> str:
-    return the_run(database, submit(database)).id
+    return run_of(database, submit(database)).id
 
 
 def new_delivery(database: Database) -> str:
-    return write(database, webhook_deliveries.ping, listen(database, owner=uuid4().hex).id).id
+    return write(database, webhook_deliveries.ping, create_webhook(database, owner=uuid4().hex).id).id
 
 
 SUBJECTS = {

@@ -13,24 +13,9 @@ from fedcore.platform.store import Database, Status, experiments, runs
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.builders.claims import (
-    LEASE_S,
-    QUEUE,
-    claim,
-    commit,
-    fail,
-    finish,
-    lose,
-    on_postgresql,
-    play,
-    report,
-    state_of,
-    status_of,
-    submit,
-    the_run,
-    the_runs,
-    write,
-)
+from tests.builders.claims import LEASE_S, QUEUE, claim, commit, commit_slice, fail, finish, lose, report
+from tests.builders.experiments import run_of, runs_of, state_of, status_of, submit
+from tests.builders.transactions import on_postgresql, write
 
 ACTIONS: dict[str, Callable[..., ExperimentRecord]] = {
     "cancel": experiments.cancel,
@@ -95,7 +80,7 @@ def attempt(database: Database, action: str, experiment: ExperimentRecord) -> st
         act(database, action, experiment)
     except StateConflictError as conflict:
         return str(conflict).removeprefix("no run of ").removeprefix(f"experiment {experiment.id} ")
-    return state_of(the_run(database, experiment))
+    return state_of(run_of(database, experiment))
 
 
 def bring(database: Database, state: str, queue: str = QUEUE) -> ExperimentRecord:
@@ -129,11 +114,11 @@ def test_an_action_has_one_outcome_in_each_state_however_often_it_is_repeated(
 @pytest.mark.parametrize("state", OUTCOMES)
 def test_an_action_in_conflict_changes_nothing(database: Database, state: str) -> None:
     experiment = bring(database, state)
-    before = the_run(database, experiment)
+    before = run_of(database, experiment)
     for action, outcome in OUTCOMES[state].items():
         if outcome not in OUTCOMES:
             attempt(database, action, experiment)
-    after = the_run(database, experiment)
+    after = run_of(database, experiment)
     assert (state_of(after), after.queued_at, after.finished_at) == (
         state,
         before.queued_at,
@@ -163,7 +148,7 @@ def test_a_request_is_applied_when_the_claim_ends(
         write(database, runs.release, held)
     else:
         assert lose(database) == [held.run_id]
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, run.request, run.done, run.lease_until) == (after, "none", 1, None)
     assert (run.finished_at is not None) == (after is Status.CANCELLED)
 
@@ -179,7 +164,7 @@ def test_a_worker_learns_of_a_request_at_its_next_commit_and_at_its_next_heartbe
     for step in WAYS[state][1:]:
         act(database, step, experiment)
     assert write(database, runs.renew, held, 60.0) == control
-    assert play(database, held) == control
+    assert commit_slice(database, held) == control
 
 
 @pytest.mark.parametrize("action", ["pause", "cancel"])
@@ -190,17 +175,17 @@ def test_a_run_that_ends_before_a_request_is_applied_has_simply_ended(
     held = claim(database)
     act(database, action, experiment)
     finish(database, held)
-    assert state_of(the_run(database, experiment)) == "succeeded"
+    assert state_of(run_of(database, experiment)) == "succeeded"
 
 
 def test_a_run_that_is_retried_keeps_its_rounds_and_has_all_its_attempts_again(database: Database) -> None:
     experiment = submit(database)
     write(database, runs.release, commit(database, claim(database)))
     fail(database, claim(database))
-    before = the_run(database, experiment)
+    before = run_of(database, experiment)
     assert (before.status, before.attempts) == (Status.FAILED, 1)
     act(database, "retry", experiment)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.done, run.checkpoint, run.fence) == (1, before.checkpoint, before.fence)
     assert (run.error, run.attempts, run.finished_at, run.woken_at) == (None, 0, None, None)
     assert run.queued_at > before.queued_at
@@ -211,15 +196,15 @@ def test_an_action_concerns_only_the_runs_that_it_makes_sense_for(database: Data
     finish(database, claim(database))
     claim(database)
     act(database, "pause", experiment)
-    assert [state_of(run) for run in the_runs(database, experiment)] == ["succeeded", "pausing", "paused"]
+    assert [state_of(run) for run in runs_of(database, experiment)] == ["succeeded", "pausing", "paused"]
     act(database, "cancel", experiment)
-    assert [state_of(run) for run in the_runs(database, experiment)] == [
+    assert [state_of(run) for run in runs_of(database, experiment)] == [
         "succeeded",
         "cancelling",
         "cancelled",
     ]
     act(database, "retry", experiment)
-    assert [state_of(run) for run in the_runs(database, experiment)] == ["succeeded", "running", "queued"]
+    assert [state_of(run) for run in runs_of(database, experiment)] == ["succeeded", "running", "queued"]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +237,7 @@ def test_an_experiment_is_dated_by_its_first_claim_and_its_last_end(database: Da
     ended = write(database, experiments.find, experiment.id)
     assert (ended.status, ended.error) == (Status.FAILED, "ValueError: odd")
     assert ended.finished_at is not None
-    first = the_runs(database, experiment)[0].started_at
+    first = runs_of(database, experiment)[0].started_at
     assert ended.started_at == begun.started_at == first
 
 
@@ -286,7 +271,7 @@ def test_users_and_workers_at_once_do_not_lock_each_other_out(database: Database
         for step in steps:
             step.result()
     act(database, "resume", experiment)
-    assert {state_of(run) for run in the_runs(database, experiment)} == {"queued"}
+    assert {state_of(run) for run in runs_of(database, experiment)} == {"queued"}
 
 
 def test_a_pause_at_the_moment_at_which_a_worker_lets_go_is_not_lost(database: Database) -> None:
@@ -296,7 +281,7 @@ def test_a_pause_at_the_moment_at_which_a_worker_lets_go_is_not_lost(database: D
             letting_go = people.submit(write, database, runs.release, claim(database))
             people.submit(act, database, "pause", experiment).result()
             letting_go.result()
-            assert state_of(the_run(database, experiment)) == "paused"
+            assert state_of(run_of(database, experiment)) == "paused"
             act(database, "resume", experiment)
 
 

@@ -22,21 +22,10 @@ from fedcore.platform.store import (
 )
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import ANY_MEMORY, Claim
-from tests.builders.claims import (
-    LEASE_S,
-    ONE_RUN,
-    QUEUE,
-    WORKER,
-    lose,
-    play,
-    read,
-    record,
-    report,
-    submit,
-    the_runs,
-    write,
-)
-from tests.builders.specifications import specification
+from tests.builders.claims import LEASE_S, QUEUE, WORKER, commit_slice, lose, report
+from tests.builders.experiments import runs_of, submit
+from tests.builders.specifications import ONE_RUN, specification
+from tests.builders.transactions import read, write
 
 FEDEXP, OTHER = "ourlab-fedexp 1.2", "theirs 0.3"
 
@@ -91,7 +80,7 @@ def test_a_run_gives_way_only_to_what_its_worker_has_the_packages_for(
     held = taken(database, *have)
     assert held is not None
     queued(database, [FEDEXP], execution={"priority": 9})
-    assert play(database, held) == control
+    assert commit_slice(database, held) == control
     assert read(database, runs.should_interrupt, [held]) is (control == "yield")
 
 
@@ -129,7 +118,9 @@ def test_a_measure_of_a_package_can_be_read_by_its_name(database: Database) -> N
     submit(database)
     held = taken(database)
     assert held is not None
-    record(database, held, [report(1, extra={"ourlab/norm": 0.5}), report(2, extra={"ourlab/norm": 0.25})])
+    commit_slice(
+        database, held, [report(1, extra={"ourlab/norm": 0.5}), report(2, extra={"ourlab/norm": 0.25})]
+    )
     with database.reading() as session:
         run = runs.find(session, held.run_id)
         assert [curves.value(session, run, "ourlab/norm", round) for round in (1, 2, 3)] == [0.5, 0.25, 0.25]
@@ -247,7 +238,7 @@ def test_seeds_that_are_added_need_the_versions_of_their_arm(database: Database)
         measure=lambda spec: [0] * spec.arm_count,
     )
     found = read(database, experiments.find, made)
-    assert [(run.arm, run.packages) for run in the_runs(database, found)] == [
+    assert [(run.arm, run.packages) for run in runs_of(database, found)] == [
         (0, None),
         (1, json.dumps([FEDEXP])),
         (0, None),

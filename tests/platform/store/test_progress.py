@@ -5,8 +5,10 @@ import pytest
 from fedcore.platform.store import Database, Status, experiments, progress, runs
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.progress import UnfinishedRuns
-from tests.builders.claims import ONE_RUN, claim, commit, fail, finish, read, submit, the_runs, write
-from tests.builders.specifications import Document, specification
+from tests.builders.claims import claim, commit, fail, finish
+from tests.builders.experiments import runs_of, submit
+from tests.builders.specifications import ONE_RUN, Document, specification
+from tests.builders.transactions import read, write
 
 # Every round of these runs takes half a second, and every run has four.
 
@@ -84,7 +86,7 @@ def test_the_progress_of_several_experiments_is_found_at_once(database: Database
 def test_each_run_has_a_position(database: Database) -> None:
     experiment = submit(database, seeds=[0, 1])
     commit(database, claim(database), 2)
-    first, second = (run.id for run in the_runs(database, experiment))
+    first, second = (run.id for run in runs_of(database, experiment))
     positions = read(database, progress.run_snapshots, experiment.id)
     assert list(positions.items()) == [(first, (Status.RUNNING, 2)), (second, (Status.QUEUED, 0))]
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from fedcore.platform.store import Database, queue_view, runs, workers
 from fedcore.platform.store.queue_view import QueuePosition
-from tests.builders.claims import QUEUE, claim, commit, read, submit, write
+from tests.builders.claims import QUEUE, claim, commit
+from tests.builders.experiments import submit
+from tests.builders.transactions import read, write
 
 SEEN_S = 30.0
 

@@ -26,21 +26,9 @@ from fedcore.platform.store import (
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.quotas import Usage
 from fedcore.platform.store.tables import RunRecord
-from tests.builders.claims import (
-    LEASE_S,
-    ONE_RUN,
-    QUEUE,
-    WORKER,
-    claim,
-    commit,
-    fail,
-    finish,
-    on_postgresql,
-    play,
-    read,
-    write,
-)
-from tests.builders.specifications import specification
+from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, commit, commit_slice, fail, finish
+from tests.builders.specifications import ONE_RUN, specification
+from tests.builders.transactions import on_postgresql, read, write
 from tests.platform.store.test_datasets import CONTENT, SIZES
 
 BYTES = 3_000
@@ -167,9 +155,9 @@ def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_the
     key_id = made(database, compute_seconds=1.0)
     first, second = submit(database, key_id), submit(database, key_id)
     held = claim(database)
-    assert play(database, held) == "continue"
+    assert commit_slice(database, held) == "continue"
     held = held.at(1, "key")
-    assert play(database, held) == "yield"
+    assert commit_slice(database, held) == "yield"
     write(database, runs.release, held.at(2, "key"))
     assert write(database, runs.claim, WORKER, [QUEUE], LEASE_S) is None
     other = submit(database, made(database))
@@ -190,7 +178,7 @@ def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_the
     assert {claim(database, f"worker-{number}").experiment_id for number in (2, 3)} == {first, second}
 
 
-def test_a_gang_takes_no_run_of_a_key_that_has_used_its_seconds(database: Database) -> None:
+def test_a_batch_takes_no_run_of_a_key_that_has_used_its_seconds(database: Database) -> None:
     key_id = made(database, compute_seconds=1.0)
     submit(database, key_id, runs=3)
     held = commit(database, claim(database), 4)
@@ -279,7 +267,7 @@ def test_runs_over_the_quota_of_running_ones_wait_and_those_of_others_are_taken(
     assert claim(database, "worker-3").experiment_id == first.experiment_id
 
 
-def test_a_quota_of_running_runs_holds_for_gangs_too(database: Database) -> None:
+def test_a_quota_of_running_runs_holds_for_batches_too(database: Database) -> None:
     key_id = made(database, running_runs=3)
     submit(database, key_id, runs=6)
     held = claim(database)
@@ -313,13 +301,13 @@ def test_a_run_gives_way_to_its_own_key_s_but_not_to_one_that_no_worker_could_ta
         experiments.create,
         NewExperiment(specification(ONE_RUN, execution={"priority": 9}), owner="bob", key_id=idle),
     )
-    assert play(database, held, turn_over=True) == "continue"
+    assert commit_slice(database, held, turn_over=True) == "continue"
     write(
         database,
         experiments.create,
         NewExperiment(specification(ONE_RUN, execution={"priority": priority}), owner="ann", key_id=key_id),
     )
-    assert play(database, held.at(1, "key"), turn_over=turn_over) == control
+    assert commit_slice(database, held.at(1, "key"), turn_over=turn_over) == control
 
 
 def test_why_runs_wait_is_told_while_they_do(database: Database) -> None:

@@ -15,21 +15,9 @@ from fedcore.platform.store import (
     recovery,
     runs,
 )
-from tests.builders.claims import (
-    ATTEMPTS,
-    LEASE_S,
-    QUEUE,
-    claim,
-    commit,
-    lose,
-    on_postgresql,
-    read,
-    status_of,
-    submit,
-    the_run,
-    the_runs,
-    write,
-)
+from tests.builders.claims import ATTEMPTS, LEASE_S, QUEUE, claim, commit, lose
+from tests.builders.experiments import run_of, runs_of, status_of, submit
+from tests.builders.transactions import on_postgresql, read, write
 from tests.support.clocks import settable_clock, shifted_sqlite
 from tests.support.polling import eventually
 
@@ -51,10 +39,10 @@ def lose_claims(database: Database, count: int) -> list[Status]:
 
 def test_a_run_whose_lease_ran_out_goes_back_to_its_place_in_the_queue(database: Database) -> None:
     experiment = submit(database)
-    before = the_run(database, experiment)
+    before = run_of(database, experiment)
     held = commit(database, claim(database), 2, lease_s=-1)
     assert lose(database) == [held.run_id]
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, run.done, run.checkpoint, run.queued_at) == (
         Status.QUEUED,
         2,
@@ -74,7 +62,7 @@ def test_a_run_with_a_live_lease_is_left_to_its_worker(database: Database) -> No
 def test_a_run_fails_when_its_worker_was_lost_too_often_without_progress(database: Database) -> None:
     experiment = submit(database)
     assert lose_claims(database, 3) == [Status.QUEUED, Status.QUEUED, Status.FAILED]
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert run.error is not None
     assert run.error.startswith(
         "its workers were lost 3 times in a row before a round was committed; the system ends processes"
@@ -97,7 +85,7 @@ def test_a_run_lost_after_an_error_fails_with_that_error(database: Database, err
     lose_claims(database, 1)
     write(database, runs.fail, claim(database), error, ATTEMPTS)
     assert lose_claims(database, 1) == [Status.FAILED]
-    assert the_run(database, experiment).error == error
+    assert run_of(database, experiment).error == error
 
 
 @pytest.mark.parametrize(("wish", "status"), [("pause", Status.PAUSED), ("cancel", Status.CANCELLED)])
@@ -109,7 +97,7 @@ def test_request_of_the_user_for_a_lost_run_counts_more_than_its_attempts(
     claim(database, lease_s=-1)
     write(database, getattr(experiments, wish), experiment.id)
     lose(database)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, run.request, status_of(database, experiment)) == (status, RunRequest.NONE, status)
 
 
@@ -120,7 +108,7 @@ def test_lost_runs_are_taken_in_parts_when_there_are_many(database: Database) ->
     leases = recovery.LeaseWatch(LEASE_S)
     taken = [len(write(database, recovery.requeue_expired, leases, ATTEMPTS, 2)) for _ in range(3)]
     assert taken == [2, 1, 0]
-    assert {run.status for run in the_runs(database, experiment)} == {Status.QUEUED}
+    assert {run.status for run in runs_of(database, experiment)} == {Status.QUEUED}
 
 
 def test_reconcilers_at_once_take_each_lost_run_once(database: Database) -> None:
@@ -133,7 +121,7 @@ def test_reconcilers_at_once_take_each_lost_run_once(database: Database) -> None
 
 
 def test_a_waiting_run_is_announced_once_in_a_while(database: Database) -> None:
-    run = the_run(database, submit(database))
+    run = run_of(database, submit(database))
     assert wake(database) == [run.id]
     assert wake(database) == []
     assert wake(database, older_than_s=-1) == [run.id]
@@ -141,7 +129,7 @@ def test_a_waiting_run_is_announced_once_in_a_while(database: Database) -> None:
 
 def test_however_much_waits_in_a_queue_runs_of_another_are_announced_at_once(database: Database) -> None:
     submit(database, seeds=[0, 1, 2])
-    run = the_run(database, submit(database, execution={"queue": "gpu"}))
+    run = run_of(database, submit(database, execution={"queue": "gpu"}))
     assert wake(database, limit=1, queue="gpu") == [run.id]
     assert run.id not in wake(database)
 
@@ -169,7 +157,7 @@ def test_a_run_that_waits_again_is_announced_at_once(database: Database, way: st
         case "retry":
             write(database, experiments.cancel, experiment.id)
             write(database, experiments.retry, experiment.id)
-    assert wake(database) == [the_run(database, experiment).id]
+    assert wake(database) == [run_of(database, experiment).id]
 
 
 def test_reconcilers_at_once_announce_each_run_once(database: Database) -> None:
@@ -179,12 +167,12 @@ def test_reconcilers_at_once_announce_each_run_once(database: Database) -> None:
             run_id for part in reconcilers.map(lambda _: wake(database, limit=5), range(8)) for run_id in part
         ]
     assert sorted(set(woken)) == sorted(woken)
-    assert set(woken) <= {run.id for run in the_runs(database, experiment)}
+    assert set(woken) <= {run.id for run in runs_of(database, experiment)}
 
 
 @on_postgresql
 def test_reconcilers_do_not_wait_for_each_other(database: Database) -> None:
-    first, second = (the_run(database, submit(database)).id for _ in range(2))
+    first, second = (run_of(database, submit(database)).id for _ in range(2))
     with database.transaction() as session:
         assert recovery.runs_to_wake(session, QUEUE, 60.0, 1) == [first]
         assert wake(database) == [second]
@@ -237,7 +225,7 @@ def test_a_lease_expires_by_the_time_that_passes_wherever_the_clock_is_set(
         assert lost() == []
         passed_s += 1
         assert lost() == [held.run_id]
-        assert the_run(database, experiment).attempts == 1
+        assert run_of(database, experiment).attempts == 1
 
 
 @pytest.mark.parametrize("behind_s", [HOUR_S, -HOUR_S])
@@ -255,7 +243,7 @@ def test_a_worker_whose_clock_is_another_keeps_its_run(sqlite_url: str, behind_s
             write(of_worker, runs.renew, held, LEASE_S)
             assert write(database, recovery.requeue_expired, leases, ATTEMPTS) == []
             passed_s += LEASE_S / 3
-        run = the_run(database, experiment)
+        run = run_of(database, experiment)
         assert (run.status, run.attempts, run.error) == (Status.RUNNING, 1, None)
         # Nobody renews it any more.
         passed_s += LEASE_S + max(0.0, -behind_s)

@@ -13,7 +13,9 @@ from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.removals import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from fedcore.platform.store.tables import RemovalRecord
 from fedcore.platform.uploads import dataset_storage
-from tests.builders.claims import LEASE_S, claim, commit, finish, lose, read, submit, write
+from tests.builders.claims import LEASE_S, claim, commit, finish, lose
+from tests.builders.experiments import submit
+from tests.builders.transactions import read, write
 from tests.platform.store.test_datasets import keep
 
 HOLD_S = 60.0

@@ -9,7 +9,9 @@ import pytest
 from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.store import Database, reproductions, runs
 from fedcore.platform.store.reproductions import Pair, RowDifference
-from tests.builders.claims import LEASE_S, claim, finish, read, report, submit, the_runs, write
+from tests.builders.claims import LEASE_S, claim, finish, report
+from tests.builders.experiments import runs_of, submit
+from tests.builders.transactions import read, write
 
 Rounds = Sequence[Mapping[str, Any]]
 
@@ -23,7 +25,7 @@ def _pair(database: Database, original: Rounds, here: Rounds) -> Pair:
         reports = [report(round, **given) for round, given in enumerate(values, 1)]
         write(database, runs.commit_slice, held, reports, checkpoint="key", lease_s=LEASE_S, provenance={})
         write(database, runs.finish, held.at(len(reports), "key"), model="model", provenance={})
-        made += the_runs(database, experiment)
+        made += runs_of(database, experiment)
     return Pair(*made)
 
 

@@ -19,27 +19,12 @@ from fedcore.errors import ResourceNotFoundError, StaleLeaseError
 from fedcore.platform.store import Database, Status, WorkerDirective, curves, experiments, runs, workers
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RoundRecord, RunRecord
-from tests.builders.claims import (
-    LEASE_S,
-    QUEUE,
-    WORKER,
-    claim,
-    commit,
-    fail,
-    finish,
-    lose,
-    on_postgresql,
-    play,
-    read,
-    status_of,
-    submit,
-    the_run,
-    the_runs,
-    write,
-)
+from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, commit, commit_slice, fail, finish, lose
+from tests.builders.experiments import run_of, runs_of, status_of, submit
+from tests.builders.transactions import on_postgresql, read, write
 
 STALE: dict[str, Callable[[Database, Claim], Any]] = {
-    "commit": play,
+    "commit": commit_slice,
     "renew": lambda database, held: write(database, runs.renew, held, LEASE_S),
     "hand back": lambda database, held: write(database, runs.release, held),
     "fail": fail,
@@ -115,7 +100,7 @@ def test_a_run_does_not_end_where_the_database_has_lost_its_last_rounds(database
     for end in (runs.finish, runs.pause_at_rung):
         with pytest.raises(StaleLeaseError):
             write(database, end, held, model="model", provenance={})
-    assert the_run(database, experiment).status is Status.RUNNING
+    assert run_of(database, experiment).status is Status.RUNNING
 
 
 def test_a_fence_that_a_database_gives_out_again_is_good_for_the_worker_that_has_it_now(
@@ -131,15 +116,15 @@ def test_a_fence_that_a_database_gives_out_again_is_good_for_the_worker_that_has
             act(database, before)
     commit(database, held, 2)
     assert not read(database, runs.committed, before, 2)
-    assert the_run(database, experiment).worker == "worker-2"
+    assert run_of(database, experiment).worker == "worker-2"
 
 
 def test_a_claim_whose_lease_ran_out_is_good_until_another_takes_it(database: Database) -> None:
     experiment = submit(database)
     held = claim(database, lease_s=-1)
-    assert play(database, held) is WorkerDirective.CONTINUE
+    assert commit_slice(database, held) is WorkerDirective.CONTINUE
     assert lose(database) == []
-    assert the_run(database, experiment).done == 1
+    assert run_of(database, experiment).done == 1
 
 
 def test_a_commit_stores_its_rounds_and_moves_the_run_on(database: Database) -> None:
@@ -147,9 +132,9 @@ def test_a_commit_stores_its_rounds_and_moves_the_run_on(database: Database) -> 
     held = claim(database, lease_s=1)
     write(database, runs.fail, held, "ValueError: once", 3)
     held = claim(database, lease_s=1)
-    before = the_run(database, experiment)
+    before = run_of(database, experiment)
     held = commit(database, held, 2)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.done, run.checkpoint, run.seconds, run.attempts, run.error) == (
         2,
         held.checkpoint,
@@ -169,7 +154,7 @@ def test_a_commit_that_does_not_follow_what_is_done_is_refused(database: Databas
     held = claim(database)
     commit(database, held)
     with pytest.raises(StaleLeaseError):
-        play(database, held)
+        commit_slice(database, held)
 
 
 def test_a_commit_is_recognised_when_the_connection_broke_during_it(database: Database) -> None:
@@ -194,14 +179,14 @@ def test_only_one_of_two_commits_at_once_under_one_claim_goes_through(database: 
 
     def try_to(_: int) -> bool:
         try:
-            play(database, held)
+            commit_slice(database, held)
         except StaleLeaseError:
             return False
         return True
 
     with ThreadPoolExecutor(4) as twins:
         assert sum(twins.map(try_to, range(4))) == 1
-    assert [row.round for row in read(database, curves.after, the_run(database, experiment).id)] == [1]
+    assert [row.round for row in read(database, curves.after, run_of(database, experiment).id)] == [1]
 
 
 def test_a_heartbeat_lets_the_lease_run_on(database: Database) -> None:
@@ -209,15 +194,15 @@ def test_a_heartbeat_lets_the_lease_run_on(database: Database) -> None:
     held = claim(database, lease_s=-1)
     assert write(database, runs.renew, held, LEASE_S) is WorkerDirective.CONTINUE
     assert lose(database) == []
-    assert the_run(database, experiment).status is Status.RUNNING
+    assert run_of(database, experiment).status is Status.RUNNING
 
 
 def test_a_run_handed_back_joins_the_end_of_the_queue_and_is_announced_anew(database: Database) -> None:
     experiment = submit(database)
-    before = the_run(database, experiment)
+    before = run_of(database, experiment)
     held = commit(database, claim(database))
     write(database, runs.release, held)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, run.done, run.checkpoint, run.lease_until, run.woken_at) == (
         Status.QUEUED,
         1,
@@ -233,14 +218,14 @@ def test_to_hand_a_run_back_is_no_failed_attempt(database: Database) -> None:
     experiment = submit(database)
     for _ in range(5):
         write(database, runs.release, claim(database))
-    assert the_run(database, experiment).attempts == 0
+    assert run_of(database, experiment).attempts == 0
 
 
 def test_a_finished_run_says_what_came_of_it(database: Database) -> None:
     experiment = submit(database)
     held = commit(database, claim(database), 3)
     write(database, runs.finish, held, model="model", provenance={"engine": "vectorised"}, diverged_round=3)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, run.model, run.provenance, run.diverged_round) == (
         Status.SUCCEEDED,
         "model",
@@ -259,7 +244,7 @@ def test_errors_are_forgiven_while_attempts_are_left(database: Database) -> None
         write(database, runs.fail, claim(database), f"ValueError: {number}", 3) for number in (1, 2, 3)
     ]
     assert outcomes == [Status.QUEUED, Status.QUEUED, Status.FAILED]
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.error, run.attempts, status_of(database, experiment)) == ("ValueError: 3", 3, Status.FAILED)
     assert run.finished_at is not None
 
@@ -267,7 +252,7 @@ def test_errors_are_forgiven_while_attempts_are_left(database: Database) -> None
 def test_an_error_is_stored_whatever_characters_it_has(database: Database) -> None:
     experiment = submit(database)
     fail(database, claim(database), "ValueError: \0 or \ud800 or é")
-    assert the_run(database, experiment).error == "ValueError: ? or ? or é"
+    assert run_of(database, experiment).error == "ValueError: ? or ? or é"
 
 
 def test_a_committed_round_buys_new_attempts(database: Database) -> None:
@@ -294,14 +279,14 @@ def test_an_error_does_not_keep_a_request_from_being_applied(
 
 def test_the_runs_of_an_experiment_come_in_order_and_in_parts(database: Database) -> None:
     experiment = submit(database, seeds=[5, 1, 3])
-    everything = the_runs(database, experiment)
+    everything = runs_of(database, experiment)
     assert [run.seed for run in everything] == [5, 1, 3]
     rest = read(database, runs.of_experiment, experiment.id, after=everything[0].id, limit=1)
     assert [run.id for run in rest] == [everything[1].id]
 
 
 def test_a_run_is_found_by_its_id(database: Database) -> None:
-    run = the_run(database, submit(database))
+    run = run_of(database, submit(database))
     assert read(database, runs.find, run.id).id == run.id
     with pytest.raises(ResourceNotFoundError, match="there is no run 'run_none'"):
         read(database, runs.find, "run_none")
@@ -358,7 +343,7 @@ def test_a_claim_is_written_to_the_run(database: Database) -> None:
     experiment = submit(database)
     before = datetime.now(UTC)
     claim(database)
-    run = the_run(database, experiment)
+    run = run_of(database, experiment)
     assert (run.status, run.worker, run.fence, run.attempts) == (Status.RUNNING, WORKER, 1, 1)
     assert run.lease_until is not None
     assert 50 < (run.lease_until - before).total_seconds() < 70
@@ -376,8 +361,8 @@ def test_workers_that_claim_at_once_take_each_run_once(database: Database) -> No
     with ThreadPoolExecutor(8) as workers:
         hands = list(workers.map(lambda number: take_all(database, f"worker-{number}"), range(8)))
     taken = sorted(held.run_id for hand in hands for held in hand)
-    assert taken == [run.id for run in the_runs(database, experiment)]
-    assert {run.fence for run in the_runs(database, experiment)} == {1}
+    assert taken == [run.id for run in runs_of(database, experiment)]
+    assert {run.fence for run in runs_of(database, experiment)} == {1}
 
 
 @pytest.mark.slow
@@ -397,7 +382,7 @@ def test_processes_that_claim_at_once_take_each_run_once(database: Database, dat
             worker.stdin.close()
         hands = [worker.stdout.read().split() for worker in workers if worker.stdout]
     assert sorted(run_id for hand in hands for run_id in hand) == [
-        run.id for run in the_runs(database, experiment)
+        run.id for run in runs_of(database, experiment)
     ]
 
 
@@ -448,9 +433,7 @@ def test_runs_of_a_batch_are_of_the_experiment_and_of_the_arms_asked_for(databas
         (experiment.id, *run) for run in ((0, 1), (1, 0), (1, 1))
     ]
     assert {(other.worker, other.fence, other.queues) for other in taken} == {(WORKER, 1, held.queues)}
-    assert [run.status for run in the_runs(database, experiment)] == [Status.RUNNING] * 4 + [
-        Status.QUEUED
-    ] * 2
+    assert [run.status for run in runs_of(database, experiment)] == [Status.RUNNING] * 4 + [Status.QUEUED] * 2
 
 
 def test_batch_has_no_more_runs_than_asked_for(database: Database) -> None:
@@ -479,4 +462,4 @@ def test_workers_that_come_one_after_another_leave_nothing_behind(database: Data
         present(database, worker)
     parts = [1 + len(beside(database, claim(database, worker))) for worker in ("one", "two")]
     assert parts == [3, 2]
-    assert {run.status for run in the_runs(database, experiment)} == {Status.RUNNING}
+    assert {run.status for run in runs_of(database, experiment)} == {Status.RUNNING}

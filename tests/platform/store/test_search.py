@@ -22,21 +22,16 @@ from fedcore.spec.search import SuccessiveHalving
 from tests.builders.claims import (
     ATTEMPTS,
     QUEUE,
+    checkpoint_key,
     claim,
+    commit_slice,
     fail,
-    key,
     lose,
-    on_postgresql,
-    on_sqlite,
-    park,
-    read,
-    record,
+    pause_or_finish,
     report,
-    status_of,
-    submit,
-    the_runs,
-    write,
 )
+from tests.builders.experiments import runs_of, status_of, submit
+from tests.builders.transactions import on_postgresql, on_sqlite, read, write
 
 LOSSES = (5.0, 3.0, 7.0, 1.0, 9.0, 2.0, 8.0, 6.0, 4.0)
 """Of nine arms, the same at every rung: arms 3, 5 and 1 are the best, in this order."""
@@ -53,15 +48,17 @@ def searched(database: Database, kind: str = "successive_halving", **changes: An
 
 def come(database: Database, held: Claim, losses: Sequence[float] = LOSSES) -> None:
     """Play a run up to where it may, commit that, and let go of it."""
-    park(database, play(database, held, losses))
+    pause_or_finish(database, play(database, held, losses))
 
 
 def play(database: Database, held: Claim, losses: Sequence[float] = LOSSES) -> Claim:
     if held.done == held.until:
         return held
     spread = {"suboptimality": losses[held.arm] + held.seed}
-    record(database, held, [report(round, extra=spread) for round in range(held.done + 1, held.until + 1)])
-    return held.at(held.until, key(held, held.until - held.done))
+    commit_slice(
+        database, held, [report(round, extra=spread) for round in range(held.done + 1, held.until + 1)]
+    )
+    return held.at(held.until, checkpoint_key(held, held.until - held.done))
 
 
 def waiting(database: Database) -> Claim | None:
@@ -85,7 +82,7 @@ def arrivals(database: Database, experiment: ExperimentRecord) -> list[ArrivalRe
 
 def rounds_by_arm(database: Database, experiment: ExperimentRecord) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
-    for run in the_runs(database, experiment):
+    for run in runs_of(database, experiment):
         found.setdefault(run.arm, set()).add(run.done)
     return found
 
@@ -123,7 +120,7 @@ def assert_decided_as_recorded(database: Database, experiment: ExperimentRecord)
     promoted = {
         arm: sum(one.arm == arm and one.verdict is Verdict.PROMOTED for one in known) for arm in range(9)
     }
-    for run in the_runs(database, experiment):
+    for run in runs_of(database, experiment):
         assert run.held_at is None
         if run.status is Status.SUCCEEDED and run.diverged_round is None:
             assert run.done == ends[promoted[run.arm]]
@@ -179,8 +176,8 @@ def test_an_arm_comes_to_its_rung_with_the_last_of_its_seeds_and_their_mean(data
 def test_a_commit_that_is_repeated_or_stale_decides_nothing_again(database: Database) -> None:
     experiment = searched(database)
     held = play(database, claim(database))
-    park(database, held)
-    for act in (park, come):
+    pause_or_finish(database, held)
+    for act in (pause_or_finish, come):
         with pytest.raises(StaleLeaseError):
             act(database, held)
     assert len(arrivals(database, experiment)) == 1
@@ -190,9 +187,9 @@ def test_a_commit_that_is_repeated_or_stale_decides_nothing_again(database: Data
     # Its worker died between the commit and the rung: whoever claims it next lets it arrive.
     again = claim(database)
     assert (again.run_id, again.done, again.until) == (frozen.run_id, 1, 1)
-    park(database, again)
+    pause_or_finish(database, again)
     with pytest.raises(StaleLeaseError):
-        park(database, frozen)
+        pause_or_finish(database, frozen)
     assert len(arrivals(database, experiment)) == 2
     drain(database)
     assert_decided_as_recorded(database, experiment)
@@ -234,8 +231,8 @@ def test_an_arm_that_fails_is_the_worst_and_holds_nobody_up(database: Database, 
 def test_an_arm_that_diverges_or_has_no_value_is_the_worst(database: Database) -> None:
     experiment = searched(database)
     diverged = claim(database)
-    record(database, diverged, [report(1, diverged=True)])
-    ended = diverged.at(1, key(diverged, 1))
+    commit_slice(database, diverged, [report(1, diverged=True)])
+    ended = diverged.at(1, checkpoint_key(diverged, 1))
     write(database, runs.finish, ended, model="model", provenance={}, diverged_round=1)
     come(database, claim(database), [math.nan] * 9)
     drain(database)
@@ -252,12 +249,12 @@ def test_pause_holds_what_waits_at_a_rung_and_what_is_promoted_meanwhile(databas
     for _ in range(8):
         come(database, claim(database))
     write(database, experiments.pause, experiment.id)
-    assert {run.status for run in the_runs(database, experiment)} == {Status.PAUSED, Status.RUNNING}
+    assert {run.status for run in runs_of(database, experiment)} == {Status.PAUSED, Status.RUNNING}
     write(database, experiments.resume, experiment.id)
-    assert {run.status for run in the_runs(database, experiment)} == {Status.AT_RUNG, Status.RUNNING}
+    assert {run.status for run in runs_of(database, experiment)} == {Status.AT_RUNG, Status.RUNNING}
     write(database, experiments.pause, experiment.id)
     come(database, last)
-    assert {run.arm for run in the_runs(database, experiment) if run.status is Status.PAUSED} == set(EXPECTED)
+    assert {run.arm for run in runs_of(database, experiment) if run.status is Status.PAUSED} == set(EXPECTED)
     assert status_of(database, experiment) is Status.PAUSED
     assert waiting(database) is None
     write(database, experiments.resume, experiment.id)
@@ -273,7 +270,7 @@ def test_cancel_ends_what_waits_at_a_rung_and_retry_puts_it_back(database: Datab
         come(database, claim(database))
     write(database, experiments.cancel, experiment.id)
     come(database, last)
-    assert {run.status for run in the_runs(database, experiment)} == {Status.CANCELLED}
+    assert {run.status for run in runs_of(database, experiment)} == {Status.CANCELLED}
     assert len(arrivals(database, experiment)) == 9
     write(database, experiments.retry, experiment.id)
     drain(database)
@@ -290,8 +287,8 @@ def test_runs_that_stopped_early_are_judged_by_their_last_value_and_stay_as_they
     )
     while held := waiting(database):
         if held.done == 0 and held.arm in (3, 5):
-            record(database, held, [report(1, extra={"suboptimality": LOSSES[held.arm]})])
-            early = held.at(1, key(held, 1))
+            commit_slice(database, held, [report(1, extra={"suboptimality": LOSSES[held.arm]})])
+            early = held.at(1, checkpoint_key(held, 1))
             write(database, runs.finish, early, model="model", provenance={}, stop_reason=StopReason.TARGET)
         else:
             come(database, held)
@@ -301,7 +298,7 @@ def test_runs_that_stopped_early_are_judged_by_their_last_value_and_stay_as_they
         for arrival in arrivals(database, experiment)
         if arrival.verdict is Verdict.PROMOTED and arrival.rung == 1
     ] == [3]
-    assert {run.stop_reason for run in the_runs(database, experiment) if run.arm == 3} == {StopReason.TARGET}
+    assert {run.stop_reason for run in runs_of(database, experiment) if run.arm == 3} == {StopReason.TARGET}
 
 
 def test_any_history_of_workers_and_users_ends_as_recorded(database: Database) -> None:
@@ -323,7 +320,7 @@ def test_any_history_of_workers_and_users_ends_as_recorded(database: Database) -
         for wish in ("resume", "retry"):
             steer(database, wish, experiment)
         drain(database, draw)
-    assert {run.status for run in the_runs(database, experiment)} == {Status.SUCCEEDED}
+    assert {run.status for run in runs_of(database, experiment)} == {Status.SUCCEEDED}
     assert_decided_as_recorded(database, experiment)
 
 
@@ -349,7 +346,12 @@ def fail_for_now(database: Database, held: Claim) -> None:
     write(database, runs.fail, held, "OSError: no space", ATTEMPTS)
 
 
-WORKED: dict[str, Callable[..., Any]] = {"come": come, "play": play, "park": park, "fail": fail_for_now}
+WORKED: dict[str, Callable[..., Any]] = {
+    "come": come,
+    "play": play,
+    "park": pause_or_finish,
+    "fail": fail_for_now,
+}
 
 
 @on_postgresql
@@ -365,7 +367,7 @@ def test_results_that_come_at_once_are_each_counted_and_none_waits_for_another_i
             for wish in (experiments.pause, experiments.resume) * 2:
                 in_time(write, other, wish, experiment.id)
         else:
-            in_time(park, other, one)
+            in_time(pause_or_finish, other, one)
         other.close()
 
     with ThreadPoolExecutor(4) as pool:

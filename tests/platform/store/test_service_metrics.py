@@ -7,8 +7,10 @@ import pytest
 from fedcore.platform.store import Database, Status, experiments, service_metrics
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.service_metrics import MOST_RUNS, EndedRuns
-from tests.builders.claims import ONE_RUN, claim, commit, finish, read, record, report, submit, write
-from tests.builders.specifications import specification
+from tests.builders.claims import claim, commit, commit_slice, finish, report
+from tests.builders.experiments import submit
+from tests.builders.specifications import ONE_RUN, specification
+from tests.builders.transactions import read, write
 from tests.platform.store.test_workers import beat
 
 KIND = "logistic, engine auto"
@@ -30,13 +32,13 @@ def test_rates_are_the_work_of_committed_rounds_by_their_seconds_latest_first(da
     assert _rates(database) == []
     for seconds in (2.0, 6.0):
         held = claim(database)
-        record(database, held, [report(round, seconds=seconds) for round in (1, 2)])
+        commit_slice(database, held, [report(round, seconds=seconds) for round in (1, 2)])
     assert _rates(database) == pytest.approx([10.0, 30.0])
 
 
 def test_only_runs_of_the_kind_and_of_the_owner_count(database: Database) -> None:
     _submit(database)
-    record(database, claim(database), [report(1, seconds=2.0)])
+    commit_slice(database, claim(database), [report(1, seconds=2.0)])
     assert _rates(database, owner="ada") == [30.0]
     assert _rates(database, owner="bob") == []
     assert _rates(database, "mlp, engine auto") == []
@@ -44,16 +46,16 @@ def test_only_runs_of_the_kind_and_of_the_owner_count(database: Database) -> Non
 
 def test_runs_whose_work_is_unknown_or_that_took_no_time_do_not_count(database: Database) -> None:
     _submit(database, work=0.0)
-    record(database, claim(database), [report(1)])
+    commit_slice(database, claim(database), [report(1)])
     _submit(database)
-    record(database, claim(database), [report(1, seconds=0.0)])
+    commit_slice(database, claim(database), [report(1, seconds=0.0)])
     assert _rates(database) == []
 
 
 def test_the_latest_runs_count(database: Database) -> None:
     _submit(database, seeds=list(range(MOST_RUNS + 1)))
     for number in range(MOST_RUNS + 1):
-        record(database, claim(database, f"worker-{number}"), [report(1, seconds=60.0 / (number + 1))])
+        commit_slice(database, claim(database, f"worker-{number}"), [report(1, seconds=60.0 / (number + 1))])
     assert sorted(_rates(database)) == pytest.approx(range(2, MOST_RUNS + 2))
 
 

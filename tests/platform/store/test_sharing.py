@@ -19,7 +19,8 @@ from fedcore.platform.store.kept_files import KeptFiles
 from fedcore.platform.store.sharing import Access, Owned
 from fedcore.platform.store.tables import GrantRecord
 from fedcore.platform.store.weights import WEIGHTS
-from tests.builders.claims import on_postgresql, read, submit, write
+from tests.builders.experiments import submit
+from tests.builders.transactions import on_postgresql, read, write
 from tests.platform.store.test_bundles import bundle, weights
 from tests.platform.store.test_datasets import keep
 

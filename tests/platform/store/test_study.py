@@ -18,20 +18,9 @@ from fedcore.simulation.study import TrialResult, first_trials, next_trials, pro
 from fedcore.spec import stored_spec
 from fedcore.spec.search import Batch, Study, batches
 from fedcore.spec.space import Settings
-from tests.builders.claims import (
-    QUEUE,
-    claim,
-    fail,
-    on_sqlite,
-    park,
-    read,
-    record,
-    report,
-    status_of,
-    submit,
-    the_runs,
-    write,
-)
+from tests.builders.claims import QUEUE, claim, commit_slice, fail, pause_or_finish, report
+from tests.builders.experiments import runs_of, status_of, submit
+from tests.builders.transactions import on_sqlite, read, write
 from tests.conftest import DATABASES
 
 SPACE = {
@@ -67,8 +56,8 @@ def come(database: Database, held: Claim) -> None:
             )
             for round in range(held.done + 1, held.until + 1)
         ]
-        record(database, held, rounds)
-    park(database, held.at(held.until, f"{held.run_id}/{held.until}-{held.fence}.safetensors"))
+        commit_slice(database, held, rounds)
+    pause_or_finish(database, held.at(held.until, f"{held.run_id}/{held.until}-{held.fence}.safetensors"))
 
 
 def sent(settings: Settings) -> int:
@@ -113,7 +102,7 @@ def test_proposals_do_not_depend_on_the_order_in_which_runs_end(database: Databa
     assert status_of(database, experiment) is Status.SUCCEEDED
     longhand = expected()
     assert proposed(database, experiment) == longhand
-    for run in the_runs(database, experiment):
+    for run in runs_of(database, experiment):
         assert run.status is Status.SUCCEEDED
         assert run.settings == longhand[run.arm]
         assert run.arm_name.startswith(f"trial {run.arm}: lr=")
@@ -144,7 +133,7 @@ def test_a_study_goes_on_in_another_process_after_each_run(database: Database, d
 @on_sqlite
 def test_only_trials_whose_settings_are_known_are_queued(database: Database) -> None:
     experiment = studied(database)
-    by_arm = {run.arm: run.status for run in the_runs(database, experiment)}
+    by_arm = {run.arm: run.status for run in runs_of(database, experiment)}
     assert by_arm == {arm: Status.QUEUED if arm < 3 else Status.AT_RUNG for arm in range(8)}
     for _ in range(5):
         come(database, claim(database))
@@ -225,7 +214,7 @@ def test_settings_that_are_not_valid_together_fail_their_trial(database: Databas
         systems={"steps": {"kind": "uniform", "low": 1, "high": 3}},
         search=STUDY | {"sampler": "random", "trials": 4, "parallel": 2, "proposed": given, "space": space},
     )
-    ends = {run.arm: (run.status, run.error) for run in the_runs(database, experiment)}
+    ends = {run.arm: (run.status, run.error) for run in runs_of(database, experiment)}
     assert [arm for arm, (status, _) in ends.items() if status is Status.FAILED] == [0, 3]
     assert "must not exceed" in str(ends[0][1])
     values = {one.arm: one.value for one in read(database, search.arrivals, experiment.id)}
@@ -320,7 +309,7 @@ def test_trials_are_stopped_whatever_the_order_of_workers_and_after_kill_9(
     wanted, ends = pruned_longhand(pruner, (0, 1))
     assert proposed(database, experiment) == wanted
     assert len(set(ends)) > 1
-    for run in the_runs(database, experiment):
+    for run in runs_of(database, experiment):
         assert (run.status, run.done) == (Status.SUCCEEDED, ends[run.arm])
         assert (run.stop_reason is StopReason.RUNG) == (run.done < 9)
     assert status_of(database, experiment) is Status.SUCCEEDED
@@ -341,7 +330,7 @@ def test_given_trials_of_later_batches_wait_for_the_decisions_about_earlier_ones
     assert not any(one.verdict for one in read(database, search.arrivals, experiment.id))
     come(database, held[0])
     drain(database)
-    ends = [run.done for run in the_runs(database, experiment)]
+    ends = [run.done for run in runs_of(database, experiment)]
     assert ends == [2, 1, 1, 1]  # one of two; then the best two of four were both there before
     assert status_of(database, experiment) is Status.SUCCEEDED
 
@@ -353,7 +342,7 @@ def test_hyperband_lets_each_bracket_begin_at_its_own_rung(database: Database) -
         database, rounds=9, seeds=[0], search=STUDY | {"sampler": "random", "trials": 17, "pruner": pruner}
     )
     drain(database)
-    ends = [[run.done for run in the_runs(database, experiment) if run.arm in arms] for arms in BRACKETS]
+    ends = [[run.done for run in runs_of(database, experiment) if run.arm in arms] for arms in BRACKETS]
     assert [sorted(one) for one in ends] == [[1] * 6 + [3] * 2 + [9], [3] * 4 + [9], [9] * 3]
     assert status_of(database, experiment) is Status.SUCCEEDED
 

@@ -14,18 +14,9 @@ from fedcore.platform.store import Database, Session, Status, experiments, runs,
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ResourceRecord, RunLogRecord
 from fedcore.platform.store.telemetry import MAX_LINES, MAX_SAMPLES, ResourceUse
-from tests.builders.claims import (
-    ATTEMPTS,
-    LEASE_S,
-    claim,
-    finish,
-    lose,
-    on_sqlite,
-    read,
-    submit,
-    the_run,
-    write,
-)
+from tests.builders.claims import ATTEMPTS, LEASE_S, claim, finish, lose
+from tests.builders.experiments import run_of, submit
+from tests.builders.transactions import on_sqlite, read, write
 
 START = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
@@ -166,16 +157,16 @@ def test_a_store_that_takes_no_lines_costs_the_lines_and_not_the_lease(
     experiment = submit(database)
     held = claim(database)
     write(database, lambda session: session.execute(text(f"ALTER TABLE {table} RENAME TO elsewhere")))
-    before = the_run(database, experiment).lease_until
+    before = run_of(database, experiment).lease_until
     note(database, held, [line(1)], [sample(1)])
-    after = the_run(database, experiment).lease_until
+    after = run_of(database, experiment).lease_until
     assert before is not None
     assert after is not None
     assert after > before
     with database.transaction() as session:
         runs.release(session, held)
         telemetry.append(session, held.lease, [line(2)], [sample(2)])
-    assert the_run(database, experiment).status is Status.QUEUED
+    assert run_of(database, experiment).status is Status.QUEUED
 
 
 def test_a_line_that_cannot_be_stored_harms_nothing(database: Database) -> None:
@@ -184,7 +175,7 @@ def test_a_line_that_cannot_be_stored_harms_nothing(database: Database) -> None:
     note(database, held, [LoggedEvent(datetime(2026, 11, 23), LogLevel.INFO, "no time zone", {})])  # noqa: DTZ001
     note(database, held, [line(1)])
     assert events(database, held) == ["event 1"]
-    assert the_run(database, experiment).status is Status.RUNNING
+    assert run_of(database, experiment).status is Status.RUNNING
 
 
 def test_a_lost_worker_leaves_a_line_that_says_so(database: Database) -> None:

@@ -14,8 +14,8 @@ from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import DeliveryRecord, WebhookRecord
 from fedcore.platform.store.webhook_deliveries import ClaimedDelivery
 from fedcore.platform.webhooks.protocol import DISABLED_AFTER_S, RETRIES, ReceiverResponse, pause_s
-from tests.builders.claims import read, write
-from tests.builders.webhooks import BAD, GOOD, hook_now, listen, take, told
+from tests.builders.transactions import read, write
+from tests.builders.webhooks import BAD, GOOD, claim_delivery, create_webhook, pending_deliveries, webhook_now
 
 GONE = ReceiverResponse(410, "the answer was 410")
 
@@ -23,7 +23,7 @@ GONE = ReceiverResponse(410, "the answer was 410")
 @pytest.fixture
 def hook(database: Database) -> WebhookRecord:
     """A webhook that is to be told one thing."""
-    made = listen(database)
+    made = create_webhook(database)
     write(database, webhook_deliveries.ping, made.id)
     return made
 
@@ -33,13 +33,13 @@ def conclude(database: Database, claimed: ClaimedDelivery, answer: ReceiverRespo
 
 
 def the_one(database: Database, hook: WebhookRecord) -> DeliveryRecord:
-    (delivery,) = told(database, hook)
+    (delivery,) = pending_deliveries(database, hook)
     return delivery
 
 
 def last_of(database: Database, hook: WebhookRecord) -> tuple[Any, ...]:
     """Id, status, error and next attempt of the delivery that was attempted last."""
-    now = hook_now(database, hook)
+    now = webhook_now(database, hook)
     return now.last_id, now.last_status, now.last_error, now.next_attempt_at
 
 
@@ -52,11 +52,11 @@ def let_pass(database: Database, **columns: Any) -> None:
 
 
 def test_delivery_that_arrives_is_over(database: Database, hook: WebhookRecord) -> None:
-    claimed = take(database)
+    claimed = claim_delivery(database)
     assert conclude(database, claimed, GOOD) is DeliveryStatus.DELIVERED
-    assert told(database, hook) == []
+    assert pending_deliveries(database, hook) == []
     assert not read(database, webhook_deliveries.any_due)
-    now = hook_now(database, hook)
+    now = webhook_now(database, hook)
     assert (now.last_id, now.last_status, now.last_attempt_at, now.last_error, now.next_attempt_at) == (
         claimed.id,
         DeliveryStatus.DELIVERED,
@@ -70,7 +70,7 @@ def test_failed_delivery_is_tried_again_as_the_schedule_says_and_then_given_up(
     database: Database, hook: WebhookRecord
 ) -> None:
     for failures in range(1, RETRIES + 1):
-        claimed = take(database)
+        claimed = claim_delivery(database)
         assert conclude(database, claimed, BAD) is DeliveryStatus.PENDING
         delivery = the_one(database, hook)
         pause = pause_s(failures, 0.5)
@@ -79,9 +79,9 @@ def test_failed_delivery_is_tried_again_as_the_schedule_says_and_then_given_up(
         assert abs((delivery.due_at - claimed.moment).total_seconds() - pause) < 30
         assert write(database, webhook_deliveries.claim_due, 60.0) is None
         let_pass(database)
-    assert conclude(database, take(database), BAD) is DeliveryStatus.FAILED
-    assert told(database, hook) == []
-    assert hook_now(database, hook).disabled_at is None
+    assert conclude(database, claim_delivery(database), BAD) is DeliveryStatus.FAILED
+    assert pending_deliveries(database, hook) == []
+    assert webhook_now(database, hook).disabled_at is None
     totals = read(database, counters.totals)
     assert (totals[counters.UNDELIVERED], totals[counters.GIVEN_UP]) == (RETRIES + 1, 1)
 
@@ -89,8 +89,8 @@ def test_failed_delivery_is_tried_again_as_the_schedule_says_and_then_given_up(
 def test_a_sender_that_is_not_heard_of_has_lost_it_and_what_it_says_later_is_refused(
     database: Database, hook: WebhookRecord
 ) -> None:
-    lost = take(database, lease_s=-1.0)
-    again = take(database)
+    lost = claim_delivery(database, lease_s=-1.0)
+    again = claim_delivery(database)
     assert (again.id, again.body) == (lost.id, lost.body)
     assert conclude(database, lost, BAD) is None
     assert conclude(database, again, GOOD) is DeliveryStatus.DELIVERED
@@ -98,19 +98,19 @@ def test_a_sender_that_is_not_heard_of_has_lost_it_and_what_it_says_later_is_ref
 
 
 def test_delivery_that_one_sender_holds_is_taken_by_no_other(database: Database, hook: WebhookRecord) -> None:
-    take(database)
+    claim_delivery(database)
     assert write(database, webhook_deliveries.claim_due, 60.0) is None
 
 
 def test_senders_pass_over_whom_they_are_busy_with(database: Database) -> None:
-    anns = [listen(database, owner="ann") for _ in range(2)]
-    bobs = listen(database, owner="bob")
+    anns = [create_webhook(database, owner="ann") for _ in range(2)]
+    bobs = create_webhook(database, owner="bob")
     for hook in (*anns, bobs):
         write(database, webhook_deliveries.ping, hook.id)
-    assert take(database, lease_s=-1.0).webhook_id == anns[0].id
+    assert claim_delivery(database, lease_s=-1.0).webhook_id == anns[0].id
     let_pass(database)
-    assert take(database, lease_s=-1.0, besides=[anns[0].id]).webhook_id == anns[1].id
-    assert take(database, not_of=["ann"]).webhook_id == bobs.id
+    assert claim_delivery(database, lease_s=-1.0, besides=[anns[0].id]).webhook_id == anns[1].id
+    assert claim_delivery(database, not_of=["ann"]).webhook_id == bobs.id
     assert write(database, webhook_deliveries.claim_due, 60.0, besides=[bobs.id], not_of=["ann"]) is None
 
 
@@ -118,9 +118,9 @@ def test_receiver_that_is_gone_is_told_nothing_more_and_that_is_in_the_audit_log
     database: Database, hook: WebhookRecord
 ) -> None:
     write(database, webhook_deliveries.ping, hook.id)
-    assert conclude(database, take(database), GONE) is DeliveryStatus.FAILED
-    assert told(database, hook) == []
-    assert hook_now(database, hook).disabled_reason == "it answered 410 Gone"
+    assert conclude(database, claim_delivery(database), GONE) is DeliveryStatus.FAILED
+    assert pending_deliveries(database, hook) == []
+    assert webhook_now(database, hook).disabled_reason == "it answered 410 Gone"
     (entry,) = read(database, audit.page, target=hook.id).items
     assert (entry.action, entry.owner) == ("disable a webhook", "local")
 
@@ -129,37 +129,37 @@ def test_receiver_that_is_gone_is_told_nothing_more_and_that_is_in_the_audit_log
 def test_receiver_that_failed_for_days_is_disabled_once_something_was_tried_for_its_day(
     database: Database, hook: WebhookRecord, columns: dict[str, Any]
 ) -> None:
-    conclude(database, take(database), BAD)
+    conclude(database, claim_delivery(database), BAD)
     long_ago = update(WebhookRecord).values(failing_since=sql_now(-DISABLED_AFTER_S))
     write(database, lambda session: session.execute(long_ago))
     let_pass(database)
-    conclude(database, take(database), BAD)
-    assert hook_now(database, hook).disabled_at is None
+    conclude(database, claim_delivery(database), BAD)
+    assert webhook_now(database, hook).disabled_at is None
     let_pass(database, **columns)
-    conclude(database, take(database), BAD)
-    assert str(hook_now(database, hook).disabled_reason).startswith(
+    conclude(database, claim_delivery(database), BAD)
+    assert str(webhook_now(database, hook).disabled_reason).startswith(
         "nothing was delivered for 3 days, at last: the answer was 500"
     )
-    assert told(database, hook) == []
+    assert pending_deliveries(database, hook) == []
     assert last_of(database, hook)[1:] == (DeliveryStatus.FAILED, "the answer was 500", None)
 
 
 def test_success_clears_the_failures_of_a_receiver(database: Database, hook: WebhookRecord) -> None:
-    conclude(database, take(database), BAD)
-    since = hook_now(database, hook).failing_since
+    conclude(database, claim_delivery(database), BAD)
+    since = webhook_now(database, hook).failing_since
     let_pass(database)
-    conclude(database, take(database), BAD)
-    assert since == hook_now(database, hook).failing_since is not None
+    conclude(database, claim_delivery(database), BAD)
+    assert since == webhook_now(database, hook).failing_since is not None
     let_pass(database)
-    conclude(database, take(database), GOOD)
-    assert hook_now(database, hook).failing_since is None
+    conclude(database, claim_delivery(database), GOOD)
+    assert webhook_now(database, hook).failing_since is None
 
 
 def test_the_webhook_keeps_the_state_of_the_delivery_that_was_attempted_last(
     database: Database, hook: WebhookRecord
 ) -> None:
     assert last_of(database, hook) == (None, None, None, None)
-    first = take(database)
+    first = claim_delivery(database)
     assert last_of(database, hook) == (None, None, None, None)
     conclude(database, first, BAD)
     next_attempt_at = the_one(database, hook).due_at
@@ -170,36 +170,36 @@ def test_the_webhook_keeps_the_state_of_the_delivery_that_was_attempted_last(
         next_attempt_at,
     )
     second = write(database, webhook_deliveries.ping, hook.id).id
-    conclude(database, take(database), GOOD)
+    conclude(database, claim_delivery(database), GOOD)
     assert last_of(database, hook) == (second, DeliveryStatus.DELIVERED, None, None)
     let_pass(database, failures=RETRIES)
-    again = take(database)
+    again = claim_delivery(database)
     conclude(database, again, BAD)
     assert last_of(database, hook) == (first.id, DeliveryStatus.FAILED, "the answer was 500", None)
-    assert hook_now(database, hook).last_attempt_at == again.moment
+    assert webhook_now(database, hook).last_attempt_at == again.moment
 
 
 def test_a_delivery_that_was_lost_changes_no_state_of_the_webhook(
     database: Database, hook: WebhookRecord
 ) -> None:
-    lost = take(database, lease_s=-1.0)
-    take(database)
+    lost = claim_delivery(database, lease_s=-1.0)
+    claim_delivery(database)
     conclude(database, lost, BAD)
     assert last_of(database, hook) == (None, None, None, None)
-    assert hook_now(database, hook).failing_since is None
+    assert webhook_now(database, hook).failing_since is None
 
 
 def test_the_last_delivery_of_a_disabled_webhook_has_no_next_attempt(
     database: Database, hook: WebhookRecord
 ) -> None:
-    held = take(database)
+    held = claim_delivery(database)
     conclude(database, held, BAD)
     write(database, webhooks.disable, hook.id, "by hand")
     assert last_of(database, hook) == (held.id, DeliveryStatus.FAILED, "the answer was 500", None)
     assert read(database, counters.totals)[counters.GIVEN_UP] == 1
     write(database, webhooks.enable, hook.id)
     write(database, webhook_deliveries.ping, hook.id)
-    conclude(database, take(database), GOOD)
+    conclude(database, claim_delivery(database), GOOD)
     write(database, webhooks.disable, hook.id, "by hand")
     assert last_of(database, hook)[1] is DeliveryStatus.DELIVERED
 
@@ -210,14 +210,14 @@ def test_deliveries_are_sent_in_the_order_of_their_creation_but_for_those_that_f
     first = the_one(database, hook).id
     second, third = (write(database, webhook_deliveries.ping, hook.id).id for _ in range(2))
     assert first < second < third
-    conclude(database, take(database), BAD)
+    conclude(database, claim_delivery(database), BAD)
     order = []
     for _ in range(2):
-        claimed = take(database)
+        claimed = claim_delivery(database)
         order.append(claimed.id)
         conclude(database, claimed, GOOD)
     assert order == [second, third]
-    assert [row.id for row in told(database, hook)] == [first]
+    assert [row.id for row in pending_deliveries(database, hook)] == [first]
 
 
 def test_a_disabled_webhook_is_not_pinged(database: Database, hook: WebhookRecord) -> None:
@@ -230,5 +230,5 @@ def test_the_backlog_is_what_waits(database: Database, hook: WebhookRecord) -> N
     let_pass(database, created_at=sql_now(-100.0))
     backlog = read(database, webhook_deliveries.backlog)
     assert (backlog.deliveries, 100 <= backlog.longest_s < 200) == (1, True)
-    conclude(database, take(database), GOOD)
+    conclude(database, claim_delivery(database), GOOD)
     assert read(database, webhook_deliveries.backlog) == (0, 0.0)

@@ -10,27 +10,17 @@ import pytest
 
 from fedcore.platform.store import Database, Status, experiments, webhook_deliveries, webhooks
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
-from tests.builders.claims import (
-    claim,
-    commit,
-    fail,
-    finish,
-    lose,
-    on_postgresql,
-    read,
-    submit,
-    the_run,
-    the_runs,
-    write,
-)
-from tests.builders.webhooks import data, hook_now, listen, story, told
+from tests.builders.claims import claim, commit, fail, finish, lose
+from tests.builders.experiments import run_of, runs_of, submit
+from tests.builders.transactions import on_postgresql, read, write
+from tests.builders.webhooks import create_webhook, data_of, pending_deliveries, pending_kinds, webhook_now
 
 
 def test_a_life_is_told_in_order_and_whole(database: Database) -> None:
-    hook = listen(database)
+    hook = create_webhook(database)
     experiment = submit(database)
     finish(database, claim(database))
-    assert story(database, hook) == [
+    assert pending_kinds(database, hook) == [
         *(
             "run.queued",
             "experiment.queued",
@@ -40,8 +30,8 @@ def test_a_life_is_told_in_order_and_whole(database: Database) -> None:
             "experiment.succeeded",
         ),
     ]
-    run = the_run(database, experiment)
-    last_of_run, last = told(database, hook)[-2:]
+    run = run_of(database, experiment)
+    last_of_run, last = pending_deliveries(database, hook)[-2:]
     told_of_run = {
         "experiment_id": experiment.id,
         "run_id": run.id,
@@ -49,8 +39,8 @@ def test_a_life_is_told_in_order_and_whole(database: Database) -> None:
         "rounds_done": 4,
         "stop_reason": None,
     }
-    assert told_of_run.items() <= data(last_of_run).items()
-    assert {"experiment_id": experiment.id, "name": "one run", "status": "succeeded"}.items() <= data(
+    assert told_of_run.items() <= data_of(last_of_run).items()
+    assert {"experiment_id": experiment.id, "name": "one run", "status": "succeeded"}.items() <= data_of(
         last
     ).items()
     body = json.loads(last.body)
@@ -72,20 +62,20 @@ def test_actions_of_users_are_told_once_however_often_they_are_repeated(
     database: Database, act: Callable[..., object], expected: list[str]
 ) -> None:
     experiment = submit(database)
-    hook = listen(database)
+    hook = create_webhook(database)
     for _ in range(3):
         write(database, act, experiment.id)
-    assert story(database, hook) == expected
+    assert pending_kinds(database, hook) == expected
 
 
 def test_resumed_experiments_are_told(database: Database) -> None:
-    hook = listen(database)
+    hook = create_webhook(database)
     experiment = submit(database)
     write(database, experiments.pause, experiment.id)
     write(database, experiments.resume, experiment.id)
     fail(database, claim(database))
     write(database, experiments.retry, experiment.id)
-    assert story(database, hook)[2:] == [
+    assert pending_kinds(database, hook)[2:] == [
         *(
             "run.paused",
             "experiment.paused",
@@ -99,55 +89,59 @@ def test_resumed_experiments_are_told(database: Database) -> None:
 
 
 def test_a_run_that_lost_its_worker_is_told_of(database: Database) -> None:
-    hook = listen(database)
+    hook = create_webhook(database)
     submit(database)
     claim(database, lease_s=-1.0)
     lose(database)
-    assert story(database, hook)[-2:] == ["experiment.running", "run.queued"]
+    assert pending_kinds(database, hook)[-2:] == ["experiment.running", "run.queued"]
 
 
 def test_a_change_that_is_rolled_back_is_not_told(database: Database) -> None:
-    hook = listen(database)
+    hook = create_webhook(database)
     experiment = submit(database)
-    before = story(database, hook)
+    before = pending_kinds(database, hook)
     with suppress(ZeroDivisionError), database.transaction() as session:
         experiments.cancel(session, experiment.id)
         raise ZeroDivisionError
-    assert story(database, hook) == before
-    assert the_run(database, experiment).status is Status.QUEUED
+    assert pending_kinds(database, hook) == before
+    assert run_of(database, experiment).status is Status.QUEUED
 
 
 def test_a_long_error_is_told_by_its_beginning(database: Database) -> None:
-    hook = listen(database, kinds=[EventKind.RUN_FAILED])
+    hook = create_webhook(database, kinds=[EventKind.RUN_FAILED])
     submit(database)
     fail(database, claim(database), "x" * 100_000)
-    assert data(told(database, hook)[0])["error"] == "x" * 2_000
+    assert data_of(pending_deliveries(database, hook)[0])["error"] == "x" * 2_000
 
 
 def test_rounds_are_no_change_of_status(database: Database) -> None:
     submit(database)
     held = claim(database)
-    hook = listen(database)
+    hook = create_webhook(database)
     commit(database, commit(database, held))
-    assert story(database, hook) == []
+    assert pending_kinds(database, hook) == []
 
 
 def test_a_webhook_is_told_what_it_asked_for_of_its_owners_experiments(database: Database) -> None:
     first, second = submit(database, owner="ann"), submit(database, owner="ann")
     hooks = {
-        "all": listen(database, owner="ann"),
-        "ends": listen(database, owner="ann", kinds=ENDINGS),
-        "one": listen(database, owner="ann", kinds=[EventKind.EXPERIMENT_CANCELLED], experiment_id=first.id),
-        "other": listen(database, owner="bob"),
+        "all": create_webhook(database, owner="ann"),
+        "ends": create_webhook(database, owner="ann", kinds=ENDINGS),
+        "one": create_webhook(
+            database, owner="ann", kinds=[EventKind.EXPERIMENT_CANCELLED], experiment_id=first.id
+        ),
+        "other": create_webhook(database, owner="bob"),
     }
-    disabled = listen(database, owner="ann")
+    disabled = create_webhook(database, owner="ann")
     write(database, webhooks.disable, disabled.id, "by hand")
     for experiment in (first, second):
         write(database, experiments.cancel, experiment.id)
     stories = {
         name: [
-            (kind, data(row)["experiment_id"])
-            for kind, row in zip(story(database, hook), told(database, hook), strict=True)
+            (kind, data_of(row)["experiment_id"])
+            for kind, row in zip(
+                pending_kinds(database, hook), pending_deliveries(database, hook), strict=True
+            )
         ]
         for name, hook in hooks.items()
     }
@@ -159,21 +153,21 @@ def test_a_webhook_is_told_what_it_asked_for_of_its_owners_experiments(database:
         "one": cancelled[:1],
         "other": [],
     }
-    assert story(database, disabled) == []
+    assert pending_kinds(database, disabled) == []
 
 
 def test_a_sweep_tells_of_each_of_its_runs(database: Database) -> None:
-    hook = listen(database, kinds=[EventKind.RUN_QUEUED])
+    hook = create_webhook(database, kinds=[EventKind.RUN_QUEUED])
     experiment = submit(database, seeds=list(range(50)))
-    assert [data(row)["run_id"] for row in told(database, hook)] == [
-        run.id for run in the_runs(database, experiment)
+    assert [data_of(row)["run_id"] for row in pending_deliveries(database, hook)] == [
+        run.id for run in runs_of(database, experiment)
     ]
 
 
 @on_postgresql
 def test_a_webhook_that_is_being_deleted_holds_up_a_change_and_does_not_spoil_it(database: Database) -> None:
     experiment = submit(database)
-    hook = listen(database)
+    hook = create_webhook(database)
     deleted, waiting = Event(), Event()
 
     def delete() -> None:
@@ -201,10 +195,10 @@ def test_every_status_has_its_event() -> None:
 
 
 def test_a_deleted_experiment_still_has_its_end_told(database: Database) -> None:
-    hook = listen(database, kinds=ENDINGS)
+    hook = create_webhook(database, kinds=ENDINGS)
     experiment = submit(database)
     write(database, experiments.cancel, experiment.id)
     write(database, experiments.delete, experiment.id)
-    assert story(database, hook) == ["experiment.cancelled"]
+    assert pending_kinds(database, hook) == ["experiment.cancelled"]
     assert read(database, webhook_deliveries.any_due)
-    assert hook_now(database, hook).failing_since is None
+    assert webhook_now(database, hook).failing_since is None

@@ -8,8 +8,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fedcore.errors import QuotaError, ResourceNotFoundError
 from fedcore.platform.store import Database, experiments, webhook_deliveries, webhooks
-from tests.builders.claims import read, submit, write
-from tests.builders.webhooks import URL, hook_now, listen, story, take, told
+from tests.builders.experiments import submit
+from tests.builders.transactions import read, write
+from tests.builders.webhooks import (
+    URL,
+    claim_delivery,
+    create_webhook,
+    pending_deliveries,
+    pending_kinds,
+    webhook_now,
+)
 
 
 def test_a_secret_is_given_out_when_it_is_made_and_to_whoever_signs_and_is_not_loaded_otherwise(
@@ -22,7 +30,7 @@ def test_a_secret_is_given_out_when_it_is_made_and_to_whoever_signs_and_is_not_l
         with pytest.raises(SQLAlchemyError):
             _ = one.secret
     write(database, webhook_deliveries.ping, record.id)
-    claimed = take(database)
+    claimed = claim_delivery(database)
     assert claimed.secret == secret
     assert secret not in repr(claimed)
 
@@ -37,7 +45,7 @@ def test_an_owner_has_as_many_as_there_may_be_and_others_are_not_counted(databas
 
 
 def test_webhooks_of_others_are_not_there(database: Database) -> None:
-    hook = listen(database, owner="ann")
+    hook = create_webhook(database, owner="ann")
     assert (
         read(database, webhooks.find, hook.id, "ann").id
         == read(database, webhooks.find, hook.id, None).id
@@ -58,21 +66,21 @@ def test_missing_webhooks_cannot_be_changed(database: Database, act: Callable[..
 
 
 def test_a_disabled_webhook_drops_what_it_was_to_be_told_and_says_why(database: Database) -> None:
-    hook = listen(database)
+    hook = create_webhook(database)
     experiment = submit(database)
     write(database, webhooks.disable, hook.id, "its owner is on holiday")
     write(database, webhooks.disable, hook.id, "another reason")
-    assert told(database, hook) == []
-    assert hook_now(database, hook).disabled_reason == "its owner is on holiday"
+    assert pending_deliveries(database, hook) == []
+    assert webhook_now(database, hook).disabled_reason == "its owner is on holiday"
     write(database, webhooks.enable, hook.id)
-    assert hook_now(database, hook).disabled_at is None
+    assert webhook_now(database, hook).disabled_at is None
     write(database, experiments.cancel, experiment.id)
-    assert story(database, hook) == ["run.cancelled", "experiment.cancelled"]
+    assert pending_kinds(database, hook) == ["run.cancelled", "experiment.cancelled"]
 
 
 def test_with_a_webhook_goes_what_it_was_told(database: Database) -> None:
-    hook = listen(database)
+    hook = create_webhook(database)
     submit(database)
     write(database, webhooks.delete, hook.id)
     assert not read(database, webhook_deliveries.any_due)
-    assert told(database, hook) == []
+    assert pending_deliveries(database, hook) == []

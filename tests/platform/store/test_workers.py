@@ -4,7 +4,7 @@ from typing import Any
 
 from fedcore.platform.store import Database, workers
 from fedcore.platform.store.tables import WorkerRecord
-from tests.builders.claims import read, write
+from tests.builders.transactions import read, write
 
 
 def beat(

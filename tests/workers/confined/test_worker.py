@@ -30,7 +30,7 @@ from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.support.polling import eventually
 from tests.support.scripted_bundles import SILENT, ScriptedProcess, ScriptedSandbox
 from tests.workers.confined.conftest import MINE, packed
-from tests.workers.site import END_S, Site
+from tests.workers.deployment import END_S, Deployment
 from tests.workers.test_uploaded import calling_site
 from workers.confined import runs as confined_runs
 from workers.confined.confinement import bubblewrap
@@ -44,11 +44,11 @@ FEDAVG = merged(
 FEDAVG["algorithm"] = {"kind": "fedavg"}
 
 
-def bundled(site: Site, source: str = MINE, **fields: Any) -> Document:
+def bundled(deployment: Deployment, source: str = MINE, **fields: Any) -> Document:
     """An experiment with the algorithm `mine` of a bundle that is stored."""
-    archive = packed(site.folder / "mylab", source)
+    archive = packed(deployment.folder / "mylab", source)
     digest, components = bundles.digest(archive), {"algorithms": ["mine"]}
-    with site.database.transaction() as session:
+    with deployment.database.transaction() as session:
         record = stored.BUNDLES.create(
             session,
             stored.BUNDLES.new_id(session),
@@ -60,7 +60,7 @@ def bundled(site: Site, source: str = MINE, **fields: Any) -> Document:
             key_id="",
         )
         code = {"digest": digest, "id": record.id, "components": components}
-    site.storage.put(bundles.storage_key(record.id, digest), archive)
+    deployment.storage.put(bundles.storage_key(record.id, digest), archive)
     return {**FEDAVG, "algorithm": {"kind": "mine"}, "code": code, **fields}
 
 
@@ -89,7 +89,7 @@ def undisturbed() -> tuple[list[tuple[Any, ...]], Simulation]:
     return measures(iter(reports)), simulation
 
 
-def test_the_resource_use_of_a_run_is_that_of_the_processes_of_its_bundle(embedded: Site) -> None:
+def test_the_resource_use_of_a_run_is_that_of_the_processes_of_its_bundle(embedded: Deployment) -> None:
     id = embedded.submit(bundled(embedded, BUSY), nudge=False)
     with embedded.runner() as runner:
         began = time.process_time()
@@ -102,7 +102,7 @@ def test_the_resource_use_of_a_run_is_that_of_the_processes_of_its_bundle(embedd
     assert sum(sample.cpu_cores * sample.seconds for sample in samples) > own_s + 0.5
 
 
-def test_a_run_of_a_bundle_is_stored_as_any_run(embedded: Site) -> None:
+def test_a_run_of_a_bundle_is_stored_as_any_run(embedded: Deployment) -> None:
     id = embedded.submit(bundled(embedded), nudge=False)
     with embedded.runner() as runner:
         runner.work()
@@ -125,7 +125,7 @@ def test_a_run_of_a_bundle_is_stored_as_any_run(embedded: Site) -> None:
 
 
 @pytest.mark.nightly
-def test_a_run_that_is_handed_back_goes_on_with_the_same_bits(embedded: Site) -> None:
+def test_a_run_that_is_handed_back_goes_on_with_the_same_bits(embedded: Deployment) -> None:
     id = embedded.submit(bundled(embedded), nudge=False)
     for _ in range(20):
         # Asked to end before each slice: a session is one round.
@@ -141,7 +141,9 @@ def test_a_run_that_is_handed_back_goes_on_with_the_same_bits(embedded: Site) ->
 
 
 @pytest.mark.nightly
-def test_a_signal_to_end_that_reaches_the_processes_of_a_bundle_costs_its_run_nothing(embedded: Site) -> None:
+def test_a_signal_to_end_that_reaches_the_processes_of_a_bundle_costs_its_run_nothing(
+    embedded: Deployment,
+) -> None:
     """As Slurm sends it, to all of a job."""
     with embedded.running() as (worker,):
         id = embedded.submit(bundled(embedded, rounds=100_000))
@@ -176,62 +178,62 @@ BROKEN = MINE.replace(
     ids=["raises", "exits", "loops"],
 )
 def test_a_bundle_fails_its_run_at_once_and_the_worker_goes_on(
-    embedded: Site, source: str, said: tuple[str, ...]
+    embedded: Deployment, source: str, said: tuple[str, ...]
 ) -> None:
-    site = embedded.with_settings(code_round_seconds=3)
-    failing = site.submit(bundled(site, source), nudge=False)
-    another = site.submit(FEDAVG, nudge=False)
-    with site.runner() as runner:
+    deployment = embedded.with_settings(code_round_seconds=3)
+    failing = deployment.submit(bundled(deployment, source), nudge=False)
+    another = deployment.submit(FEDAVG, nudge=False)
+    with deployment.runner() as runner:
         runner.work()
-    run = site.run(failing)
+    run = deployment.run(failing)
     assert (run.status, run.attempts) == (Status.FAILED, 1)
     assert run.error is not None
     assert all(part in run.error for part in said)
     assert "fedcore/" not in run.error
-    assert site.run(another).status is Status.SUCCEEDED
+    assert deployment.run(another).status is Status.SUCCEEDED
 
 
 def test_a_run_that_a_busy_machine_kept_waiting_is_tried_again(
-    embedded: Site, monkeypatch: pytest.MonkeyPatch
+    embedded: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def busy(*_: object) -> ScriptedSandbox:
         return ScriptedSandbox(lambda _: SILENT, processes=[ScriptedProcess(0.05, "running")])
 
     monkeypatch.setattr(confined_runs, "Sandbox", busy)
-    site = embedded.with_settings(code_round_seconds=0.1)
-    id = site.submit(bundled(site), nudge=False)
-    with site.runner() as runner:
+    deployment = embedded.with_settings(code_round_seconds=0.1)
+    id = deployment.submit(bundled(deployment), nudge=False)
+    with deployment.runner() as runner:
         runner.work()
-    run = site.run(id)
+    run = deployment.run(id)
     assert (run.status, run.attempts) == (Status.FAILED, 3)
     assert "the machine is busy" in (run.error or "")
 
 
 def test_the_processes_of_a_bundle_end_soon_after_its_run_is_deleted(
-    embedded: Site, monkeypatch: pytest.MonkeyPatch
+    embedded: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in the middle of a step, which may take long: the worker is free for others."""
-    site = embedded.with_settings(code_round_seconds=60)
+    deployment = embedded.with_settings(code_round_seconds=60)
     deleted: list[float] = []
 
     def delete(_: object) -> bytes:
-        with site.database.transaction() as session:
+        with deployment.database.transaction() as session:
             experiments.delete(session, doomed)
         deleted.append(time.monotonic())
         return SILENT
 
     sandbox = ScriptedSandbox(delete, processes=[ScriptedProcess(1.0, "running")])
     monkeypatch.setattr(confined_runs, "Sandbox", lambda *_: sandbox)
-    doomed = site.submit(bundled(site), nudge=False)
-    another = site.submit(FEDAVG, nudge=False)
-    with site.runner() as runner:
+    doomed = deployment.submit(bundled(deployment), nudge=False)
+    another = deployment.submit(FEDAVG, nudge=False)
+    with deployment.runner() as runner:
         runner.work()
     assert not sandbox.alive
     assert time.monotonic() - deleted[0] < 30
-    assert site.run(another).status is Status.SUCCEEDED
+    assert deployment.run(another).status is Status.SUCCEEDED
 
 
-def test_a_bundle_that_is_not_stored_is_named(embedded: Site) -> None:
+def test_a_bundle_that_is_not_stored_is_named(embedded: Deployment) -> None:
     document = bundled(embedded)
     code = document["code"]
     embedded.storage.delete(bundles.storage_key(code["id"], code["digest"]))
@@ -243,7 +245,7 @@ def test_a_bundle_that_is_not_stored_is_named(embedded: Site) -> None:
     assert f"bundle {code['id']} is not in the storage" in (run.error or "")
 
 
-def upload(site: Site) -> Document:
+def upload(deployment: Deployment) -> Document:
     """Store a data set; returns the block of specifications that names it."""
     draw = np.random.default_rng(0)
     samples = UserSamples(
@@ -252,15 +254,15 @@ def upload(site: Site) -> Document:
         clients=None,
         test=np.arange(40) % 5 == 0,
     )
-    with (site.folder / "samples.npz").open("wb") as file:
+    with (deployment.folder / "samples.npz").open("wb") as file:
         samples.save(file)
-    content = (site.folder / "samples.npz").read_bytes()
-    with site.database.transaction() as session:
+    content = (deployment.folder / "samples.npz").read_bytes()
+    with deployment.database.transaction() as session:
         record = datasets.create(
             session, datasets.new_id(session), samples.content, name="mine", client_sizes={}, size_bytes=0
         )
         uploaded = Uploaded(kind="uploaded", id=record.id, content=samples.content)
-    site.storage.put(storage_key(record.id, samples.content.digest), content)
+    deployment.storage.put(storage_key(record.id, samples.content.digest), content)
     return uploaded.model_dump(mode="json")
 
 
@@ -279,7 +281,9 @@ LISTS = (
 """Its error lists the uploaded data sets that it sees."""
 
 
-def test_a_bundle_is_given_the_data_of_its_arms_and_none_that_its_own_fields_name(embedded: Site) -> None:
+def test_a_bundle_is_given_the_data_of_its_arms_and_none_that_its_own_fields_name(
+    embedded: Deployment,
+) -> None:
     dataset = upload(embedded)
     document = bundled(embedded, LISTS, algorithm={"kind": "mine", "note": dataset})
     id = embedded.submit(document, nudge=False)
@@ -288,7 +292,7 @@ def test_a_bundle_is_given_the_data_of_its_arms_and_none_that_its_own_fields_nam
     assert "RuntimeError: given []" in (embedded.run(id).error or "")
 
 
-def test_uploaded_data_reach_the_bundle(embedded: Site) -> None:
+def test_uploaded_data_reach_the_bundle(embedded: Deployment) -> None:
     problem = {
         "dataset": upload(embedded),
         "partition": {"kind": "iid", "clients": 4},
@@ -339,12 +343,12 @@ def network_files() -> dict[str, bytes]:
 @pytest.mark.nightly
 @pytest.mark.skipif(find_spec("peft") is None, reason="the extra `transformers` is not installed")
 def test_a_bundle_trains_adapters_of_uploaded_weights_as_any_run_does(
-    embedded: Site, tmp_path_factory: pytest.TempPathFactory
+    embedded: Deployment, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     data = tmp_path_factory.mktemp("data")
     (data / "tinyshakespeare.txt").write_text(TEXT)
-    site = embedded.with_settings(data_dir=data)
-    with calling_site(site) as http:
+    deployment = embedded.with_settings(data_dir=data)
+    with calling_site(deployment) as http:
         digests = {
             content: http.post("/v1/weights", content=file).json()["digest"]
             for content, file in network_files().items()
@@ -361,16 +365,19 @@ def test_a_bundle_trains_adapters_of_uploaded_weights_as_any_run_does(
         },
     }
     fields: Document = {"problem": problem, "participation": {"kind": "full"}, "systems": {}, "rounds": 2}
-    ids = [site.submit(document, nudge=False) for document in ({**FEDAVG, **fields}, bundled(site, **fields))]
-    with site.runner() as runner:
+    ids = [
+        deployment.submit(document, nudge=False)
+        for document in ({**FEDAVG, **fields}, bundled(deployment, **fields))
+    ]
+    with deployment.runner() as runner:
         runner.work()
-    plain, coded = map(site.run, ids)
+    plain, coded = map(deployment.run, ids)
     assert (plain.error, coded.error) == (None, None)
-    assert measures(iter(site.rows(coded.id))) == measures(iter(site.rows(plain.id)))
+    assert measures(iter(deployment.rows(coded.id))) == measures(iter(deployment.rows(plain.id)))
     models = []
     for run in (plain, coded):
         assert run.model is not None
-        with site.storage.open(run.model) as file:
+        with deployment.storage.open(run.model) as file:
             models.append(load(file.read()))
     assert sum(tensor.numel() for tensor in models[1].values()) == RANK * (WIDTH + 3 * WIDTH)
     assert all(torch.equal(tensor, models[1][name]) for name, tensor in models[0].items())

@@ -29,15 +29,14 @@ from fedcore.platform.store import Session, keys, open_database
 from fedcore.platform.store.tables import GroupRecord
 from fedcore.settings import Settings
 from fedq.client import Client
-from tests.builders.claims import read, write
-from tests.builders.experiments import TINY
-from tests.builders.specifications import SYNTHETIC, merged
+from tests.builders.specifications import SYNTHETIC, TINY, merged
+from tests.builders.transactions import read, write
 from tests.support.brokers import connect
 from tests.support.commands import START_S, log_of, running_in, started, url_of
 from tests.support.forks import forked
 from tests.support.polling import eventually
 from tests.support.processes import served
-from tests.workers.stacks import children
+from tests.workers.embedded_stacks import children
 from workers.embedded.stack import (
     ListenError,
     Stack,

@@ -16,11 +16,11 @@ import pytest
 
 from fedcore.platform import local_credentials
 from fedq.client import Client
-from tests.builders.experiments import TINY
+from tests.builders.specifications import TINY
 from tests.support.commands import START_S
 from tests.support.polling import eventually
+from tests.workers.embedded_stacks import PROCESSES, RunningStack, running_stack
 from tests.workers.impatient_supervisor import SILENT_S
-from tests.workers.stacks import PROCESSES, RunningStack, running_stack
 from workers.embedded.supervisor import _announce
 
 KEY = "fq_secret"

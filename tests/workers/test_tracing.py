@@ -17,11 +17,12 @@ from api.app import create_app
 from fedcore.errors import SettingsError
 from fedcore.platform import tracing
 from fedcore.settings import Settings
-from tests.builders.experiments import TINY, submit
+from tests.builders.experiments import submit_over_http
+from tests.builders.specifications import TINY
 from tests.support.access import key_for
 from tests.support.asgi import calling
-from tests.workers.leashed import SHORT_SLICES
-from tests.workers.site import Site
+from tests.workers.deployment import Deployment
+from tests.workers.throttled_worker import SHORT_SLICES
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -44,13 +45,15 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
     getattr(trace.get_tracer_provider(), "shutdown", lambda: None)()
 
 
-def _submit(site: Site, **headers: str) -> str:
-    url = site.environment["FEDQ_DATABASE_URL"]
-    settings = Settings(_env_file=None, home=site.folder, database_url=url, broker_url=site.broker_url)
+def _submit(deployment: Deployment, **headers: str) -> str:
+    url = deployment.environment["FEDQ_DATABASE_URL"]
+    settings = Settings(
+        _env_file=None, home=deployment.folder, database_url=url, broker_url=deployment.broker_url
+    )
     with calling(create_app(settings), key_for(url)) as http:
         http.headers.update(headers)
         assert http.get("/healthz").is_success
-        return str(submit(http, {**TINY, "seeds": [0, 1]})["id"])
+        return str(submit_over_http(http, {**TINY, "seeds": [0, 1]})["id"])
 
 
 def _named(spans: Sequence[ReadableSpan], name: str) -> list[ReadableSpan]:
@@ -67,10 +70,12 @@ def _parent(span: ReadableSpan) -> int | None:
 
 
 def test_a_trace_leads_from_the_request_of_a_caller_to_every_commit(
-    site: Site, collected: InMemorySpanExporter
+    deployment: Deployment, collected: InMemorySpanExporter
 ) -> None:
-    experiment = _submit(site, traceparent=f"00-{TRACE}-{PARENT}-01")
-    with site.with_settings(slice_seconds=10).runner(pacing=replace(SHORT_SLICES, batch_runs=1)) as runner:
+    experiment = _submit(deployment, traceparent=f"00-{TRACE}-{PARENT}-01")
+    with deployment.with_settings(slice_seconds=10).runner(
+        pacing=replace(SHORT_SLICES, batch_runs=1)
+    ) as runner:
         runner.work()
     spans = collected.get_finished_spans()
     assert {f"{span.context.trace_id:032x}" for span in spans if span.context} == {TRACE}
@@ -81,7 +86,7 @@ def test_a_trace_leads_from_the_request_of_a_caller_to_every_commit(
     turns = _named(spans, "turn")
     assert [dict(turn.attributes or {}) for turn in turns] == [
         {"fedq.run_id": run.id, "fedq.experiment_id": experiment, "fedq.fence": 1}
-        for run in site.runs(experiment)
+        for run in deployment.runs(experiment)
     ]
     for turn in turns:
         assert _parent(turn) == _id(submission)
@@ -95,7 +100,7 @@ def test_a_trace_leads_from_the_request_of_a_caller_to_every_commit(
     assert not any("healthz" in span.name for span in spans)
 
 
-def test_where_nobody_collects_traces_runs_belong_to_none(embedded: Site) -> None:
+def test_where_nobody_collects_traces_runs_belong_to_none(embedded: Deployment) -> None:
     experiment = _submit(embedded)
     with embedded.runner() as runner:
         runner.work()

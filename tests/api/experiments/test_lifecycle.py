@@ -10,9 +10,10 @@ import pytest
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import Database, runs
 from fedcore.settings import Settings
-from tests.builders.claims import claim, report
-from tests.builders.experiments import TINY, TWO_ARMS, carry_out, commit, submit, write
-from tests.builders.specifications import Document
+from tests.builders.claims import claim, commit, end_runs, report
+from tests.builders.experiments import submit_over_http
+from tests.builders.runs import carry_out
+from tests.builders.specifications import TINY, TWO_ARMS, Document
 from workers.reconciler import remove_due
 
 pytestmark = pytest.mark.usefixtures("database_url")
@@ -31,7 +32,7 @@ def _status(http: httpx.Client, made: Document, call: str) -> str:
 
 
 def test_waiting_runs_are_paused_and_queued_again_at_once(http: httpx.Client) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     assert [_status(http, made, call) for call in ("pause", "pause", "resume", "resume")] == [
         "paused",
         "paused",
@@ -41,7 +42,7 @@ def test_waiting_runs_are_paused_and_queued_again_at_once(http: httpx.Client) ->
 
 
 def test_waiting_runs_are_cancelled_and_retried(http: httpx.Client) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     assert [_status(http, made, call) for call in ("cancel", "cancel", "retry", "retry")] == [
         "cancelled",
         "cancelled",
@@ -51,7 +52,7 @@ def test_waiting_runs_are_cancelled_and_retried(http: httpx.Client) -> None:
 
 
 def test_a_running_run_is_cancelled_when_its_worker_gives_it_up(http: httpx.Client, rows: Database) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     held = commit(rows, claim(rows), [report(1)])
     assert _status(http, made, "cancel") == "running"
     with rows.transaction() as session:
@@ -60,7 +61,7 @@ def test_a_running_run_is_cancelled_when_its_worker_gives_it_up(http: httpx.Clie
 
 
 def test_a_retried_run_keeps_its_rounds(http: httpx.Client, rows: Database) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     held = commit(rows, claim(rows), [report(1)])
     with rows.transaction() as session:
         runs.fail(session, held, "out of memory", max_attempts=0)
@@ -73,7 +74,7 @@ def test_a_retried_run_keeps_its_rounds(http: httpx.Client, rows: Database) -> N
 def test_a_run_that_failed_says_when_it_is_tried_again_until_somebody_asks_for_it_at_once(
     http: httpx.Client, rows: Database
 ) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     held = claim(rows)
     with rows.transaction() as session:
         runs.fail(session, held, "OSError: no space left on device", max_attempts=3, backoff_s=200)
@@ -89,8 +90,8 @@ def test_a_run_that_failed_says_when_it_is_tried_again_until_somebody_asks_for_i
 def test_an_experiment_that_has_succeeded_cannot_be_changed_any_more(
     http: httpx.Client, rows: Database, call: str
 ) -> None:
-    made = submit(http)
-    write(rows, lambda _: [report(1), report(2), report(3)], 1)
+    made = submit_over_http(http)
+    end_runs(rows, lambda _: [report(1), report(2), report(3)], 1)
     answer = _call(http, made, call)
     assert answer.status_code == 409
     assert answer.json()["type"] == "urn:fedq:problem:conflict"
@@ -103,7 +104,7 @@ def test_missing_experiments_cannot_be_changed(http: httpx.Client, call: str) ->
 
 
 def test_name_tags_and_priority_can_be_changed_one_by_one(http: httpx.Client) -> None:
-    made = submit(http)
+    made = submit_over_http(http)
     place = f"/v1/experiments/{made['id']}"
     assert http.patch(place, json={"name": "renamed"}).json()["name"] == "renamed"
     assert http.patch(place, json={"tags": ["a", "b"]}).json()["tags"] == ["a", "b"]
@@ -129,7 +130,7 @@ def test_name_tags_and_priority_can_be_changed_one_by_one(http: httpx.Client) ->
 def test_a_change_that_is_not_possible_is_pointed_at(
     http: httpx.Client, change: Document, pointer: str
 ) -> None:
-    answer = http.patch(f"/v1/experiments/{submit(http)['id']}", json=change)
+    answer = http.patch(f"/v1/experiments/{submit_over_http(http)['id']}", json=change)
     assert answer.status_code == 422
     assert [flaw["pointer"] for flaw in answer.json()["errors"]] == [pointer]
 
@@ -137,8 +138,8 @@ def test_a_change_that_is_not_possible_is_pointed_at(
 def test_an_experiment_is_deleted_with_its_runs_rows_and_files(
     http: httpx.Client, rows: Database, settings: Settings
 ) -> None:
-    other = submit(http, {**TINY, "name": "other"})
-    made = submit(http, TWO_ARMS)
+    other = submit_over_http(http, {**TINY, "name": "other"})
+    made = submit_over_http(http, TWO_ARMS)
     carry_out(rows, open_storage(settings.storage), 7)
     run_ids = [run["id"] for run in http.get(f"/v1/experiments/{made['id']}/runs").json()["items"]]
     kept = [run["id"] for run in http.get(f"/v1/experiments/{other['id']}/runs").json()["items"]]

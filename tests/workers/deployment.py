@@ -1,4 +1,4 @@
-"""Helpers of tests that run a whole site, and the undisturbed run that they compare it with."""
+"""A deployment that tests run whole, and the undisturbed run that they compare its runs with."""
 
 import os
 import signal
@@ -18,17 +18,17 @@ from torch import Tensor
 from fedcore import ExperimentSpec
 from fedcore.platform.provenance import best_model_key
 from fedcore.platform.storage import Storage, open_storage
-from fedcore.platform.store import ENDED, Database, Status, curves, experiments, runs, workers
-from fedcore.platform.store.experiments import NewExperiment
+from fedcore.platform.store import ENDED, Database, Status, curves, runs, workers
 from fedcore.platform.store.tables import MemberRecord, RoundRecord, RunRecord
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
+from tests.builders.experiments import submit
 from tests.builders.specifications import SYNTHETIC, merged
 from tests.support.forks import Forked, forked
 from tests.support.freezing import Locks, wait_until_still
 from tests.support.polling import eventually
-from tests.workers.leashed import LEASH, SHORT_SLICES
+from tests.workers.throttled_worker import FULL_SPEED, SHORT_SLICES
 from workers.celery_app import send_wakeup
 from workers.claimed_run import Pacing
 from workers.runner import Runner, build_runner
@@ -49,18 +49,18 @@ EXPERIMENT = merged(
 MIDDLE = 20
 END_S = 120.0
 PRODUCTION_IN_CI = pytest.mark.parametrize(
-    "site",
+    "deployment",
     [
         pytest.param(("sqlite", "valkey"), id="embedded", marks=pytest.mark.nightly),
         pytest.param(("postgresql", "redis"), id="production"),
     ],
     indirect=True,
 )
-"""Marks tests of `site` whose variant on SQLite is one of the exhaustive tests."""
+"""Marks tests of `deployment` whose variant on SQLite is one of the exhaustive tests."""
 
 
 @dataclass(frozen=True)
-class Site:
+class Deployment:
     """Where runs are carried out in a test."""
 
     database: Database
@@ -68,8 +68,8 @@ class Site:
     environment: Mapping[str, str]
     folder: Path
 
-    def with_settings(self, **values: Any) -> "Site":
-        """The same site, its processes under other settings: `slice_seconds=1` is
+    def with_settings(self, **values: Any) -> "Deployment":
+        """The same deployment, its processes under other settings: `slice_seconds=1` is
         FEDQ_SLICE_SECONDS.
         """
         return replace(
@@ -87,18 +87,15 @@ class Site:
 
     def submit(self, document: Mapping[str, Any] = EXPERIMENT, nudge: bool = True) -> str:
         """Store an experiment and nudge a worker, as the API does; returns its id."""
-        with self.database.transaction() as session:
-            experiment = experiments.create(
-                session, NewExperiment(ExperimentSpec.model_validate(document))
-            ).record
+        experiment = submit(self.database, document)
         if nudge:
             send_wakeup("default", self.broker_url)
         return experiment.id
 
     @contextmanager
     def running(self, *, count: int = 1, reconciler: bool = True) -> Iterator[list[Forked]]:
-        """`count` worker processes that have reported for duty, on a leash (see
-        `tests.workers.leashed`), and a reconciler.
+        """`count` worker processes that have reported for duty, throttled (see
+        `tests.workers.throttled_worker`), and a reconciler.
         """
         self.let_go(MIDDLE)
         with ExitStack() as stack:
@@ -106,7 +103,7 @@ class Site:
                 stack.enter_context(self._process("workers.reconciler", "reconciler.log"))
             present = len(self.workers())
             started = [
-                stack.enter_context(self._process("tests.workers.leashed", f"worker-{index}.log"))
+                stack.enter_context(self._process("tests.workers.throttled_worker", f"worker-{index}.log"))
                 for index in range(count)
             ]
             eventually(lambda: len(self.workers()) >= present + count, timeout_s=END_S)
@@ -149,7 +146,7 @@ class Site:
         return run
 
     def ended(self, experiment_id: str, timeout_s: float = END_S) -> Sequence[RunRecord]:
-        """Let the workers off the leash, and wait for the end of all runs of an experiment."""
+        """Let the workers play at full speed, and wait for the end of all runs of an experiment."""
         self.let_go(1_000_000)
 
         def look() -> Sequence[RunRecord]:
@@ -160,9 +157,9 @@ class Site:
 
     def let_go(self, rounds: int) -> None:
         """Let the workers play so many rounds at full speed."""
-        partial = self.folder / f"{LEASH}.partial"
+        partial = self.folder / f"{FULL_SPEED}.partial"
         partial.write_text(str(rounds))
-        partial.replace(self.folder / LEASH)
+        partial.replace(self.folder / FULL_SPEED)
 
     def send(self, run: RunRecord, signum: signal.Signals) -> None:
         """Send a signal to the process that plays `run`."""
@@ -250,19 +247,19 @@ def undisturbed(
     return reports, simulation.model()
 
 
-def assert_undisturbed(site: Site, run: RunRecord, shards: int | None = None) -> None:
+def assert_undisturbed(deployment: Deployment, run: RunRecord, shards: int | None = None) -> None:
     """The run succeeded, each of its rows is there once, and rows, final and best model are those of a run
     that nothing disturbed, to the bit.
     """
     assert (run.status, run.error) == (Status.SUCCEEDED, None)
     reports, model = undisturbed(run.rounds, shards)
-    assert [_measures(row) for row in site.rows(run.id)] == [_measures(report) for report in reports]
+    assert [_measures(row) for row in deployment.rows(run.id)] == [_measures(report) for report in reports]
     simulation = _in_one_go(run.rounds, shards)[1]
     assert run.model is not None
     best = best_model_key(run.model, run.provenance)
     assert best is not None
     for key, expected in ((run.model, model), (best, simulation.best_model())):
-        with site.storage.open(key) as file:
+        with deployment.storage.open(key) as file:
             stored = load(file.read())
         assert stored.keys() == expected.keys()
         assert all(torch.equal(stored[name], expected[name]) for name in expected)

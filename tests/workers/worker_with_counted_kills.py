@@ -1,8 +1,8 @@
-"""A worker on a leash to which a file says how many processes the system has killed for memory."""
+"""A throttled worker to which a file says how many processes the system has killed for memory."""
 
 from pathlib import Path
 
-from tests.workers import leashed
+from tests.workers import throttled_worker
 from workers import memory
 
 KILLS = "kills"
@@ -12,7 +12,7 @@ KILLS = "kills"
 def main() -> None:
     """As `workers.worker`."""
     memory.oom_kill_count = _kills  # type: ignore[attr-defined]
-    leashed.main()
+    throttled_worker.main()
 
 
 def _kills(counter: Path = Path(KILLS)) -> int:

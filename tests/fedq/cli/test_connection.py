@@ -5,7 +5,7 @@ import pytest
 from fedcore.settings import settings
 from fedq.cli import connection, main
 from fedq.client import Client
-from tests.builders.experiments import TWO_ARMS
+from tests.builders.specifications import TWO_ARMS
 from tests.fedq.cli.conftest import Fedq
 
 
