@@ -114,8 +114,8 @@ def words(service: Service, client: Client, tmp_path: Path) -> Iterator[dict[str
 ELSEWHERE = {
     "demo": "starts a stack, and prints results as `results` does",
     "mcp": "speaks JSON alone",
-    "slurm workers": "prints what Slurm answers",
     "up": "becomes the supervisor, which prints errors",
+    "workers start": "prints what Slurm answers",
 }
 """Commands that are not carried out here."""
 COMMAND_LINES = {
@@ -131,16 +131,16 @@ COMMAND_LINES = {
     "catalogue": "{nothing}",
     "check-extension": "{nothing}",
     "compare": "{two}",
+    "data": "",
+    "data add": "{table}",
+    "data delete": "{nothing}",
     "data keep": "{nothing}",
-    "dataset add": "{table}",
-    "dataset delete": "{nothing}",
-    "dataset list": "",
-    "dataset show": "{nothing}",
+    "data list": "",
+    "data show": "{nothing}",
     "delete": "{two}",
     "diff": "{two} {failed}",
     "edit": "{nothing} --star",
     "export": "{nothing}",
-    "export-model": "{run} --format onnx --code {nothing}",
     "extend": "{failed} --rounds 2",
     "figure": "{nothing}",
     "import": "{nothing}",
@@ -153,7 +153,6 @@ COMMAND_LINES = {
     "logs": "{last}",
     "me": "",
     "migrate": "",
-    "model": "{failed}",
     "new": "{family} mine",
     "open": "{nothing}",
     "pause": "{nothing}",
@@ -162,7 +161,6 @@ COMMAND_LINES = {
     "queue": "",
     "report": "{nothing}",
     "reproduce": "{failed}",
-    "reproduce-paper": "{nothing}",
     "restore": "{nothing}",
     "results": "{two}",
     "resume": "{nothing}",
@@ -173,7 +171,6 @@ COMMAND_LINES = {
     "slurm run": "{spec} --output {new} --time 60",
     "status": "{failed}",
     "submit": "{spec}",
-    "validate": "{spec}",
     "watch": "{failed}",
     "webhook create": "https://127.0.0.1/ --name {nothing}",
     "webhook delete": "{nothing}",
@@ -187,7 +184,7 @@ COMMAND_LINES = {
     "weights show": "{nothing}",
     "workers": "",
 }
-WITHOUT_TEXT = {"backup", "dataset list", "migrate", "queue", "weights list", "workers"}
+WITHOUT_TEXT = {"backup", "data", "data list", "migrate", "queue", "weights list", "workers"}
 """Commands that have nothing of a user to print here."""
 DOCUMENTS = ("arms", "audit", "list", "results", "status", "watch")
 
