@@ -111,7 +111,7 @@ def reproduce(
             show([preset for preset in client.presets() if _claimed(preset)], _sheets, as_json=as_json)
         return
     try:
-        panels = presets.meant_by(subject, small=small)
+        panels = _panels(subject, small=small)
     except PresetNotFoundError as error:
         if small or output:
             raise typer.BadParameter(str(error), param_hint="FIGURE") from error
@@ -120,6 +120,14 @@ def reproduce(
         if check:
             raise typer.BadParameter(f"requires an experiment, not {subject}", param_hint="--check")
         _reproduce_sheet(panels, output or FOLDER, as_json=as_json)
+
+
+def _panels(name: str, *, small: bool) -> list[PresetSpec]:
+    """Panels of a figure or table; raises PresetNotFoundError, also for a preset that is of no paper."""
+    panels = presets.meant_by(name, small=small)
+    if not _claimed(panels[0]):
+        raise PresetNotFoundError(f"{name!r} is no figure or table of a paper; `fedq reproduce` lists them")
+    return panels
 
 
 def _reproduce_experiment(experiment: str, no_figure: str, *, check: bool, as_json: bool) -> None:
@@ -194,7 +202,7 @@ def _reproduce_sheet(panels: list[PresetSpec], output: Path, *, as_json: bool) -
     conclude_all([part.experiment for part in reproduction.parts])
 
 
-def _claimed(preset: PresetSummary) -> bool:
+def _claimed(preset: PresetSummary | PresetSpec) -> bool:
     sheet = presets.sheets().get(preset.sheet)
     return sheet is not None and bool(sheet.claims or sheet.published)
 

@@ -105,7 +105,7 @@ NAMES = (
 @examples(max_examples=150, **FUZZ)
 @given(mutated(DOCUMENTS))
 def test_a_mutated_specification_is_checked_and_never_breaks_the_check(document: Document) -> None:
-    """As `fedq plan` does; each error points somewhere, or says what is wrong with the whole."""
+    """`fedq plan` checks so; each error points somewhere, or says what is wrong with the whole."""
     with redirect_stderr(StringIO()) as told:
         try:
             spec = _validate("spec.yaml", document, "")

@@ -40,7 +40,7 @@ class Uploads(Generic[R]):
     keeping: ColumnElement[bool] = field(default_factory=true)
     """Condition on the experiments that keep the uploads that they use from being deleted."""
     ending: str = "and is deleted with the last experiment that uses it"
-    """What to do about such an experiment."""
+    """Advice about such an experiment, which ends the error."""
 
     def new_id(self, session: Session) -> str:
         """An id for an upload that is about to be stored."""

@@ -79,6 +79,7 @@ def test_a_figure_that_is_not_there_is_refused_with_those_that_are(fedq: Fedq) -
     outcome = fedq("reproduce", "fedlin-figure-9")
     assert outcome.code == 4
     assert SHEET in outcome.err
+    assert "'demo' is no figure or table" in fedq("reproduce", "demo").err
     for options in (("fedlin-figure-9", "--small"), ("fedlin-figure-9", "--output", "x"), (SHEET, "--check")):
         assert fedq("reproduce", *options).code == 2
 
