@@ -89,9 +89,9 @@ def test_files_that_are_no_document_are_told_with_the_place(
 def test_a_specification_is_read_from_standard_input_and_changed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for change, code in (("rounds=1", 0), ("rounds=0", 2)):
+    for change, expected in (("rounds=1", 0), ("rounds=0", 2)):
         monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(TWO_ARMS)))
-        assert _call(capsys, "plan", "-", "--set", change)[0] == code
+        assert _call(capsys, "plan", "-", "--set", change)[0] == expected
     code, _, err = _call(capsys, "plan", str(tmp_path / "missing.yaml"))
     assert (code, "missing.yaml: /: cannot read the file" in err) == (2, True)
 
