@@ -17,7 +17,6 @@ from api.arms import routes as arms_routes
 from api.audit import routes as audit_routes
 from api.bundles import routes as bundles_routes
 from api.datasets import routes as datasets_routes
-from api.datasets.service import UploadSlots
 from api.events import routes as events_routes
 from api.events.feed import Feed
 from api.events.routes import StreamLimit
@@ -51,6 +50,7 @@ from api.results.pictures import DrawingGate
 from api.runs import pages as runs_pages
 from api.runs import routes as runs_routes
 from api.search import routes as search_routes
+from api.uploads import UploadSlots
 from api.web import sign_in
 from api.web.rendering import Assets, install_error_pages
 from api.webhooks import pages as webhooks_pages

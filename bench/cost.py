@@ -154,12 +154,12 @@ def _command(*arguments: str) -> Callable[[Path], tuple[float, str]]:
     return measure
 
 
-def _status(folder: Path) -> tuple[float, str]:
+def _list(folder: Path) -> tuple[float, str]:
     with embedded_service(workers=1) as (url, key):
         os.environ |= {"FEDQ_URL": url, "FEDQ_API_KEY": key}
         try:
             time.sleep(WARM_S)
-            return _command("status")(folder)
+            return _command("list")(folder)
         finally:
             del os.environ["FEDQ_URL"], os.environ["FEDQ_API_KEY"]
 
@@ -426,7 +426,7 @@ def _demo(_: Path) -> tuple[float, str]:
 
 FIGURES = {
     "help": Figure("`fedq --help`", 0.3, "s", _command("--help")),
-    "status": Figure("`fedq status`", 0.6, "s", _status),
+    "list": Figure("`fedq list`", 0.6, "s", _list),
     "api": Figure("the API answers after its start", 1.0, "s", _api_answers),
     "api-memory": Figure("memory of the API", 110, "MB", _api_memory),
     "first-row": Figure("first row of the first run of a stack", 2.0, "s", _first_row),

@@ -16,14 +16,6 @@ MAX_FIELDS = 10_000
 """Maximum number of fields of one mapping in a document."""
 
 
-class FileCheck(BaseModel):
-    """Errors of a file."""
-
-    file: str
-    valid: bool
-    errors: list[Flaw]
-
-
 def located(flaws: Sequence[Flaw], text: str) -> list[Flaw]:
     """Return the errors, those in the JSON or YAML document `text` with line and column."""
     # Others are of parameters, headers and code bundles.

@@ -5,20 +5,17 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Response
 
-from api.access import EDIT_ACCESS, READ_ACCESS, access_answer, change_access
 from api.bundles.service import MEDIA_TYPE, archive_of, keep, receive
-from api.datasets.service import upload_body
 from api.http.audit_trail import Audit
-from api.http.authentication import Reader, Sender, Submitter
-from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, created
-from api.http.documents import Document
-from api.http.parameters import NextLink
+from api.http.authentication import Reader, Sender
+from api.http.dependencies import AppStateDep, created
 from api.http.problems import responses
-from api.stored_uploads import UploadDigest, UploadLimit
-from fedcore.platform.store import audit, bundles
-from fedq.schemas import Bundle, BundlePage, SharedAccess
+from api.uploads import add_routes, digest_in_path, upload_body
+from fedcore.platform.store import bundles
+from fedq.schemas import Bundle, BundlePage
 
 router = APIRouter(prefix="/v1/bundles", tags=["code bundles"])
+BUNDLE_DIGEST = digest_in_path("bundle_digest")
 
 
 @router.post(
@@ -53,26 +50,6 @@ async def send_bundle(
     return Bundle.model_validate(record)
 
 
-@router.get("", responses=responses(422), summary="List code bundles")
-def read_bundles(
-    principal: Reader, database: DatabaseDep, link: NextLink, limit: UploadLimit = 50, cursor: Cursor = None
-) -> BundlePage:
-    """Return code bundles, newest first; your own and those that others share with you. Administrators see
-    those of all owners.
-    """
-    with database.reading() as session:
-        page = bundles.BUNDLES.page(session, principal.sees, limit=limit, cursor=cursor)
-    return BundlePage(items=[Bundle.model_validate(record) for record in page.items], next=link(page.next))
-
-
-@router.get("/{bundle_digest}", responses=responses(404, 422), summary="Read a code bundle")
-def read_bundle(principal: Reader, bundle_digest: UploadDigest, database: DatabaseDep) -> Bundle:
-    """Return a code bundle with its files and components."""
-    with database.reading() as session:
-        record = bundles.BUNDLES.find(session, bundle_digest, principal.sees, principal.owner)
-        return Bundle.model_validate(record)
-
-
 @router.get(
     "/{bundle_digest}/content",
     responses={
@@ -82,50 +59,28 @@ def read_bundle(principal: Reader, bundle_digest: UploadDigest, database: Databa
     response_class=Response,
     summary="Download a code bundle",
 )
-def download_bundle(principal: Reader, bundle_digest: UploadDigest, state: AppStateDep) -> Response:
+def download_bundle(principal: Reader, state: AppStateDep, digest: str = BUNDLE_DIGEST) -> Response:
     """Return the archive, a tar file."""
     with state.database.reading() as session:
-        record = bundles.BUNDLES.find(session, bundle_digest, principal.sees, principal.owner)
-    name = f"{bundle_digest.removeprefix('sha256:')[:12]}.tar"
+        record = bundles.BUNDLES.find(session, digest, principal.sees, principal.owner)
+    name = f"{digest.removeprefix('sha256:')[:12]}.tar"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(archive_of(record, state), media_type=MEDIA_TYPE, headers=headers)
 
 
-@router.get("/{bundle_digest}/access", **READ_ACCESS)
-def read_bundle_access(principal: Reader, bundle_digest: UploadDigest, database: DatabaseDep) -> SharedAccess:
-    """Return the owner of a code bundle and the users with whom it is shared."""
-    with database.reading() as session:
-        record = bundles.BUNDLES.find(session, bundle_digest, principal.sees, principal.owner)
-        return access_answer(session, record)
-
-
-@router.patch("/{bundle_digest}/access", **EDIT_ACCESS)
-def edit_bundle_access(
-    principal: Submitter, bundle_digest: UploadDigest, document: Document, database: DatabaseDep, facts: Audit
-) -> SharedAccess:
-    """Let other users of the service read a code bundle of yours and use it in experiments, or take that
-    back.
-
-    A user is the owner of valid API keys; to use a bundle, a key of scope `code` is required.
-    Experiments that were submitted before access was taken back go on; those submitted, reproduced
-    or extended after it are refused. While a bundle is shared, it is not deleted with the last
-    experiment that uses it.
-    """
-    with database.transaction() as session:
-        record = bundles.BUNDLES.find(session, bundle_digest, principal.sees, principal.owner)
-        return change_access(session, record, principal.sees, document, facts, bundle_digest)
-
-
-@router.delete(
-    "/{bundle_digest}", status_code=204, responses=responses(404, 409, 422), summary="Delete a code bundle"
+add_routes(
+    router,
+    bundles.BUNDLES,
+    "/{bundle_digest}",
+    BUNDLE_DIGEST,
+    Bundle.model_validate,
+    Bundle,
+    BundlePage,
+    operation="bundle",
+    listing="read_bundles",
+    facts_read="its files and components",
+    on_sharing="To use a bundle, a key of scope `code` is required. Experiments that were submitted before"
+    " access was taken back go on; those submitted, reproduced or extended after it are refused. While a"
+    " bundle is shared, it is not deleted with the last experiment that uses it.",
+    on_deletion="409 while an experiment of yours uses it.",
 )
-def delete_bundle(
-    principal: Submitter, bundle_digest: UploadDigest, database: DatabaseDep, facts: Audit
-) -> None:
-    """Remove a code bundle of yours, and its file soon after; 409 while an experiment of yours uses it.
-
-    Runs of other users, with whom it is shared, fail when they next load it.
-    """
-    with database.transaction() as session:
-        bundles.BUNDLES.delete(session, bundle_digest, principal.sees, principal.owner)
-        audit.record(session, facts, bundle_digest)

@@ -15,17 +15,15 @@ from api.http.authentication import Sender, Submitter
 from api.http.dependencies import AppState, AppStateDep
 from api.http.documents import Document, pieces_within, validate
 from api.http.problems import InvalidDocumentError
-from api.stored_uploads import create_row
+from api.uploads import store_upload
 from fedcore import bundles
 from fedcore.errors import ExtensionError, ForbiddenError, UserCodeError
 from fedcore.families import StandIn
 from fedcore.lazy import LazyModule
 from fedcore.platform import storage
 from fedcore.platform.access import Principal
-from fedcore.platform.store import Session, audit
 from fedcore.platform.store import bundles as stored
 from fedcore.platform.store.audit import AuditFacts
-from fedcore.platform.store.quotas import check_stored
 from fedcore.platform.store.tables import BundleRecord
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import CodeBundle
@@ -98,29 +96,16 @@ def keep(
         checked = check.check_bundle(archive, state.settings)
     if checked.flaws:
         raise InvalidDocumentError(checked.flaws)
-    digest = bundles.digest(archive)
-    with state.database.reading() as session:
-        bundle_id = stored.BUNDLES.new_id(session)
-    key = bundles.storage_key(bundle_id, digest)
-    state.storage.put(key, archive)
-
-    def create(session: Session) -> BundleRecord:
-        record = stored.BUNDLES.create(
-            session,
-            bundle_id,
-            digest,
-            files=[file._asdict() for file in files],
-            components=checked.components,
-            size_bytes=len(archive),
-            owner=principal.owner,
-            key_id=principal.key_id,
-        )
-        if record.id == bundle_id:
-            check_stored(session, principal.key_id)
-        audit.record(session, facts, record.digest)
-        return record
-
-    return create_row(state, bundle_id, key, create)
+    return store_upload(
+        stored.BUNDLES,
+        archive,
+        bundles.digest(archive),
+        principal,
+        facts,
+        state,
+        files=[file._asdict() for file in files],
+        components=checked.components,
+    )
 
 
 def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) -> Prepared:

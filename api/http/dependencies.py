@@ -27,7 +27,6 @@ from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 
 if TYPE_CHECKING:
-    from api.datasets.service import UploadSlots
     from api.events.feed import Feed
     from api.events.routes import StreamLimit
     from api.http.authentication import KeyAuthenticator
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from api.http.metrics import Metrics
     from api.http.rate_limit import RateLimiter
     from api.results.pictures import DrawingGate
+    from api.uploads import UploadSlots
     from api.webhooks.service import UrlValidator
 
 NO_NUL = r"^[^\x00]*$"
@@ -166,9 +166,7 @@ ExperimentId = Annotated[
     str, _id_in_path(ExperimentRecord, "experiment_id", "experiment", "exp_01k9x3zq7rh2v8m4t6w0ybe5nc")
 ]
 RunId = Annotated[str, _id_in_path(RunRecord, "run_id", "run", "run_01k9x3zq7rh2v8m4t6w0ybe5p0", named=False)]
-DatasetId = Annotated[
-    str, _id_in_path(DatasetRecord, "dataset_id", "data set", "set_01k9x3zq7rh2v8m4t6w0ybe5m2")
-]
+DATASET_ID = _id_in_path(DatasetRecord, "dataset_id", "data set", "set_01k9x3zq7rh2v8m4t6w0ybe5m2")
 WebhookId = Annotated[
     str, _id_in_path(WebhookRecord, "webhook_id", "webhook", "whk_01k9x3zq7rh2v8m4t6w0ybe5h1")
 ]

@@ -12,7 +12,7 @@ def text() -> str:
     """The page."""
     return page(
         "Presets",
-        "Specifications that ship with FedQ: `fedq submit --preset NAME`, `fedq reproduce-paper SHEET`.",
+        "Specifications that ship with FedQ: `fedq submit --preset NAME`, `fedq reproduce SHEET`.",
         *_sheets(),
     )
 

@@ -143,7 +143,7 @@ class Uploaded(StoredDataset):
             "test_samples": 3000,
         },
     }
-    obtain = "fedq dataset add FILE"
+    obtain = "fedq data add FILE"
 
     kind: Literal["uploaded"] = "uploaded"
     id: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9a-z_]+$")] | None = None

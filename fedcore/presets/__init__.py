@@ -78,8 +78,7 @@ def sheet(name: str) -> Sheet:
     """Load the sheet `name`; raises PresetNotFoundError."""
     if name not in sheets():
         raise PresetNotFoundError(
-            f"there is no figure or table {name!r}; {_nearest(name, sheets())}; see `fedq reproduce-paper`"
-            " for all"
+            f"there is no figure or table {name!r}; {_nearest(name, sheets())}; see `fedq reproduce` for all"
         )
     return sheets()[name]
 
@@ -108,7 +107,7 @@ def meant_by(name: str, *, small: bool) -> list[PresetSpec]:
     if name not in _all():
         raise PresetNotFoundError(
             f"there is no figure or table {name!r}; {_nearest(name, [*sheets(), *shown])}; see `fedq"
-            " reproduce-paper` for all"
+            " reproduce` for all"
         )
     preset = load(name)
     return [one for one in presets_of(preset.sheet, small=small or preset.small) if one.panel == preset.panel]

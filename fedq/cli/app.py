@@ -17,18 +17,18 @@ from fedq.cli import (
     connection,
     data,
     experiments,
+    exports,
     extensions,
     keys,
     local,
-    local_data,
     logs,
-    models,
-    offline,
+    planning,
     privacy,
     reproductions,
     results,
     service,
     slurm,
+    uploads,
     webhooks,
 )
 from fedq.cli.terminal import (
@@ -68,8 +68,7 @@ PANELS = {
     "Experiments": (
         experiments.submit,
         local.run,
-        offline.validate,
-        offline.plan,
+        planning.plan,
         privacy.audit_privacy,
         browsing.list_,
         experiments.status,
@@ -92,15 +91,13 @@ PANELS = {
         results.compare,
         results.figure,
         results.report,
-        models.model,
-        models.export_model,
-        data.export,
+        exports.export,
         experiments.search,
         reproductions.reproduce,
-        reproductions.reproduce_paper,
+        exports.import_,
     ),
     "Extensions": (extensions.new, extensions.check_extension),
-    "Discovery": (service.presets, service.catalogue, service.queue, service.workers),
+    "Discovery": (service.presets, service.catalogue, service.queue),
     "Service": (
         service.up,
         service.demo,
@@ -113,35 +110,46 @@ PANELS = {
     ),
 }
 GROUPS: dict[str, tuple[str, str, dict[str, Callable[..., None]]]] = {
-    "dataset": (
+    "workers": (
         "Discovery",
-        "Upload, list, show and delete data sets.",
-        {"add": data.add, "list": data.listing, "show": data.display, "delete": data.delete},
+        "List the workers and the runs they execute; start workers as jobs of Slurm.",
+        {"start": slurm.start_workers},
+    ),
+    "data": (
+        "Discovery",
+        "List the built-in data sets; keep your own on this machine; upload, list, show and delete them.",
+        {
+            "keep": data.keep,
+            "add": data.add,
+            "list": data.listing,
+            "show": data.display,
+            "delete": data.delete,
+        },
     ),
     "weights": (
         "Discovery",
         "Upload, list, show and delete pretrained weights.",
         {
-            "add": data.add_weights,
-            "list": data.list_weights,
-            "show": data.show_weights,
-            "delete": data.delete_weights,
+            "add": uploads.add_weights,
+            "list": uploads.list_weights,
+            "show": uploads.show_weights,
+            "delete": uploads.delete_weights,
         },
     ),
     "bundle": (
         "Discovery",
         "List, show, download and delete code bundles.",
         {
-            "list": data.list_bundles,
-            "show": data.show_bundle,
-            "get": data.get_bundle,
-            "delete": data.delete_bundle,
+            "list": uploads.list_bundles,
+            "show": uploads.show_bundle,
+            "get": uploads.get_bundle,
+            "delete": uploads.delete_bundle,
         },
     ),
     "slurm": (
         "Experiments",
-        "Run experiments and workers as jobs of Slurm.",
-        {"run": slurm.run, "workers": slurm.workers},
+        "Run experiments as jobs of Slurm.",
+        {"run": slurm.run},
     ),
     "webhook": (
         "Service",
@@ -167,7 +175,9 @@ GROUPS: dict[str, tuple[str, str, dict[str, Callable[..., None]]]] = {
         },
     ),
 }
-"""Groups of commands: panel, help, and commands by name. Besides, `fedq data` is itself a command."""
+"""Groups of commands: panel, help, and commands by name."""
+COMMANDS_OF_GROUPS = {"data": data.list_built_in, "workers": service.list_workers}
+"""Commands that the names of groups are, too; they describe the group."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -242,11 +252,12 @@ def application() -> typer.Typer:
     for panel, commands in PANELS.items():
         for command in commands:
             app.command(command.__name__.rstrip("_").replace("_", "-"), rich_help_panel=panel)(command)
-    app.command("import", rich_help_panel="Results")(data.import_)
     for name, (panel, about, members) in GROUPS.items():
-        group = Commands(help=about, no_args_is_help=True)
+        alone = COMMANDS_OF_GROUPS.get(name)
+        group = Commands(help=about, no_args_is_help=alone is None, invoke_without_command=alone is not None)
+        if alone is not None:
+            group.callback()(alone)
         for member, command in members.items():
             group.command(member)(command)
         app.add_typer(group, name=name, rich_help_panel=panel)
-    app.add_typer(local_data.app(), name="data", rich_help_panel="Discovery")
     return app

@@ -13,13 +13,14 @@ from rich.text import Text
 
 from fedcore.lazy import LazyModule
 from fedcore.platform import local_credentials
+from fedcore.platform.status import Status
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
-from fedq.cli.experiments import Name, Search, Tag, WithStatus, status
 from fedq.cli.terminal import (
     AsJson,
     Limit,
     echo_json,
+    show_newest,
     stdout,
     tell,
 )
@@ -38,6 +39,18 @@ else:
     presentation = LazyModule("fedq.results.presentation")
 
 HELP = "its id, a unique beginning of it, its name, or @last"
+WithStatus = Annotated[
+    Status | None, typer.Option("--status", help="List only experiments with this status.")
+]
+Tag = Annotated[str | None, typer.Option(help="List only experiments with this tag.")]
+Name = Annotated[str | None, typer.Option(help="List only experiments with exactly this name.")]
+Search = Annotated[
+    str | None, typer.Option(help="List only experiments whose name contains this text, ignoring case.")
+]
+Starred = Annotated[bool, typer.Option("--starred", help="List only experiments with a star.")]
+Archived = Annotated[
+    bool, typer.Option("--archived", help="List archived experiments, which are otherwise left out.")
+]
 OptionalExperiment = Annotated[
     str | None,
     typer.Argument(
@@ -96,11 +109,22 @@ def list_(
     tag: Tag = None,
     name: Name = None,
     search: Search = None,
+    starred: Starred = False,
+    archived: Archived = False,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List experiments, newest first."""
-    status(with_status=with_status, tag=tag, name=name, search=search, limit=limit, as_json=as_json)
+    with connect() as client:
+        found = client.experiments(
+            status=with_status,
+            tag=tag,
+            name=name,
+            search=search,
+            starred=starred or None,
+            archived=archived or None,
+        )
+        show_newest(found, limit, views.experiments, as_json=as_json)
 
 
 def open_(experiment: OptionalExperiment = None, as_json: AsJson = False) -> None:

@@ -1,98 +1,133 @@
-"""`fedq export`, `import`, `dataset add`, `list`, `show`, `delete`, `weights add`, `list`, `show`,
-`delete`, and `bundle list`, `show`, `get`, `delete`.
+"""`fedq data`: built-in data sets, where their files go and how to get them; `fedq data keep`, for this
+machine; `fedq data add`, `list`, `show` and `delete`, of the service.
 """
 
-from __future__ import annotations
-
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 
-from fedcore.lazy import LazyModule
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.terminal import (
     AsJson,
-    ExperimentId,
     Limit,
-    checking,
     echo,
+    echo_json,
     print_json,
     show,
     show_newest,
     stderr,
+    stdout,
     tell,
 )
 
-if TYPE_CHECKING:
-    from fedcore.data import description as data_description
-else:
-    data_description = LazyModule("fedcore.data.description")
-
-To = Annotated[
-    Literal["fedq", "csv", "parquet", "tensorboard", "mlflow", "wandb", "optuna"],
-    typer.Option(
-        "--to",
-        help=(
-            "Format: a file for `fedq import`, tables, TensorBoard event files, an MLflow tracking store,"
-            " offline runs of Weights & Biases, or an Optuna study."
-        ),
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="PATH",
-        help="File or folder to write (default: ./EXPERIMENT.fedq.json.gz or ./EXPERIMENT-FORM).",
-    ),
-]
-Tracking = Annotated[
-    str | None,
-    typer.Option(
-        "--tracking-uri",
-        metavar="URI",
-        help="MLflow tracking store, e.g. http://host:5000 (default: mlflow.db in the output folder).",
-    ),
-]
-Models = Annotated[bool, typer.Option("--models", help="Include the final models as MLflow artifacts.")]
-File = Annotated[
-    Path,
+Source = Annotated[
+    str,
     typer.Argument(
-        metavar="FILE",
-        help="A .json or .json.gz file written by `fedq export EXPERIMENT`, or a folder of `fedq run`.",
+        metavar="SOURCE",
+        help="NPZ, Parquet, CSV or JSON-lines file; folder of images, by class or by domain and class; folder"
+        " written by save_to_disk of Hugging Face's datasets; or hf://OWNER/NAME.",
     ),
 ]
+Column = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column", metavar="NAME=COLUMN", help="Column that holds features, label, client or test."
+    ),
+]
+ImageShape = Annotated[
+    str | None,
+    typer.Option("--image", metavar="CxHxW", help="Shape that images are converted to, e.g. 3x32x32."),
+]
+Folder = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Folder (default: FEDQ_DATA_DIR).")]
 
 
-def export(
-    experiment: ExperimentId,
-    to: To = "fedq",
-    output: Output = None,
-    tracking_uri: Tracking = None,
-    models: Models = False,
+def list_built_in(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the built-in data sets, where their files go in FEDQ_DATA_DIR, and how to get them."""
+    if context.invoked_subcommand is not None:
+        return
+    # Imported here, as is what other commands need: they take long to load.
+    from fedcore.block import kind_of
+    from fedcore.data.datasets import DATASETS
+
+    known = [
+        {"kind": kind_of(member), "files": member.files, "obtain": member.obtain, "source": member.source}
+        for member in DATASETS
+    ]
+    if as_json:
+        echo_json(json.dumps(known, indent=2, ensure_ascii=False))
+    else:
+        columns = ("data set", "files in FEDQ_DATA_DIR", "how to get them")
+        rows = ((item["kind"], item["files"] or None, item["obtain"] or None) for item in known)
+        stdout().print(views.table(columns, rows))
+
+
+def keep(
+    source: Source,
+    column: Column = None,
+    image: ImageShape = None,
+    to: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Export every round of every run for another tool and print the path.
+    """Check a data set, keep it in FEDQ_DATA_DIR by digest, show what was read, and print it for
+    problem.dataset.
 
-    Exporting again updates an existing export.
+    Every worker that runs it needs the printed file in its own FEDQ_DATA_DIR.
     """
-    with connect() as client, checking("--to"):
-        where = client.export(experiment, to, output, tracking_uri=tracking_uri, models=models)
-    tell(where, as_json=as_json, exported=where)
+    from fedcore.data.description import UploadedContent, description_rows
+    from fedcore.data.uploaded import local_dataset_storage
+    from fedcore.settings import settings
+
+    to = to or settings().datasets
+    block = _kept(source, to, _columns(column or []), _shape(image))
+    if not as_json:
+        echo(f"kept as {local_dataset_storage(to).path(block['content']['digest'])}", err=True)
+        content = UploadedContent.model_validate(block["content"])
+        stderr().print(views.description(description_rows(content)))
+    tell(None, as_json=True, **block)
 
 
-def import_(file: File, as_json: AsJson = False) -> None:
-    """Import an experiment from a file written by `fedq export`, or from a folder of `fedq run`, and
-    print its id.
+def _kept(
+    source: str, to: Path, columns: dict[str, str], image: tuple[int, int, int] | None
+) -> dict[str, Any]:
+    """Keep a data set, in a process of its own: on some damaged files, readers end theirs."""
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
 
-    Importing it again returns the same experiment.
-    """
-    with connect() as client:
-        experiment = client.import_(file)
-    print_json(experiment) if as_json else echo(experiment.id)
+    from fedcore.errors import UploadError
+    from fedcore.platform.uploads import local
+
+    with ProcessPoolExecutor(1, get_context("spawn")) as beside:
+        try:
+            return beside.submit(local.keep, source, to, columns=columns, image=image).result()
+        except BrokenProcessPool as error:
+            detail = f"{source} cannot be read: it is damaged, or needs more memory than there is"
+            raise UploadError("", detail) from error
+
+
+def _columns(given: list[str]) -> dict[str, str]:
+    columns = {}
+    for text in given:
+        name, _, column = text.partition("=")
+        if not column:
+            raise typer.BadParameter(f"must be NAME=COLUMN, not {text!r}", param_hint="--column")
+        columns[name] = column
+    return columns
+
+
+def _shape(given: str | None) -> tuple[int, int, int] | None:
+    if given is None:
+        return None
+    numbers = given.split("x")
+    if len(numbers) != 3 or not all(number.isdecimal() and int(number) for number in numbers):
+        raise typer.BadParameter(f"must be CxHxW, e.g. 3x32x32, not {given!r}", param_hint="--image")
+    channels, height, width = map(int, numbers)
+    if channels not in (1, 3):
+        raise typer.BadParameter(f"must have 1 or 3 channels, not {channels}", param_hint="--image")
+    return channels, height, width
 
 
 DataFile = Annotated[
@@ -117,12 +152,14 @@ def add(file: DataFile, name: Name = None, as_json: AsJson = False) -> None:
 
     The same content keeps its id.
     """
+    from fedcore.data.description import description_rows
+
     with connect() as client:
         dataset = client.upload(file, name)
     if as_json:
         print_json(dataset)
         return
-    stderr().print(views.description(data_description.description_rows(dataset)))
+    stderr().print(views.description(description_rows(dataset)))
     echo(dataset.id)
 
 
@@ -144,73 +181,3 @@ def delete(dataset: DatasetId, as_json: AsJson = False) -> None:
         dataset = client.dataset(dataset).id
         client.delete_dataset(dataset)
     tell(None, as_json=as_json, deleted=dataset)
-
-
-WeightsFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Safetensors file, config.json or tokenizer.json.")
-]
-Digest = Annotated[str, typer.Argument(metavar="DIGEST", help="SHA-256 of the file, sha256:...")]
-
-
-def add_weights(file: WeightsFile, as_json: AsJson = False) -> None:
-    """Upload pretrained weights, or the config.json or tokenizer.json of a network, and print the digest:
-    for problem.model.weights, problem.model.configuration or problem.dataset.tokenizer.
-    """
-    with connect() as client:
-        uploaded = client.upload_weights(file)
-    print_json(uploaded) if as_json else echo(uploaded.digest)
-
-
-def list_weights(limit: Limit = 20, as_json: AsJson = False) -> None:
-    """List uploaded weights, configurations and tokenizers, newest first."""
-    with connect() as client:
-        show_newest(client.all_weights(), limit, views.weights, as_json=as_json)
-
-
-def show_weights(digest: Digest, as_json: AsJson = False) -> None:
-    """Show the size of uploaded weights."""
-    with connect() as client:
-        found = client.weights(digest)
-    show(found, lambda item: views.weights([item]), as_json=as_json)
-
-
-def delete_weights(digest: Digest, as_json: AsJson = False) -> None:
-    """Delete uploaded weights. Refused while an experiment of yours uses them."""
-    with connect() as client:
-        client.delete_weights(digest)
-    tell(None, as_json=as_json, deleted=digest)
-
-
-BundleFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Tar file to write (default: ./DIGEST.tar, shortened)."
-    ),
-]
-
-
-def list_bundles(limit: Limit = 20, as_json: AsJson = False) -> None:
-    """List code bundles, newest first."""
-    with connect() as client:
-        show_newest(client.bundles(), limit, views.bundles, as_json=as_json)
-
-
-def show_bundle(digest: Digest, as_json: AsJson = False) -> None:
-    """Show the files and components of a code bundle."""
-    with connect() as client:
-        show(client.bundle(digest), views.bundle, as_json=as_json)
-
-
-def get_bundle(digest: Digest, output: BundleFile = None, as_json: AsJson = False) -> None:
-    """Download a code bundle as a tar file and print its path."""
-    where = output or Path(f"{digest.removeprefix('sha256:')[:12]}.tar")
-    with connect() as client:
-        client.download_bundle(digest, where)
-    tell(where, as_json=as_json, bundle=digest, file=where)
-
-
-def delete_bundle(digest: Digest, as_json: AsJson = False) -> None:
-    """Delete a code bundle. Refused while an experiment of yours uses it."""
-    with connect() as client:
-        client.delete_bundle(digest)
-    tell(None, as_json=as_json, deleted=digest)

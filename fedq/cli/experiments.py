@@ -24,7 +24,6 @@ from fedq.cli.terminal import (
     AsJson,
     ExitCode,
     ExperimentId,
-    Limit,
     complain,
     conclude,
     echo,
@@ -32,7 +31,6 @@ from fedq.cli.terminal import (
     follow,
     print_json,
     show,
-    show_newest,
     stderr,
     stdout,
     tell,
@@ -110,7 +108,7 @@ PresetName = Annotated[
     typer.Option(
         "--preset",
         metavar="NAME",
-        help="Submit a preset, listed by `fedq presets`.",
+        help="A preset instead of a file, listed by `fedq presets`.",
         autocompletion=connection.complete_presets,
     ),
 ]
@@ -135,13 +133,12 @@ Output = Annotated[
         help="Wait, and also write the results to this file: .json, .csv or .parquet.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan without submitting.")]
 Code = Annotated[
     Path | None,
     typer.Option(
         "--code",
         metavar="FOLDER",
-        help="Folder with your own components, which is sent as a code bundle.",
+        help="Folder with your own components; a service receives it as a code bundle.",
     ),
 ]
 Key = Annotated[
@@ -154,24 +151,20 @@ Key = Annotated[
 ]
 
 
-def submit(  # noqa: PLR0913, PLR0917 - an option each
+def submit(
     spec: SpecificationFile = None,
     preset: PresetName = None,
     assignments: Assignments = None,
     wait: Wait = False,
     output: Output = None,
-    dry_run: DryRun = False,
     idempotency_key: Key = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
     """Submit an experiment and print its id, or with --wait its results."""
-    specification, changes = _specification(spec, preset), overrides(assignments or [])
+    specification, changes = choose_specification(spec, preset), overrides(assignments or [])
     encoding = None if output is None else encoding_of(output)
-    with connect() as client, _placing(None if changes else spec):
-        if dry_run:
-            show(client.dry_run(specification, changes, code=code), views.plan, as_json=as_json)
-            return
+    with connect() as client, locate_errors(None if changes else spec):
         experiment = client.submit(specification, changes, idempotency_key=idempotency_key, code=code)
         if not (wait or output):
             print_json(experiment) if as_json else echo(experiment.id)
@@ -186,7 +179,7 @@ def submit(  # noqa: PLR0913, PLR0917 - an option each
 
 
 @contextmanager
-def _placing(file: Path | None) -> Iterator[None]:
+def locate_errors(file: Path | None) -> Iterator[None]:
     """Add the lines of the file to the errors that the service finds in it."""
     try:
         yield
@@ -199,7 +192,8 @@ def _placing(file: Path | None) -> Iterator[None]:
         raise
 
 
-def _specification(spec: Path | None, preset: str | None) -> Specification:
+def choose_specification(spec: Path | None, preset: str | None) -> Specification:
+    """The specification file, or the name of the preset; raises typer.BadParameter unless one is given."""
     match spec, preset:
         case None, str():
             return preset
@@ -209,22 +203,6 @@ def _specification(spec: Path | None, preset: str | None) -> Specification:
             raise typer.BadParameter("give either a specification file or --preset NAME", param_hint="SPEC")
 
 
-OptionalId = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[EXPERIMENT]",
-        help="Experiment: its id, a unique beginning of it, its name, or @last (default: list all).",
-        autocompletion=connection.complete_experiments,
-    ),
-]
-WithStatus = Annotated[
-    Status | None, typer.Option("--status", help="List only experiments with this status.")
-]
-Tag = Annotated[str | None, typer.Option(help="List only experiments with this tag.")]
-Name = Annotated[str | None, typer.Option(help="List only experiments with exactly this name.")]
-Search = Annotated[
-    str | None, typer.Option(help="List only experiments whose name contains this text, ignoring case.")
-]
 Since = Annotated[
     str | None,
     typer.Option(
@@ -236,38 +214,13 @@ Since = Annotated[
         ),
     ),
 ]
-Starred = Annotated[bool, typer.Option("--starred", help="List only experiments with a star.")]
-Archived = Annotated[
-    bool, typer.Option("--archived", help="List archived experiments, which are otherwise left out.")
-]
 
 
-def status(  # noqa: PLR0913, PLR0917 - an option each
-    experiment: OptionalId = None,
-    with_status: WithStatus = None,
-    tag: Tag = None,
-    name: Name = None,
-    search: Search = None,
-    starred: Starred = False,
-    archived: Archived = False,
-    limit: Limit = 20,
-    as_json: AsJson = False,
-) -> None:
-    """Show an experiment and its runs, or list experiments, newest first. With --json, the runs are in
-    the field `runs` of the experiment.
+def status(experiment: ExperimentId, as_json: AsJson = False) -> None:
+    """Show an experiment and its runs. With --json, the runs are in the field `runs` of the
+    experiment.
     """
     with connect() as client:
-        if experiment is None:
-            pages = client.experiments(
-                status=with_status,
-                tag=tag,
-                name=name,
-                search=search,
-                starred=starred or None,
-                archived=archived or None,
-            )
-            show_newest(pages, limit, views.experiments, as_json=as_json)
-            return
         found = client.experiment(experiment)
         runs = client.runs(found.id)
     if as_json:

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
-from fedq.cli.experiments import Assignments, SpecificationFile, overrides
-from fedq.cli.offline import PresetName, checked_specification
+from fedq.cli.experiments import Assignments, Code, PresetName, SpecificationFile, overrides
+from fedq.cli.planning import checked_specification
 from fedq.cli.terminal import AsJson, ExitCode, checking, complain, show, stderr
 from fedq.cli.views import comparison
 
@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from fedcore import presets, settings
     from fedcore.platform import provenance
     from fedcore.spec import ExperimentSpec
-    from fedq.local import code as components
     from fedq.local import experiment, folder, rates
     from fedq.results import presentation
 else:
     presets = LazyModule("fedcore.presets")
     settings = LazyModule("fedcore.settings")
     provenance = LazyModule("fedcore.platform.provenance")
-    components = LazyModule("fedq.local.code")
     experiment = LazyModule("fedq.local.experiment")
     folder = LazyModule("fedq.local.folder")
     rates = LazyModule("fedq.local.rates")
@@ -52,10 +50,6 @@ OfArray = Annotated[
 Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Number of processes (default: one per core, or one per GPU if there are any)."),
-]
-Code = Annotated[
-    Path | None,
-    typer.Option("--code", metavar="FOLDER", help="Folder with your own components."),
 ]
 
 
@@ -99,8 +93,7 @@ def prepared(
 ) -> folder.ExperimentFolder:
     """Validate a specification and open its folder; ends the command with what is wrong."""
     changes = overrides(assignments or [])
-    bundle = {} if code is None else {"code": components.load_code(code)}
-    wanted = checked_specification(spec, preset, changes | bundle)
+    wanted = checked_specification(spec, preset, changes, code)
     made_with = provenance.code()
     if preset is None:
         wanted = wanted.with_estimates()

@@ -11,20 +11,17 @@ from rich.text import Text
 
 from fedcore.errors import FedcoreError
 from fedcore.lazy import LazyModule
-from fedq.cli.experiments import Assignments, SpecificationFile, overrides
-from fedq.cli.local import Code
-from fedq.cli.offline import PresetName, checked_specification
+from fedq.cli.experiments import Assignments, Code, PresetName, SpecificationFile, overrides
+from fedq.cli.planning import checked_specification
 from fedq.cli.terminal import AsJson, ExitCode, checking, show
 
 if TYPE_CHECKING:
     from fedcore import settings as configuration
     from fedcore import testing
-    from fedq.local import code as components
     from fedq.results import presentation
 else:
     configuration = LazyModule("fedcore.settings")
     testing = LazyModule("fedcore.testing")
-    components = LazyModule("fedq.local.code")
     presentation = LazyModule("fedq.results.presentation")
 
 
@@ -41,8 +38,7 @@ def audit_privacy(
     accounted for; guesses about canaries in one run give a lower bound of epsilon. Exit code 1 if
     the reported epsilon is refuted. That nothing is found proves nothing.
     """
-    bundle = {} if code is None else {"code": components.load_code(code)}
-    found = checked_specification(spec, preset, overrides(assignments or []) | bundle)
+    found = checked_specification(spec, preset, overrides(assignments or []), code)
     with checking("SPEC", FedcoreError):
         report = testing.audit_privacy(
             found,

@@ -1,4 +1,4 @@
-"""`fedq reproduce` and `reproduce-paper`."""
+"""`fedq reproduce`: experiments, and figures and tables of papers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rich.text import Text
 
 from fedcore.errors import PresetNotFoundError
 from fedcore.lazy import LazyModule
+from fedq.cli import connection
 from fedq.cli.connection import connect
 from fedq.cli.terminal import (
     AsJson,
     ExitCode,
-    ExperimentId,
-    checking,
+    complain,
     conclude_all,
     follow,
     follow_all,
@@ -28,7 +28,10 @@ from fedq.cli.views import ABSENT, table
 
 if TYPE_CHECKING:
     from fedcore import presets
+    from fedcore.presets import PresetSpec
+    from fedq import client as clients
     from fedq import schemas
+    from fedq.client import Client
     from fedq.figures.drawing import Format
     from fedq.reproductions import report as reports
     from fedq.reproductions import sheets as panels_of
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from fedq.schemas import Claims, PresetSummary, Reproduction
 else:
     presets = LazyModule("fedcore.presets")
+    clients = LazyModule("fedq.client")
     schemas = LazyModule("fedq.schemas")
     reports = LazyModule("fedq.reproductions.report")
     panels_of = LazyModule("fedq.reproductions.sheets")
@@ -51,28 +55,99 @@ CODES = {
 SHOWN = 10
 """Number of runs whose differences are printed."""
 
+FORMS: tuple[Format, ...] = ("svg", "png")
+"""Formats of a figure."""
+FOLDER = Path("reproductions")
+
+Subject = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[EXPERIMENT|FIGURE]",
+        help=(
+            "Figure or table of a paper, or a panel of one; or an experiment: its id, a unique beginning of"
+            " it, its name, or @last (default: list the figures and tables)."
+        ),
+        autocompletion=connection.complete_experiments,
+    ),
+]
 Check = Annotated[
     bool,
     typer.Option(
         "--check", help="Only compare EXPERIMENT, which is already a reproduction, with its original."
     ),
 ]
+InSmall = Annotated[
+    bool,
+    typer.Option(
+        "--small",
+        help="Run a smaller version of FIGURE with the same ordering, in a minute or two on two cores.",
+    ),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help=f"Folder for the picture, the report and the numbers of FIGURE (default: {FOLDER}).",
+    ),
+]
 
 
-def reproduce(experiment: ExperimentId, check: Check = False, as_json: AsJson = False) -> None:
-    """Run a succeeded experiment again and compare the results bit by bit.
+def reproduce(
+    subject: Subject = None,
+    check: Check = False,
+    small: InSmall = False,
+    output: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a succeeded experiment again and compare the results bit by bit; or reproduce a figure or table
+    of a paper: draw it, compare with the published numbers and check each claim.
 
-    Exit code 1 if they differ, or if a run of the repetition fails.
+    Exit code 1 if a run fails, or if the results of the experiment differ.
     """
+    if subject is None:
+        with connect() as client:
+            show([preset for preset in client.presets() if _claimed(preset)], _sheets, as_json=as_json)
+        return
+    try:
+        panels = _panels(subject, small=small)
+    except PresetNotFoundError as error:
+        if small or output:
+            raise typer.BadParameter(str(error), param_hint="FIGURE") from error
+        _reproduce_experiment(subject, str(error), check=check, as_json=as_json)
+    else:
+        if check:
+            raise typer.BadParameter(f"requires an experiment, not {subject}", param_hint="--check")
+        _reproduce_sheet(panels, output or FOLDER, as_json=as_json)
+
+
+def _panels(name: str, *, small: bool) -> list[PresetSpec]:
+    """Panels of a figure or table; raises PresetNotFoundError, also for a preset that is of no paper."""
+    panels = presets.meant_by(name, small=small)
+    if not _claimed(panels[0]):
+        raise PresetNotFoundError(f"{name!r} is no figure or table of a paper; `fedq reproduce` lists them")
+    return panels
+
+
+def _reproduce_experiment(experiment: str, no_figure: str, *, check: bool, as_json: bool) -> None:
+    """`no_figure` says that there is no figure of this name."""
     with connect() as client:
-        if not check:
+        try:
             original = client.experiment(experiment).id
-            repetition = client.reproduce(original)
-            stderr().print(f"{repetition.id} reproduces {original}")
-            experiment = follow(client, repetition.id).id
-        found = client.reproduction(experiment)
+        except clients.NotFoundError as error:
+            complain(f"{error}, and {no_figure}")
+            raise typer.Exit(ExitCode.IMPOSSIBLE) from error
+        found = client.reproduction(original if check else _repeat(client, original))
     show(found, _comparison, as_json=as_json)
     raise typer.Exit(CODES[found.outcome])
+
+
+def _repeat(client: Client, original: str) -> str:
+    """Run an experiment again to its end; return the id of the repetition."""
+    repetition = client.reproduce(original)
+    stderr().print(f"{repetition.id} reproduces {original}")
+    return follow(client, repetition.id).id
 
 
 def _comparison(found: Reproduction) -> RenderableType:
@@ -118,39 +193,7 @@ def _comparison(found: Reproduction) -> RenderableType:
     return Group(*items)
 
 
-FORMS: tuple[Format, ...] = ("svg", "png")
-"""Formats of a figure."""
-SheetName = Annotated[
-    str | None,
-    typer.Argument(metavar="[NAME]", help="Figure or table, or a panel of one (default: list them)."),
-]
-InSmall = Annotated[
-    bool,
-    typer.Option(
-        "--small", help="Run a smaller version with the same ordering, in a minute or two on two cores."
-    ),
-]
-Folder = Annotated[
-    Path,
-    typer.Option("--output", "-o", metavar="DIR", help="Folder for the figure, the report and the numbers."),
-]
-
-
-def reproduce_paper(
-    name: SheetName = None,
-    small: InSmall = False,
-    output: Folder = Path("reproductions"),
-    as_json: AsJson = False,
-) -> None:
-    """Reproduce a figure or table of a paper: draw it, compare with the published numbers and check
-    each claim.
-    """
-    if name is None:
-        with connect() as client:
-            show([preset for preset in client.presets() if _claimed(preset)], _sheets, as_json=as_json)
-        return
-    with checking("NAME", PresetNotFoundError):
-        panels = presets.meant_by(name, small=small)
+def _reproduce_sheet(panels: list[PresetSpec], output: Path, *, as_json: bool) -> None:
     with connect() as client:
         reproduction = panels_of.reproduce_sheet(client, panels, follow_all)
     written = _write(reproduction, output)
@@ -159,7 +202,7 @@ def reproduce_paper(
     conclude_all([part.experiment for part in reproduction.parts])
 
 
-def _claimed(preset: PresetSummary) -> bool:
+def _claimed(preset: PresetSummary | PresetSpec) -> bool:
     sheet = presets.sheets().get(preset.sheet)
     return sheet is not None and bool(sheet.claims or sheet.published)
 

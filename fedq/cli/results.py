@@ -133,14 +133,6 @@ def drawing(command: Callable[..., None]) -> Callable[..., None]:
     return complete
 
 
-class Format(StrEnum):
-    """Output formats of results."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-
-
 Metric = Annotated[
     str | None,
     typer.Option(
@@ -164,7 +156,7 @@ Target = Annotated[
     ),
 ]
 AsFormat = Annotated[
-    Format, typer.Option("--format", "-f", help="A table of one metric, or all results as JSON or CSV.")
+    Literal["table", "csv"], typer.Option("--format", "-f", help="A table of one metric, or all as CSV.")
 ]
 Picture = Annotated[
     Path | None,
@@ -215,24 +207,21 @@ Shown = Annotated[
 
 def results(
     experiment: ExperimentId,
-    form: AsFormat = Format.TABLE,
+    form: AsFormat = "table",
     metric: Metric = None,
     baseline: Baseline = None,
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the results of an experiment, including partial ones. --json is short for --format
-    json.
-    """
+    """Print the results of an experiment, including partial ones."""
     with connect() as client:
         found = client.results(experiment, baseline=baseline, target=target)
-    match Format.JSON if as_json else form:
-        case Format.TABLE:
-            stdout().print(comparison(found, _known(found, metric)))
-        case Format.CSV:
-            echo_file(encode(found, Encoding.CSV))
-        case Format.JSON:
-            echo_json(encode(found, Encoding.JSON).decode())
+    if as_json:
+        echo_json(encode(found, Encoding.JSON).decode())
+    elif form == "csv":
+        echo_file(encode(found, Encoding.CSV))
+    else:
+        stdout().print(comparison(found, _known(found, metric)))
 
 
 @drawing

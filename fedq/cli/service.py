@@ -193,8 +193,10 @@ def queue(as_json: AsJson = False) -> None:
         show(found.items, lambda items: views.queues(items, found.groups), as_json=as_json)
 
 
-def workers(as_json: AsJson = False) -> None:
+def list_workers(context: typer.Context, as_json: AsJson = False) -> None:
     """List the workers and the runs they execute."""
+    if context.invoked_subcommand is not None:
+        return
     with connect() as client:
         show(client.workers(), views.workers, as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""`fedq slurm run` and `workers`: jobs of a Slurm cluster."""
+"""`fedq slurm run` and `workers start`: jobs of a Slurm cluster."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcore.lazy import LazyModule
-from fedq.cli.experiments import Assignments, SpecificationFile
-from fedq.cli.local import Code, Output, prepared
-from fedq.cli.offline import PresetName
+from fedq.cli.experiments import Assignments, Code, PresetName, SpecificationFile
+from fedq.cli.local import Output, prepared
 from fedq.cli.terminal import AsJson, ExitCode, complain, tell
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def run(  # noqa: PLR0913, PLR0917 - an option each
     _submit(tasks, path / LOGS, options, as_json=as_json)
 
 
-def workers(  # noqa: PLR0913, PLR0917 - an option each
+def start_workers(  # noqa: PLR0913, PLR0917 - an option each
     count: Count = 1,
     queues: Queues = None,
     logs: Logs = Path(LOGS),
@@ -89,7 +88,7 @@ def workers(  # noqa: PLR0913, PLR0917 - an option each
     others: Others = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start workers of a service as jobs, and print the id of the array.
+    """Start workers of a service as jobs of Slurm, and print the id of the array.
 
     They have the settings FEDQ_* of this command. Before its time limit, a worker finishes its
     round, hands its run back to the queue and ends. A worker that is preempted comes back.

@@ -18,7 +18,7 @@ def _lines(reproduction: SheetReproduction, picture: str | None) -> Iterator[str
     yield f"# {sheet.title}"
     yield ""
     yield (
-        f"{sheet.source}. Run again by `fedq reproduce-paper"
+        f"{sheet.source}. Run again by `fedq reproduce"
         f" {reproduction.name}{' --small' if reproduction.small else ''}`."
     )
     if picture:

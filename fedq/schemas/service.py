@@ -153,7 +153,7 @@ class PresetSummary(Schema):
     departures: Departures
     """Differences from the source."""
     sheet: str = Field(examples=["figure-1"])
-    """Figure, table or demonstration that the preset belongs to; `fedq reproduce-paper` runs all of
+    """Figure, table or demonstration that the preset belongs to; `fedq reproduce` runs all of
     it.
     """
     panel: str = Field(examples=[""])

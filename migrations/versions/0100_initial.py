@@ -1,5 +1,7 @@
 """The tables of FedQ 0.1.0."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -312,21 +314,12 @@ def _search() -> None:
 
 
 def _uploads() -> None:
-    op.create_table(
+    _upload(
         "dataset",
-        sa.Column("id", sa.String(40), primary_key=True),
         sa.Column("name", sa.String(200), nullable=False),
-        sa.Column("owner", sa.String(200), nullable=False),
-        sa.Column("digest", sa.String(64), nullable=False),
         sa.Column("content", sa.JSON, nullable=False),
         sa.Column("client_sizes", sa.JSON, nullable=False),
-        sa.Column("size_bytes", sa.BigInteger, nullable=False),
-        sa.Column("created_at", MOMENT, nullable=False),
-        sa.Column("key_id", sa.String(40), nullable=False),
-        sa.UniqueConstraint("owner", "digest", name="dataset_by_content"),
     )
-    op.create_index("dataset_by_key", "dataset", ["key_id"])
-    op.create_index("dataset_by_owner", "dataset", ["owner", "id"])
     op.create_table(
         "dataset_key",
         sa.Column("principal", sa.String(200), primary_key=True),
@@ -338,73 +331,46 @@ def _uploads() -> None:
         sa.Column("created_at", MOMENT, nullable=False),
     )
     op.create_index("dataset_key_by_dataset", "dataset_key", ["dataset_id"])
-    op.create_table(
-        "dataset_use",
-        sa.Column(
-            "dataset_id", sa.String(40), sa.ForeignKey("dataset.id", ondelete="CASCADE"), primary_key=True
-        ),
-        sa.Column(
-            "experiment_id",
-            sa.String(40),
-            sa.ForeignKey("experiment.id", ondelete="CASCADE"),
-            primary_key=True,
-        ),
-    )
-    op.create_index("dataset_use_by_experiment", "dataset_use", ["experiment_id"])
-    op.create_table(
+    _upload(
         "bundle",
-        sa.Column("id", sa.String(40), primary_key=True),
-        sa.Column("owner", sa.String(200), nullable=False),
-        sa.Column("digest", sa.String(71), nullable=False),
         sa.Column("files", sa.JSON, nullable=False),
         sa.Column("components", sa.JSON, nullable=False),
-        sa.Column("size_bytes", sa.BigInteger, nullable=False),
-        sa.Column("created_at", MOMENT, nullable=False),
-        sa.Column("key_id", sa.String(40), nullable=False),
-        sa.UniqueConstraint("owner", "digest", name="bundle_by_content"),
     )
-    op.create_index("bundle_by_key", "bundle", ["key_id"])
-    op.create_index("bundle_by_owner", "bundle", ["owner", "id"])
-    op.create_table(
-        "bundle_use",
-        sa.Column(
-            "bundle_id", sa.String(40), sa.ForeignKey("bundle.id", ondelete="CASCADE"), primary_key=True
-        ),
-        sa.Column(
-            "experiment_id",
-            sa.String(40),
-            sa.ForeignKey("experiment.id", ondelete="CASCADE"),
-            primary_key=True,
-        ),
-    )
-    op.create_index("bundle_use_by_experiment", "bundle_use", ["experiment_id"])
-    op.create_table(
+    _upload(
         "weights",
+        sa.Column("content", sa.String(16), nullable=False),
+        sa.Column("tensors", sa.Integer, nullable=False),
+    )
+
+
+def _upload(name: str, *own: sa.Column[Any]) -> None:
+    """Tables of one kind of upload, and of the experiments that use them."""
+    op.create_table(
+        name,
         sa.Column("id", sa.String(40), primary_key=True),
         sa.Column("owner", sa.String(200), nullable=False),
         sa.Column("digest", sa.String(71), nullable=False),
-        sa.Column("content", sa.String(16), nullable=False, server_default="weights"),
-        sa.Column("tensors", sa.Integer, nullable=False),
         sa.Column("size_bytes", sa.BigInteger, nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.Column("key_id", sa.String(40), nullable=False),
-        sa.UniqueConstraint("owner", "digest", name="weights_by_content"),
+        *own,
+        sa.UniqueConstraint("owner", "digest", name=f"{name}_by_content"),
     )
-    op.create_index("weights_by_key", "weights", ["key_id"])
-    op.create_index("weights_by_owner", "weights", ["owner", "id"])
+    op.create_index(f"{name}_by_key", name, ["key_id"])
+    op.create_index(f"{name}_by_owner", name, ["owner", "id"])
+    use = f"{name}_use"
     op.create_table(
-        "weights_use",
-        sa.Column(
-            "weights_id", sa.String(40), sa.ForeignKey("weights.id", ondelete="CASCADE"), primary_key=True
-        ),
-        sa.Column(
-            "experiment_id",
-            sa.String(40),
-            sa.ForeignKey("experiment.id", ondelete="CASCADE"),
-            primary_key=True,
-        ),
+        use,
+        _key_to(name, "upload_id"),
+        _key_to("experiment", "experiment_id"),
     )
-    op.create_index("weights_use_by_experiment", "weights_use", ["experiment_id"])
+    op.create_index(f"{use}_by_experiment", use, ["experiment_id"])
+
+
+def _key_to(table: str, column: str) -> sa.Column[Any]:
+    return sa.Column(
+        column, sa.String(40), sa.ForeignKey(f"{table}.id", ondelete="CASCADE"), primary_key=True
+    )
 
 
 def _access() -> None:

@@ -411,17 +411,17 @@ def test_the_command_exports_a_run_of_the_service(
     fedq: Fedq, client: Client, digits: Run, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.onnx"
-    told = fedq("export-model", digits.id, "--format", "onnx", "--output", str(path))
+    told = fedq("export", digits.id, "--to", "onnx", "--output", str(path))
     assert (told.code, told.out) == (0, f"{path}\n")
     torch.testing.assert_close(onnx_scores(path, IMAGES), dense_scores(client.model(digits.id)))
-    assert fedq("export-model", digits.id, "--format", "onnx", "--merge").code == 2
+    assert fedq("export", digits.id, "--to", "onnx", "--merge").code == 2
 
 
 def test_a_model_that_cannot_be_exported_says_why(fedq: Fedq, service: Service, client: Client) -> None:
     experiment = client.submit(TINY)
     carry_out(service.database, service.storage, 1)
     (run,) = client.runs(experiment.id)
-    refused = fedq("export-model", run.id, "--format", "huggingface")
+    refused = fedq("export", run.id, "--to", "huggingface")
     assert refused.code != 0
     assert "has no network" in refused.err
 
@@ -433,9 +433,9 @@ def test_the_command_exports_a_run_of_a_folder(fedq: Fedq, tmp_path: Path) -> No
     files = folder.run(RunKey(0, 5))
     place = tmp_path / "out/runs/0-5"
     files.write(files.start({}))
-    early = fedq("export-model", str(place), "--format", "onnx")
+    early = fedq("export", str(place), "--to", "onnx")
     assert (early.code != 0, "has no model yet" in early.err) == (True, True)
-    whole = fedq("export-model", str(tmp_path / "out"), "--format", "onnx")
+    whole = fedq("export", str(tmp_path / "out"), "--to", "onnx")
     assert (whole.code != 0, "name the folder of one, such as" in whole.err) == (True, True)
     while not simulation.finished:
         simulation.advance()
@@ -445,7 +445,7 @@ def test_the_command_exports_a_run_of_a_folder(fedq: Fedq, tmp_path: Path) -> No
     files.finish(started.model_copy(update=ended), models)
     for option in ((), ("--best",)):
         path = tmp_path / "model.onnx"
-        told = fedq("export-model", str(place), "--format", "onnx", "--output", str(path), *option)
+        told = fedq("export", str(place), "--to", "onnx", "--output", str(path), *option)
         assert (told.code, told.out) == (0, f"{path}\n")
         expected = dense_scores(files.model(best=bool(option)))
         torch.testing.assert_close(onnx_scores(path, IMAGES), expected)

@@ -56,7 +56,7 @@ def slurm(running: Slurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
 
 def submitted(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """The id of the job array."""
-    assert call("slurm", *arguments) == 0
+    assert call(*arguments) == 0
     return capsys.readouterr().out.strip()
 
 
@@ -68,7 +68,7 @@ def warned(job: str) -> None:
 def test_the_arms_run_as_an_array(slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = merged(SYNTHETIC, {"sweep": {"algorithm": [{"kind": "fedavg"}, {"kind": "scaffold"}]}})
     file, out = spec_file(tmp_path, document), tmp_path / "out"
-    job = submitted(capsys, "run", file, "--output", out, "--time", 10, "--cpus", 1)
+    job = submitted(capsys, "slurm", "run", file, "--output", out, "--time", 10, "--cpus", 1)
     assert {line.split()[0] for line in slurm.jobs()} <= {f"{job}_0", f"{job}_1"}
     eventually(lambda: not slurm.jobs(), JOB_S)
     folder = ExperimentFolder(out)
@@ -84,7 +84,9 @@ def test_a_job_at_its_time_limit_is_requeued_and_continues(
     slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    job = submitted(capsys, "run", spec_file(tmp_path, LONG), "--output", out, "--time", 10, "--cpus", 1)
+    job = submitted(
+        capsys, "slurm", "run", spec_file(tmp_path, LONG), "--output", out, "--time", 10, "--cpus", 1
+    )
     eventually(lambda: committed(out) > 0, JOB_S)
     warned(job)
     eventually(lambda: "Restarts=1" in shown(job), JOB_S)
@@ -113,7 +115,7 @@ def test_a_worker_leaves_before_the_time_limit_and_comes_back_after_a_preemption
         with Client(url, local_credentials.load(place / ".fedq")) as client:
             id = client.submit(document).id
             job = submitted(
-                capsys, "workers", "--queue", "nightly", "--time", 10, "--logs", tmp_path / "logs"
+                capsys, "workers", "start", "--queue", "nightly", "--time", 10, "--logs", tmp_path / "logs"
             )
             eventually(lambda: client.experiment(id).progress.rounds_done > 0, JOB_S)
             warned(job)
@@ -124,7 +126,7 @@ def test_a_worker_leaves_before_the_time_limit_and_comes_back_after_a_preemption
             before = client.run(run.id).rounds_done
             job = submitted(
                 capsys,
-                *("workers", "--queue", "nightly", "--time", 10, "--partition", "low"),
+                *("workers", "start", "--queue", "nightly", "--time", 10, "--partition", "low"),
                 *("--logs", tmp_path / "preempted"),
             )
             eventually(lambda: client.run(run.id).rounds_done > before, JOB_S)
@@ -145,7 +147,9 @@ def test_a_part_that_is_preempted_is_requeued_and_ends_in_the_same_bits(
     slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = spec_file(tmp_path, SLOW), tmp_path / "out"
-    job = submitted(capsys, "run", file, "--output", out, "--time", 10, "--cpus", 1, "--partition", "low")
+    job = submitted(
+        capsys, "slurm", "run", file, "--output", out, "--time", 10, "--cpus", 1, "--partition", "low"
+    )
     eventually(lambda: committed(out) > 0, JOB_S)
     with preempting(job):
         (rows, _) = bits(out)["0-0"]

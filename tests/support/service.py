@@ -12,7 +12,8 @@ import httpx
 from sqlalchemy import select
 
 from fedcore.platform.storage import Storage, open_storage
-from fedcore.platform.store import Database, datasets, experiments, open_database
+from fedcore.platform.store import Database, experiments, open_database
+from fedcore.platform.store.datasets import DATASETS
 from fedcore.platform.store.tables import ExperimentRecord
 from tests.support.access import key_for
 from tests.support.polling import eventually
@@ -43,8 +44,8 @@ class Service:
         with self.database.transaction() as session:
             for id in session.scalars(select(ExperimentRecord.id)).all():
                 experiments.delete(session, id)
-            for kept in datasets.page(session, None, limit=1_000).items:
-                datasets.delete(session, kept.id, None)
+            for kept in DATASETS.page(session, None, limit=1_000).items:
+                DATASETS.delete(session, kept.id, None)
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from sqlalchemy import update
 
 from fedcore.errors import StorageError
 from fedcore.platform.storage import FolderStorage, Storage, open_storage
-from fedcore.platform.store import Database, Status, datasets, experiments, workers
+from fedcore.platform.store import Database, Status, experiments, workers
 from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.datasets import DATASETS
 from fedcore.platform.store.recovery import LeaseWatch
 from fedcore.platform.store.tables import RemovalRecord
 from fedcore.platform.uploads import dataset_storage
@@ -261,7 +262,7 @@ def test_the_file_of_a_data_set_is_removed_and_none_of_a_data_set_that_there_is(
     first, bobs = keep(database), keep(database, owner="bob")
     for kept in (first, bobs):
         storage.put(dataset_storage.storage_key(kept.id, kept.digest), b"arrays")
-    write(database, datasets.delete, first.id, None)
+    write(database, DATASETS.delete, first.id, None)
     again = keep(database)
     storage.put(dataset_storage.storage_key(again.id, again.digest), b"arrays")
     remove(database, storage)

@@ -8,13 +8,11 @@ from sqlalchemy.orm import Session
 from fedcore.bundles import storage_key
 from fedcore.errors import SpecificationError
 from fedcore.platform.store import sharing
-from fedcore.platform.store.kept_files import KeptFiles
 from fedcore.platform.store.tables import BundleRecord, BundleUseRecord
+from fedcore.platform.store.uploads import Uploads
 from fedcore.spec.code import CodeBundle
 
-BUNDLES = KeptFiles(
-    BundleRecord, BundleUseRecord, BundleUseRecord.bundle_id, "cod", "code bundle", storage_key
-)
+BUNDLES = Uploads(BundleRecord, BundleUseRecord, "cod", "code bundle", storage_key, BundleRecord.digest)
 
 
 def check_use(session: Session, code: CodeBundle, owner: str | None, *, lock: bool = False) -> str:

@@ -151,14 +151,6 @@ def free_slots(session: Session, key_id: str) -> int | None:
     return None if most is None else max(0, most - _running(session, key_id))
 
 
-def charge(session: Session, dataset_id: str, key_id: str) -> None:
-    """A data set was made with this key: raises QuotaError when its data sets are larger than they
-    may be.
-    """
-    session.execute(update(DatasetRecord).where(DatasetRecord.id == dataset_id).values(key_id=key_id))
-    check_stored(session, key_id)
-
-
 def check_stored(session: Session, key_id: str) -> None:
     """Raise QuotaError if data sets, code bundles and weights made with a key are larger than allowed."""
     quota, used = _held(session, key_id)

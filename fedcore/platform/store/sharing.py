@@ -14,15 +14,9 @@ from sqlalchemy.orm import Session, aliased
 from fedcore.errors import ForbiddenError, ResourceNotFoundError
 from fedcore.platform.store import keys
 from fedcore.platform.store.records import insert_into
-from fedcore.platform.store.tables import (
-    BundleRecord,
-    DatasetRecord,
-    ExperimentRecord,
-    GrantRecord,
-    WeightsRecord,
-)
+from fedcore.platform.store.tables import ExperimentRecord, GrantRecord, UploadRecord
 
-Owned = ExperimentRecord | DatasetRecord | BundleRecord | WeightsRecord
+Owned = ExperimentRecord | UploadRecord
 
 
 class Access(StrEnum):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from sqlalchemy import JSON, BigInteger, Double, Enum, ForeignKey, Index, String, Text, UniqueConstraint, text
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 from fedcore.platform.access import Scope, prefix_of
 from fedcore.platform.provenance import DIVERGENCE, run_warning
@@ -510,44 +510,110 @@ class ShareRecord(Base):
     """At which of its claims it last took from the queue for the owner."""
 
 
-class DatasetRecord(Base):
-    """A user's own data set; the arrays themselves are in the storage."""
+class UploadRecord(Base):
+    """A file of a user, kept once for each owner: a data set, a code bundle, or a file of a pretrained
+    network. The file itself is in the storage.
+    """
 
-    __tablename__ = "dataset"
+    __abstract__ = True
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     """Sorts by age: its first characters are `created_at`."""
-    name: Mapped[str]
     owner: Mapped[str]
-    digest: Mapped[str] = mapped_column(String(64))
-    content: Mapped[Document]
-    """Facts that a specification needs: shape, classes, clients, counts, digest."""
-    client_sizes: Mapped[Document]
-    """The spread of the clients' training samples; empty for data in one piece."""
+    digest: Mapped[str] = mapped_column(String(71))
+    """SHA-256 of the content; of bundles and weights, after `sha256:`."""
     size_bytes: Mapped[int] = mapped_column(BigInteger)
-    """Of its file in the storage."""
+    """Of the file in the storage."""
     created_at: Mapped[datetime]
     key_id: Mapped[str] = mapped_column(String(40), default="")
     """The API key it was uploaded with; empty for none."""
 
-    __table_args__ = (
-        UniqueConstraint("owner", "digest", name="dataset_by_content"),
-        Index("dataset_by_owner", "owner", "id"),
-        Index("dataset_by_key", "key_id"),
-    )
+    @declared_attr.directive
+    @classmethod
+    def __table_args__(cls) -> tuple[UniqueConstraint | Index, ...]:
+        """Once for each owner, and lists of an owner and of a key."""
+        return (
+            UniqueConstraint("owner", "digest", name=f"{cls.__tablename__}_by_content"),
+            Index(f"{cls.__tablename__}_by_owner", "owner", "id"),
+            Index(f"{cls.__tablename__}_by_key", "key_id"),
+        )
 
 
-class DatasetUseRecord(Base):
-    """An experiment that trains on a data set in one of its arms."""
+class DatasetRecord(UploadRecord):
+    """A user's own data set."""
+
+    __tablename__ = "dataset"
+
+    name: Mapped[str]
+    content: Mapped[Document]
+    """Facts that a specification needs: shape, classes, clients, counts, digest."""
+    client_sizes: Mapped[Document]
+    """The spread of the clients' training samples; empty for data in one piece."""
+
+
+class BundleRecord(UploadRecord):
+    """A bundle of user code."""
+
+    __tablename__ = "bundle"
+
+    files: Mapped[list[Document]]
+    """Name, size and SHA-256 of each file."""
+    components: Mapped[Document]
+    """Kinds by family."""
+
+
+class WeightsRecord(UploadRecord):
+    """A file of a pretrained network."""
+
+    __tablename__ = "weights"
+
+    content: Mapped[str] = mapped_column(String(16))
+    """`weights`, `configuration` or `tokenizer`."""
+    tensors: Mapped[int]
+    """Number of tensors; 0 unless the content is weights."""
+
+
+class UploadUseRecord(Base):
+    """An experiment that uses an upload, in one of its arms."""
+
+    __abstract__ = True
+
+    @declared_attr
+    @classmethod
+    def upload_id(cls) -> Mapped[str]:
+        """The upload, in the table that the name of this one begins with."""
+        upload = ForeignKey(f"{cls.__tablename__.removesuffix('_use')}.id", ondelete="CASCADE")
+        return mapped_column(upload, primary_key=True)
+
+    @declared_attr
+    @classmethod
+    def experiment_id(cls) -> Mapped[str]:
+        """The experiment."""
+        return mapped_column(ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True)
+
+    @declared_attr.directive
+    @classmethod
+    def __table_args__(cls) -> tuple[Index, ...]:
+        """Uses of an experiment."""
+        return (Index(f"{cls.__tablename__}_by_experiment", "experiment_id"),)
+
+
+class DatasetUseRecord(UploadUseRecord):
+    """An experiment that trains on a data set."""
 
     __tablename__ = "dataset_use"
 
-    dataset_id: Mapped[str] = mapped_column(ForeignKey("dataset.id", ondelete="CASCADE"), primary_key=True)
-    experiment_id: Mapped[str] = mapped_column(
-        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
-    )
 
-    __table_args__ = (Index("dataset_use_by_experiment", "experiment_id"),)
+class BundleUseRecord(UploadUseRecord):
+    """An experiment that uses a code bundle."""
+
+    __tablename__ = "bundle_use"
+
+
+class WeightsUseRecord(UploadUseRecord):
+    """An experiment that reads a file of a pretrained network."""
+
+    __tablename__ = "weights_use"
 
 
 class DatasetKeyRecord(Base):
@@ -562,84 +628,6 @@ class DatasetKeyRecord(Base):
     created_at: Mapped[datetime]
 
     __table_args__ = (Index("dataset_key_by_dataset", "dataset_id"),)
-
-
-class WeightsRecord(Base):
-    """A file of a pretrained network that a user has uploaded; it is in the storage."""
-
-    __tablename__ = "weights"
-
-    id: Mapped[str] = mapped_column(String(40), primary_key=True)
-    """Sorts by age: its first characters are `created_at`."""
-    owner: Mapped[str]
-    digest: Mapped[str] = mapped_column(String(71))
-    """`sha256:` and the SHA-256 of the file."""
-    content: Mapped[str] = mapped_column(String(16), server_default="weights")
-    """`weights`, `configuration` or `tokenizer`."""
-    tensors: Mapped[int]
-    """Number of tensors; 0 unless the content is weights."""
-    size_bytes: Mapped[int] = mapped_column(BigInteger)
-    created_at: Mapped[datetime]
-    key_id: Mapped[str] = mapped_column(String(40), default="")
-    """The API key it was uploaded with."""
-
-    __table_args__ = (
-        UniqueConstraint("owner", "digest", name="weights_by_content"),
-        Index("weights_by_owner", "owner", "id"),
-        Index("weights_by_key", "key_id"),
-    )
-
-
-class WeightsUseRecord(Base):
-    """An experiment that reads an uploaded file of a pretrained network."""
-
-    __tablename__ = "weights_use"
-
-    weights_id: Mapped[str] = mapped_column(ForeignKey("weights.id", ondelete="CASCADE"), primary_key=True)
-    experiment_id: Mapped[str] = mapped_column(
-        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
-    )
-
-    __table_args__ = (Index("weights_use_by_experiment", "experiment_id"),)
-
-
-class BundleRecord(Base):
-    """A bundle of user code; its archive is in the storage."""
-
-    __tablename__ = "bundle"
-
-    id: Mapped[str] = mapped_column(String(40), primary_key=True)
-    """Sorts by age: its first characters are `created_at`."""
-    owner: Mapped[str]
-    digest: Mapped[str] = mapped_column(String(71))
-    """`sha256:` and the SHA-256 of the archive."""
-    files: Mapped[list[Document]]
-    """Name, size and SHA-256 of each file."""
-    components: Mapped[Document]
-    """Kinds by family."""
-    size_bytes: Mapped[int] = mapped_column(BigInteger)
-    created_at: Mapped[datetime]
-    key_id: Mapped[str] = mapped_column(String(40), default="")
-    """The API key it was sent with."""
-
-    __table_args__ = (
-        UniqueConstraint("owner", "digest", name="bundle_by_content"),
-        Index("bundle_by_owner", "owner", "id"),
-        Index("bundle_by_key", "key_id"),
-    )
-
-
-class BundleUseRecord(Base):
-    """An experiment that uses a bundle."""
-
-    __tablename__ = "bundle_use"
-
-    bundle_id: Mapped[str] = mapped_column(ForeignKey("bundle.id", ondelete="CASCADE"), primary_key=True)
-    experiment_id: Mapped[str] = mapped_column(
-        ForeignKey("experiment.id", ondelete="CASCADE"), primary_key=True
-    )
-
-    __table_args__ = (Index("bundle_use_by_experiment", "experiment_id"),)
 
 
 class KeyRecord(Base):

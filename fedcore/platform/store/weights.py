@@ -9,12 +9,12 @@ from sqlalchemy.orm import Session
 
 from fedcore.errors import SpecificationError
 from fedcore.platform.store import sharing
-from fedcore.platform.store.kept_files import KeptFiles
 from fedcore.platform.store.tables import WeightsRecord, WeightsUseRecord
+from fedcore.platform.store.uploads import Uploads
 from fedcore.platform.uploads.weights import storage_key
 
-WEIGHTS = KeptFiles(
-    WeightsRecord, WeightsUseRecord, WeightsUseRecord.weights_id, "wgt", "pretrained weights", storage_key
+WEIGHTS = Uploads(
+    WeightsRecord, WeightsUseRecord, "wgt", "pretrained weights", storage_key, WeightsRecord.digest
 )
 
 
@@ -47,7 +47,7 @@ def used_by(session: Session, experiment_id: str) -> Sequence[WeightsRecord]:
     """The uploads that an experiment uses."""
     query = (
         select(WeightsRecord)
-        .join(WeightsUseRecord, WeightsUseRecord.weights_id == WeightsRecord.id)
+        .join(WeightsUseRecord, WeightsUseRecord.upload_id == WeightsRecord.id)
         .where(WeightsUseRecord.experiment_id == experiment_id)
         .order_by(WeightsRecord.id)
     )

@@ -8,20 +8,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pydantic import BaseModel
-
-from fedcore import bundles
-from fedcore.errors import ExtensionError
-from fedcore.platform.identifiers import is_id
 from fedcore.platform.status import LogLevel, Status
 from fedq.client.bodies import Specification, body_of
-from fedq.client.errors import UnreadableDataError
+from fedq.client.calls.uploads import CHECK_TIMEOUT_S, UploadCalls
 from fedq.client.events import NOW, Event, arrivals_of, follow
 from fedq.client.progress import report
-from fedq.client.transport import EXPERIMENTS, RUNS, Transport, given
+from fedq.client.transport import EXPERIMENTS, RUNS, given
 from fedq.schemas import (
-    Bundle,
-    BundlePage,
     Claims,
     Experiment,
     ExperimentPage,
@@ -40,76 +33,9 @@ from fedq.schemas import (
 )
 
 JSON = {"Content-Type": "application/json"}
-CHECK_TIMEOUT_S = 300.0
-"""The service loads a bundle before it answers, one at a time."""
 
 
-class Calls:
-    """Calls to one service."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    async def _id(self, collection: str, given: str) -> str:
-        """Return the id of the record that `given` stands for, which other requests and repetitions then
-        mean too.
-        """
-        if is_id(given):
-            return given
-        return (await self._transport.read(Identified, (collection, given))).id
-
-
-class Identified(BaseModel):
-    """The id of a record."""
-
-    id: str
-
-
-BUNDLES = "/v1/bundles"
-
-
-class BundleCalls(Calls):
-    """Send, read and delete code bundles."""
-
-    async def send_bundle(self, folder: Path | str) -> Bundle:
-        """Send a folder with your own components as a code bundle.
-
-        Sending the same content again returns the same bundle. Raises UnreadableDataError if the
-        folder cannot be sent.
-        """
-        try:
-            archive = bundles.pack(Path(folder))
-        except (ExtensionError, OSError) as error:
-            raise UnreadableDataError(f"{folder} cannot be sent: {error}") from error
-        headers = {"Content-Type": "application/octet-stream"}
-        return await self._transport.send(
-            Bundle,
-            "POST",
-            BUNDLES,
-            content=archive,
-            headers=headers,
-            repeatable=True,
-            timeout=CHECK_TIMEOUT_S,
-        )
-
-    async def bundle(self, digest: str) -> Bundle:
-        """Return a code bundle with its files and components."""
-        return await self._transport.read(Bundle, (BUNDLES, digest))
-
-    async def download_bundle(self, digest: str, path: Path) -> Path:
-        """Write a code bundle, a tar file, to `path`."""
-        return await self._transport.download((BUNDLES, digest, "content"), path)
-
-    def bundles(self) -> AsyncGenerator[Bundle, None]:
-        """Iterate over the code bundles, newest first."""
-        return self._transport.walk(BundlePage, BUNDLES)
-
-    async def delete_bundle(self, digest: str) -> None:
-        """Delete a code bundle; ConflictError while an experiment of yours uses it."""
-        await self._transport.remove((BUNDLES, digest))
-
-
-class ExperimentCalls(BundleCalls):
+class ExperimentCalls(UploadCalls):
     """Submit, read, follow and control experiments.
 
     An `id` may also be a unique beginning of one, a name, or `@last`, the newest of the key's owner.

@@ -1,14 +1,14 @@
-"""Calls for data sets, presets, catalogue, queues, workers, keys, audit log and webhooks; all calls
+"""Calls for sharing, presets, catalogue, queues, workers, keys, audit log and webhooks; all calls
 together.
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from pathlib import Path
 from typing import Any
 
-from fedq.client.bodies import UPLOAD_TIMEOUT_S, Pieces, Upload, dataset_name, file_of
-from fedq.client.calls.experiments import BUNDLES, JSON, Calls
+from fedq.client.calls import Calls
+from fedq.client.calls.experiments import JSON
 from fedq.client.calls.results import ExportCalls
+from fedq.client.calls.uploads import BUNDLES, DATASETS, WEIGHTS
 from fedq.client.errors import NotFoundError
 from fedq.client.transport import EXPERIMENTS, RequestPath, given
 from fedq.schemas import (
@@ -16,8 +16,6 @@ from fedq.schemas import (
     AuditPage,
     Bundle,
     Catalog,
-    Dataset,
-    DatasetPage,
     Delivery,
     Key,
     KeyEdit,
@@ -34,90 +32,9 @@ from fedq.schemas import (
     SharedAccess,
     Webhook,
     WebhookPage,
-    Weights,
-    WeightsPage,
     Worker,
     Workers,
 )
-
-DATASETS = "/v1/datasets"
-WEIGHTS = "/v1/weights"
-
-
-class DatasetCalls(Calls):
-    """Upload, read and delete data sets."""
-
-    async def upload(
-        self, data: Upload, name: str | None = None, *, idempotency_key: str | None = None
-    ) -> Dataset:
-        """Upload an NPZ or Parquet file, or arrays by name, for use as
-        `problem.dataset: {kind: uploaded, id: ...}`.
-
-        The default `name` is that of the file. Uploading the same content again returns the
-        existing data set. Raises UnreadableDataError if the data cannot be read.
-        """
-        params = {"name": name or dataset_name(data)}
-        with file_of(data) as file:
-            headers = given(
-                **{"Content-Length": str(file.stat().st_size), "Idempotency-Key": idempotency_key}
-            )
-            return await self._transport.send(
-                Dataset,
-                "POST",
-                DATASETS,
-                content=Pieces(file),
-                headers=headers,
-                params=params,
-                timeout=UPLOAD_TIMEOUT_S,
-                repeatable=True,
-            )
-
-    async def dataset(self, id: str) -> Dataset:
-        """Return a data set with its shape, classes and client sizes."""
-        return await self._transport.read(Dataset, (DATASETS, id))
-
-    def datasets(self) -> AsyncGenerator[Dataset, None]:
-        """Iterate over the data sets, newest first; your own and those that others share with you."""
-        return self._transport.walk(DatasetPage, DATASETS)
-
-    async def delete_dataset(self, id: str) -> None:
-        """Delete a data set; ConflictError while an unfinished experiment of yours uses it."""
-        await self._transport.remove((DATASETS, await self._id(DATASETS, id)))
-
-
-class WeightsCalls(Calls):
-    """Upload, read and delete pretrained weights."""
-
-    async def upload_weights(self, file: Path | str) -> Weights:
-        """Upload a safetensors file, for use as `problem.model.weights: sha256:...`, or the `config.json`
-        or `tokenizer.json` of a network, for `problem.model.configuration` or
-        `problem.dataset.tokenizer`.
-
-        Uploading the same content again returns the existing weights. Raises UnreadableDataError if
-        there is no such file.
-        """
-        with file_of(file) as found:
-            return await self._transport.send(
-                Weights,
-                "POST",
-                WEIGHTS,
-                content=Pieces(found),
-                headers={"Content-Length": str(found.stat().st_size)},
-                timeout=UPLOAD_TIMEOUT_S,
-                repeatable=True,
-            )
-
-    async def weights(self, digest: str) -> Weights:
-        """Return the facts of uploaded weights."""
-        return await self._transport.read(Weights, (WEIGHTS, digest))
-
-    def all_weights(self) -> AsyncGenerator[Weights, None]:
-        """Iterate over the uploaded weights, newest first."""
-        return self._transport.walk(WeightsPage, WEIGHTS)
-
-    async def delete_weights(self, digest: str) -> None:
-        """Delete uploaded weights; ConflictError while an experiment of yours uses them."""
-        await self._transport.remove((WEIGHTS, digest))
 
 
 class SharingCalls(Calls):
@@ -265,5 +182,5 @@ class WebhookCalls(Calls):
         return await self._transport.send(Delivery, "POST", (WEBHOOKS, id, "ping"))
 
 
-class AllCalls(ExportCalls, DatasetCalls, WeightsCalls, SharingCalls, OfferCalls, KeyCalls):
+class AllCalls(ExportCalls, SharingCalls, OfferCalls, KeyCalls):
     """Everything but webhooks, which have names of their own."""

@@ -23,8 +23,9 @@ from fedcore.data.description import UploadedContent
 from fedcore.data.uploaded import Uploaded
 from fedcore.platform.access import Scope
 from fedcore.platform.storage import open_storage
-from fedcore.platform.store import Database, datasets, experiments, removals
+from fedcore.platform.store import Database, experiments, removals
 from fedcore.platform.store import bundles as stored
+from fedcore.platform.store.datasets import DATASETS
 from fedcore.settings import Settings
 from fedq.planning.seconds import SPREAD
 from tests.builders.claims import claim, commit_slice, report
@@ -496,8 +497,15 @@ def test_a_bundle_cannot_use_the_data_set_of_another_owner(
         digest="1" * 64, features=(2,), classes=2, clients=3, train_samples=30, test_samples=0
     )
     with rows.transaction() as session:
-        id = datasets.create(
-            session, "set_1", content, name="x", client_sizes={}, size_bytes=0, owner="ben"
+        id = DATASETS.create(
+            session,
+            "set_1",
+            content.digest,
+            name="x",
+            content=content.model_dump(mode="json"),
+            client_sizes={},
+            size_bytes=0,
+            owner="ben",
         ).id
     dataset = Uploaded(kind="uploaded", id=id, content=content).model_dump(mode="json")
     forged = {"dataset": dataset, "partition": None, "model": {"kind": "logistic", "l2": 0.0}}

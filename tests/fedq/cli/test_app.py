@@ -16,8 +16,7 @@ from fedq.client import transport
 LOCAL = {
     "run",
     "slurm run",
-    "slurm workers",
-    "validate",
+    "workers start",
     "plan",
     "audit-privacy",
     "new",
@@ -27,6 +26,7 @@ LOCAL = {
     "migrate",
     "backup",
     "restore",
+    "data",
     "data keep",
     "catalogue",
     "logs",
@@ -38,12 +38,13 @@ GIVEN = {
     "key edit": ["--set", "name=x"],
     "extend": ["--rounds", "9"],
     "edit": ["--star"],
-    "export-model": ["--format", "onnx"],
 }
 
 
-def _leaves(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, TyperCommand]]:
+def _leaves(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, TyperCommand | TyperGroup]]:
     if isinstance(command, TyperGroup):
+        if command.invoke_without_command:
+            yield " ".join(path), command
         for name, below in command.commands.items():
             yield from _leaves(below, (*path, name))
     elif isinstance(command, TyperCommand):

@@ -32,11 +32,11 @@ def experiment(service: Service, client: Client) -> str:
     return id
 
 
-def test_status_lists_experiments_and_shows_one_with_its_runs(
+def test_experiments_are_listed_and_one_is_shown_with_its_runs(
     fedq: Fedq, client: Client, experiment: str
 ) -> None:
     client.submit({**TINY, "name": "[bold]odd[/] name"})
-    listed = fedq("status").out
+    listed = fedq("list").out
     assert experiment in listed
     assert "[bold]odd[/] name" in listed
     shown = fedq("status", experiment).out
@@ -46,16 +46,14 @@ def test_status_lists_experiments_and_shows_one_with_its_runs(
     assert "two arms: running, 3 of 18 rounds" in shown
 
 
-def test_status_filters_and_limits(fedq: Fedq, client: Client, experiment: str) -> None:
+def test_lists_are_filtered_and_limited(fedq: Fedq, client: Client, experiment: str) -> None:
     tiny = client.submit(TINY).id
-    assert [item["id"] for item in json.loads(fedq("status", "--name", "two arms", "--json").out)] == [
+    assert [item["id"] for item in json.loads(fedq("list", "--name", "two arms", "--json").out)] == [
         experiment
     ]
-    assert [item["id"] for item in json.loads(fedq("status", "--search", "ARMS", "--json").out)] == [
-        experiment
-    ]
-    assert [item["id"] for item in json.loads(fedq("status", "--limit", "1", "--json").out)] == [tiny]
-    assert [item["id"] for item in json.loads(fedq("status", "--status", "queued", "--json").out)] == [tiny]
+    assert [item["id"] for item in json.loads(fedq("list", "--search", "ARMS", "--json").out)] == [experiment]
+    assert [item["id"] for item in json.loads(fedq("list", "--limit", "1", "--json").out)] == [tiny]
+    assert [item["id"] for item in json.loads(fedq("list", "--status", "queued", "--json").out)] == [tiny]
     shown = json.loads(fedq("status", experiment, "--json").out)
     assert shown["id"] == experiment
     assert [run["id"] for run in shown["runs"]] == [run.id for run in client.runs(experiment)]
@@ -167,8 +165,7 @@ def test_results_come_as_table_json_and_csv(fedq: Fedq, experiment: str) -> None
     table = fedq("results", experiment, "--metric", "distance").out
     assert "distance, mean ± std over 1 seed" in table
     assert "2 queued" in table
-    document = json.loads(fedq("results", experiment, "--format", "json").out)
-    assert json.loads(fedq("results", experiment, "--json").out) == document
+    assert json.loads(fedq("results", experiment, "--json").out)["experiment_id"] == experiment
     assert fedq("results", experiment, "--format", "csv").out.startswith(
         "arm,name,metric,figure,n,mean,std,low,high,"
     )
@@ -247,12 +244,12 @@ def test_pictures_and_models_are_written_where_told(
     assert timeless.code == 4
     assert "has a simulated clock" in timeless.err
     done, waiting, *_ = client.runs(experiment)
-    assert fedq("model", done.id, "--output", str(model)) == (0, f"{model}\n", "")
+    assert fedq("export", done.id, "--output", str(model)) == (0, f"{model}\n", "")
     assert model.stat().st_size > 0
     best = tmp_path / "best.safetensors"
-    assert fedq("model", done.id, "--best", "--output", str(best)) == (0, f"{best}\n", "")
+    assert fedq("export", done.id, "--best", "--output", str(best)) == (0, f"{best}\n", "")
     assert best.read_bytes() == client.model(done.id, which="best")
-    assert fedq("model", waiting.id, "--output", str(model)).code == 4
+    assert fedq("export", waiting.id, "--output", str(model)).code == 4
     assert fedq("figure", experiment, "--output", "curve.jpg").code == 2
 
 
@@ -305,7 +302,7 @@ HTTP = re.compile(r"\b(GET|POST|PATCH|PUT|DELETE) |/v1/|\?\w+:")
         ["reproduce", "EXPERIMENT", "--check"],
         ["search", "EXPERIMENT"],
         ["extend", "EXPERIMENT", "--rounds", "1"],
-        ["dataset", "show", "set_1"],
+        ["data", "show", "set_1"],
         ["webhook", "show", "whk_1"],
         ["logs", "run_1"],
     ],
@@ -332,7 +329,7 @@ def test_a_service_that_is_not_there_has_an_exit_code_of_its_own(
 ) -> None:
     monkeypatch.setenv("FEDQ_URL", "http://:port")
     settings.cache_clear()
-    ended = fedq("status")
+    ended = fedq("list")
     assert ended.code == 3
     assert "http://:port" in ended.err
 
@@ -340,7 +337,7 @@ def test_a_service_that_is_not_there_has_an_exit_code_of_its_own(
 def test_a_bad_setting_is_named(fedq: Fedq, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDQ_SLICE_SECONDS", "short")
     settings.cache_clear()
-    ended = fedq("status")
+    ended = fedq("list")
     assert ended.code == 2
     assert "FEDQ_SLICE_SECONDS: Input should be a valid number" in ended.err
 

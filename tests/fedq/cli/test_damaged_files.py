@@ -23,7 +23,7 @@ from fedcore.platform.status import Status
 from fedcore.platform.store import upgrade
 from fedcore.platform.uploads import local
 from fedcore.settings import settings
-from fedq.cli import local_data, main
+from fedq.cli import data, main
 from fedq.cli.terminal import MEANINGS
 from fedq.client import transport
 from fedq.local import experiment
@@ -55,9 +55,9 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     monkeypatch.setenv("FEDQ_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setattr(transport, "FIRST_PATIENCE_S", 0.0)
     monkeypatch.setattr(experiment, "ProcessPoolExecutor", _NoProcesses)
-    # A process for each of hundreds of files would take minutes: see test_local_data.py.
+    # A process for each of hundreds of files would take minutes: see test_data.py.
     monkeypatch.setattr(
-        local_data,
+        data,
         "_kept",
         lambda source, to, columns, image: local.keep(source, to, columns=columns, image=image),
     )
@@ -72,7 +72,7 @@ def test_folders_of_experiments(tmp_path: Path, capsys: pytest.CaptureFixture[st
     spec.write_text(SPEC.model_dump_json())
 
     def commands(folder: Path) -> list[list[object]]:
-        model = ["export-model", folder / "runs" / "0-0", "--format", "onnx", "-o", tmp_path / "model.onnx"]
+        model = ["export", folder / "runs" / "0-0", "--to", "onnx", "-o", tmp_path / "model.onnx"]
         return [["import", folder], ["run", spec, "-o", folder], model]
 
     _assert_told(_finished(tmp_path / "good"), commands, capsys)
@@ -91,10 +91,9 @@ def test_specifications(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
     def commands(file: Path) -> list[list[object]]:
         return [
-            ["validate", file],
             ["plan", file],
             ["run", file, "-o", tmp_path / "out"],
-            ["submit", file, "--dry-run"],
+            ["submit", file],
             ["audit-privacy", file],
         ]
 
@@ -197,7 +196,7 @@ def _assert_told(
             error = capsys.readouterr().err
             assert code in MEANINGS, (command, damage)
             assert "Traceback" not in error, (command, damage)
-            if code in (2, 4) and good.is_dir() and command[0] != "export-model":
+            if code in (2, 4) and good.is_dir() and command[0] != "export":
                 assert work.name in error, (command, damage, error)
             if code in (2, 4):
                 assert len(error.splitlines()) <= most_lines, (command, damage, error)

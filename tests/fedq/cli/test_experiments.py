@@ -72,11 +72,13 @@ def test_errors_in_a_bundle_have_no_line_of_the_specification(
     assert "  code: SyntaxError: invalid syntax (mine.py, line 2)\n" in ended.err
 
 
-def test_a_dry_run_prints_the_arms_and_stores_nothing(fedq: Fedq, client: Client, spec: str) -> None:
-    ended = fedq("submit", spec, "--dry-run")
+def test_a_plan_by_the_service_prints_the_arms_and_stores_nothing(
+    fedq: Fedq, client: Client, spec: str
+) -> None:
+    ended = fedq("plan", spec, "--service")
     assert "6 runs, 18 rounds" in ended.out
     assert [line.split()[0] for line in ended.out.splitlines() if "lr=" in line] == ["lr=0.1", "lr=0.05"]
-    assert json.loads(fedq("submit", spec, "--dry-run", "--json").out)["runs"] == 6
+    assert json.loads(fedq("plan", spec, "--service", "--json").out)["runs"] == 6
     assert list(client.experiments()) == []
 
 
@@ -152,8 +154,8 @@ def test_faults_of_a_specification_file_are_told_with_their_line(fedq: Fedq, tmp
     file = tmp_path / "spec.yaml"
     file.write_text(yaml_documents.dump(TINY | {"rounds": -1, "colour": "red"}))
     lines = file.read_text().splitlines()
-    for options in ((), ("--dry-run",)):
-        ended = fedq("submit", str(file), *options)
+    for command in (("submit",), ("plan", "--service")):
+        ended = fedq(*command, str(file))
         assert ended.code == 2
         for pointer, start in (("/rounds", "rounds: -1"), ("/colour", "colour: red")):
             assert f"{pointer} (line {lines.index(start) + 1}): " in ended.err

@@ -22,10 +22,10 @@ def test_edited_and_shared_experiments_are_listed_and_shown(
     assert (found.notes, found.starred, found.tags) == ("Momentum **helps**.", True, ["new"])
     assert "Momentum **helps**." in fedq("status", id).out
     assert json.loads(fedq("edit", run, "--notes", str(file), "--json").out)["notes"] == found.notes
-    assert [item["id"] for item in json.loads(fedq("status", "--starred", "--json").out)] == [id]
+    assert [item["id"] for item in json.loads(fedq("list", "--starred", "--json").out)] == [id]
     assert fedq("edit", id, "--archive", "--unstar").code == 0
-    assert json.loads(fedq("status", "--json").out) == []
-    assert [item["id"] for item in json.loads(fedq("status", "--archived", "--json").out)] == [id]
+    assert json.loads(fedq("list", "--json").out) == []
+    assert [item["id"] for item in json.loads(fedq("list", "--archived", "--json").out)] == [id]
     assert list(client.experiments(archived=True, starred=True)) == []
     for given in ((id,), (run, "--star")):
         assert fedq("edit", *given).code == 2

@@ -1,4 +1,4 @@
-"""`fedq reproduce-paper`, its runs played in this process."""
+"""`fedq reproduce` of figures of papers, their runs played in this process."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ def played(held: Claim) -> Sequence[RoundReport]:
 
 @pytest.mark.slow
 def test_a_figure_is_run_again_drawn_and_judged(fedq: Fedq, worker: None, tmp_path: Path) -> None:
-    outcome = fedq("reproduce-paper", SHEET, "--output", str(tmp_path), "--json")
+    outcome = fedq("reproduce", SHEET, "--output", str(tmp_path), "--json")
     assert outcome.code == 0, outcome.err
     panels = json.loads(outcome.out)
     assert [claim["holds"] for panel in panels for claim in panel["claims"]] == [True] * 4
@@ -67,18 +67,21 @@ def test_a_figure_is_run_again_drawn_and_judged(fedq: Fedq, worker: None, tmp_pa
 
 
 def test_figures_that_can_be_run_again_are_listed(fedq: Fedq) -> None:
-    listed = fedq("reproduce-paper").out
+    listed = fedq("reproduce").out
     assert SHEET in listed
     assert "same-steps" in listed
     assert "demo" not in listed
-    every = json.loads(fedq("reproduce-paper", "--json").out)
+    every = json.loads(fedq("reproduce", "--json").out)
     assert all(presets.meant_by(preset["name"], small=False) for preset in every)
 
 
 def test_a_figure_that_is_not_there_is_refused_with_those_that_are(fedq: Fedq) -> None:
-    outcome = fedq("reproduce-paper", "fedlin-figure-9")
-    assert outcome.code == 2
+    outcome = fedq("reproduce", "fedlin-figure-9")
+    assert outcome.code == 4
     assert SHEET in outcome.err
+    assert "'demo' is no figure or table" in fedq("reproduce", "demo").err
+    for options in (("fedlin-figure-9", "--small"), ("fedlin-figure-9", "--output", "x"), (SHEET, "--check")):
+        assert fedq("reproduce", *options).code == 2
 
 
 # `fedq reproduce`: what it prints, and the exit code that a pipeline goes by.

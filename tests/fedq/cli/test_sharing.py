@@ -75,6 +75,6 @@ def test_both_clients_share_experiments_and_uploads(
 
 
 def test_owners_of_listed_uploads_are_said(fedq: Fedq, shared: list[str]) -> None:
-    for group, name in zip(("dataset", "bundle", "weights"), shared[2:], strict=True):
+    for group, name in zip(("data", "bundle", "weights"), shared[2:], strict=True):
         (line,) = [line for line in fedq(group, "list").out.splitlines() if name[:30] in line]
         assert "local" in line.split()

@@ -116,8 +116,8 @@ def words(service: Service, client: Client, tmp_path: Path) -> Iterator[dict[str
 ELSEWHERE = {
     "demo": "starts a stack, and prints results as `results` does",
     "mcp": "speaks JSON alone",
-    "slurm workers": "prints what Slurm answers",
     "up": "becomes the supervisor, which prints errors",
+    "workers start": "prints what Slurm answers",
 }
 """Commands that are not carried out here."""
 COMMAND_LINES = {
@@ -133,16 +133,16 @@ COMMAND_LINES = {
     "catalogue": "{nothing}",
     "check-extension": "{nothing}",
     "compare": "{two}",
+    "data": "",
+    "data add": "{table}",
+    "data delete": "{nothing}",
     "data keep": "{nothing}",
-    "dataset add": "{table}",
-    "dataset delete": "{nothing}",
-    "dataset list": "",
-    "dataset show": "{nothing}",
+    "data list": "",
+    "data show": "{nothing}",
     "delete": "{two}",
     "diff": "{two} {failed}",
     "edit": "{nothing} --star",
     "export": "{nothing}",
-    "export-model": "{run} --format onnx --code {nothing}",
     "extend": "{failed} --rounds 2",
     "figure": "{nothing}",
     "import": "{nothing}",
@@ -155,7 +155,6 @@ COMMAND_LINES = {
     "logs": "{last}",
     "me": "",
     "migrate": "",
-    "model": "{failed}",
     "new": "{family} mine",
     "open": "{nothing}",
     "pause": "{nothing}",
@@ -164,7 +163,6 @@ COMMAND_LINES = {
     "queue": "",
     "report": "{nothing}",
     "reproduce": "{failed}",
-    "reproduce-paper": "{nothing}",
     "restore": "{nothing}",
     "results": "{two}",
     "resume": "{nothing}",
@@ -175,7 +173,6 @@ COMMAND_LINES = {
     "slurm run": "{spec} --output {new} --time 60",
     "status": "{failed}",
     "submit": "{spec}",
-    "validate": "{spec}",
     "watch": "{failed}",
     "webhook create": "https://127.0.0.1/ --name {nothing}",
     "webhook delete": "{nothing}",
@@ -189,7 +186,7 @@ COMMAND_LINES = {
     "weights show": "{nothing}",
     "workers": "",
 }
-WITHOUT_TEXT = {"backup", "dataset list", "migrate", "queue", "weights list", "workers"}
+WITHOUT_TEXT = {"backup", "data", "data list", "migrate", "queue", "weights list", "workers"}
 """Commands that have nothing of a user to print here."""
 DOCUMENTS = ("arms", "audit", "list", "results", "status", "watch")
 
@@ -387,8 +384,8 @@ def test_commands_work_alone_and_those_that_cannot_name_the_extra(
         ("--help",): 0,
         ("submit", "--preset", "demo", *spec): 0,
         ("plan", "--preset", "demo", *spec): 0,
-        ("validate", str(ROOT / "docs" / "nothing.yaml")): 2,
-        ("status", "--json"): 0,
+        ("plan", str(ROOT / "docs" / "nothing.yaml")): 2,
+        ("list", "--json"): 0,
         ("presets",): 0,
         ("catalogue",): 0,
         ("workers",): 0,

@@ -303,9 +303,10 @@ def test_by_the_command_line(fedq: Fedq, client: Client, tmp_path: Path) -> None
     id = client.submit(TWO_ARMS).id
     told = fedq("export", id, "--to", "csv", "--output", str(tmp_path / "tables"), "--json")
     assert (told.code, json.loads(told.out)) == (0, {"exported": str(tmp_path / "tables")})
-    told = fedq("export", id, "--to", "csv", "--models")
-    assert told.code == 2
-    assert "are options of mlflow" in told.err
+    for option in (("--models",), ("--best",), ("--merge",), ("--file", "network"), ("--code", "lab")):
+        told = fedq("export", id, "--to", "csv", *option)
+        assert told.code == 2
+        assert f"{option[0]}: is an option of" in " ".join(told.err.split())
 
 
 def test_a_file_of_results_goes_into_a_service_and_stays_what_it_is(

@@ -8,8 +8,8 @@ from fedcore.bundles import storage_key
 from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.store import Database, bundles, experiments, removals, sharing
 from fedcore.platform.store import weights as networks
-from fedcore.platform.store.kept_files import KeptFiles
 from fedcore.platform.store.tables import BundleRecord, WeightsRecord
+from fedcore.platform.store.uploads import Uploads
 from fedcore.platform.store.weights import WEIGHTS
 from fedcore.spec.code import CodeBundle
 from tests.builders.experiments import submit
@@ -37,7 +37,9 @@ def weights(database: Database, owner: str = "ann", digest: str = DIGEST) -> Wei
     """Store pretrained weights, which are kept as bundles are."""
     with database.transaction() as session:
         made = WEIGHTS.new_id(session)
-        return WEIGHTS.create(session, made, digest, tensors=2, size_bytes=80, owner=owner, key_id="")
+        return WEIGHTS.create(
+            session, made, digest, content="weights", tensors=2, size_bytes=80, owner=owner, key_id=""
+        )
 
 
 def used_by(database: Database, record: BundleRecord, owner: str = "ann", **fields: Any) -> str:
@@ -96,7 +98,7 @@ def test_an_experiment_cannot_use_a_bundle_that_is_gone_or_of_others(database: D
 def test_shared_bundle_is_kept_until_it_no_longer_is_shared(database: Database, kind: str) -> None:
     """Its owner keeps it for others, and may have no experiment that uses it."""
     record = bundle(database) if kind == "bundle" else weights(database)
-    kept: KeptFiles[Any] = bundles.BUNDLES if kind == "bundle" else WEIGHTS
+    kept: Uploads[Any] = bundles.BUNDLES if kind == "bundle" else WEIGHTS
     used = submit(database, owner="ann").id
     write(database, kept.note_use, used, [record.id])
     write(database, sharing.share, record, read=["bob"])

@@ -10,6 +10,7 @@ from sqlalchemy import event, text
 from fedcore.data.description import UploadedContent
 from fedcore.errors import IdempotencyError, ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.store import Database, datasets, experiments, extension, sharing
+from fedcore.platform.store.datasets import DATASETS
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import DatasetRecord
 from tests.builders.claims import claim, finish
@@ -28,16 +29,20 @@ def keep(
 ) -> DatasetRecord:
     """Store a data set."""
     with database.transaction() as session:
-        return datasets.create(
+        content = CONTENT.model_copy(update={"digest": digest * 64})
+        record = DATASETS.create(
             session,
-            datasets.new_id(session),
-            CONTENT.model_copy(update={"digest": digest * 64}),
+            DATASETS.new_id(session),
+            content.digest,
             name=name,
+            content=content.model_dump(mode="json"),
             client_sizes=SIZES,
             size_bytes=3_000,
             owner=owner,
-            idempotency_key=key,
         )
+        if key is not None:
+            datasets.claim(session, record, key=key, name=name)
+        return record
 
 
 def document(*records: DatasetRecord, **changes: Any) -> Document:
@@ -58,11 +63,11 @@ def submit(database: Database, *records: DatasetRecord, owner: str = "ann", **ch
 
 def test_a_data_set_is_found_as_it_was_stored(database: Database) -> None:
     kept = keep(database)
-    found = read(database, datasets.find, kept.id, "ann")
+    found = read(database, DATASETS.find, kept.id, "ann")
     assert (found.name, found.owner, found.size_bytes, found.client_sizes) == ("mine", "ann", 3_000, SIZES)
     assert UploadedContent.model_validate(found.content) == CONTENT
     with pytest.raises(ResourceNotFoundError, match="'set_none'"):
-        read(database, datasets.find, "set_none", None)
+        read(database, DATASETS.find, "set_none", None)
 
 
 def test_the_same_content_is_kept_once_for_each_owner(database: Database) -> None:
@@ -88,7 +93,7 @@ def test_a_key_stands_for_one_content_and_name(database: Database) -> None:
     for changes in ({"digest": "1"}, {"name": "other"}):
         with pytest.raises(IdempotencyError, match=f"created {first.id}"):
             keep(database, key="once", **changes)
-    write(database, datasets.delete, first.id, "ann")
+    write(database, DATASETS.delete, first.id, "ann")
     assert keep(database, digest="1", key="once").digest == "1" * 64
 
 
@@ -97,7 +102,7 @@ def test_data_sets_are_listed_newest_first_a_page_at_a_time(database: Database) 
     pages: list[list[str]] = []
     cursor = None
     while not pages or cursor is not None:
-        page = read(database, datasets.page, "ann", limit=3, cursor=cursor)
+        page = read(database, DATASETS.page, "ann", limit=3, cursor=cursor)
         pages.append([item.id for item in page.items])
         cursor = page.next
     assert [len(page) for page in pages] == [3, 3, 1]
@@ -111,21 +116,21 @@ def test_data_set_that_an_unfinished_experiment_uses_in_any_arm_cannot_be_delete
         with pytest.raises(
             StateConflictError, match=f"{kept.id} is in use by {experiment}, which is unfinished"
         ):
-            write(database, datasets.delete, kept.id, "ann")
+            write(database, DATASETS.delete, kept.id, "ann")
     for _ in range(2):
         finish(database, claim(database))
-    write(database, datasets.delete, first.id, "ann")
+    write(database, DATASETS.delete, first.id, "ann")
     with pytest.raises(ResourceNotFoundError):
-        write(database, datasets.delete, first.id, "ann")
+        write(database, DATASETS.delete, first.id, "ann")
     assert read(database, experiments.find, experiment).id == experiment
     write(database, experiments.delete, experiment)
-    assert read(database, datasets.find, second.id, "ann").id == second.id
+    assert read(database, DATASETS.find, second.id, "ann").id == second.id
 
 
 def test_an_experiment_on_data_that_are_not_there_or_are_others_is_refused(database: Database) -> None:
     kept = keep(database)
     gone = keep(database, digest="1")
-    write(database, datasets.delete, gone.id, "ann")
+    write(database, DATASETS.delete, gone.id, "ann")
     for refused, pointer, told in (
         (document(gone), "/problem/dataset/id", f"there is no data set '{gone.id}'"),
         (document(kept, gone), "/problem/dataset/id", f"there is no data set '{gone.id}'"),
@@ -154,9 +159,9 @@ def test_only_experiments_of_its_owner_keep_it_and_only_those_with_access_use_it
     write(database, experiments.create, administrators)
     write(database, sharing.share, kept, read=["ben"])
     submit(database, kept, owner="ben")
-    write(database, datasets.delete, kept.id, "ann")
+    write(database, DATASETS.delete, kept.id, "ann")
     with pytest.raises(ResourceNotFoundError):
-        read(database, datasets.find, kept.id, None)
+        read(database, DATASETS.find, kept.id, None)
 
 
 @on_postgresql
@@ -166,7 +171,7 @@ def test_a_deletion_waits_for_another_owner_who_is_just_submitting_and_goes_on(d
 
     def delete() -> None:
         started.set()
-        write(database, datasets.delete, kept.id, "ann")
+        write(database, DATASETS.delete, kept.id, "ann")
 
     with ThreadPoolExecutor(1) as deleting:
         with database.transaction() as session:
@@ -177,7 +182,7 @@ def test_a_deletion_waits_for_another_owner_who_is_just_submitting_and_goes_on(d
         attempt.result()
     assert read(database, experiments.find, made).owner == "ben"
     with pytest.raises(ResourceNotFoundError):
-        read(database, datasets.find, kept.id, None)
+        read(database, DATASETS.find, kept.id, None)
 
 
 @on_postgresql
@@ -186,7 +191,7 @@ def test_a_deletion_waits_for_whoever_is_just_submitting(database: Database) -> 
 
     def delete() -> None:
         started.set()
-        write(database, datasets.delete, kept.id, "ann")
+        write(database, DATASETS.delete, kept.id, "ann")
 
     with ThreadPoolExecutor(1) as deleting:
         with database.transaction() as session:
@@ -215,7 +220,7 @@ def test_a_deletion_and_an_extension_wait_for_each_other_in_one_order(database: 
         def delete_meanwhile(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
             # At the first statement on its uses of data sets a deletion begins, and comes to wait.
             if "dataset_use" in statement and not attempts:
-                attempts.append(deleting.submit(write, database, datasets.delete, kept.id, "ann"))
+                attempts.append(deleting.submit(write, database, DATASETS.delete, kept.id, "ann"))
                 eventually(lambda: _others_wait(database))
 
         event.listen(session.connection(), "after_cursor_execute", delete_meanwhile)
@@ -224,4 +229,4 @@ def test_a_deletion_and_an_extension_wait_for_each_other_in_one_order(database: 
         with pytest.raises(StateConflictError, match="is unfinished"):
             attempts[0].result()
     with pytest.raises(StateConflictError):
-        write(database, datasets.delete, kept.id, "ann")
+        write(database, DATASETS.delete, kept.id, "ann")

@@ -14,7 +14,6 @@ from fedcore.errors import QuotaError
 from fedcore.platform.access import Scope
 from fedcore.platform.store import (
     Database,
-    datasets,
     experiments,
     extension,
     keys,
@@ -23,6 +22,7 @@ from fedcore.platform.store import (
     wait_reasons,
     workers,
 )
+from fedcore.platform.store.datasets import DATASETS
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.quotas import Usage
 from fedcore.platform.store.tables import RunRecord
@@ -50,16 +50,18 @@ def submit(database: Database, key_id: str, runs: int = 1) -> str:
 def upload(database: Database, key_id: str, digest: str) -> str:
     with database.transaction() as session:
         content = CONTENT.model_copy(update={"digest": digest * 64})
-        made = datasets.create(
+        made = DATASETS.create(
             session,
-            datasets.new_id(session),
-            content,
+            DATASETS.new_id(session),
+            content.digest,
             name="mine",
+            content=content.model_dump(mode="json"),
             client_sizes=SIZES,
             size_bytes=BYTES,
             owner="ann",
+            key_id=key_id,
         )
-        quotas.charge(session, made.id, key_id)
+        quotas.check_stored(session, key_id)
         return made.id
 
 
@@ -233,7 +235,7 @@ def test_data_sets_larger_than_they_may_be_are_refused_until_one_is_deleted(data
     upload(database, key_id, "1")
     with pytest.raises(QuotaError, match="9,000 bytes of data sets, code and weights, limit 6,000"):
         upload(database, key_id, "2")
-    write(database, datasets.delete, first, None)
+    write(database, DATASETS.delete, first, None)
     upload(database, key_id, "2")
     assert used(database, key_id) == Usage(0, 0, 2 * BYTES, 0.0)
 

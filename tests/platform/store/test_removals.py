@@ -8,8 +8,9 @@ from datetime import datetime
 import pytest
 from sqlalchemy import select
 
-from fedcore.platform.store import Database, Session, datasets, experiments, removals
+from fedcore.platform.store import Database, Session, experiments, removals
 from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.datasets import DATASETS
 from fedcore.platform.store.removals import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from fedcore.platform.store.tables import RemovalRecord
 from fedcore.platform.uploads import dataset_storage
@@ -58,7 +59,7 @@ def test_a_run_that_was_taken_from_its_worker_is_due_at_once(database: Database)
 def test_a_deleted_data_set_notes_its_file_and_no_other_of_its_content(database: Database) -> None:
     first = keep(database)
     bobs = keep(database, owner="bob")
-    write(database, datasets.delete, first.id, None)
+    write(database, DATASETS.delete, first.id, None)
     again = keep(database)
     assert again.digest == first.digest == bobs.digest
     assert take(database) == [dataset_storage.storage_key(first.id, first.digest)]
@@ -69,7 +70,7 @@ def test_a_deletion_that_is_undone_notes_nothing(database: Database) -> None:
     claim(database)
     with suppress(ConnectionError), database.transaction() as session:
         experiments.delete(session, experiment.id)
-        datasets.delete(session, kept.id, None)
+        DATASETS.delete(session, kept.id, None)
         raise ConnectionError
     assert not read(database, noted)
 

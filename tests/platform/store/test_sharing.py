@@ -15,9 +15,10 @@ from fedcore.errors import ForbiddenError, ResourceNotFoundError
 from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, bundles, datasets, experiments, keys, sharing
 from fedcore.platform.store import weights as networks
-from fedcore.platform.store.kept_files import KeptFiles
+from fedcore.platform.store.datasets import DATASETS
 from fedcore.platform.store.sharing import Access, Owned
 from fedcore.platform.store.tables import GrantRecord
+from fedcore.platform.store.uploads import Uploads
 from fedcore.platform.store.weights import WEIGHTS
 from tests.builders.experiments import submit
 from tests.builders.transactions import on_postgresql, read, write
@@ -31,7 +32,7 @@ KINDS: dict[str, tuple[Callable[[Database], Owned], Deletion]] = {
         lambda database: submit(database, owner="ann"),
         lambda database, record: write(database, experiments.delete, record.id),
     ),
-    "data set": (keep, lambda database, record: write(database, datasets.delete, record.id, "ann")),
+    "data set": (keep, lambda database, record: write(database, DATASETS.delete, record.id, "ann")),
     "bundle": (
         bundle,
         lambda database, record: write(database, bundles.BUNDLES.delete, record.digest, "ann"),
@@ -39,6 +40,7 @@ KINDS: dict[str, tuple[Callable[[Database], Owned], Deletion]] = {
     "weights": (weights, lambda database, record: write(database, WEIGHTS.delete, record.digest, "ann")),
 }
 WITHOUT_OWNER = {
+    "claim": "finds nothing",
     "create": "returns what its owner has",
     "new_id": "finds nothing",
     "note_use": "records what `use` has found",
@@ -68,7 +70,7 @@ def test_access_ends_with_what_it_is_to(database: Database, kind: str) -> None:
 def test_only_the_owner_deletes(database: Database, kind: str) -> None:
     record: Any = KINDS[kind][0](database)
     deletions: dict[str, Callable[[str | None], None]] = {
-        "data set": lambda owner: write(database, datasets.delete, record.id, owner),
+        "data set": lambda owner: write(database, DATASETS.delete, record.id, owner),
         "bundle": lambda owner: write(database, bundles.BUNDLES.delete, record.digest, owner),
         "weights": lambda owner: write(database, WEIGHTS.delete, record.digest, owner),
     }
@@ -115,10 +117,10 @@ def test_two_who_share_at_the_same_time_wait_for_each_other(database: Database) 
 
 def functions_of_uploads() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Public functions that are given a session."""
-    places: list[ModuleType | type] = [datasets, bundles, networks, KeptFiles]
+    places: list[ModuleType | type] = [datasets, bundles, networks, Uploads]
     for place in places:
         for name, function in getmembers(place, isfunction):
-            own = place is KeptFiles or function.__module__ == place.__name__
+            own = place is Uploads or function.__module__ == place.__name__
             if own and not name.startswith("_") and "session" in signature(function).parameters:
                 yield name, function
 
@@ -135,7 +137,7 @@ def test_queries_that_find_an_upload_cannot_be_called_without_an_owner() -> None
 
 def test_no_other_module_reads_the_tables_of_uploads() -> None:
     """Quotas sum up bytes, and a restored copy is held to its files; all other queries are those above."""
-    named = re.compile(r"\b(Dataset|Bundle|Weights)(Use)?Record\b")
+    named = re.compile(r"\b(Dataset|Bundle|Weights|Upload)(Use)?Record\b")
     reading = {file.stem for file in STORE.glob("*.py") if named.search(file.read_text())}
     others = {"tables", "sharing", "quotas", "dump"}
-    assert reading == {"datasets", "kept_files", "bundles", "weights"} | others
+    assert reading == {"datasets", "uploads", "bundles", "weights"} | others

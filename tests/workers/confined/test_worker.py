@@ -20,8 +20,9 @@ from fedcore import ExperimentSpec, bundles
 from fedcore.data.uploaded import Uploaded
 from fedcore.data.user_datasets import UserSamples
 from fedcore.platform.access import LOCAL
-from fedcore.platform.store import Status, datasets, experiments, telemetry
+from fedcore.platform.store import Status, experiments, telemetry
 from fedcore.platform.store import bundles as stored
+from fedcore.platform.store.datasets import DATASETS
 from fedcore.platform.store.tables import RoundRecord
 from fedcore.platform.uploads.dataset_storage import storage_key
 from fedcore.simulation.report import RoundReport
@@ -258,8 +259,15 @@ def upload(deployment: Deployment) -> Document:
         samples.save(file)
     content = (deployment.folder / "samples.npz").read_bytes()
     with deployment.database.transaction() as session:
-        record = datasets.create(
-            session, datasets.new_id(session), samples.content, name="mine", client_sizes={}, size_bytes=0
+        record = DATASETS.create(
+            session,
+            DATASETS.new_id(session),
+            samples.content.digest,
+            name="mine",
+            content=samples.content.model_dump(mode="json"),
+            client_sizes={},
+            size_bytes=0,
+            owner=LOCAL,
         )
         uploaded = Uploaded(kind="uploaded", id=record.id, content=samples.content)
     deployment.storage.put(storage_key(record.id, samples.content.digest), content)

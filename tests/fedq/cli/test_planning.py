@@ -1,4 +1,4 @@
-"""`fedq validate` and `plan`, without a service."""
+"""`fedq plan`, without a service."""
 
 import io
 import json
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from fedcore import presets
 from fedcore.settings import settings
 from fedq.cli import main
 from tests.builders.specifications import TWO_ARMS
@@ -64,15 +63,11 @@ def test_every_fault_of_a_specification_is_told_with_its_line_and_column(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = _file(tmp_path, FAULTY)
-    code, out, told = _call(capsys, "validate", file)
+    code, out, told = _call(capsys, "plan", file)
     assert (code, out) == (2, "")
     assert f"{file}:6:3: /local/lr: Input should be greater than 0, not -1" in told
     assert f"{file}:7:1: /raunds: unknown field; did you mean rounds?" in told
     assert f"{file}:3:13: /algorithm/kind: must be one of" in told
-    _, out, _ = _call(capsys, "validate", file, "--json")
-    (check,) = json.loads(out)
-    assert check["valid"] is False
-    assert {"/local/lr", "/raunds", "/algorithm/kind"} < {flaw["pointer"] for flaw in check["errors"]}
 
 
 @pytest.mark.parametrize(
@@ -86,26 +81,19 @@ def test_every_fault_of_a_specification_is_told_with_its_line_and_column(
 def test_files_that_are_no_document_are_told_with_the_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
 ) -> None:
-    code, _, err = _call(capsys, "validate", _file(tmp_path, text))
+    code, _, err = _call(capsys, "plan", _file(tmp_path, text))
     assert code == 2
     assert told in err
 
 
-def test_every_file_is_told_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_specification_is_read_from_standard_input_and_changed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    good, missing = _file(tmp_path, json.dumps(TWO_ARMS)), str(tmp_path / "missing.yaml")
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(TWO_ARMS)))
-    code, out, err = _call(capsys, "validate", good, "-", missing)
-    assert (code, out) == (2, f"{good}: valid\n-: valid\n")
-    assert f"{missing}: /: cannot read the file" in err
-    assert _call(capsys, "validate", good, "--set", "rounds=0")[0] == 2
-
-
-def test_every_preset_is_valid_by_the_same_measure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _call(capsys, "validate", _file(tmp_path, json.dumps(presets.load("demo").spec)))[0] == 0
+    for change, expected in (("rounds=1", 0), ("rounds=0", 2)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(TWO_ARMS)))
+        assert _call(capsys, "plan", "-", "--set", change)[0] == expected
+    code, _, err = _call(capsys, "plan", str(tmp_path / "missing.yaml"))
+    assert (code, "missing.yaml: /: cannot read the file" in err) == (2, True)
 
 
 def test_a_plan_is_that_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,11 +134,7 @@ finally:
     assert "4 runs, 80 rounds" in done.stdout
 
 
-def test_specifications_that_cannot_be_planned_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = _call(capsys, "plan", _file(tmp_path, FAULTY))
-    assert (code, out, "/local/lr" in err) == (2, "", True)
+def test_a_plan_needs_one_specification(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, told in (
         ([], "give either a specification file"),
         (["--preset", "demos"], "there is no preset 'demos'"),

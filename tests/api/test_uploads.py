@@ -49,9 +49,9 @@ from workers.weights import UploadedWeights
 
 MODEL: Document = {"kind": "logistic"}
 USES = (
-    (DatasetRecord, DatasetUseRecord, DatasetUseRecord.dataset_id),
-    (BundleRecord, BundleUseRecord, BundleUseRecord.bundle_id),
-    (WeightsRecord, WeightsUseRecord, WeightsUseRecord.weights_id),
+    (DatasetRecord, DatasetUseRecord, DatasetUseRecord.upload_id),
+    (BundleRecord, BundleUseRecord, BundleUseRecord.upload_id),
+    (WeightsRecord, WeightsUseRecord, WeightsUseRecord.upload_id),
 )
 
 

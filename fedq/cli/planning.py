@@ -1,0 +1,149 @@
+"""`fedq plan`: check a specification and estimate its cost, here or by the service."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from fedcore.errors import PresetNotFoundError, SpecificationError
+from fedcore.lazy import LazyModule
+from fedq.cli import views
+from fedq.cli.connection import connect
+from fedq.cli.experiments import (
+    STDIN,
+    Assignments,
+    Code,
+    PresetName,
+    SpecificationFile,
+    choose_specification,
+    locate_errors,
+    overrides,
+)
+from fedq.cli.terminal import AsJson, ExitCode, checking, show, stderr
+
+if TYPE_CHECKING:
+    import pydantic
+
+    from fedcore import presets, settings
+    from fedcore import spec as specs
+    from fedcore.spec import ExperimentSpec, yaml_documents
+    from fedq import schemas, validation_errors
+    from fedq.local import code as components
+    from fedq.local import rates
+    from fedq.planning import data, estimates, seconds
+    from fedq.schemas import Flaw, Plan
+else:
+    pydantic = LazyModule("pydantic")
+    presets = LazyModule("fedcore.presets")
+    settings = LazyModule("fedcore.settings")
+    specs = LazyModule("fedcore.spec")
+    yaml_documents = LazyModule("fedcore.spec.yaml_documents")
+    schemas = LazyModule("fedq.schemas")
+    validation_errors = LazyModule("fedq.validation_errors")
+    components = LazyModule("fedq.local.code")
+    data = LazyModule("fedq.planning.data")
+    estimates = LazyModule("fedq.planning.estimates")
+    seconds = LazyModule("fedq.planning.seconds")
+    rates = LazyModule("fedq.local.rates")
+
+AskService = Annotated[
+    bool,
+    typer.Option(
+        "--service",
+        help="Plan for the service instead of this machine: by its data sets, limits and workers.",
+    ),
+]
+
+
+def plan(
+    spec: SpecificationFile = None,
+    preset: PresetName = None,
+    assignments: Assignments = None,
+    code: Code = None,
+    ask_service: AskService = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check a specification and estimate its cost: arms, runs, work, memory, bytes, and the time, where
+    such runs have been computed before. Nothing is submitted.
+
+    Each error is printed with its position, and the exit code is 2. A service is needed only for
+    --service.
+    """
+    changes = overrides(assignments or [])
+    if ask_service:
+        specification = choose_specification(spec, preset)
+        with connect() as client, locate_errors(None if changes else spec):
+            planned = client.dry_run(specification, changes, code=code)
+    else:
+        planned = _plan_for_this_machine(checked_specification(spec, preset, changes, code))
+    show(planned, views.plan, as_json=as_json)
+
+
+def _plan_for_this_machine(spec: ExperimentSpec) -> Plan:
+    configured = settings.settings()
+    present = [data.roots_in(configured.datasets)]
+    warnings = data.data_warnings(data.datasets_of(spec), present, "this machine lacks")
+    warnings += data.measure_warnings(spec) + data.start_warnings(spec)
+    planned = estimates.plan(spec).model_copy(update={"warnings": warnings})
+    seen = rates.read_rates(configured.home)
+    return seconds.add_seconds(planned, spec, lambda kind: seen.get(kind, []), "on this machine")
+
+
+def checked_specification(
+    spec: Path | None, preset: str | None, changes: dict[str, Any], code: Path | None
+) -> ExperimentSpec:
+    """Read and validate a specification or a preset, with the components in the folder `code`; prints its
+    errors, and ends the command with them.
+    """
+    if code is not None:
+        changes = changes | {"code": components.load_code(code)}
+    match spec, preset:
+        case Path(), None:
+            text, document = _read(spec)
+            return _validate(str(spec), presets.override(document, changes), text)
+        case None, str():
+            with checking("--preset", PresetNotFoundError):
+                document = presets.load(preset).spec
+            return _validate(preset, presets.override(document, changes), "")
+        case _:
+            raise typer.BadParameter("give either a specification file or --preset NAME", param_hint="SPEC")
+
+
+def _read(file: Path) -> tuple[str, dict[str, Any]]:
+    """Text of a file, and the document in it."""
+    try:
+        text = sys.stdin.read() if file == STDIN else file.read_text(encoding="utf-8")
+        document = yaml_documents.load(text)
+    except yaml_documents.YamlError as error:
+        place = {} if error.place is None else error.place._asdict()
+        raise _tell(file, [schemas.Flaw(pointer="", detail=error.detail, **place)]) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise _tell(file, [schemas.Flaw(pointer="", detail=f"cannot read the file: {error}")]) from error
+    if not isinstance(document, dict):
+        detail = f"must be a mapping, not {type(document).__name__}"
+        raise _tell(file, [schemas.Flaw(pointer="", detail=detail)])
+    return text, document
+
+
+def _validate(file: str, document: dict[str, Any], text: str) -> ExperimentSpec:
+    try:
+        return specs.ExperimentSpec.model_validate(document)
+    except pydantic.ValidationError as error:
+        flaws = validation_errors.errors_of(error.errors(), specs.ExperimentSpec, document)
+    except SpecificationError as error:
+        flaws = [schemas.Flaw(pointer=error.pointer, detail=error.detail)]
+    raise _tell(file, validation_errors.located(flaws, text))
+
+
+def _tell(file: Path | str, flaws: list[Flaw]) -> typer.Exit:
+    """Print one line per error in the format of compilers, which editors can parse; returns what ends the
+    command.
+    """
+    for flaw in flaws:
+        place = str(file) if flaw.line is None else f"{file}:{flaw.line}:{flaw.column}"
+        stderr().print(Text.assemble((place, "bold"), f": {flaw.pointer or '/'}: {flaw.detail}"))
+    return typer.Exit(ExitCode.REFUSED)
