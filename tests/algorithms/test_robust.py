@@ -186,6 +186,7 @@ ROBUST: tuple[tuple[str, dict[str, Any]], ...] = (
     ("bulyan", {"malicious": 0.2}),
     ("geometric_median", {"iterations": 100}),
     ("centred_clipping", {"radius": 5.0}),
+    ("centred_clipping", {"radius": 5.0, "iterations": 3}),
     ("norm_bounding", {"radius": 5.0}),
 )
 

@@ -116,3 +116,21 @@ def test_a_study_with_a_pruner_tells_where_trials_were_stopped(http: httpx.Clien
     console = Console(record=True, width=160)
     console.print(search_view(found))
     assert console.export_text().count("(stopped)") == 1
+
+
+def test_the_best_trial_so_far_is_none_that_was_stopped(http: httpx.Client, rows: Database) -> None:
+    pruner = {"kind": "hyperband", "min_rounds": 1, "eta": 2}
+    search = STUDY | {"sampler": "random", "trials": 4, "pruner": pruner}
+    made = submit_over_http(http, STUDIED | {"search": search})
+    drain(rows)
+    found = SearchPage.model_validate(http.get(f"/v1/experiments/{made['id']}/search").json())
+    # The one that was stopped would be the best of all.
+    items = [
+        one.model_copy(update={"value": 0.5 if one.verdict == "stopped" else 4.0 - one.arm})
+        for one in found.items
+    ]
+    console = Console(record=True, width=160)
+    console.print(search_view(found.model_copy(update={"items": items})))
+    shown = [line.split() for line in console.export_text().splitlines() if "trial " in line and "=" in line]
+    assert sum(cells[-1] == "(stopped)" for cells in shown) == 1
+    assert all(cells[-2] == cells[-3] for cells in shown if cells[-1] != "(stopped)"), "each the best so far"

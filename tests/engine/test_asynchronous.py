@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedcore import ExperimentSpec, Simulation, run
+from fedcore.data.plan import mini_batches
 from fedcore.engine.event_queue import (
     Arrivals,
     EventQueue,
@@ -23,6 +24,7 @@ from fedcore.engine.event_queue import (
     await_tier,
     draw_others,
 )
+from fedcore.engine.round import train_cohorts
 from fedcore.engine.tiers import Tiers
 from fedcore.errors import SpecificationError
 from fedcore.random import generator
@@ -601,6 +603,44 @@ def test_the_engines_agree(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_resumed_at_any_step_ends_bit_identical(name: str) -> None:
     runs.resumes_at_every_round(partial(case, name))
+
+
+@pytest.mark.parametrize("name", ["fedbuff", "tiers"])
+def test_a_client_has_the_mini_batches_of_the_step_in_which_it_started(name: str) -> None:
+    """However long its update takes to arrive."""
+    simulation, late = Simulation(case(name), seed=3), 0
+    while not simulation.finished:
+        opened = simulation.begin()
+        assert opened.training is not None
+        assert opened.training.stale is not None
+        work, starts = opened.training.work, opened.training.stale.rounds
+        samples = opened.setting.problem.sizes[work.clients].tolist()
+        members = zip(work.clients.tolist(), starts, samples, work.batches, strict=True)
+        for client, start, count, batches in members:
+            planned = Work(*batches.shape)
+            assert np.array_equal(batches, mini_batches(3, start, client, count, planned))
+        late += sum(start < opened.number for start in starts)
+        simulation.end(opened, *train_cohorts([opened]))
+    assert late
+
+
+@pytest.mark.parametrize("alpha", [0.25, 0.75])
+def test_running_statistics_move_by_the_weight_of_what_arrived(alpha: float) -> None:
+    """s <- s + alpha (t - s), where t are those of the one client that arrived, as the model does."""
+
+    def models(weight: float) -> list[dict[str, torch.Tensor]]:
+        """Before and after the first step."""
+        asynchrony = {"kind": "fedasync", "concurrency": 1, "alpha": weight}
+        simulation = Simulation(specification({**CASES["batch norm"], "asynchrony": asynchrony}), seed=0)
+        first = simulation.model()
+        simulation.advance()
+        return [first, simulation.model()]
+
+    (start, whole), (_, part) = models(1.0), models(alpha)
+    statistics = [name for name in start if "running" in name]
+    assert not all(torch.equal(start[name], whole[name]) for name in statistics)
+    for name in statistics:
+        torch.testing.assert_close(part[name], start[name] + alpha * (whole[name] - start[name]))
 
 
 @pytest.mark.parametrize("name", ["fedbuff", "fedasync", "tiers"])

@@ -69,6 +69,14 @@ def test_a_little_is_enough_sends_the_mean_less_z_deviations() -> None:
     torch.testing.assert_close(sent, torch.from_numpy(np.stack([expected] * 2)), rtol=1e-14, atol=1e-15)
 
 
+@pytest.mark.parametrize("malicious", [2, 3, 4])
+def test_a_little_is_enough_counts_the_malicious_clients_of_the_cohort(malicious: int) -> None:
+    honest, sent = forged("alie", malicious)
+    z = alie_z(10, malicious)
+    expected = honest.mean(dim=0) - z * honest.std(dim=0, correction=0)
+    torch.testing.assert_close(sent, expected.expand_as(sent), rtol=1e-14, atol=1e-15)
+
+
 def test_the_inner_product_of_the_mean_with_the_honest_mean_turns_negative() -> None:
     """Xie et al.: with epsilon above (n - f) / f the mean of all points the other way."""
     honest, sent = forged("inner_product", epsilon=4.5)

@@ -13,6 +13,7 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.statistics import significance
+from fedq.results.summaries import have_data_of
 from tests.builders.claims import claim, commit, end_run, end_runs, fail, report
 from tests.builders.experiments import submit_over_http
 from tests.builders.specifications import TINY, TWO_ARMS, Document
@@ -120,6 +121,20 @@ def test_any_arm_may_be_the_baseline_by_index_or_name(
     assert here["mean"] == -there["mean"]
     assert here["p"] == there["p"]
     assert back["arms"][1]["metrics"]["test_accuracy"]["final_difference"] is None
+
+
+@pytest.mark.parametrize(
+    ("baseline", "alike"), [(0, [True, False, False]), (1, [False, True, True]), (2, [False, True, True])]
+)
+def test_arms_are_alike_in_their_data_if_they_have_those_of_the_baseline(
+    baseline: int, alike: list[bool]
+) -> None:
+    arms: list[dict[str, Any]] = [
+        {"problem.dataset.kind": "digits"},
+        {"problem.dataset.kind": "mnist"},
+        {"problem.dataset.kind": "mnist", "problem.dataset.augmentation": {"kind": "crop"}, "local.lr": 0.1},
+    ]
+    assert have_data_of(arms, baseline) == alike
 
 
 @pytest.mark.parametrize("baseline", ["2", "momentum", "-1", "9" * 30])

@@ -131,6 +131,7 @@ def test_logs_are_in_the_order_of_time_and_of_one_experiment(
         "2026-01-01T00:00:02Z api plain text",
     ]
     assert fedq("logs", "two arms").out.count("\n") == 1
+    assert fedq("logs", "-n", "0").out == ""
     assert [json.loads(line)["event"] for line in fedq("logs", "-n", "1", "--json").out.splitlines()] == [
         "plain text"
     ]

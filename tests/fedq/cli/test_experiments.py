@@ -7,8 +7,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 from fedcore.spec import yaml_documents
+from fedq.cli import views
 from fedq.cli.experiments import overrides
 from fedq.client import Client
 from tests.builders.runs import carry_out
@@ -80,6 +82,18 @@ def test_a_plan_by_the_service_prints_the_arms_and_stores_nothing(
     assert [line.split()[0] for line in ended.out.splitlines() if "lr=" in line] == ["lr=0.1", "lr=0.05"]
     assert json.loads(fedq("plan", spec, "--service", "--json").out)["runs"] == 6
     assert list(client.experiments()) == []
+
+
+def test_a_plan_is_shown_with_what_is_sent_in_each_direction(client: Client) -> None:
+    plan = client.dry_run(TINY)
+    sizes = {"bytes_up": 1_000_000, "bytes_down": 2_000_000, "memory_bytes": 3_000_000}
+    console = Console(record=True, width=200)
+    console.print(views.plan(plan.model_copy(update={"arms": [plan.arms[0].model_copy(update=sizes)]})))
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    (head,) = (line for line in lines if "MB up" in line)
+    (row,) = (line for line in lines if line.endswith(" 3.0"))
+    assert head.endswith("MB up  MB down  memory, MB")
+    assert row.split()[-3:] == ["1.0", "2.0", "3.0"]
 
 
 def test_waiting_prints_the_results_and_the_progress_apart(fedq: Fedq, spec: str, finished: str) -> None:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
+from itertools import islice
 
 import pytest
 
@@ -14,6 +15,7 @@ from fedq.client.calls.service import AllCalls
 from fedq.client.events import POLL_S, Event
 from fedq.client.transport import PATIENCE_S, Transport, Wire, finish, finish_each
 from fedq.schemas import RoundEvent, StatusEvent
+from tests.builders import claims
 from tests.builders.runs import carry_out
 from tests.builders.specifications import TINY, TWO_ARMS
 from tests.support.proxy import Fault, proxied
@@ -73,6 +75,22 @@ def test_an_experiment_is_polled_where_streams_bring_nothing(service: Service, c
         proxy.blocks = STREAM
         events = list(behind.stream(id))
     assert_all_told(client, id, events)
+
+
+def test_polling_goes_on_from_the_last_round_that_a_stream_has_told(service: Service, client: Client) -> None:
+    """Since now, too, which is a later place by then."""
+    id = client.submit({**TINY, "rounds": 6}).id
+    held = claims.commit(service.database, claims.claim(service.database), 2)
+    with (
+        proxied(service.url) as proxy,
+        finishing(timeless(Timeless, proxy.url, service.key, [])) as transport,
+    ):
+        events = finish_each(AllCalls(transport).stream(id, since="now"))
+        assert [event.round for event in islice(events, 3) if isinstance(event, RoundEvent)] == [2]
+        proxy.blocks = STREAM
+        proxy.fail()
+        claims.finish(service.database, held)
+        assert [round for _, round in _rounds(events)] == [3, 4, 5, 6]
 
 
 OUTAGE = [Fault.UNAVAILABLE] * 5 + [Fault.REFUSED] * 4

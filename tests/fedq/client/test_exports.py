@@ -22,10 +22,13 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 from wandb.proto.wandb_internal_pb2 import Record
 
+from fedcore.platform.store.leases import Claim
+from fedcore.simulation.report import RoundReport
 from fedq.client import Client, ExportError, MissingPackageError, UnreadableDataError
 from fedq.client.exports.sinks import ExportForm, export_errors, fitted
 from fedq.client.exports.tracking import mlflow_key
 from fedq.client.exports.weights_and_biases import FORBIDDEN, LONGEST_NAME
+from tests.builders.claims import end_runs, report
 from tests.builders.runs import carry_out
 from tests.builders.specifications import TWO_ARMS, merged
 from tests.fedq.cli.conftest import Fedq, fedq
@@ -185,6 +188,30 @@ def test_optuna_opens_pruned_trials_and_several_metrics(
     assert names == ["suboptimality", "objective"]
     values = {one.arm: [one.value, *one.further_values] for one in client.search(id).items}
     assert {trial.number: trial.values for trial in trials} == values
+
+
+def test_a_trial_without_a_value_in_its_last_round_has_failed_in_optuna(
+    service: Service, client: Client, tmp_path: Path
+) -> None:
+    """As it has for the study, whatever its earlier rounds had."""
+    id = client.submit(STUDY).id
+
+    def history(held: Claim) -> list[RoundReport]:
+        last = {} if held.arm == 1 else {"suboptimality": 0.25}
+        return [report(1, extra={"suboptimality": 0.5}), report(2), report(3, extra=last)]
+
+    end_runs(service.database, history, 6)
+    trials, _ = loaded(client.export(id, "optuna", tmp_path))
+    assert [one.value for one in sorted(client.search(id).items, key=lambda one: one.arm)] == [
+        0.25,
+        None,
+        0.25,
+    ]
+    assert [(trial.state.name, trial.values) for trial in trials] == [
+        ("COMPLETE", [0.25]),
+        ("FAIL", None),
+        ("COMPLETE", [0.25]),
+    ]
 
 
 def loaded(where: str) -> tuple[list[optuna.trial.FrozenTrial], list[str] | None]:

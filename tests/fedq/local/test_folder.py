@@ -12,7 +12,7 @@ from safetensors.torch import save
 from fedcore import Simulation
 from fedcore.platform.status import Status
 from fedcore.simulation.report import RoundReport
-from fedq.local.experiment import ArrayPart, results
+from fedq.local.experiment import ArrayPart, LocalExperiment, results
 from fedq.local.folder import BEST_MODEL, MODEL, ROUNDS, RUN, ExperimentFolder, FolderError, RunKey, archive
 from tests.builders.specifications import QUADRATIC, specification
 
@@ -95,6 +95,15 @@ def test_rounds_behind_the_checkpoint_and_half_written_ones_are_dropped(folder: 
     assert [report.round for report in files.reports()] == [1]
     with pytest.raises(FolderError, match="has 1 of the 2 rounds of its checkpoint"):
         files.keep_rows(2)
+
+
+def test_a_run_that_was_killed_after_its_last_round_has_not_ended(folder: ExperimentFolder) -> None:
+    files, local = folder.run(RunKey(0, 1)), LocalExperiment(folder)
+    run = files.start({})
+    assert not local._reached(run, 3, 3), "its models are not stored"
+    assert not local._reached(run, 2, 3)
+    assert local._reached(run, 3, 2), "it has gone farther"
+    assert local._reached(run.model_copy(update={"status": Status.SUCCEEDED}), 3, 3)
 
 
 @pytest.mark.parametrize("best", [True, False])

@@ -129,6 +129,19 @@ def test_usage_that_was_added_up_is_the_same_usage(database: Database) -> None:
     assert read(database, fair_share.read_usage, "another", [QUEUE])[:2] == (before, clocks)
 
 
+@pytest.mark.parametrize("noted", [{"ann": 3.0, "zoe": 1.0}, {"ann": 1.0, "zoe": 3.0}])
+def test_the_clock_of_a_queue_is_the_latest_that_was_noted_for_whichever_owner(
+    database: Database, noted: dict[str, float]
+) -> None:
+    at = read(database, database_time)
+    for turn, (owner, clock) in enumerate(noted.items(), 1):
+        taken = RunCandidate(OwnerQueue(QUEUE, owner), "", 5, at, owner)
+        write(database, fair_share.record_pick, WORKER, ScheduledRun(taken, 0.0, clock, turn))
+    expected = {QUEUE: 3.0}, {QUEUE: 2}
+    assert read(database, fair_share.read_usage, WORKER, [QUEUE])[1:] == expected
+    assert read(database, fair_share.read_clocks, WORKER, [QUEUE]) == expected
+
+
 def _usage_rows(session: Session) -> int:
     return session.scalar(select(func.count()).select_from(ShareRecord)) or 0
 

@@ -110,6 +110,14 @@ def test_the_newest_lines_of_a_run_are_kept(database: Database) -> None:
     assert events(database, other) == ["event 0"]
 
 
+def test_of_more_lines_at_once_than_are_kept_of_a_run_the_newest_are_kept(database: Database) -> None:
+    submit(database)
+    held = claim(database)
+    note(database, held, [line(number) for number in range(MAX_LINES + 2)])
+    kept = events(database, held)
+    assert (len(kept), kept[0], kept[-1]) == (MAX_LINES, "event 2", f"event {MAX_LINES + 1}")
+
+
 def test_samples_of_a_long_run_cover_all_of_its_time_evenly_and_lose_no_use(database: Database) -> None:
     submit(database)
     held, count, at_once = claim(database), 10 * MAX_SAMPLES, 50
