@@ -102,7 +102,8 @@ async def follow(
         if not seen.ended:
             await transport.wire.sleep(FIRST_PAUSE_S * 2**strikes)
     if since is not None and not seen.ended:
-        await _begin(transport, experiment_id, seen, since)
+        # The place that the streams have reached: what is "now" has moved on since they began.
+        await _begin(transport, experiment_id, seen, seen.place or since)
     async for event in _poll(transport, experiment_id, seen):
         yield event
 

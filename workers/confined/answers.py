@@ -22,6 +22,7 @@ from pydantic import (
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError, UserCodeError
 from fedcore.platform.logging import storable_text
 from fedcore.simulation.report import RoundReport, StopReason
+from fedcore.spec.checks import MAX_PARAMETERS
 from fedcore.spec.code import Kinds
 from fedcore.spec.experiment import MAX_RUNS
 from fedcore.user_traceback import MAX_LENGTH, UserTraceback
@@ -144,7 +145,7 @@ class _Privacy(_Answer):
 
 
 class _Estimate(_Answer):
-    parameters: _Size
+    parameters: Annotated[int, Field(ge=1, le=MAX_PARAMETERS)]
     local_steps: _Count
     gradients: _Count
     work: _Work

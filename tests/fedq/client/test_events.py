@@ -93,6 +93,24 @@ def test_polling_goes_on_from_the_last_round_that_a_stream_has_told(service: Ser
         assert [round for _, round in _rounds(events)] == [3, 4, 5, 6]
 
 
+def test_polling_goes_on_where_a_stream_ended_for_runs_that_had_told_nothing(
+    service: Service, client: Client
+) -> None:
+    id = client.submit({**TINY, "seeds": [0, 1]}).id
+    first = claims.commit(service.database, claims.claim(service.database), 2)
+    with (
+        proxied(service.url) as proxy,
+        finishing(timeless(Timeless, proxy.url, service.key, [])) as transport,
+    ):
+        events = finish_each(AllCalls(transport).stream(id, since="now"))
+        assert [event.round for event in islice(events, 4) if isinstance(event, RoundEvent)] == [2]
+        proxy.blocks = STREAM
+        proxy.fail()
+        claims.finish(service.database, first)
+        claims.finish(service.database, claims.claim(service.database))
+        assert [round for _, round in _rounds(events)] == [3, 1, 2, 3]
+
+
 OUTAGE = [Fault.UNAVAILABLE] * 5 + [Fault.REFUSED] * 4
 """Longer than 30 seconds, by the pauses of a client."""
 
