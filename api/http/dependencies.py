@@ -40,8 +40,10 @@ _NUMBER = re.compile(r"[-+]?[0-9.]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppState:
-    """What requests of several resources share; `api.app.share_state` builds it. What only one resource
-    needs is beside it in the state of the application, and a dependency of that resource.
+    """State that requests of several resources share; `api.app.share_state` builds it.
+
+    The state of a single resource is beside it in the state of the application, and a dependency that the
+    resource declares.
     """
 
     settings: Settings

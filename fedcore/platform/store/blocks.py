@@ -17,7 +17,7 @@ from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import BlockRecord, Document
 from fedcore.simulation.report import COLUMNS
 
-FULL = 4000
+FULL = 2_000
 """Numbers of a full block. With fewer, curves are read from more blocks; with more, each commit, which
 writes the last block of its run anew, takes longer.
 """
@@ -72,8 +72,8 @@ class RoundBlock(NamedTuple):
 
     def add(self, row: Document) -> int:
         """Add a round, in place; returns how many numbers it has."""
-        for name in row["extra"].keys() - self.extra.keys():
-            self.extra[name] = [None] * len(self.committed_at)
+        for name in row["extra"]:
+            self.extra.setdefault(name, [None] * len(self.committed_at))
         for name, values in self.extra.items():
             value = row["extra"].get(name)
             values.append(_NOT_FINITE if value is None and name in row["extra"] else value)
