@@ -70,6 +70,7 @@ check: $(DEVELOPMENT) scripts ## Format, lint, types (of the pages' scripts, too
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --config .importlinter-with-types.toml
 	@$(BIN)/proselint check *.md docs/*.md docs/decisions/*.md docs/reproductions/*.md
 
 scripts: $(SCRIPTS) ## Format and types of the pages' scripts, where there is a network or was one

@@ -28,7 +28,7 @@ from api.http.audit_trail import AuditFailuresMiddleware
 from api.http.authentication import KeyAuthenticator
 from api.http.conditional import ConditionalGet
 from api.http.dependencies import AppState
-from api.http.gates import OwnerGate
+from api.http.gates import OwnerGate, UploadSlots
 from api.http.middleware import (
     BodyTimeout,
     HeadRequests,
@@ -50,7 +50,6 @@ from api.results.pictures import DrawingGate
 from api.runs import pages as runs_pages
 from api.runs import routes as runs_routes
 from api.search import routes as search_routes
-from api.uploads import UploadSlots
 from api.web import sign_in
 from api.web.rendering import Assets, install_error_pages
 from api.webhooks import pages as webhooks_pages
@@ -137,7 +136,6 @@ def create_app(
         tracing.configure("api")
         require_storage(settings.storage)
         require_broker(settings.broker)
-        state = build_state(settings, url_validator, drawing_gate)
     # Its pages of documentation load nothing from other hosts.
     app = FastAPIOffline(
         title="FedQ",
@@ -156,7 +154,8 @@ def create_app(
             "exclude": is_probe,
         },
     )
-    app.state.fedq = state
+    with starting():
+        share_state(app, settings, url_validator, drawing_gate)
     for router in KEYED:
         app.include_router(router, responses=problems.responses(401, 403, 422, 429, 500, 503))
     for router in (health.router, metrics.router):
@@ -178,28 +177,23 @@ def create_app(
     return app
 
 
-def build_state(
+def share_state(
+    app: FastAPI,
     settings: Settings,
     url_validator: UrlValidator | None = None,
     drawing_gate: DrawingGate | None = None,
     database: Database | None = None,
-) -> AppState:
-    """Build what the requests of one application share, on the database of `settings` unless one is
-    given.
-    """
+) -> None:
+    """Give an application what its requests share, on the database of `settings` unless one is given."""
     database = database or open_database(settings.database)
-    return AppState(
+    app.state.fedq = AppState(
         settings=settings,
         database=database,
         storage=open_storage(settings.storage),
         authenticator=KeyAuthenticator(database),
         rate_limiter=RateLimiter(settings),
-        stream_limit=StreamLimit(),
-        feed=Feed(database),
         metrics=metrics.Metrics(),
         wakeups=WakeupNotifier(lambda queue: celery_app.send_wakeup(queue, settings.broker)),
-        url_validator=url_validator or UrlValidator(),
-        drawing_gate=drawing_gate or DrawingGate(),
         reading_gate=OwnerGate(2),
         upload_slots=UploadSlots(),
         upload_gate=CapacityLimiter(1),
@@ -207,6 +201,10 @@ def build_state(
         code_gate=CapacityLimiter(1),
         document_gate=CapacityLimiter(1),
     )
+    app.state.feed = Feed(database)
+    app.state.stream_limit = StreamLimit()
+    app.state.url_validator = url_validator or UrlValidator()
+    app.state.drawing_gate = drawing_gate or DrawingGate()
 
 
 @asynccontextmanager
@@ -220,7 +218,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     resetting = asyncio.create_task(_reset_watchdog())
     yield
     gc.unfreeze()
-    await state.feed.close()
+    await app.state.feed.close()
     await state.rate_limiter.close()
     await to_thread.run_sync(state.wakeups.close)
     state.database.close()

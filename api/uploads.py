@@ -2,12 +2,10 @@
 listed, read, shared and deleted alike; the resources add what they accept, check and answer.
 """
 
-import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
-from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi import Path as PathParameter
@@ -32,24 +30,7 @@ from fedq.schemas import SharedAccess
 
 R = TypeVar("R", bound=UploadRecord)
 A = TypeVar("A", bound=BaseModel)
-AT_ONCE = 2
-"""Uploads of one key that a process receives or checks at a time; others wait, their bodies unread.
-"""
 UploadLimit = Annotated[int, Query(ge=1, le=200, description="Maximum number of uploads per page.")]
-
-
-class UploadSlots:
-    """Limit of concurrent uploads per key: before they are checked, no quota counts them.
-
-    Belongs to one event loop.
-    """
-
-    def __init__(self) -> None:
-        self._of_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-
-    def of(self, key_id: str) -> asyncio.Semaphore:
-        """Return the slots of a key; they exist while a request holds or awaits one."""
-        return self._of_key.setdefault(key_id, asyncio.Semaphore(AT_ONCE))
 
 
 def upload_body(description: str) -> dict[str, Any]:

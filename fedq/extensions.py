@@ -32,7 +32,7 @@ from fedcore.data.augment import ImageDataset, Transform
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.partition import Partition
 from fedcore.errors import DataUnavailableError, SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, torch
 from fedcore.measures.base import Evaluated, Measured, MeasureSpec
 from fedcore.models.base import ModelSpec, NetworkSpec
 from fedcore.models.losses import Loss
@@ -49,15 +49,10 @@ from fedcore.systems.participation.base import Outcome, Participation, RoundFact
 from fedcore.systems.work import WorkDistribution
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
     from fedcore.data.federated import UndividedDataset
-else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
 
 VERSION = ".".join(map(str, INTERFACE))
 """Version of this module: of the same major version, later ones have everything that this one has."""

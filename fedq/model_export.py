@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
@@ -27,7 +27,7 @@ from fedcore.data.digest_files import file_name, file_of_digest
 from fedcore.data.federated import FederatedData
 from fedcore.data.uploaded import local_dataset_storage
 from fedcore.families import StandIn
-from fedcore.lazy import LazyModule
+from fedcore.lazy import transformers
 from fedcore.models.hugging_face import CausalLm, SequenceClassifier
 from fedcore.models.layers import build_module
 from fedcore.settings import settings
@@ -36,11 +36,6 @@ from fedq.client.errors import ExportError
 from fedq.client.exports.sinks import ModelForm, WhichModel, export_errors
 from fedq.errors import MissingPackageError
 from fedq.local.folder import EXPERIMENT, ExperimentFolder, FolderError, RunKey
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
 
 EXAMPLES = 2
 """Samples with which a network is traced; any number can be scored afterwards."""

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.errors import FedcoreError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import LazyModule, submitit
+from fedcore.lazy import submitit_helpers as helpers
 from fedcore.platform.status import Status
 from fedcore.settings import settings
 from fedq.local.code import load_code
@@ -27,13 +28,8 @@ from fedq.local.folder import ExperimentFolder
 from fedq.results.presentation import counted
 
 if TYPE_CHECKING:
-    import submitit
-    from submitit import helpers
-
     from fedq.local import experiment
 else:
-    submitit = LazyModule("submitit")
-    helpers = LazyModule("submitit.helpers")
     experiment = LazyModule("fedq.local.experiment")
 
 ENDING_S = 30

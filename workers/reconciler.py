@@ -3,9 +3,9 @@
     python -m workers.reconciler
 
 Several may run at once; each run is handled by one of them. While there is none, runs still start
-by the wake-ups of the API. Webhooks are sent, files of deleted rows removed, and rows of finished
-runs packed, and old experiments archived and deleted, on threads of the same process: a receiver or
-a storage may take minutes, for which runs that lost their workers must not wait.
+by the wake-ups of the API. Webhooks are sent, files of deleted rows removed, and old experiments
+archived and deleted, on threads of the same process: a receiver or a storage may take minutes, for
+which runs that lost their workers must not wait.
 """
 
 import signal
@@ -26,7 +26,6 @@ from fedcore.platform.store import (
     UNAVAILABLE,
     Database,
     audit,
-    blocks,
     bundles,
     driver_error,
     fair_share,
@@ -78,16 +77,13 @@ def main() -> None:
 
 
 def run_forever(database: Database, configured: Settings, ended: threading.Event) -> None:
-    """Reconcile every second, send webhooks, remove files and old experiments, and pack rows, until
-    `ended`.
-    """
+    """Reconcile every second, send webhooks, and remove files and old experiments, until `ended`."""
     reset_watchdog = watchdog.resetter()
     storage, leases = open_storage(configured.storage), recovery.LeaseWatch(configured.lease_seconds)
     wakeups = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
     removing = _in_thread("removal", partial(remove_due, database, storage))
-    packing = _in_thread("packing", partial(pack_rows, database))
     expiring = _expiring(database, storage, configured)
-    with dispatching(database, configured), removing, packing, expiring, closing(wakeups):
+    with dispatching(database, configured), removing, expiring, closing(wakeups):
         while not ended.wait(PERIOD_S):
             reset_watchdog()
             try:
@@ -168,14 +164,6 @@ def _expiring(database: Database, storage: Storage, configured: Settings) -> Abs
     return _in_thread(
         "retention", partial(remove_expired, database, storage, archive, configured.retention_days)
     )
-
-
-def pack_rows(database: Database, ended: threading.Event) -> None:
-    """Pack rows of finished runs until there are none, or `ended`."""
-    moved = 1
-    while moved and not ended.is_set():
-        with database.transaction() as session:
-            moved = blocks.pack_finished(session)
 
 
 def remove_due(database: Database, storage: Storage, ended: threading.Event) -> None:

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cache
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from api.arms.service import best_figure
 from api.http.problems import InvalidDocumentError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import pyparsing as pp
 from fedcore.platform.store.arms import (
     All,
     AnyOf,
@@ -34,11 +34,6 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.parameters import NO_PARAMETERS
 from fedq.results.summaries import metric_names
 from fedq.schemas import Flaw
-
-if TYPE_CHECKING:
-    import pyparsing as pp
-else:
-    pp = LazyModule("pyparsing")
 
 LONGEST, DEEPEST = 2_000, 20
 """Characters of a filter, and its nested parentheses, at most."""

@@ -13,13 +13,13 @@ from itertools import islice
 from time import monotonic
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from api.events.feed import Feed, Snapshot
 from api.events.listeners import Event, EventStream, Listener
 from api.http.authentication import Reader
-from api.http.dependencies import AppStateDep, DatabaseDep, ExperimentId
+from api.http.dependencies import DatabaseDep, ExperimentId
 from api.http.problems import responses
 from api.results.queries import position_of
 from fedcore.errors import RateError, ResourceNotFoundError
@@ -162,9 +162,22 @@ def start(
     return Listener(experiment_id, list(runs), told)
 
 
-async def seat(state: AppStateDep, principal: Reader) -> AsyncGenerator[None, None]:
+async def _feed(request: Request) -> Feed:
+    feed: Feed = request.app.state.feed
+    return feed
+
+
+async def _stream_limit(request: Request) -> StreamLimit:
+    limit: StreamLimit = request.app.state.stream_limit
+    return limit
+
+
+StreamLimitDep = Annotated[StreamLimit, Depends(_stream_limit)]
+
+
+async def seat(limit: StreamLimitDep, principal: Reader) -> AsyncGenerator[None, None]:
     """Count the stream against the limit of its key until it ends."""
-    with state.stream_limit.one_of(principal.key_id):
+    with limit.one_of(principal.key_id):
         yield
 
 
@@ -181,7 +194,9 @@ async def seat(state: AppStateDep, principal: Reader) -> AsyncGenerator[None, No
 async def stream_events(
     principal: Reader,
     experiment_id: ExperimentId,
-    state: AppStateDep,
+    database: DatabaseDep,
+    feed: Annotated[Feed, Depends(_feed)],
+    limit: StreamLimitDep,
     listener: Annotated[Listener, Depends(start)],
     heartbeat: Heartbeat = 15,
 ) -> EventStream:
@@ -193,8 +208,8 @@ async def stream_events(
     a run are in order. The stream ends after the final status of the experiment, or when the key is
     revoked, expires or changes its scope.
     """
-    leave = KeyCheck(state.database, principal, experiment_id, state.stream_limit.key_check_s)
-    return EventStream(_listen(experiment_id, state.feed, listener, heartbeat, leave))
+    leave = KeyCheck(database, principal, experiment_id, limit.key_check_s)
+    return EventStream(_listen(experiment_id, feed, listener, heartbeat, leave))
 
 
 async def _listen(

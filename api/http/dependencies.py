@@ -16,6 +16,7 @@ from fastapi import Depends, Header, Path, Query, Request
 from pydantic import AwareDatetime, BeforeValidator
 from starlette.concurrency import run_in_threadpool
 
+from api.http.gates import OwnerGate, UploadSlots
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.identifiers import is_id
@@ -26,16 +27,10 @@ from fedcore.platform.store.tables import Base, DatasetRecord, ExperimentRecord,
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 
-if TYPE_CHECKING:
-    from api.events.feed import Feed
-    from api.events.routes import StreamLimit
+if TYPE_CHECKING:  # They use this module.
     from api.http.authentication import KeyAuthenticator
-    from api.http.gates import OwnerGate
     from api.http.metrics import Metrics
     from api.http.rate_limit import RateLimiter
-    from api.results.pictures import DrawingGate
-    from api.uploads import UploadSlots
-    from api.webhooks.service import UrlValidator
 
 NO_NUL = r"^[^\x00]*$"
 """PostgreSQL stores no NUL, and so finds none."""
@@ -45,20 +40,20 @@ _NUMBER = re.compile(r"[-+]?[0-9.]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppState:
-    """Everything that the requests of one application share; `api.app.build_state` builds it."""
+    """State that requests of several resources share; `api.app.share_state` builds it.
+
+    The state of a single resource is beside it in the state of the application, and a dependency that the
+    resource declares.
+    """
 
     settings: Settings
     database: Database
     storage: Storage
     authenticator: KeyAuthenticator
     rate_limiter: RateLimiter
-    stream_limit: StreamLimit
-    feed: Feed
     metrics: Metrics
     wakeups: WakeupNotifier
     """Wakes a worker of a queue; to be called after the commit."""
-    url_validator: UrlValidator
-    drawing_gate: DrawingGate
     reading_gate: OwnerGate
     """Tables and results of any number of arms, two at a time: those of thousands take seconds."""
     upload_slots: UploadSlots

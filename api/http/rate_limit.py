@@ -13,18 +13,13 @@ import asyncio
 import math
 import time
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
 from fedcore.errors import RateError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import redis
 from fedcore.settings import Settings
-
-if TYPE_CHECKING:
-    from redis import asyncio as redis
-else:
-    redis = LazyModule("redis.asyncio")
 
 MAX_BUCKETS = 10_000
 BURST_S = 5.0

@@ -208,8 +208,7 @@ async def answered(
             f"{size}, and may have {MAX_PIXELS / 1e6:.0f} million: at most {dpi} dpi, or a smaller width or"
             " height",
         )
-    state = state_of(request)
-    gate = state.reading_gate if form == "csv" else state.drawing_gate
+    gate = state_of(request).reading_gate if form == "csv" else drawing_gate_of(request)
     return await gate.run(principal.owner, work)
 
 
@@ -255,6 +254,19 @@ class DrawingGate(OwnerGate):
     async def run(self, owner: str, work: Callable[[], Result]) -> Result:
         """Return the result of `work`, and free its figure."""
         return await super().run(owner, partial(_call_and_collect, work))
+
+
+def drawing_gate_of(request: Request) -> DrawingGate:
+    """Return the gate of the application that serves a request."""
+    gate: DrawingGate = request.app.state.drawing_gate
+    return gate
+
+
+async def _drawing_gate(request: Request) -> DrawingGate:
+    return drawing_gate_of(request)
+
+
+DrawingGateDep = Annotated[DrawingGate, Depends(_drawing_gate)]
 
 
 def _call_and_collect(draw: Callable[[], Result]) -> Result:

@@ -12,7 +12,8 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from fedcore.platform.store import Session, arms, curves, runs
-from fedcore.platform.store.tables import ExperimentRecord, RoundRecord, RunRecord
+from fedcore.platform.store.blocks import StoredRound
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedq.results.frames import names_of
 from fedq.results.tables import (
     CSV,
@@ -50,7 +51,7 @@ class RoundsFile:
         file.seek(0)
         return file
 
-    def _chunks(self) -> Iterator[tuple[Cells, Sequence[RoundRecord]]]:
+    def _chunks(self) -> Iterator[tuple[Cells, Sequence[StoredRound]]]:
         """The columns that all rows of a run share, and some of the rows."""
         about = {"experiment_id": self._experiment.id, "experiment_name": self._experiment.name}
         for run in runs.of_experiment(self._session, self._experiment.id):
@@ -93,7 +94,7 @@ def _place(run: RunRecord) -> Cells:
     return {"run_id": run.id, "arm": run.arm, "arm_name": run.arm_name, "seed": run.seed}
 
 
-def _value(row: RoundRecord, name: str) -> Any:
+def _value(row: StoredRound, name: str) -> Any:
     return getattr(row, name) if name in OWN else row.extra.get(name)
 
 

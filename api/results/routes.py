@@ -25,7 +25,7 @@ from api.http.dependencies import (
 from api.http.problems import responses
 from api.results import queries, report
 from api.results.compared_arms import MOST_ARMS, compare
-from api.results.pictures import FIGURE, Drawn, Form, Looked, X, answered, drawable, picture
+from api.results.pictures import FIGURE, DrawingGateDep, Drawn, Form, Looked, X, answered, drawable, picture
 from api.results.queries import THEORY_POINTS, Chosen, Points, Windowed, arm_of
 from api.results.reproduction import compare_with_original
 from api.results.rounds import RoundsFile
@@ -164,7 +164,11 @@ async def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     summary="Read all rounds",
 )
 async def read_rounds(
-    principal: Reader, experiment_id: ExperimentId, state: AppStateDep, accept: Accept = None
+    principal: Reader,
+    experiment_id: ExperimentId,
+    database: DatabaseDep,
+    gate: DrawingGateDep,
+    accept: Accept = None,
 ) -> StreamingResponse:
     """Return every round of every run as CSV (default) or Parquet, one per row, with the settings of
     its arm as columns.
@@ -172,11 +176,11 @@ async def read_rounds(
     media_type = _acceptable(accept or CSV, (CSV, PARQUET))
 
     def work() -> IO[bytes]:
-        with state.database.reading() as session:
+        with database.reading() as session:
             experiment = experiments.find(session, experiment_id, principal.sees)
             return RoundsFile(session, experiment).write(media_type)
 
-    file = await state.drawing_gate.run(principal.owner, work)
+    file = await gate.run(principal.owner, work)
     name = f"{experiment_id}-rounds.{'csv' if media_type == CSV else 'parquet'}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(pieces_of(file), media_type=media_type, headers=headers)
@@ -309,7 +313,11 @@ async def read_claims(principal: Reader, experiment_id: ExperimentId, state: App
     summary="Read a report",
 )
 async def read_report(
-    principal: Reader, experiment_id: ExperimentId, form: ReportForm, state: AppStateDep
+    principal: Reader,
+    experiment_id: ExperimentId,
+    form: ReportForm,
+    database: DatabaseDep,
+    gate: DrawingGateDep,
 ) -> Response:
     """Return a file with a table and figure of each metric, claims, runs, specification, provenance
     and how to reproduce it.
@@ -317,8 +325,8 @@ async def read_report(
     HTML contains its figures. Markdown shows files beside it, `ID-METRIC.svg`: those of
     `figure.svg?metric=METRIC`. A report of an unfinished experiment lists what is missing.
     """
-    work = partial(report.render, form, principal, experiment_id, state.database)
-    text = await state.drawing_gate.run(principal.owner, work)
+    work = partial(report.render, form, principal, experiment_id, database)
+    text = await gate.run(principal.owner, work)
     return Response(text, media_type=report.MEDIA[form], headers={"Content-Security-Policy": report.POLICY})
 
 

@@ -13,7 +13,7 @@ from functools import cache, wraps
 from hashlib import sha256
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urlsplit
 
 from fastapi import FastAPI, Request
@@ -26,14 +26,9 @@ from starlette.types import Scope as AsgiScope
 
 from api.http.dependencies import context_of
 from api.http.problems import MEDIA_TYPE
-from fedcore.lazy import LazyModule
+from fedcore.lazy import markdown_it
 from fedcore.platform.access import Scope
 from fedq.results import presentation
-
-if TYPE_CHECKING:
-    import markdown_it
-else:
-    markdown_it = LazyModule("markdown_it")
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self';"

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import Depends
+from fastapi import Depends, Request
 
-from api.http.dependencies import AppStateDep
+from api.http.dependencies import SettingsDep
 from api.http.problems import InvalidDocumentError
 from fedcore.errors import WebhookUrlError
 from fedcore.platform.store.tables import WebhookRecord
@@ -32,8 +32,9 @@ class UrlValidator:
             raise InvalidDocumentError.at("/url", str(error)) from error
 
 
-async def _probe(state: AppStateDep) -> Callable[[str], Awaitable[None]]:
-    return lambda url: state.url_validator.probe(url, state.settings.webhook_networks)
+async def _probe(request: Request, settings: SettingsDep) -> Callable[[str], Awaitable[None]]:
+    validator: UrlValidator = request.app.state.url_validator
+    return lambda url: validator.probe(url, settings.webhook_networks)
 
 
 Probe = Annotated[Callable[[str], Awaitable[None]], Depends(_probe)]

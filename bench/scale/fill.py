@@ -13,7 +13,7 @@ from bench.load.phases import SPEC
 from bench.load.writer import PROVENANCE, report
 from fedcore import ExperimentSpec
 from fedcore.platform.access import Scope
-from fedcore.platform.store import Database, blocks, experiments, keys, open_database, runs
+from fedcore.platform.store import Database, experiments, keys, open_database, runs
 from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.records import identifiers
@@ -115,10 +115,6 @@ def _finished(database: Database, owner: tuple[str, str], rounds: int) -> str:
                 session, claim, reports, checkpoint="filled", lease_s=LEASE_S, provenance=PROVENANCE
             )
             runs.finish(session, claim.at(rounds, "filled"), model=None, provenance=PROVENANCE)
-    moved = 1
-    while moved:
-        with database.transaction() as session:
-            moved = blocks.pack_finished(session)
     return experiment_id
 
 
@@ -161,8 +157,6 @@ EXPERIMENT: dict[str, dict[str, str]] = {
 RUN: dict[str, dict[str, str]] = {
     "run": {"id": "c.id", "experiment_id": "c.experiment_id", "owner": "c.owner", "key_id": "c.key_id"},
     "block": {"run_id": "c.id"},
-    "packed_rounds": {"run_id": "c.id"},
-    "round": {"run_id": "c.id"},
     "run_log": {"run_id": "c.id"},
     "run_resources": {"run_id": "c.id"},
 }

@@ -11,13 +11,10 @@ from pydantic import Field
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.ditto import SecondModel
 from fedcore.core import ClientContext, ClientRule, ClientUpdate, Vectors
-from fedcore.lazy import LazyModule
+from fedcore.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 
 @dataclass(frozen=True)

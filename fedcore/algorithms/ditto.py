@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import NonNegative
 from fedcore.core import ClientContext, ClientRule, ClientUpdate, Vectors
-from fedcore.lazy import LazyModule
+from fedcore.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 
 @dataclass(frozen=True)

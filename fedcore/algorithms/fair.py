@@ -10,13 +10,10 @@ from pydantic import Field
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import NonNegative, PositiveRate
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
-from fedcore.lazy import LazyModule
+from fedcore.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 LEAST_LOSS = 1e-10
 """Losses below this count as this: powers of zero and of negative losses are undefined."""

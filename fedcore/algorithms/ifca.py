@@ -12,13 +12,10 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.personal_layers import Layers, mask_of
 from fedcore.block import NonNegative
 from fedcore.core import Aggregate, Aggregator, ClientRule, Cohort, Vectors
-from fedcore.lazy import LazyModule
+from fedcore.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 
 def shared_by_clusters(head: Layers | None, coordinates: Mapping[str, Tensor]) -> Tensor | None:

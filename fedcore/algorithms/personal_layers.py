@@ -11,13 +11,10 @@ from pydantic import Field
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import ClientContext, ClientRule, ClientUpdate, Vectors
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 LayerName = Annotated[str, Field(min_length=1, max_length=200)]
 Layers = Annotated[int, Field(ge=0, le=10_000)] | Annotated[tuple[LayerName, ...], Field(max_length=1_000)]

@@ -19,13 +19,10 @@ from fedcore.algorithms.min_norm import CHUNK, inner_products
 from fedcore.block import MAX_CLIENTS, PositiveRate, floor_share
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors, overridden
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 MaliciousShare = Annotated[float, Field(ge=0, lt=0.5)]
 

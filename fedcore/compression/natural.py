@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.assurance import Assurance
 from fedcore.compression.base import CompressorSpec
 from fedcore.core import Compressor
-from fedcore.lazy import LazyModule
+from fedcore.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from numpy import float64
     from numpy.random import Generator
     from numpy.typing import NDArray
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 VARIANCE = 1 / 8
 """omega, with E |C(v) - v|^2 <= omega |v|^2: the largest (t - 1)(2 - t) / t^2 for 1 <= t <= 2."""

@@ -16,15 +16,12 @@ from fedcore.block import Block
 from fedcore.data.base import DatasetSpec
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
-from fedcore.lazy import LazyModule
+from fedcore.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from fedcore.data.federated import Samples
-else:
-    torch = LazyModule("torch")
 
 
 IMAGE_AXES = 3

@@ -10,20 +10,15 @@ from fedcore.block import NonNegative
 from fedcore.data.base import DatasetSpec
 from fedcore.data.partition import HoldOutPartition, distribute, pools_of, redraw
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, random
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.random import Generator, RandomState
     from numpy.typing import NDArray
 
-    from fedcore import random
     from fedcore.data.partition import Ids
 
     Floats = NDArray[np.float64]
-else:
-    np = LazyModule("numpy")
-    random = LazyModule("fedcore.random")
 
 
 class DirichletPartition(HoldOutPartition):

@@ -10,20 +10,14 @@ from pydantic import Field, model_validator
 
 from fedcore.block import Block, ClientCount, Finite, NonNegative, Seed
 from fedcore.data.base import DatasetSpec, DataShape
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, random
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-
-    from fedcore import random
 
     Floats = NDArray[np.float64]
     Each = Sequence[Floats] | Floats
     """An array for each client, or one of all where they are alike."""
-else:
-    np = LazyModule("numpy")
-    random = LazyModule("fedcore.random")
 
 Vector = Annotated[tuple[Finite, ...], Field(fail_fast=True, min_length=1, max_length=10_000)]
 Matrix = Annotated[tuple[Vector, ...], Field(fail_fast=True, min_length=1, max_length=100_000)]

@@ -13,20 +13,14 @@ from fedcore.data.augment import ImageDataset
 from fedcore.data.base import DataShape, located
 from fedcore.data.images import ByteImages, as_bytes
 from fedcore.data.leaf import LeafDataset, class_numbers, read_leaf
-from fedcore.lazy import LazyModule
+from fedcore.lazy import Image, LazyModule, np, torch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
-    from PIL import Image
 
     from fedcore.data import federated
     from fedcore.data.federated import Ids, Samples, UndividedDataset
 else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
-    Image = LazyModule("PIL.Image")
     federated = LazyModule("fedcore.data.federated")
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"})

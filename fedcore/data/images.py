@@ -17,22 +17,14 @@ from pydantic import Field, model_validator
 from fedcore.data.augment import ImageDataset
 from fedcore.data.base import DataShape, located
 from fedcore.errors import DataUnavailableError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import Image, LazyModule, np, torch, torchvision_datasets
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
-    from PIL import Image
-    from torchvision import datasets as torchvision_datasets
 
     from fedcore.data import federated
     from fedcore.data.federated import Samples, UndividedDataset
 else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
-    Image = LazyModule("PIL.Image")
-    torchvision_datasets = LazyModule("torchvision.datasets")
     federated = LazyModule("fedcore.data.federated")
 
 JPEG_COPY = "cifar10_jpeg"

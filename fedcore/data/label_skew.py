@@ -11,16 +11,10 @@ from fedcore.block import NonNegative
 from fedcore.data.base import DatasetSpec
 from fedcore.data.partition import HoldOutPartition, distribute, pools_of, slices
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, random
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from fedcore import random
     from fedcore.data.partition import Ids
-else:
-    np = LazyModule("numpy")
-    random = LazyModule("fedcore.random")
 
 MAX_EXPONENT = 700.0
 """Of a client's mean number of samples: the exponential of more exceeds a float."""

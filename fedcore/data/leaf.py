@@ -20,19 +20,15 @@ from fedcore import json_documents
 from fedcore.data.augment import ImageDataset
 from fedcore.data.base import DatasetSpec, DataShape, located
 from fedcore.errors import DataUnavailableError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import LazyModule, np, torch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
     from fedcore.data import federated
     from fedcore.data.federated import Ids, Samples, UndividedDataset
 else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
     federated = LazyModule("fedcore.data.federated")
 
 PARTS = ("train", "test")

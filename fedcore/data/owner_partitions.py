@@ -8,18 +8,13 @@ from pydantic import Field
 
 from fedcore.data.partition import Partition, partition
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import LazyModule, np, random
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from fedcore import random
     from fedcore.data import federated
     from fedcore.data.federated import FederatedData, UndividedDataset
     from fedcore.data.partition import Ids
 else:
-    np = LazyModule("numpy")
-    random = LazyModule("fedcore.random")
     federated = LazyModule("fedcore.data.federated")
 
 

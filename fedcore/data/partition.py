@@ -14,11 +14,9 @@ from pydantic import Field
 from fedcore.block import Block, ClientCount, Seed
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import LazyModule, np, torch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from numpy.random import Generator
     from numpy.typing import NDArray
     from torch import Tensor
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 
     Ids = NDArray[np.int64]
 else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
     federated = LazyModule("fedcore.data.federated")
 
 Drawn = TypeVar("Drawn")

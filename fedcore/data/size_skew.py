@@ -10,20 +10,13 @@ from pydantic import Field
 
 from fedcore.data.partition import HoldOutPartition, redraw
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, random, torch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from torch import Tensor
 
-    from fedcore import random
     from fedcore.data.base import DatasetSpec
     from fedcore.data.partition import Ids
-else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
-    random = LazyModule("fedcore.random")
 
 
 IMAGE_AXES = 3

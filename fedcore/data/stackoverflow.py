@@ -11,22 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from fedcore.data import leaf
 from fedcore.data.base import DatasetSpec, DataShape, located
 from fedcore.errors import DataUnavailableError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import h5py, np
 
 if TYPE_CHECKING:
-    import h5py
-    import numpy as np
     from numpy.typing import NDArray
 
-    from fedcore.data import leaf
     from fedcore.data.federated import UndividedDataset
     from fedcore.data.leaf import LeafUser
-else:
-    h5py = LazyModule("h5py")
-    np = LazyModule("numpy")
-    leaf = LazyModule("fedcore.data.leaf")
 
 LENGTH = 20
 PAD = 0

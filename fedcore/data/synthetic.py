@@ -8,22 +8,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from fedcore.block import ClientCount, NonNegative, Seed
 from fedcore.data.base import DatasetSpec, DataShape
-from fedcore.lazy import LazyModule
+from fedcore.lazy import LazyModule, np, random, torch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
 
-    from fedcore import random
     from fedcore.data import federated
     from fedcore.data.federated import FederatedData, Ids, Samples
 
     Floats = NDArray[np.float64]
 else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
-    random = LazyModule("fedcore.random")
     federated = LazyModule("fedcore.data.federated")
 
 FEATURES = 60

@@ -14,11 +14,9 @@ from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.digest_files import Digest, file_of_digest
 from fedcore.data.leaf import ALPHABET, TEXT, TRAIN_SHARE, LeafUser, assemble, character_codes, speeches_of
 from fedcore.errors import DataUnavailableError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import LazyModule, np, tokenizers
 
 if TYPE_CHECKING:
-    import numpy as np
-    import tokenizers
     from numpy.typing import NDArray
 
     from fedcore.data import federated
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
     Tokens = NDArray[np.uint8] | NDArray[np.int32]
 else:
-    np = LazyModule("numpy")
-    tokenizers = LazyModule("tokenizers")
     federated = LazyModule("fedcore.data.federated")
 
 _EXPECTED_TOKENS = 1_000_000

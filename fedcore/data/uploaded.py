@@ -16,19 +16,15 @@ from fedcore.data.augment import ImageDataset
 from fedcore.data.base import DataShape
 from fedcore.data.description import UploadedContent
 from fedcore.errors import DataUnavailableError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import LazyModule, np, torch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
     from fedcore.data import federated, user_datasets
     from fedcore.data.federated import FederatedData, Samples, UndividedDataset
 else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
     federated = LazyModule("fedcore.data.federated")
     user_datasets = LazyModule("fedcore.data.user_datasets")
 

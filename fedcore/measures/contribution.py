@@ -5,11 +5,10 @@ from __future__ import annotations
 from math import inf, nan
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from fedcore.problems import TrainingProblem
 
     Floats = NDArray[np.float64]
-else:
-    np = LazyModule("numpy")
 
 
 def implied_weights(observed: Observation) -> tuple[Floats, float]:

@@ -7,21 +7,16 @@ from __future__ import annotations
 from math import inf, sqrt
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, torch
 from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
     from fedcore.problems import TrainingProblem
 
     Floats = NDArray[np.float64]
-else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
 
 CHUNK_BYTES = 64 << 20
 """Memory of the gradients of a chunk of clients in float64."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     from fedcore.problems import TrainingProblem
-else:
-    np = LazyModule("numpy")
 
 
 def fairness(problem: TrainingProblem, x: Tensor) -> Measured:

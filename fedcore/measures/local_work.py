@@ -5,17 +5,14 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     from fedcore.engine.assignment import Observation
     from fedcore.problems import TrainingProblem
-else:
-    np = LazyModule("numpy")
 
 
 def drift(observed: Observation) -> Measured:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-else:
-    np = LazyModule("numpy")
 
 
 def over_clients(personal: NDArray[np.float64], common: NDArray[np.float64]) -> Measured:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, torch
 from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
     from fedcore.problems.supervised import SupervisedProblem
-else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
 
 
 class AttackSuccess(MeasureSpec):

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from fedcore.data.base import DataShape
-from fedcore.lazy import LazyModule
+from fedcore.lazy import LazyModule, nn
 from fedcore.models.base import BatchNormPolicy, ModelSpec, Width, dense_parameters
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from fedcore.models import layers
 else:
-    nn = LazyModule("torch.nn")
     layers = LazyModule("fedcore.models.layers")
 
 GROUPS = 8

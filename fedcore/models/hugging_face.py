@@ -14,25 +14,17 @@ from fedcore.block import Block, PositiveRate
 from fedcore.data.base import DataShape
 from fedcore.data.digest_files import Digest, file_of_digest
 from fedcore.errors import DataUnavailableError, SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import LazyModule, peft, safetensors_torch, torch, transformers
 from fedcore.models.base import NetworkSpec
 from fedcore.models.published import Arguments, ModelName
 
 if TYPE_CHECKING:
-    import peft
-    import torch
-    import transformers
-    from safetensors import torch as safetensors_torch
     from torch import Tensor, nn
 
     from fedcore.models import global_generators, pretrained
 else:
     global_generators = LazyModule("fedcore.models.global_generators")
-    peft = LazyModule("peft")
     pretrained = LazyModule("fedcore.models.pretrained")
-    safetensors_torch = LazyModule("safetensors.torch")
-    torch = LazyModule("torch")
-    transformers = LazyModule("transformers")
 
 POINTER = "/problem/model"
 NO_PADDING = -1

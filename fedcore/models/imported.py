@@ -11,15 +11,13 @@ from pydantic import Field
 
 from fedcore.data.base import DataShape
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import nn
 from fedcore.models.base import NetworkSpec
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     Factory = Callable[[tuple[int, ...], int], nn.Module]
-else:
-    nn = LazyModule("torch.nn")
 
 POINTER = "/problem/model/path"
 

@@ -10,15 +10,10 @@ from pydantic import Field
 
 from fedcore.block import Block
 from fedcore.families import Family
-from fedcore.lazy import LazyModule
+from fedcore.lazy import functional, torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-    from torch.nn import functional
-else:
-    torch = LazyModule("torch")
-    functional = LazyModule("torch.nn.functional")
 
 
 class Loss(Block):

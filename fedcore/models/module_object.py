@@ -17,19 +17,15 @@ from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_valida
 
 from fedcore.data.base import DataShape
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import LazyModule, random, torch
 from fedcore.models.base import NetworkSpec
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
-    from fedcore import random
     from fedcore.models import global_generators, layers
 else:
     global_generators = LazyModule("fedcore.models.global_generators")
-    torch = LazyModule("torch")
-    random = LazyModule("fedcore.random")
     layers = LazyModule("fedcore.models.layers")
 
 POINTER = "/problem/model"

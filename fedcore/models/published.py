@@ -8,17 +8,12 @@ from pydantic import Field, model_validator
 
 from fedcore.data.base import DataShape
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import timm, torchvision
 from fedcore.models.base import NetworkSpec
 from fedcore.models.torchvision_sizes import TORCHVISION_SIZES
 
 if TYPE_CHECKING:
-    import timm
-    import torchvision
     from torch import Tensor, nn
-else:
-    timm = LazyModule("timm")
-    torchvision = LazyModule("torchvision")
 
 ModelName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
 Argument = bool | int | float | str | None

@@ -7,15 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.data.base import DataShape
-from fedcore.lazy import LazyModule
+from fedcore.lazy import nn, torch
 from fedcore.models.base import Layers, ModelSpec, Width, dense_parameters
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-else:
-    torch = LazyModule("torch")
-    nn = LazyModule("torch.nn")
+    from torch import Tensor
 
 
 class CharLstm(ModelSpec):

@@ -2,14 +2,8 @@
 
 import gc
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fedcore.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
+from fedcore.lazy import torch
 
 MEMORY_DIVISOR = 4
 """Factor by which stacks of clients shrink after each out-of-memory error."""

@@ -8,16 +8,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fedcore.errors import SettingsError
-from fedcore.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from kombu import transport
-else:
-    transport = LazyModule("kombu.transport")
+from fedcore.lazy import transport
 
 CLOSE_S = 2.0
 """At the end, wake-ups that have not gone out by then are left to the reconciler."""

@@ -10,16 +10,10 @@ from functools import lru_cache
 from math import ceil, inf, sqrt
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import dp_accounting, pld, rdp
 
 if TYPE_CHECKING:
-    import dp_accounting
-    from dp_accounting import pld, rdp
     from numpy.typing import NDArray
-else:
-    dp_accounting = LazyModule("dp_accounting")
-    rdp = LazyModule("dp_accounting.rdp")
-    pld = LazyModule("dp_accounting.pld")
 
 Accountant = Literal["rdp", "pld"]
 ORDERS = (*range(2, 25), 28, 32, 40, 48, 64, 96, 128)

@@ -11,19 +11,13 @@ from fedcore.assurance import Assurance
 from fedcore.block import Block
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import random, torch
 from fedcore.privacy.accounting import GaussianRelease
 from fedcore.privacy.base import CHANGES, DIRECTION, POINTER, Neighbours, Privacy, PrivateRun, Release
 from fedcore.systems.participation import Bernoulli, Full, Uniform
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-
-    from fedcore import random
-else:
-    torch = LazyModule("torch")
-    random = LazyModule("fedcore.random")
 
 NOISE = "privacy noise"
 COUNT_NOISE = "noise of the count"

@@ -7,16 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
-from fedcore.lazy import LazyModule
+from fedcore.lazy import torch
 from fedcore.privacy.accounting import GaussianRelease
 from fedcore.privacy.base import CHANGES, Privacy, PrivateRun
 from fedcore.privacy.client_level import clip, standard_normal
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    torch = LazyModule("torch")
 
 NOISE = "local privacy noise"
 """Purpose of randomness."""

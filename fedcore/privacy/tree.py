@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.assurance import Assurance
 from fedcore.core import Aggregator, Vectors
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 from fedcore.privacy.accounting import GaussianRelease
 from fedcore.privacy.base import CHANGES, DIRECTION, Neighbours, Privacy, PrivateRun, Release
 from fedcore.privacy.client_level import PrivateMean, standard_normal
 from fedcore.systems.participation import Cyclic, Full
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
-else:
-    np = LazyModule("numpy")
 
 NODE_NOISE = "tree noise"
 """Purpose of randomness: of node `round` of level `client`."""

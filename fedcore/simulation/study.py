@@ -12,21 +12,17 @@ from collections.abc import Mapping, Sequence
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import optuna
+from fedcore.lazy import random as streams
 from fedcore.spec.search import batches
 from fedcore.spec.space import Choice, FloatRange, IntRange
 
 if TYPE_CHECKING:
-    import optuna
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
 
-    from fedcore import random as streams
     from fedcore.spec.search import Study
     from fedcore.spec.space import AnyRange, Settings
-else:
-    optuna = LazyModule("optuna")
-    streams = LazyModule("fedcore.random")
 
 PURPOSE = "study"
 """Of the streams that seed samplers."""

@@ -12,13 +12,10 @@ from pydantic import Field, model_validator
 from fedcore.assurance import Assurance, Assurances
 from fedcore.block import MAX_ROUNDS, Block, Fraction, ceil_share
 from fedcore.families import Family
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-else:
-    np = LazyModule("numpy")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ _ROUNDING = 1e-9
 """Squares may sum to this share more than there are."""
 
 
-class SettingImportance(NamedTuple):
+class SettingShare(NamedTuple):
     """How much a setting explains."""
 
     path: str
@@ -25,7 +25,7 @@ class _Effect(NamedTuple):
 
 def rank_settings(
     settings: Mapping[str, Sequence[Hashable]], figures: Sequence[float | None]
-) -> list[SettingImportance]:
+) -> list[SettingShare]:
     """Return the share of the variance of `figures` that each setting explains alone, most important
     first; an arm without a figure does not count.
 
@@ -49,7 +49,7 @@ def rank_settings(
     left = _without(total, *effects.values())
     estimable = left.freedom > 0 and left.squares > -_ROUNDING * total.squares
     found = [
-        SettingImportance(path, _omega_squared(effect, left if estimable else _without(total, effect), total))
+        SettingShare(path, _omega_squared(effect, left if estimable else _without(total, effect), total))
         for path, effect in effects.items()
     ]
     return sorted(found, key=lambda one: -1 if one.share is None else one.share, reverse=True)

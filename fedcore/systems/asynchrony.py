@@ -10,18 +10,15 @@ from pydantic import Field
 
 from fedcore.block import Block, ClientCount, NonNegative
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 from fedcore.systems.participation import Full, Participation, Uniform
 from fedcore.systems.participation.base import Weighting
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
-else:
-    np = LazyModule("numpy")
 
 
 class StalenessWeight(Block):

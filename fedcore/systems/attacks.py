@@ -16,24 +16,17 @@ from fedcore.assurance import Assurance, Assurances
 from fedcore.block import Block, PositiveRate, ceil_share, floor_share
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, random, torch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from numpy.random import Generator
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from fedcore import random
     from fedcore.data.base import DataShape
     from fedcore.data.federated import FederatedData, Samples
 
     Ids = NDArray[np.int64]
-else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
-    random = LazyModule("fedcore.random")
 
 POINTER = "/systems/attack"
 ClassLabel = Annotated[int, Field(ge=0, le=1_000_000)]

@@ -16,22 +16,16 @@ from fedcore.block import MAX_CLIENTS, Block, Finite, Fraction
 from fedcore.caching import CacheKey
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, random
 from fedcore.systems.availability_traces import Intervals, read_intervals
 from fedcore.systems.trace_files import FileDigest, FileName, find_digest
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-
-    from fedcore import random
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
     Mask = NDArray[np.bool_]
-else:
-    np = LazyModule("numpy")
-    random = LazyModule("fedcore.random")
 
 ClientId = Annotated[int, Field(ge=0, lt=MAX_CLIENTS)]
 Probability = (

@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.errors import DataUnavailableError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 from fedcore.systems.trace_files import read_devices
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
     Mask = NDArray[np.bool_]
-else:
-    np = LazyModule("numpy")
 
 
 @dataclass(frozen=True, slots=True)

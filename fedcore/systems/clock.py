@@ -15,23 +15,17 @@ from pydantic import Field, model_validator
 from fedcore.block import MAX_CLIENTS, Block, NonNegative
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, random
 from fedcore.systems.device_traces import DeviceTrace, TraceFile
 from fedcore.systems.work import Work
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.random import Generator
     from numpy.typing import NDArray
-
-    from fedcore import random
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
     Mask = NDArray[np.bool_]
-else:
-    np = LazyModule("numpy")
-    random = LazyModule("fedcore.random")
 
 Rate = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 TOLERANCE = 1e-9

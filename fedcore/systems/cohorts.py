@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, random
 from fedcore.systems.availability import Reachable
 from fedcore.systems.participation.base import (
     Participation,
@@ -19,16 +19,10 @@ from fedcore.systems.participation.base import (
 from fedcore.systems.work import Stragglers, least_cohort
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-
-    from fedcore import random
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
-else:
-    np = LazyModule("numpy")
-    random = LazyModule("fedcore.random")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,20 +15,14 @@ from pydantic import Field
 
 from fedcore.block import Block
 from fedcore.errors import DataUnavailableError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, random
 from fedcore.systems.trace_files import FileDigest, FileName, find_digest, read_devices
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-
-    from fedcore import random
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
-else:
-    np = LazyModule("numpy")
-    random = LazyModule("fedcore.random")
 
 TRAINING_FACTOR = 3
 """A training step takes this many times as long as inference, as FedScale assumes."""

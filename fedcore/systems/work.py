@@ -16,20 +16,15 @@ from fedcore.assurance import Assurance, Assurances
 from fedcore.block import Block, NonNegative
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np, random
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from fedcore import random
     from fedcore.spec.local import LocalSolver
     from fedcore.spec.systems import Systems
 
     Ids = NDArray[np.int64]
-else:
-    np = LazyModule("numpy")
-    random = LazyModule("fedcore.random")
 
 MAX_LOCAL_STEPS = 1_000_000
 Count = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]

@@ -11,7 +11,6 @@ import typer
 from typer.main import get_command
 
 from fedcore.errors import ExtensionError, FedcoreError, SettingsError
-from fedcore.lazy import LazyModule
 from fedq.cli import (
     browsing,
     connection,
@@ -31,6 +30,7 @@ from fedq.cli import (
     uploads,
     webhooks,
 )
+from fedq.cli.lazy import clients, components, configuration, packages, version
 from fedq.cli.terminal import (
     MEANINGS,
     Commands,
@@ -44,18 +44,6 @@ from fedq.cli.terminal import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from fedcore import packages
-    from fedcore import settings as configuration
-    from fedcore.platform import version
-    from fedcore.spec import components
-    from fedq import client as clients
-else:
-    packages = LazyModule("fedcore.packages")
-    configuration = LazyModule("fedcore.settings")
-    components = LazyModule("fedcore.spec.components")
-    version = LazyModule("fedcore.platform.version")
-    clients = LazyModule("fedq.client")
 
 HELP = """Run federated-learning experiments with FedQ.
 

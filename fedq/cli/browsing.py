@@ -11,11 +11,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedcore.lazy import LazyModule
 from fedcore.platform import local_credentials
 from fedcore.platform.status import Status
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
+from fedq.cli.lazy import parameters, presentation, specs, validation
 from fedq.cli.terminal import (
     AsJson,
     Limit,
@@ -26,17 +26,9 @@ from fedq.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from fedcore import spec as specs
-    from fedcore.spec import parameters, validation
     from fedq.client import Client
-    from fedq.results import presentation
     from fedq.results.frames import Frame
     from fedq.schemas import Experiment
-else:
-    specs = LazyModule("fedcore.spec")
-    parameters = LazyModule("fedcore.spec.parameters")
-    validation = LazyModule("fedcore.spec.validation")
-    presentation = LazyModule("fedq.results.presentation")
 
 HELP = "its id, a unique beginning of it, its name, or @last"
 WithStatus = Annotated[

@@ -15,14 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcore.errors import SettingsError
-from fedcore.lazy import LazyModule
 from fedcore.visible_text import visible
+from fedq.cli.lazy import clients
 
 if TYPE_CHECKING:
-    from fedq import client as clients
     from fedq.client import Client
-else:
-    clients = LazyModule("fedq.client")
 
 Key = Annotated[
     str | None,

@@ -15,10 +15,10 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
+from fedq.cli.lazy import bodies, clients, halving, presentation, yaml_documents
 from fedq.cli.results import encode, encoding_of
 from fedq.cli.terminal import (
     AsJson,
@@ -38,19 +38,8 @@ from fedq.cli.terminal import (
 from fedq.cli.views import comparison, table
 
 if TYPE_CHECKING:
-    from fedcore.simulation import halving
-    from fedcore.spec import yaml_documents
-    from fedq import client as clients
-    from fedq.client import bodies
     from fedq.client.bodies import Specification
-    from fedq.results import presentation
     from fedq.schemas import Experiment, SearchPage
-else:
-    halving = LazyModule("fedcore.simulation.halving")
-    yaml_documents = LazyModule("fedcore.spec.yaml_documents")
-    clients = LazyModule("fedq.client")
-    bodies = LazyModule("fedq.client.bodies")
-    presentation = LazyModule("fedq.results.presentation")
 
 SWEEP = "sweep"
 

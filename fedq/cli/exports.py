@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedcore.lazy import LazyModule
 from fedq.cli import connection
 from fedq.cli.connection import connect
 from fedq.cli.experiments import Code
+from fedq.cli.lazy import local_code as components
+from fedq.cli.lazy import model_export
 from fedq.cli.terminal import AsJson, echo, print_json, tell
 
 if TYPE_CHECKING:
-    from fedq import model_export
     from fedq.client.exports.sinks import ModelForm, WhichModel
-    from fedq.local import code as components
-else:
-    components = LazyModule("fedq.local.code")
-    model_export = LazyModule("fedq.model_export")
 
 Subject = Annotated[
     str,

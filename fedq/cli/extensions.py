@@ -6,25 +6,17 @@ import contextlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcore.lazy import LazyModule
+from fedq.cli.lazy import client as clients
+from fedq.cli.lazy import configuration, testing
 from fedq.cli.terminal import AsJson, ExitCode, show, tell
 from fedq.cli.views import table
 from fedq.scaffolding import EXPERIMENT, FAMILIES, create, create_experiment
-
-if TYPE_CHECKING:
-    from fedcore import settings as configuration
-    from fedcore import testing
-    from fedq.client import client as clients
-else:
-    configuration = LazyModule("fedcore.settings")
-    testing = LazyModule("fedcore.testing")
-    clients = LazyModule("fedq.client.client")
 
 Extension = Annotated[
     str, typer.Argument(metavar="EXTENSION", help="Folder, or name of an installed package.")

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import pydantic
 from fedcore.platform.access import Scope
 from fedcore.platform.private_files import make_private_folder
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.experiments import overrides
+from fedq.cli.lazy import configuration, schemas, validation_errors
 from fedq.cli.terminal import (
     AsJson,
     ExitCode,
@@ -28,16 +29,7 @@ from fedq.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    import pydantic
-
-    from fedcore import settings as configuration
-    from fedq import schemas, validation_errors
     from fedq.schemas import Key, KeyEdit, KeyRequest
-else:
-    pydantic = LazyModule("pydantic")
-    configuration = LazyModule("fedcore.settings")
-    schemas = LazyModule("fedq.schemas")
-    validation_errors = LazyModule("fedq.validation_errors")
 
 Checked = TypeVar("Checked", "KeyRequest", "KeyEdit")
 

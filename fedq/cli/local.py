@@ -11,27 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
 from fedq.cli.experiments import Assignments, Code, PresetName, SpecificationFile, overrides
+from fedq.cli.lazy import configuration as settings
+from fedq.cli.lazy import experiment, folder, presentation, presets, provenance, rates
 from fedq.cli.planning import checked_specification
 from fedq.cli.terminal import AsJson, ExitCode, checking, complain, show, stderr
 from fedq.cli.views import comparison
 
 if TYPE_CHECKING:
-    from fedcore import presets, settings
-    from fedcore.platform import provenance
     from fedcore.spec import ExperimentSpec
-    from fedq.local import experiment, folder, rates
-    from fedq.results import presentation
-else:
-    presets = LazyModule("fedcore.presets")
-    settings = LazyModule("fedcore.settings")
-    provenance = LazyModule("fedcore.platform.provenance")
-    experiment = LazyModule("fedq.local.experiment")
-    folder = LazyModule("fedq.local.folder")
-    rates = LazyModule("fedq.local.rates")
-    presentation = LazyModule("fedq.results.presentation")
 
 Output = Annotated[
     Path,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcore.lazy import LazyModule
 from fedcore.platform.status import ENDED, LogLevel
 from fedq.cli import connection
 from fedq.cli.connection import connect
+from fedq.cli.lazy import configuration
 from fedq.cli.terminal import (
     AsJson,
     ExitCode,
@@ -26,11 +26,8 @@ from fedq.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from fedcore import settings as configuration
     from fedq.client import Client
     from fedq.schemas import LogLine
-else:
-    configuration = LazyModule("fedcore.settings")
 
 POLL_S, SERVICE_POLL_S = 0.5, 2.0
 """Between two looks for new lines in files, and in the database, where they are stored every few

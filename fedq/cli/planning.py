@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from fedcore.errors import PresetNotFoundError, SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import pydantic
 from fedq.cli import views
 from fedq.cli.connection import connect
 from fedq.cli.experiments import (
@@ -23,32 +23,24 @@ from fedq.cli.experiments import (
     locate_errors,
     overrides,
 )
+from fedq.cli.lazy import configuration as settings
+from fedq.cli.lazy import (
+    estimates,
+    presets,
+    rates,
+    schemas,
+    seconds,
+    specs,
+    validation_errors,
+    yaml_documents,
+)
+from fedq.cli.lazy import local_code as components
+from fedq.cli.lazy import planned_data as data
 from fedq.cli.terminal import AsJson, ExitCode, checking, show, stderr
 
 if TYPE_CHECKING:
-    import pydantic
-
-    from fedcore import presets, settings
-    from fedcore import spec as specs
-    from fedcore.spec import ExperimentSpec, yaml_documents
-    from fedq import schemas, validation_errors
-    from fedq.local import code as components
-    from fedq.local import rates
-    from fedq.planning import data, estimates, seconds
+    from fedcore.spec import ExperimentSpec
     from fedq.schemas import Flaw, Plan
-else:
-    pydantic = LazyModule("pydantic")
-    presets = LazyModule("fedcore.presets")
-    settings = LazyModule("fedcore.settings")
-    specs = LazyModule("fedcore.spec")
-    yaml_documents = LazyModule("fedcore.spec.yaml_documents")
-    schemas = LazyModule("fedq.schemas")
-    validation_errors = LazyModule("fedq.validation_errors")
-    components = LazyModule("fedq.local.code")
-    data = LazyModule("fedq.planning.data")
-    estimates = LazyModule("fedq.planning.estimates")
-    seconds = LazyModule("fedq.planning.seconds")
-    rates = LazyModule("fedq.local.rates")
 
 AskService = Annotated[
     bool,

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcore.errors import FedcoreError
-from fedcore.lazy import LazyModule
 from fedq.cli.experiments import Assignments, Code, PresetName, SpecificationFile, overrides
+from fedq.cli.lazy import configuration, presentation, testing
 from fedq.cli.planning import checked_specification
 from fedq.cli.terminal import AsJson, ExitCode, checking, show
-
-if TYPE_CHECKING:
-    from fedcore import settings as configuration
-    from fedcore import testing
-    from fedq.results import presentation
-else:
-    configuration = LazyModule("fedcore.settings")
-    testing = LazyModule("fedcore.testing")
-    presentation = LazyModule("fedq.results.presentation")
 
 
 def audit_privacy(

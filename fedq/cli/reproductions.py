@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcore.errors import PresetNotFoundError
-from fedcore.lazy import LazyModule
 from fedq.cli import connection
 from fedq.cli.connection import connect
+from fedq.cli.lazy import clients, panels_of, presentation, presets, reports, schemas
 from fedq.cli.terminal import (
     AsJson,
     ExitCode,
@@ -27,24 +27,11 @@ from fedq.cli.terminal import (
 from fedq.cli.views import ABSENT, table
 
 if TYPE_CHECKING:
-    from fedcore import presets
     from fedcore.presets import PresetSpec
-    from fedq import client as clients
-    from fedq import schemas
     from fedq.client import Client
     from fedq.figures.drawing import Format
-    from fedq.reproductions import report as reports
-    from fedq.reproductions import sheets as panels_of
     from fedq.reproductions.sheets import Part, SheetReproduction
-    from fedq.results import presentation
     from fedq.schemas import Claims, PresetSummary, Reproduction
-else:
-    presets = LazyModule("fedcore.presets")
-    clients = LazyModule("fedq.client")
-    schemas = LazyModule("fedq.schemas")
-    reports = LazyModule("fedq.reproductions.report")
-    panels_of = LazyModule("fedq.reproductions.sheets")
-    presentation = LazyModule("fedq.results.presentation")
 
 CODES = {
     "identical": ExitCode.DONE,

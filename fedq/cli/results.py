@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from fedcore.lazy import LazyModule
 from fedq.cli import connection
 from fedq.cli.connection import connect
+from fedq.cli.lazy import tables, validation
 from fedq.cli.terminal import (
     AsJson,
     ExperimentId,
@@ -28,12 +28,7 @@ from fedq.cli.views import comparison
 from fedq.figures.style import FigureOptions, Horizontal
 
 if TYPE_CHECKING:
-    from fedcore.spec import validation
-    from fedq.results import tables
     from fedq.schemas import Comparison, Results
-else:
-    validation = LazyModule("fedcore.spec.validation")
-    tables = LazyModule("fedq.results.tables")
 
 
 class Encoding(StrEnum):

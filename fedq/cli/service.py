@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import yaml
 from fedcore.platform.private_files import make_private_folder
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
 from fedq.cli.experiments import Assignments, overrides
+from fedq.cli.lazy import catalogues, clients, configuration, validation
 from fedq.cli.terminal import (
     AsJson,
     conclude,
@@ -30,19 +31,7 @@ from fedq.cli.terminal import (
 from fedq.cli.views import comparison
 
 if TYPE_CHECKING:
-    import yaml
-
-    from fedcore import settings as configuration
-    from fedcore.spec import validation
-    from fedq import catalogue as catalogues
-    from fedq import client as clients
     from fedq.schemas import Catalog, CatalogBlock
-else:
-    yaml = LazyModule("yaml")
-    configuration = LazyModule("fedcore.settings")
-    validation = LazyModule("fedcore.spec.validation")
-    catalogues = LazyModule("fedq.catalogue")
-    clients = LazyModule("fedq.client")
 
 Home = Annotated[
     Path | None,

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fedcore.lazy import LazyModule
 from fedq.cli.experiments import Assignments, Code, PresetName, SpecificationFile
+from fedq.cli.lazy import slurm
 from fedq.cli.local import Output, prepared
 from fedq.cli.terminal import AsJson, ExitCode, complain, tell
-
-if TYPE_CHECKING:
-    from fedq import slurm
-    from fedq.local import folder
-else:
-    slurm = LazyModule("fedq.slurm")
-    folder = LazyModule("fedq.local.folder")
 
 LOGS = "slurm"
 """Folder of the jobs' logs, in that of an experiment or where workers are started."""

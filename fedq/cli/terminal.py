@@ -28,20 +28,17 @@ from fedcore.errors import (
     UploadError,
     UserCodeError,
 )
-from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
 from fedcore.visible_text import visible, visible_json
 from fedq.cli import connection
+from fedq.cli.lazy import clients
 from fedq.console import PlainConsole
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from fedq import client as clients
     from fedq.client import Client, ClientError
     from fedq.schemas import Experiment
-else:
-    clients = LazyModule("fedq.client")
 
 FILE_WIDTH = 200
 """Width of tables in files and pipes, wide enough for all columns."""

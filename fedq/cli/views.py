@@ -12,13 +12,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedcore.lazy import LazyModule
 from fedcore.platform.status import Status
 from fedcore.visible_text import visible
+from fedq.cli.lazy import data_description, presentation
 
 if TYPE_CHECKING:
-    from fedcore.data import description as data_description
-    from fedq.results import presentation
     from fedq.schemas import (
         ArmResults,
         AuditEntry,
@@ -44,9 +42,6 @@ if TYPE_CHECKING:
         Worker,
         WorkerGroup,
     )
-else:
-    data_description = LazyModule("fedcore.data.description")
-    presentation = LazyModule("fedq.results.presentation")
 
 STYLES = {
     Status.SUCCEEDED: "green",

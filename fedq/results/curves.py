@@ -6,19 +6,16 @@ from collections.abc import Callable, Sequence
 from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 from fedcore.statistics.summary import students_quantile
 from fedq.schemas import Curve
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from fedcore.statistics.series import Series
 
     Floats = NDArray[np.float64]
-else:
-    np = LazyModule("numpy")
 
 MEGABYTE = 1e6
 

@@ -21,9 +21,7 @@ TABLES = (
     "run_group_member",
     "run_log",
     "run_resources",
-    "round",
     "block",
-    "packed_rounds",
     "search",
     "search_arrival",
     "dataset",
@@ -175,7 +173,6 @@ def _runs() -> None:
         sa.Column("warning_kind", sa.String(16)),
         sa.Column("notes", sa.Text, nullable=False),
         sa.Column("figures", sa.JSON, nullable=False),
-        sa.Column("packed", sa.Integer, nullable=False, server_default="0"),
     )
     op.create_index("run_by_experiment", "run", ["experiment_id", "id"])
     op.create_index("run_by_key", "run", ["key_id", "status"])
@@ -193,13 +190,6 @@ def _runs() -> None:
         ["status", "queue", "priority", "owner", "key_id", "experiment_id", "queued_at", "id"],
     )
     op.create_index("run_by_wake", "run", ["status", "woken_at"])
-    op.create_index(
-        "run_to_pack",
-        "run",
-        ["id"],
-        sqlite_where=sa.text("finished_at IS NOT NULL AND done - packed >= 200"),
-        postgresql_where=sa.text("finished_at IS NOT NULL AND done - packed >= 200"),
-    )
     op.create_table(
         "run_group",
         sa.Column("run_id", sa.String(40), sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
@@ -243,31 +233,10 @@ def _runs() -> None:
 
 def _rounds() -> None:
     op.create_table(
-        "round",
-        sa.Column("run_id", sa.String(40), sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
-        sa.Column("round", sa.Integer, primary_key=True),
-        sa.Column("train_loss", sa.Double),
-        sa.Column("test_loss", sa.Double),
-        sa.Column("test_accuracy", sa.Double),
-        sa.Column("local_steps", sa.BigInteger, nullable=False),
-        sa.Column("bytes_up", sa.BigInteger, nullable=False),
-        sa.Column("bytes_down", sa.BigInteger, nullable=False),
-        sa.Column("seconds", sa.Double, nullable=False),
-        sa.Column("extra", sa.JSON, nullable=False),
-        sa.Column("committed_at", MOMENT, nullable=False),
-    )
-    op.create_table(
         "block",
         sa.Column("run_id", sa.String(40), sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
-        sa.Column("metric", sa.String(200), primary_key=True),
-        sa.Column("first", sa.Integer, primary_key=True),
-        sa.Column("values", sa.LargeBinary, nullable=False),
-    )
-    op.create_table(
-        "packed_rounds",
-        sa.Column("run_id", sa.String(40), sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
-        sa.Column("first", sa.Integer, primary_key=True),
-        sa.Column("rest", sa.LargeBinary, nullable=False),
+        sa.Column("last", sa.Integer, primary_key=True),
+        sa.Column("rounds", sa.Text, nullable=False),
     )
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from bench.scale.claims import simulated_claims
 from bench.scale.fill import RUNS, Sizes, fill
 from fedcore.platform.store import Status, curves, open_database
-from fedcore.platform.store.tables import ExperimentRecord, RoundRecord, RunRecord
+from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
 ROUNDS = 200
 
@@ -29,7 +29,6 @@ def test_a_filled_database_has_what_it_says(postgresql_url: str) -> None:
             (succeeded, "owner-1", 2),
             (succeeded, "owner-2", 2),
         ]
-        assert session.scalar(select(func.count()).select_from(RoundRecord)) == 0
         ended = RunRecord.status == Status.SUCCEEDED
         ids = session.scalars(select(RunRecord.id).where(ended)).all()
         assert len(ids) == 7 * RUNS

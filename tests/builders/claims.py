@@ -3,8 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedcore.platform.store import Database, Status, WorkerDirective, recovery, runs
+from sqlalchemy import delete
+
+from fedcore.platform.store import Database, Status, WorkerDirective, curves, recovery, runs
+from fedcore.platform.store.blocks import append_rows
 from fedcore.platform.store.leases import Claim
+from fedcore.platform.store.tables import BlockRecord
 from fedcore.simulation.report import RoundReport
 from tests.builders.specifications import Document
 from tests.builders.transactions import write
@@ -113,6 +117,17 @@ def fail(database: Database, held: Claim, error: str = "ValueError: no") -> Stat
 def lose(database: Database) -> list[str]:
     """Take the runs whose leases have expired."""
     return list(write(database, recovery.requeue_expired, recovery.LeaseWatch(LEASE_S), ATTEMPTS))
+
+
+def change_rounds(
+    database: Database, run_id: str, change: Callable[[list[Document]], Sequence[Document]]
+) -> None:
+    """Store the rounds of a run as `change` makes them of those that there are."""
+    with database.transaction() as session:
+        rows = [row._asdict() for row in curves.after(session, run_id, limit=10_000)]
+        session.execute(delete(BlockRecord).where(BlockRecord.run_id == run_id))
+        if changed := change(rows):
+            append_rows(session, run_id, changed)
 
 
 def _end_with(database: Database, history: Callable[[Claim], Sequence[RoundReport]]) -> Claim:

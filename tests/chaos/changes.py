@@ -35,6 +35,7 @@ from fedcore.platform.store import (
     lifecycle,
     quotas,
 )
+from fedcore.platform.store.blocks import StoredRound
 from fedcore.platform.store.tables import (
     ArrivalRecord,
     ExperimentRecord,
@@ -42,7 +43,6 @@ from fedcore.platform.store.tables import (
     KeyRecord,
     MemberRecord,
     RemovalRecord,
-    RoundRecord,
     RunRecord,
     SearchRecord,
 )
@@ -370,7 +370,7 @@ def _flaws_of_experiment(experiment: ExperimentRecord, runs: Sequence[RunRecord]
         yield f"{experiment.id} is {experiment.status}, and its runs make it {expected}"
 
 
-def _flaws_of_run(run: RunRecord, rows: Sequence[RoundRecord]) -> Iterator[str]:
+def _flaws_of_run(run: RunRecord, rows: Sequence[StoredRound]) -> Iterator[str]:
     if [row.round for row in rows] != list(range(1, run.done + 1)):
         yield f"{run.id} has rounds {[row.round for row in rows]} of {run.done}"
     if (run.request, run.lease_until) != (RunRequest.NONE, None):
@@ -412,7 +412,7 @@ def _left_over(session: Session, experiment_ids: set[str]) -> Iterator[str]:
             yield f"{record.__tablename__} is of experiments that are gone: {strangers}"
 
 
-def _flaws_of_bits(run: RunRecord, spec: ExperimentSpec, rows: Sequence[RoundRecord]) -> Iterator[str]:
+def _flaws_of_bits(run: RunRecord, spec: ExperimentSpec, rows: Sequence[StoredRound]) -> Iterator[str]:
     """Whatever was done to a run, its rounds are those of the library."""
     expected = _measures_of(spec.model_dump_json(), run.arm, run.seed, run.done)
     for row, measures in zip(rows, expected, strict=False):

@@ -79,7 +79,7 @@ def test_upgrading_again_changes_nothing(database: Database, database_url: str) 
 def test_processes_may_upgrade_at_once(empty_url: str) -> None:
     with ThreadPoolExecutor(4) as starting:
         list(starting.map(upgrade, [empty_url] * 4))
-    assert {"experiment", "run", "round", "alembic_version"} <= tables(empty_url)
+    assert {"experiment", "run", "block", "alembic_version"} <= tables(empty_url)
 
 
 def test_a_process_waits_for_one_that_migrates_beyond_the_timeout_of_locks(
@@ -107,19 +107,19 @@ def test_a_statement_of_a_migration_waits_no_longer_for_a_table_than_any_other(
     url = empty_postgresql_url
     upgrade(url)
     with closing(open_database(url)) as database, database.reading() as session:
-        session.execute(text("SELECT count(*) FROM round"))
+        session.execute(text("SELECT count(*) FROM block"))
         with pytest.raises(OperationalError, match="lock timeout"):
             _rate(url)
     made = engine(canonical(url))
     assert "stars" not in {
-        column["name"] for table in ("run", "round") for column in inspect(made).get_columns(table)
+        column["name"] for table in ("run", "block") for column in inspect(made).get_columns(table)
     }
     made.dispose()
 
 
 def _rate(url: str) -> None:
     with migrating(url, LOCK_TIMEOUT_S) as connection:
-        for table in ("run", "round"):
+        for table in ("run", "block"):
             operations(connection).add_column(table, Column("stars", Integer))
 
 
@@ -127,7 +127,7 @@ def test_a_revision_that_fails_leaves_the_database_as_it_was(empty_url: str) -> 
     upgrade(empty_url)
     before = tables(empty_url)
     with suppress(ConnectionError), migrating(empty_url) as connection:
-        operations(connection).drop_table("round")
+        operations(connection).drop_table("block")
         raise ConnectionError
     assert tables(empty_url) == before
 

@@ -2,11 +2,12 @@
 with the newer tables.
 """
 
+import json
 from collections.abc import Iterator
 
 import pytest
 from pytest_alembic import MigrationContext
-from sqlalchemy import Engine, MetaData, Table, insert, inspect, select, update
+from sqlalchemy import Engine, MetaData, Table, inspect, select, update
 
 from fedcore.platform.store import Database, Status, curves, open_database
 from fedcore.platform.store.leases import Claim
@@ -48,7 +49,7 @@ def test_a_run_under_way_goes_on_through_an_upgrade(
     held = commit(database_at, claim(database_at), 1)
     alembic_runner.migrate_down_to(BEFORE)
     older = MetaData()
-    older.reflect(alembic_engine, only=["run", "round"])
+    older.reflect(alembic_engine, only=["run", "block"])
     commit_as_before(alembic_engine, older, held, 2)
     alembic_runner.migrate_up_to("heads")
     commit_as_before(alembic_engine, older, held, 3)
@@ -80,7 +81,7 @@ def commit_as_before(
 
     Its lease is over then.
     """
-    run, round = (Table(name, older) for name in ("run", "round"))
+    run, block = (Table(name, older) for name in ("run", "block"))
     own = (
         run.c.id == held.run_id,
         run.c.fence == held.fence,
@@ -93,9 +94,9 @@ def commit_as_before(
         )
         assert changed.rowcount == (0 if refused else 1)
         if not refused:
-            first = (
-                connection.execute(select(round).where(round.c.run_id == held.run_id, round.c.round == 1))
-                .mappings()
-                .one()
-            )
-            connection.execute(insert(round).values(dict(first) | {"round": done}))
+            mine = block.c.run_id == held.run_id
+            stored = connection.execute(select(block.c.rounds).where(mine)).scalar_one()
+            rounds = json.loads(stored)
+            for values in (rounds["committed_at"], *rounds["columns"].values(), *rounds["extra"].values()):
+                values.append(values[0])
+            connection.execute(update(block).where(mine).values(last=done, rounds=json.dumps(rounds)))

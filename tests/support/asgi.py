@@ -8,7 +8,7 @@ import httpx
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastapi import FastAPI
 
-from api.app import build_state, create_app
+from api.app import create_app, share_state
 from api.results.pictures import DrawingGate
 from api.webhooks.service import UrlValidator
 from fedcore.platform.logging import configure
@@ -37,7 +37,7 @@ def application(
     A test that needs two at a time makes the second by `create_app`.
     """
     app = built()
-    app.state.fedq = build_state(settings, url_validator, drawing_gate, kept_database(settings.database))
+    share_state(app, settings, url_validator, drawing_gate, kept_database(settings.database))
     configure(settings, "api")
     return app
 

@@ -19,7 +19,8 @@ from fedcore import ExperimentSpec
 from fedcore.platform.provenance import best_model_key
 from fedcore.platform.storage import Storage, open_storage
 from fedcore.platform.store import ENDED, Database, Status, curves, runs, workers
-from fedcore.platform.store.tables import MemberRecord, RoundRecord, RunRecord
+from fedcore.platform.store.blocks import StoredRound
+from fedcore.platform.store.tables import MemberRecord, RunRecord
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
@@ -130,7 +131,7 @@ class Deployment:
         (only,) = self.runs(experiment_id)
         return only
 
-    def rows(self, run_id: str) -> Sequence[RoundRecord]:
+    def rows(self, run_id: str) -> Sequence[StoredRound]:
         """All rows of a run."""
         with self.database.reading() as session:
             return curves.after(session, run_id, limit=10_000)
@@ -267,7 +268,7 @@ def assert_undisturbed(deployment: Deployment, run: RunRecord, shards: int | Non
     assert simulation.best.document().items() <= run.provenance["best_model"].items()
 
 
-def _measures(row: RoundRecord | RoundReport) -> tuple[Any, ...]:
+def _measures(row: StoredRound | RoundReport) -> tuple[Any, ...]:
     return (
         row.round,
         row.train_loss,

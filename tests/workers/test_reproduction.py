@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select
 
 from fedcore.platform.store import Database
-from fedcore.platform.store.tables import RoundRecord, RunRecord
+from fedcore.platform.store.tables import RunRecord
 from fedcore.settings import Settings
+from tests.builders.claims import change_rounds
 from tests.builders.specifications import DIGITS, Document, merged
 from tests.support.access import key_for
 from tests.support.asgi import application, calling
@@ -80,12 +80,11 @@ def test_a_repetition_is_identical_to_the_bit(http: httpx.Client, repeated: Docu
 
 
 def _a_bit_of_a_row(database: Database, run_id: str) -> None:
-    with database.transaction() as session:
-        row = session.scalars(
-            select(RoundRecord).where(RoundRecord.run_id == run_id, RoundRecord.round == 2)
-        ).one()
-        assert row.test_loss is not None
-        row.test_loss *= 1 + 2**-52
+    def changed(rows: list[Document]) -> list[Document]:
+        rows[1]["test_loss"] *= 1 + 2**-52
+        return rows
+
+    change_rounds(database, run_id, changed)
 
 
 def _a_model(database: Database, run_id: str) -> None:

@@ -1,231 +1,150 @@
-"""Blocks: measures of `SIZE` rounds of a run side by side, and the rows that they replace.
+"""Blocks: rounds of a run that follow each other, as they are stored.
 
-A block holds one measure. It is written with the last of its rounds, in the same transaction, and
-never changes. Once a run has finished, its rows leave the table `round` block by block: numbers are
-in the blocks already, and a `PackedRecord` keeps the rest, so the same rows can be read again. The
-reconciler packs them; `curves` reads both.
+A block is one JSON document with a list for each measure, so that a curve, which needs few measures
+of all rounds, is read without taking rounds apart. Further rounds join the last block of their run
+until it is full, in the transaction of their commit; a full block never changes.
 """
 
-import json
-import struct
-import zlib
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from math import isnan, nan
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import JSON, Integer, Text, bindparam, cast, delete, func, select, true, update
+from pydantic_core import from_json, to_json
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.platform.store.records import insert_into
-from fedcore.platform.store.tables import (
-    TO_PACK,
-    BlockRecord,
-    Document,
-    PackedRecord,
-    RoundRecord,
-    RunRecord,
-)
+from fedcore.platform.store.tables import BlockRecord, Document
 from fedcore.simulation.report import COLUMNS
 
-SIZE = 200
-"""Rounds of a block. PostgreSQL keeps values of this many bytes in the row itself."""
-ANCHOR = "bytes_up"
-"""A measure that every round has: if a round is in blocks, it is there too."""
-PACKED_AT_ONCE = 50
-"""Blocks of rows that leave the table in one transaction, of 0.2 s."""
-_FLOATS = struct.Struct(f"<{SIZE}d")
-ABSENT = _FLOATS.pack(*[nan] * SIZE)
-"""Values of a measure without a block."""
-_INTEGERS = frozenset({"local_steps", "bytes_up", "bytes_down"})
-_MINE = BlockRecord.run_id == bindparam("run"), BlockRecord.metric == ANCHOR
-_NEXT = select(func.coalesce(func.max(BlockRecord.first) + SIZE, 1)).where(*_MINE)
-_ROWS = (
-    select(RoundRecord)
-    .where(
-        RoundRecord.run_id == bindparam("run"),
-        RoundRecord.round >= bindparam("start"),
-        RoundRecord.round < bindparam("end"),
-    )
-    .order_by(RoundRecord.round)
-)
+FULL = 2_000
+"""Numbers of a full block. With fewer, curves are read from more blocks; with more, each commit, which
+writes the last block of its run anew, takes longer.
+"""
+_NOT_FINITE = False
+"""A value of `extra` that is null: null in a block says that the round does not have the measure."""
 
 
-def append_blocks(session: Session, run_id: str, rows: Sequence[Document]) -> None:
-    """Write the blocks that `rows`, just stored, complete."""
-    first, whole = rows[0]["round"], rows[-1]["round"] // SIZE * SIZE
-    if whole < first:
-        return
-    start = session.scalars(_NEXT, {"run": run_id}).one()
-    head = session.scalars(_ROWS, {"run": run_id, "start": start, "end": first}).all()
-    measures = [_numbers_of_row(row) for row in head]
-    measures += [
-        numbers_of({column: row[column] for column in COLUMNS}, row["extra"])
-        for row in rows
-        if row["round"] >= start
-    ]
-    for block in range(start, whole, SIZE):
-        _write(session, run_id, block, _packed(measures[block - start : block - start + SIZE]))
+class StoredRound(NamedTuple):
+    """One round of one run; None where it was not evaluated, has no meaning, or was not finite."""
+
+    run_id: str
+    round: int
+    train_loss: float | None
+    test_loss: float | None
+    test_accuracy: float | None
+    local_steps: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    extra: Document
+    """Other measures by name."""
+    committed_at: datetime
 
 
-def numbers_of(values: Mapping[str, float | None], extra: Document) -> dict[str, float]:
-    """The measures of a row that are numbers: those of its columns, and of `extra`."""
-    return {name: value for name, value in {**extra, **values}.items() if isinstance(value, int | float)}
+class RoundBlock(NamedTuple):
+    """Rounds that follow each other; each list has an entry for each of them."""
 
+    committed_at: list[str]
+    columns: dict[str, list[Any]]
+    """Measures of `COLUMNS`."""
+    extra: dict[str, list[Any]]
+    """Other measures."""
 
-def _numbers_of_row(row: RoundRecord) -> dict[str, float]:
-    return numbers_of({column: getattr(row, column) for column in COLUMNS}, row.extra)
+    @classmethod
+    def empty(cls) -> "RoundBlock":
+        """Return a block without rounds."""
+        return cls([], {name: [] for name in COLUMNS}, {})
 
+    @classmethod
+    def read(cls, document: str) -> "RoundBlock":
+        """Return the block of a document."""
+        return cls(**from_json(document))
 
-def _packed(measures: Sequence[Mapping[str, float]]) -> dict[str, bytes]:
-    """The block of each measure that one of these rounds has."""
-    names = sorted({name for measured in measures for name in measured})
-    return {name: _FLOATS.pack(*[measured.get(name, nan) for measured in measures]) for name in names}
+    def document(self) -> str:
+        """Return the block as it is stored. Numbers are written so that they are read to the last bit."""
+        return to_json(self._asdict()).decode()
 
+    def size(self) -> int:
+        """Return how many numbers it has."""
+        scalars = len(self.committed_at) * (len(self.columns) + len(self.extra))
+        return scalars + sum(map(_listed, self.extra.values()))
 
-def _write(session: Session, run_id: str, first: int, blocks: Mapping[str, bytes]) -> None:
-    rows = [
-        {"run_id": run_id, "metric": metric, "first": first, "values": values}
-        for metric, values in blocks.items()
-    ]
-    session.execute(insert_into(BlockRecord), rows)
+    def add(self, row: Document) -> int:
+        """Add a round, in place; returns how many numbers it has."""
+        for name in row["extra"]:
+            self.extra.setdefault(name, [None] * len(self.committed_at))
+        for name, values in self.extra.items():
+            value = row["extra"].get(name)
+            values.append(_NOT_FINITE if value is None and name in row["extra"] else value)
+        for name, values in self.columns.items():
+            values.append(row[name])
+        self.committed_at.append(row["committed_at"].isoformat())
+        return len(COLUMNS) + len(row["extra"]) + _listed(row["extra"].values())
 
-
-def pack_finished(session: Session, most: int = PACKED_AT_ONCE) -> int:
-    """Move up to `most` blocks of rows of one finished run out of `round`; returns how many rows."""
-    columns = RunRecord.id, RunRecord.packed, RunRecord.done
-    # Its lock keeps the run from being extended meanwhile, and other reconcilers away.
-    query = select(*columns).where(TO_PACK).order_by(RunRecord.id).limit(1)
-    found = session.execute(query.with_for_update(skip_locked=True)).first()
-    if found is None:
-        return 0
-    run_id, packed, done = found
-    end = min(done // SIZE * SIZE, packed + most * SIZE)
-    rows = {
-        row.round: row for row in session.scalars(_ROWS, {"run": run_id, "start": packed + 1, "end": end + 1})
-    }
-    known = _blocks_between(session, run_id, packed + 1, end)
-    records = []
-    for first in range(packed + 1, end, SIZE):
-        part = [rows[round] for round in range(first, first + SIZE) if round in rows]
-        if len(part) < SIZE:
-            break  # what an operator has deleted by hand is no reason to stop at this run for ever
-        records.append({"run_id": run_id, "first": first, "rest": _rest(part, known[first])})
-    moved = SIZE * len(records)
-    if records:
-        session.execute(insert_into(PackedRecord), records)
-        gone = RoundRecord.round.between(packed + 1, packed + moved)
-        session.execute(delete(RoundRecord).where(RoundRecord.run_id == run_id, gone))
-    session.execute(update(RunRecord).where(RunRecord.id == run_id).values(packed=end))
-    return moved
-
-
-def _blocks_between(session: Session, run_id: str, first: int, last: int) -> dict[int, dict[str, bytes]]:
-    """The blocks of a run by their first rounds and measures."""
-    found: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
-    query = select(BlockRecord.first, BlockRecord.metric, BlockRecord.values).where(
-        BlockRecord.run_id == run_id, BlockRecord.first.between(first, last)
-    )
-    for start, metric, values in session.execute(query):
-        found[start][metric] = values
-    return found
-
-
-def _rest(rows: Sequence[RoundRecord], blocks: Mapping[str, bytes]) -> bytes:
-    """All of these rows that is not in their blocks."""
-    documents = []
-    for row, (columns, extra) in zip(rows, _measures(blocks), strict=True):
-        own = {name: getattr(row, name) for name in COLUMNS}
-        documents.append(
-            {
-                "committed_at": row.committed_at.isoformat(),
-                "columns": _differing(own, columns),
-                "extra": _differing(row.extra, extra),
+    def rounds(self, run_id: str, last: int) -> Iterator[StoredRound]:
+        """Yield the rounds of a block of this run, of which the last one has this number."""
+        columns = zip(*(self.columns[name] for name in COLUMNS), strict=True)
+        first = last + 1 - len(self.committed_at)
+        for place, (committed_at, measures) in enumerate(zip(self.committed_at, columns, strict=True)):
+            extra = {
+                name: None if values[place] is _NOT_FINITE else values[place]
+                for name, values in self.extra.items()
+                if values[place] is not None
             }
-        )
-    return zlib.compress(json.dumps(documents, separators=(",", ":")).encode())
+            moment = datetime.fromisoformat(committed_at)
+            yield StoredRound._make((run_id, first + place, *measures, extra, moment))
+
+    def series(self, metric: str) -> list[float | None]:
+        """Return a measure, None where it is not a number."""
+        values = self.columns.get(metric) or self.extra.get(metric)
+        if values is None:
+            return [None] * len(self.committed_at)
+        return [value if type(value) in (float, int) else None for value in values]
 
 
-def _differing(values: Mapping[str, Any], found: Mapping[str, Any]) -> Document:
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in found or type(found[name]) is not type(value) or found[name] != value
-    }
+def _listed(values: Iterable[Any]) -> int:
+    """Count the numbers in lists."""
+    return sum(len(value) for value in values if isinstance(value, list))
 
 
-def _measures(blocks: Mapping[str, bytes]) -> list[tuple[Document, Document]]:
-    """The columns and the further measures of each round, as its blocks have them."""
-    series = {metric: _FLOATS.unpack(values) for metric, values in blocks.items()}
-    rounds = []
-    for place in range(SIZE):
-        numbers: Document = {
-            metric: int(values[place]) if metric in _INTEGERS else values[place]
-            for metric, values in series.items()
-            if not isnan(values[place])
-        }
-        columns = {name: numbers.pop(name, None) for name in COLUMNS}
-        rounds.append((columns, numbers))
-    return rounds
-
-
-def _unpacked(run_id: str, first: int, blocks: Mapping[str, bytes], rest: bytes) -> list[RoundRecord]:
-    """The rows that `_rest` was made of."""
-    return [
-        RoundRecord(
-            run_id=run_id,
-            round=first + place,
-            committed_at=datetime.fromisoformat(left["committed_at"]),
-            **columns | left["columns"],
-            extra=extra | left["extra"],
-        )
-        for place, ((columns, extra), left) in enumerate(
-            zip(_measures(blocks), json.loads(zlib.decompress(rest)), strict=True)
-        )
-    ]
-
-
-# Past the ORM, which would take longer than the database. The runs and their rounds go as one JSON
-# document, so that the statement is the same for any number of them.
-CURSORS = func.json_each(bindparam("cursors", type_=JSON)).table_valued("key", "value")
-"""Runs and the round after which each is read, given as "cursors"."""
-CURSOR_ROUND = cast(cast(CURSORS.c.value, Text), Integer)
-_PACKED = (
-    select(PackedRecord.run_id, PackedRecord.first, PackedRecord.rest)
-    .join(CURSORS, PackedRecord.run_id == CURSORS.c.key)
-    .where(PackedRecord.first > CURSOR_ROUND - SIZE)
-    .order_by(PackedRecord.run_id, PackedRecord.first)
-    .limit(bindparam("most", type_=Integer))
+_MINE = BlockRecord.run_id == bindparam("run")
+_LAST = select(BlockRecord.last, BlockRecord.rounds).where(_MINE).order_by(BlockRecord.last.desc()).limit(1)
+_REPLACE = (
+    update(BlockRecord)
+    .where(_MINE, BlockRecord.last == bindparam("before"))
+    .values(last=bindparam("until"), rounds=bindparam("joined"))
 )
 
 
-def packed_rows(session: Session, cursors: Mapping[str, int], limit: int) -> tuple[list[RoundRecord], bool]:
-    """The packed rows of these runs, each after the round given for it, by run and round: at least
-    `limit`, or all; and whether they are all.
+def append_rows(session: Session, run_id: str, rows: Sequence[Document]) -> None:
+    """Store rounds that follow the last one of a run; the transaction holds the run's row."""
+    found = session.execute(_LAST, {"run": run_id}).first()
+    before = 0 if found is None else found.last
+    assert rows[0]["round"] == before + 1, f"round {rows[0]['round']} does not follow round {before}"
+    block = RoundBlock.empty() if found is None else RoundBlock.read(found.rounds)
+    size = block.size()
+    if size >= FULL:
+        found, block, size = None, RoundBlock.empty(), 0
+    filled = _filled(block, size, rows)
+    if found is not None:
+        until, block = next(filled)
+        session.execute(
+            _REPLACE, {"run": run_id, "before": before, "until": until, "joined": block.document()}
+        )
+    new = [{"run_id": run_id, "last": last, "rounds": block.document()} for last, block in filled]
+    if new:
+        session.execute(insert_into(BlockRecord), new)
+
+
+def _filled(block: RoundBlock, size: int, rows: Sequence[Document]) -> Iterator[tuple[int, RoundBlock]]:
+    """Add rounds to a block of this size, and to new ones once it is full; yields each with its last
+    round.
     """
-    most = limit // SIZE + 2
-    found = session.execute(_PACKED, {"cursors": dict(cursors), "most": most}).all()
-    rows: list[RoundRecord] = []
-    spans: dict[str, tuple[int, int]] = {}
-    for run_id, first, _ in found:
-        spans[run_id] = (spans.get(run_id, (first, first))[0], first)
-    blocks = {run_id: _blocks_between(session, run_id, *span) for run_id, span in spans.items()}
-    for run_id, first, rest in found:
-        unpacked = _unpacked(run_id, first, blocks[run_id][first], rest)
-        rows += [row for row in unpacked if row.round > cursors[run_id]]
-    return rows, len(found) < most
-
-
-def packed_extra_measures(session: Session, experiment_id: str) -> dict[str, bool]:
-    """The measures beside `COLUMNS` in packed rows of an experiment, and whether they are lists."""
-    packed = RunRecord.experiment_id == experiment_id, RunRecord.packed > 0
-    names = func.json_each(RunRecord.figures).table_valued("key", "value")
-    numbers = select(names.c.key).select_from(RunRecord).join(names, true()).where(*packed).distinct()
-    found = {name: False for name in session.scalars(numbers) if name not in COLUMNS}
-    rests = select(PackedRecord.rest).join(RunRecord, RunRecord.id == PackedRecord.run_id).where(*packed)
-    for rest in session.scalars(rests.execution_options(yield_per=SIZE)):
-        for left in json.loads(zlib.decompress(rest)):
-            for name, value in left["extra"].items():
-                found[name] = found.get(name, False) or isinstance(value, list)
-    return found
+    for row in rows:
+        size += block.add(row)
+        if size >= FULL:
+            yield row["round"], block
+            block, size = RoundBlock.empty(), 0
+    if size:
+        yield rows[-1]["round"], block

@@ -32,7 +32,7 @@ from fedcore.platform.store import (
     webhook_outbox,
     weights,
 )
-from fedcore.platform.store.blocks import append_blocks
+from fedcore.platform.store.blocks import append_rows
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import claim_key, find_made
 from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lock_runs, pause
@@ -51,7 +51,6 @@ from fedcore.platform.store.tables import (
     Document,
     ExperimentRecord,
     IdempotencyRecord,
-    RoundRecord,
     RunRecord,
     TagRecord,
 )
@@ -540,10 +539,8 @@ def _ended(runs: Sequence[Document], outcomes: Sequence[RunOutcome], at: datetim
 
 def _store_rows(session: Session, runs: Sequence[Document], outcomes: Sequence[RunOutcome]) -> None:
     for run, outcome in zip(runs, outcomes, strict=True):
-        rows = [{"run_id": run["id"], **row} for row in outcome.rows]
-        if rows:
-            session.execute(insert_into(RoundRecord), rows)
-            append_blocks(session, run["id"], rows)
+        if outcome.rows:
+            append_rows(session, run["id"], outcome.rows)
 
 
 def _add_tags(session: Session, experiment_id: str, tags: Sequence[str]) -> None:

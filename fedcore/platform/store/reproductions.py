@@ -4,24 +4,21 @@ differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, Text, bindparam, cast, or_, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
 from fedcore.packages import Package, requirement
 from fedcore.platform.provenance import ENGINE_CHOICE, PACKAGES
 from fedcore.platform.store import curves, runs
-from fedcore.platform.store.blocks import SIZE
-from fedcore.platform.store.tables import Document, RoundRecord, RunRecord
+from fedcore.platform.store.blocks import StoredRound
+from fedcore.platform.store.tables import Document, RunRecord
 from fedcore.simulation.report import COLUMNS
 
 COMPARED = tuple(column for column in COLUMNS if column != "seconds")
 """Columns that are the same whenever a run is repeated."""
-PAGE_ROWS = 100
+PAGE_ROWS = 1_000
 """Rows compared at a time."""
 
 
@@ -82,64 +79,20 @@ def first_difference(session: Session, pair: Pair, page_rows: int = PAGE_ROWS) -
 
     None where none does. Wall-clock times may.
     """
-    after = max(pair.original.packed, pair.here.packed)
-    for there, here in _packed(session, pair, after):
-        unlike = _unlike(_measures_of(there), _measures_of(here))
-        if unlike is not None:
-            return RowDifference(here.round, *unlike)
-    while rows := session.execute(
-        _differing(),
-        {"original": pair.original.id, "here": pair.here.id, "after": after, "rows": page_rows},
-    ).all():
-        for after, *values in rows:
-            middle = len(values) // 2
-            unlike = _unlike(_measures(values[:middle]), _measures(values[middle:]))
+    after = 0
+    while True:
+        rows = [curves.after(session, run.id, after, page_rows) for run in pair]
+        for there, here in zip(*rows, strict=False):
+            unlike = _unlike(_measures(there), _measures(here))
             if unlike is not None:
-                return RowDifference(after, *unlike)
-    return None
+                return RowDifference(here.round, *unlike)
+        if min(map(len, rows)) < page_rows:
+            return None
+        after += page_rows
 
 
-def _packed(session: Session, pair: Pair, last: int) -> Iterator[tuple[RoundRecord, RoundRecord]]:
-    """The rounds up to `last` that both runs have; of one of them at least, they are packed."""
-    done = 0
-    while done < last:
-        there, here = (curves.after(session, run.id, done, min(SIZE, last - done)) for run in pair)
-        if not there or not here:
-            return
-        yield from zip(there, here, strict=False)
-        done += SIZE
-
-
-def _measures_of(row: RoundRecord) -> Document:
-    return _measures([*(getattr(row, name) for name in COMPARED), row.extra])
-
-
-@cache
-def _differing() -> Select[Any]:
-    """Rows of two runs, a page of those rounds in which what was stored differs: a superset of
-    those in which a number does.
-    """
-    there, here = aliased(RoundRecord, name="there"), aliased(RoundRecord, name="here")
-    unlike = [getattr(there, name).is_distinct_from(getattr(here, name)) for name in COMPARED]
-    unlike.append(cast(there.extra, Text) != cast(here.extra, Text))
-    columns = [getattr(row, name) for row in (there, here) for name in (*COMPARED, "extra")]
-    return (
-        select(here.round, *columns)
-        .join(there, there.round == here.round)
-        .where(
-            there.run_id == bindparam("original"),
-            here.run_id == bindparam("here"),
-            here.round > bindparam("after"),
-            or_(*unlike),
-        )
-        .order_by(here.round)
-        .limit(bindparam("rows"))
-    )
-
-
-def _measures(row: Sequence[Any]) -> Document:
-    *columns, extra = row
-    return {**dict(zip(COMPARED, columns, strict=True)), **extra}
+def _measures(row: StoredRound) -> Document:
+    return {**{name: getattr(row, name) for name in COMPARED}, **row.extra}
 
 
 def _unlike(there: Document, here: Document) -> tuple[str, float | None, float | None] | None:

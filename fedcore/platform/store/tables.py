@@ -138,10 +138,6 @@ class ArmRecord(Base):
     """Its settings, by dotted path, besides those of the experiment."""
 
 
-TO_PACK = text("finished_at IS NOT NULL AND done - packed >= 200")
-"""Condition of runs with rows that `blocks.pack_finished` moves; 200 is `blocks.SIZE`."""
-
-
 class RunRecord(Base):
     """One arm with one seed."""
 
@@ -222,12 +218,9 @@ class RunRecord(Base):
     """Markdown."""
     figures: Mapped[Document] = mapped_column(deferred=True, deferred_raiseload=True)
     """`curves.Figures` of each measure over the committed rounds."""
-    packed: Mapped[int] = mapped_column(default=0, server_default="0")
-    """Rounds whose rows have become `PackedRecord`s."""
 
     __table_args__ = (
         Index("run_by_experiment", "experiment_id", "id"),
-        Index("run_to_pack", "id", sqlite_where=TO_PACK, postgresql_where=TO_PACK),
         Index(
             "run_by_turn",
             "status",
@@ -322,51 +315,16 @@ class ArrivalRecord(Base):
     __table_args__ = (UniqueConstraint("experiment_id", "arm", "rung", name="search_arrival_once"),)
 
 
-class RoundRecord(Base):
-    """One round of one run; None where it was not evaluated, has no meaning, or was not finite.
-
-    Rows of finished runs become `PackedRecord`s, block by block.
-    """
-
-    __tablename__ = "round"
-
-    run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
-    round: Mapped[int] = mapped_column(primary_key=True)
-    train_loss: Mapped[float | None]
-    test_loss: Mapped[float | None]
-    test_accuracy: Mapped[float | None]
-    local_steps: Mapped[int] = mapped_column(BigInteger)
-    bytes_up: Mapped[int] = mapped_column(BigInteger)
-    bytes_down: Mapped[int] = mapped_column(BigInteger)
-    seconds: Mapped[float]
-    extra: Mapped[Document]
-    """Other measures by name."""
-    committed_at: Mapped[datetime]
-
-
 class BlockRecord(Base):
-    """One measure over many rounds of one run; see `blocks`."""
+    """Rounds of one run that follow each other; see `blocks`."""
 
     __tablename__ = "block"
 
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
-    metric: Mapped[str] = mapped_column(primary_key=True)
-    first: Mapped[int] = mapped_column(primary_key=True)
-    """The first of its rounds."""
-    values: Mapped[bytes]
-    """Float64, little-endian, NaN where a round has none."""
-
-
-class PackedRecord(Base):
-    """Rows of one run that its blocks replace, with all that is not in the blocks; see `blocks`."""
-
-    __tablename__ = "packed_rounds"
-
-    run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
-    first: Mapped[int] = mapped_column(primary_key=True)
-    """The first of its rounds."""
-    rest: Mapped[bytes]
-    """One JSON object for each round, compressed by zlib."""
+    last: Mapped[int] = mapped_column(primary_key=True)
+    """The last of them."""
+    rounds: Mapped[str] = mapped_column(Text)
+    """A `blocks.RoundBlock` as JSON."""
 
 
 class RunLogRecord(Base):

@@ -9,16 +9,10 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from fedcore.errors import WebhookUrlError
-from fedcore.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import httpx
-else:
-    # The API needs it for its first webhook; with its command line it takes 50 ms to load.
-    httpx = LazyModule("httpx")
+from fedcore.lazy import httpx
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from fedcore.assurance import Assurance, Assurances
 from fedcore.block import Block
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 from fedcore.systems.availability import Reachable
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.random import Generator
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
-else:
-    np = LazyModule("numpy")
 
 Weighting = Literal["samples", "uniform", "unbiased", "original"]
 Question = Literal["loss", "gradient"]

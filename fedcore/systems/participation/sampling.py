@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from fedcore.block import ClientCount, Fraction
 from fedcore.caching import CacheKey
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 from fedcore.systems.availability import (
     SKIP_COST,
     ClientId,
@@ -29,14 +29,11 @@ from fedcore.systems.availability import (
 from fedcore.systems.participation.base import Participation, normalised
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.random import Generator
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
-else:
-    np = LazyModule("numpy")
 
 
 class Full(Participation):

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fedcore.block import ClientCount
 from fedcore.errors import SpecificationError
-from fedcore.lazy import LazyModule
+from fedcore.lazy import np
 from fedcore.systems.availability import Reachable
 from fedcore.systems.participation.base import (
     Observed,
@@ -27,14 +27,11 @@ from fedcore.systems.participation.base import (
 from fedcore.systems.participation.sampling import chance_of_others, draw_by_share, draw_uniformly
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.random import Generator
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
-else:
-    np = LazyModule("numpy")
 
 Fixed = Annotated[float, Field(ge=0, le=1)]
 

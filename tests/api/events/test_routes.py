@@ -5,7 +5,6 @@ when.
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from itertools import islice
 from threading import Thread
 from typing import Any, NamedTuple
@@ -205,8 +204,8 @@ def test_listener_who_joins_while_nothing_changes_is_told_how_things_stand(
 def test_nothing_is_polled_when_nobody_listens_any_more(http: httpx.Client, app: FastAPI) -> None:
     with _listening(http, submit_over_http(http)) as events:
         next(events)
-        assert app.state.fedq.feed._poller
-    eventually(app.state.fedq.feed._poller.done)
+        assert app.state.feed._poller
+    eventually(app.state.feed._poller.done)
 
 
 def test_silence_is_filled_with_heartbeats(http: httpx.Client) -> None:
@@ -250,7 +249,7 @@ def _without_runs(settings: Settings) -> Iterator[None]:
 def test_the_stream_ends_before_it_tells_anything_more_to_a_key_that_has_ended(
     app: FastAPI, http: httpx.Client, settings: Settings, rows: Database, change: Document | None
 ) -> None:
-    app.state.fedq = replace(app.state.fedq, stream_limit=StreamLimit(key_check_s=0.0))
+    app.state.stream_limit = StreamLimit(key_check_s=0.0)
     made, key = submit_over_http(http), key_for(settings.database)
     with (
         httpx.Client(base_url=http.base_url, timeout=TIMEOUT_S, headers=bearer(key)) as other,
@@ -312,7 +311,7 @@ def test_an_id_of_no_event_of_the_experiment_is_refused(http: httpx.Client, last
 def two_streams(settings: Settings, admin_key: str) -> Iterator[httpx.Client]:
     """A client of a service that allows two event streams per key."""
     app = application(settings)
-    app.state.fedq = replace(app.state.fedq, stream_limit=StreamLimit(2))
+    app.state.stream_limit = StreamLimit(2)
     with (
         serving(app) as url,
         httpx.Client(base_url=url, timeout=TIMEOUT_S, headers=bearer(admin_key)) as client,

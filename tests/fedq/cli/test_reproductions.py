@@ -6,17 +6,15 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from sqlalchemy import update
 
 from fedcore import presets
 from fedcore.platform.store import runs
 from fedcore.platform.store.leases import Claim
-from fedcore.platform.store.tables import RoundRecord
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedq.client import Client
-from tests.builders.claims import claim, end_runs, fail, report
+from tests.builders.claims import change_rounds, claim, end_runs, fail, report
 from tests.builders.specifications import TWO_ARMS
 from tests.fedq.cli.conftest import Fedq
 from tests.support.polling import eventually
@@ -116,12 +114,11 @@ def test_a_repetition_is_carried_out_and_compared(service: Service, client: Clie
     assert fedq("reproduce", repetition, "--check").code == 0
 
     changed = client.runs(repetition)[4].id
-    with service.database.transaction() as session:
-        session.execute(
-            update(RoundRecord)
-            .where(RoundRecord.run_id == changed, RoundRecord.round > 1)
-            .values(train_loss=0.5)
-        )
+    change_rounds(
+        service.database,
+        changed,
+        lambda rows: [row | ({"train_loss": 0.5} if row["round"] > 1 else {}) for row in rows],
+    )
     told = fedq("reproduce", repetition, "--check")
     assert told.code == 1
     assert "different" in told.out

@@ -13,13 +13,24 @@ from subprocess import PIPE
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import select, update
 
 from fedcore.errors import ResourceNotFoundError, StaleLeaseError
 from fedcore.platform.store import Database, Status, WorkerDirective, curves, experiments, runs, workers
 from fedcore.platform.store.leases import Claim
-from fedcore.platform.store.tables import RoundRecord, RunRecord
-from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, commit, commit_slice, fail, finish, lose
+from fedcore.platform.store.tables import RunRecord
+from tests.builders.claims import (
+    LEASE_S,
+    QUEUE,
+    WORKER,
+    change_rounds,
+    claim,
+    commit,
+    commit_slice,
+    fail,
+    finish,
+    lose,
+)
 from tests.builders.experiments import run_of, runs_of, status_of, submit
 from tests.builders.transactions import on_postgresql, read, write
 
@@ -88,9 +99,7 @@ def gone_back(database: Database, run_id: str, **values: Any) -> None:
     """
     with database.transaction() as session:
         session.execute(update(RunRecord).where(RunRecord.id == run_id).values(values))
-        session.execute(
-            delete(RoundRecord).where(RoundRecord.run_id == run_id, RoundRecord.round > values["done"])
-        )
+    change_rounds(database, run_id, lambda rows: rows[: values["done"]])
 
 
 def test_a_run_does_not_end_where_the_database_has_lost_its_last_rounds(database: Database) -> None:

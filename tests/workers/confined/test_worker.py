@@ -22,8 +22,8 @@ from fedcore.data.user_datasets import UserSamples
 from fedcore.platform.access import LOCAL
 from fedcore.platform.store import Status, experiments, telemetry
 from fedcore.platform.store import bundles as stored
+from fedcore.platform.store.blocks import StoredRound
 from fedcore.platform.store.datasets import DATASETS
-from fedcore.platform.store.tables import RoundRecord
 from fedcore.platform.uploads.dataset_storage import storage_key
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
@@ -75,7 +75,7 @@ while time.process_time() < 3:
 """A module that computes for some seconds when it is imported."""
 
 
-def measures(rows: Iterator[RoundRecord | RoundReport]) -> list[tuple[Any, ...]]:
+def measures(rows: Iterator[StoredRound | RoundReport]) -> list[tuple[Any, ...]]:
     return [
         (row.round, row.train_loss, row.test_accuracy, row.local_steps, row.bytes_up, row.bytes_down)
         for row in rows

@@ -1,0 +1,93 @@
+"""Modules of FedQ that commands import on first use: `fedq --help` needs none of them."""
+
+from typing import TYPE_CHECKING
+
+from fedcore.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from fedcore import packages, presets, testing
+    from fedcore import settings as configuration
+    from fedcore import spec as specs
+    from fedcore.data import description as data_description
+    from fedcore.platform import provenance, version
+    from fedcore.simulation import halving
+    from fedcore.spec import components, parameters, validation, yaml_documents
+    from fedq import catalogue as catalogues
+    from fedq import client as clients
+    from fedq import model_export, schemas, slurm, validation_errors
+    from fedq.client import bodies, client
+    from fedq.local import code as local_code
+    from fedq.local import experiment, folder, rates
+    from fedq.planning import data as planned_data
+    from fedq.planning import estimates, seconds
+    from fedq.reproductions import report as reports
+    from fedq.reproductions import sheets as panels_of
+    from fedq.results import presentation, tables
+else:
+    bodies = LazyModule("fedq.client.bodies")
+    catalogues = LazyModule("fedq.catalogue")
+    client = LazyModule("fedq.client.client")
+    clients = LazyModule("fedq.client")
+    components = LazyModule("fedcore.spec.components")
+    configuration = LazyModule("fedcore.settings")
+    data_description = LazyModule("fedcore.data.description")
+    estimates = LazyModule("fedq.planning.estimates")
+    experiment = LazyModule("fedq.local.experiment")
+    folder = LazyModule("fedq.local.folder")
+    halving = LazyModule("fedcore.simulation.halving")
+    local_code = LazyModule("fedq.local.code")
+    model_export = LazyModule("fedq.model_export")
+    packages = LazyModule("fedcore.packages")
+    panels_of = LazyModule("fedq.reproductions.sheets")
+    parameters = LazyModule("fedcore.spec.parameters")
+    planned_data = LazyModule("fedq.planning.data")
+    presentation = LazyModule("fedq.results.presentation")
+    presets = LazyModule("fedcore.presets")
+    provenance = LazyModule("fedcore.platform.provenance")
+    rates = LazyModule("fedq.local.rates")
+    reports = LazyModule("fedq.reproductions.report")
+    schemas = LazyModule("fedq.schemas")
+    seconds = LazyModule("fedq.planning.seconds")
+    slurm = LazyModule("fedq.slurm")
+    specs = LazyModule("fedcore.spec")
+    tables = LazyModule("fedq.results.tables")
+    testing = LazyModule("fedcore.testing")
+    validation = LazyModule("fedcore.spec.validation")
+    validation_errors = LazyModule("fedq.validation_errors")
+    version = LazyModule("fedcore.platform.version")
+    yaml_documents = LazyModule("fedcore.spec.yaml_documents")
+
+__all__ = [
+    "bodies",
+    "catalogues",
+    "client",
+    "clients",
+    "components",
+    "configuration",
+    "data_description",
+    "estimates",
+    "experiment",
+    "folder",
+    "halving",
+    "local_code",
+    "model_export",
+    "packages",
+    "panels_of",
+    "parameters",
+    "planned_data",
+    "presentation",
+    "presets",
+    "provenance",
+    "rates",
+    "reports",
+    "schemas",
+    "seconds",
+    "slurm",
+    "specs",
+    "tables",
+    "testing",
+    "validation",
+    "validation_errors",
+    "version",
+    "yaml_documents",
+]
