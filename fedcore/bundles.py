@@ -23,7 +23,7 @@ from fedcore.errors import ExtensionError
 
 MAX_FILES = 500
 MAX_BYTES = 16 << 20
-"""Of all files together."""
+"""Maximum size of all files together, in bytes."""
 MAX_NAME_LENGTH = 99
 """Bytes of a file's path in the folder, as every version of tar can store it."""
 PREFIX = "sha256:"

@@ -100,8 +100,8 @@ def requirement(packages: Iterable[Package]) -> str | None:
 
 @cache
 def file_digest(name: str) -> str:
-    """SHA-256 over paths and contents of the installed files of a distribution; if it is editable or
-    has no list of files, over those of its packages with components.
+    """SHA-256 over paths and contents of the installed files of a distribution; if it is editable
+    or has no list of files, over the files of its packages with components.
     """
     total = hashlib.sha256()
     for path, file in sorted(_files(name)):
@@ -175,7 +175,7 @@ def _loaded(component: PackageComponent, base: type[Block]) -> type[Any]:
 
 
 def with_kind(component: type[Any], kind: str) -> type[Any]:
-    """The same component under another kind."""
+    """A subclass of the component under another kind."""
     literal: Any = Literal[kind]
     # Two classes of one name would change the name of a built-in one in the OpenAPI document.
     return create_model(

@@ -131,12 +131,12 @@ class Afl(AlgorithmSpec):
         x <- x + server_lr sum_i lambda_i Delta_i
         lambda <- P(lambda + mixture_lr (F_1(x), ..., F_N(x)))
 
-    P projects onto the probability simplex; both lines use the x and lambda of the round's begin, and
-    lambda starts at 1/N. Each client evaluates its loss at x over all its samples and sends it.
+    P projects onto the probability simplex; both lines use the x and lambda of the round's begin,
+    and lambda starts at 1/N. Each client evaluates its loss at x over all its samples and sends it.
     mixture_lr = 0 is FedAvg with equal weights. Departures: clients take several local steps, the
     paper one; of a cohort that is not everyone, the direction is divided by sum_i lambda_i over the
     cohort, and only its entries of lambda rise before the projection; x is the last iterate, not
-    the mean of all, and is not projected; the losses are those of all samples, in place of
+    the mean of all, and is not projected; the losses are computed over all samples, in place of
     stochastic estimates.
     """
 

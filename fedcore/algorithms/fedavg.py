@@ -14,9 +14,9 @@ class FedAvg(AlgorithmSpec):
 
         y_{i,k+1} = y_{i,k} - eta g_i(y_{i,k}),   x <- x + sum_i w_i (y_i - x)
 
-    The weights are those of the participation scheme. With variance reduction, FedAvg-VR of Wang et
-    al. (FedNova, IEEE TSP 2021, Table I), g_i becomes g_i + sum_j p_j d_j - d_i with d_i the mean
-    raw gradient of client i's last round.
+    The participation scheme sets the weights. With variance reduction, FedAvg-VR of Wang et al.
+    (FedNova, IEEE TSP 2021, Table I), g_i becomes g_i + sum_j p_j d_j - d_i with d_i the mean raw
+    gradient of client i's last round.
     """
 
     source = (

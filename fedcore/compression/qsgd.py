@@ -79,9 +79,9 @@ class QSGD(CompressorSpec):
     """Send every entry as its sign and one of s + 1 levels of |v_i| / |v|_2, rounded at random and
     unbiased.
 
-    The norm is that of the whole message. With error feedback what is sent is divided by 1 + omega,
-    omega being the variance bound min(D / s^2, sqrt(D) / s), and what was not sent is added to the
-    next message.
+    The norm is taken over the whole message. With error feedback what is sent is divided by
+    1 + omega, omega being the variance bound min(D / s^2, sqrt(D) / s), and what was not sent is
+    added to the next message.
     """
 
     source = (

@@ -181,7 +181,7 @@ class Augmented:
 
     transform: Transform
     shape: tuple[int, ...]
-    """Of one image."""
+    """Shape of one image."""
     black: Tensor
     """[channels] the value of a black pixel."""
 
@@ -191,7 +191,7 @@ class Augmented:
         return self.transform.view_count(self.shape)
 
     def to(self, device: str, dtype: torch.dtype) -> Augmented:
-        """The same on another device and in another type."""
+        """The transform for images on another device and of another type."""
         return replace(self, black=self.black.to(device, dtype))
 
     def see(self, images: Tensor, views: Tensor) -> Tensor:

@@ -61,7 +61,9 @@ class DataShape(NamedTuple):
     sequence: bool = False
     """True if each symbol has a label, the symbol that follows it: labels are [n, *features]."""
     test_samples: int = 0
-    """Of the data's own test part, for estimates only; 0 where there is none or it is not known."""
+    """Number of samples of the data's own test part, for estimates only; 0 where there is none or
+    it is not known.
+    """
 
     @property
     def outputs(self) -> int:

@@ -1,5 +1,5 @@
-"""Image data sets: digits, and those that torchvision reads: MNIST and its like, CIFAR, SVHN, and any
-other by name.
+"""Image data sets: digits, and data sets that torchvision reads: MNIST and its like, CIFAR, SVHN,
+and any other by name.
 """
 
 from __future__ import annotations

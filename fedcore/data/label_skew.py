@@ -23,7 +23,7 @@ else:
     random = LazyModule("fedcore.random")
 
 MAX_EXPONENT = 700.0
-"""Of a client's mean number of samples: the exponential of more exceeds a float."""
+"""Maximum logarithm of a client's mean number of samples: the exponential of more exceeds a float."""
 _MAX_LOG = 40.0
 """More than any data set has samples, and its exponential is still an exact integer."""
 
@@ -97,7 +97,9 @@ class ClassesPerClientPartition(HoldOutPartition):
         return min(even, drawn * (1 - (self.hold_out or 0.0)))
 
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
-        """The same few of each class, then a lognormal share of what is left of it."""
+        """Give each client the same few samples of each of its classes, then a lognormal share of
+        what is left of them.
+        """
         draw = random.generator(seed, "partition")
         pools = pools_of(labels, draw)
         wanted = (np.arange(self.clients)[:, None] + np.arange(self.classes)) % len(pools)

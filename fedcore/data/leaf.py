@@ -115,8 +115,8 @@ def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
 
 
 def class_numbers(y: list[Any]) -> Ids:
-    """[n] labels as whole numbers; raises ValueError for those that are none. FedProx's copies have
-    them as real numbers.
+    """[n] labels as whole numbers; raises ValueError for a label that is none. FedProx's copies
+    have labels as real numbers.
     """
     labels = np.asarray(y, np.float64)
     fractions = np.flatnonzero(labels != np.floor(labels))
@@ -168,7 +168,7 @@ class Femnist(LeafDataset, ImageDataset):
 
     kind: Literal["femnist"] = "femnist"
     classes: Literal["all", "a-j"] = "all"
-    """All 62 characters, or the ten lower-case letters a to j (FedProx, Section 5.1)."""
+    """`all`: all 62 characters; `a-j`: the ten lower-case letters a to j (FedProx, Section 5.1)."""
 
     def shape(self) -> DataShape:
         # As many samples as in FedProx, Table 1; LEAF's script tests on a tenth of a user's.

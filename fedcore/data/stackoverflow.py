@@ -37,12 +37,12 @@ _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportE
 class StackOverflow(DatasetSpec):
     """Stack Overflow by user: predict the next word of a sentence from the words before it.
 
-    As in TFF, sentences are cut to 20 words. They begin with a symbol, and end with one if they have
-    fewer than 20 words. Symbol 0 is padding, 1 to V are the most frequent words (`vocabulary`),
-    V + 1 is any other word, V + 2 the beginning and V + 3 the end. Each word that is predicted is a
-    sample of its own: the up to 20 symbols before it, padded in front (TFF trains on all words of a
-    sentence at once). Losses and accuracies count every label, with those that are other words or
-    the end; Reddi et al. report accuracies without these two.
+    As in TFF, sentences are cut to 20 words. They begin with a symbol, and end with one if they
+    have fewer than 20 words. Symbol 0 is padding, 1 to V are the most frequent words
+    (`vocabulary`), V + 1 is any other word, V + 2 the beginning and V + 3 the end. Each word that
+    is predicted is a sample of its own: the up to 20 symbols before it, padded in front (TFF trains
+    on all words of a sentence at once). Losses and accuracies count every label, also other words
+    and the end; Reddi et al. report accuracies without these two.
     """
 
     source = "Reddi et al. 2021, Adaptive Federated Optimization (ICLR), Appendix C.4"

@@ -196,7 +196,7 @@ def _first(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 _HEADER_BYTES = 30
-"""Of a member of a ZIP file, before its name."""
+"""Length of the header of a member of a ZIP file, before its name."""
 _EXTRA_BYTES = 24
 """Behind the name: sizes of 64 bits, and the head of the padding."""
 _PADDING_ID = 0xD935

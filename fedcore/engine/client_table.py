@@ -28,7 +28,7 @@ class MemoryBudget(NamedTuple):
         return self._replace(memory_bytes=self.memory_bytes / max(1, count))
 
     def allocate(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Allocate zeros with the type and device of `like`; those of a GPU stay there."""
+        """Allocate zeros with the type and device of `like`; on a GPU they stay in its memory."""
         if like.is_cuda or prod(shape) * like.element_size() <= self.memory_bytes:
             return like.new_zeros(shape)
         return _mapped(shape, like, self.folder)

@@ -275,8 +275,8 @@ def _started(
 def draw_others(
     taken: Ids, wanted: int, population: int, rng: Generator, reachable: Reachable | None = None
 ) -> Ids:
-    """Draw `wanted` clients uniformly from those of 0..N-1 that are not `taken` [m], in random order;
-    all of them if there are fewer. Only those `reachable` are drawn, None meaning all.
+    """Draw `wanted` clients uniformly from the clients 0..N-1 that are not `taken` [m], in random
+    order; all of them if there are fewer. Only those `reachable` are drawn, None meaning all.
 
     The time depends on the numbers of clients drawn and taken, not on N = `population`, unless only few
     can be reached.

@@ -45,7 +45,7 @@ class RoundCost:
     simulated_seconds: float | None = None
     """Time on the simulated clock, if there is one."""
     evaluations: int = 0
-    """As of `SelectedCohort`."""
+    """Losses and full gradients computed for the selection; see `SelectedCohort.evaluations`."""
     observation: Observation | None = None
     """Facts for measures; None if no client's work arrived."""
 
@@ -95,7 +95,7 @@ class PendingRound:
 
 @dataclass(frozen=True, slots=True)
 class StaleStarts:
-    """Of clients that started in earlier rounds, in an asynchronous run."""
+    """Facts about clients that started in earlier rounds, in an asynchronous run."""
 
     rounds: list[int]
     """M: the round in which each client started."""

@@ -34,7 +34,7 @@ class RunContext:
     """The problem trained on."""
     engine: Engine
     memory_divisor: int = 1
-    """As of `Job`."""
+    """Divides the number of clients trained at once; see `Job.memory_divisor`."""
     attackers: Attackers | None = None
     """The malicious clients, if there are any."""
     device_trace: DeviceTrace | None = None

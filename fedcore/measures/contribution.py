@@ -39,8 +39,8 @@ def implied_weights(observed: Observation) -> tuple[Floats, float]:
 
 
 def surrogate_weights(observed: Observation, population: int) -> Floats:
-    """w [N] over all clients: the min-norm weights, or else the implied weights of those of the
-    round and 0 elsewhere.
+    """w [N] over all clients: the min-norm weights, or else the implied weights of the round's
+    clients and 0 elsewhere.
     """
     weights = hull_weights(observed, population)
     if weights is None:
@@ -82,8 +82,8 @@ def min_norm_contribution(problem: TrainingProblem, observed: Observation) -> Me
 def contribution(observed: Observation) -> Measured:
     """Weight bias, effective steps and slowdown of a round.
 
-    Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff those of
-    `implied_weights`:
+    Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff what
+    `implied_weights` returns:
 
         weight_bias  sum_i (p_i - w_i)^2 / w_i    FedNova, chi^2_{p||w} of Theorem 2
         tau_eff      sum_i c_i ||a_i||_1          FedNova, eq. (9)

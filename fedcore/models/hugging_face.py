@@ -94,8 +94,8 @@ class _Transformer(NetworkSpec):
     add`), or that workers have as `<digest>.json` in the folder `weights` of `FEDQ_DATA_DIR`.
     """
     arguments: Arguments = {}
-    """Values of the architecture's configuration, such as `n_layer: 2` of `gpt2`; others are those of
-    `configuration`, or transformers' defaults.
+    """Values of the architecture's configuration, such as `n_layer: 2` of `gpt2`; others come from
+    `configuration`, or are transformers' defaults.
     """
     lora: Lora | None = None
     """Low-rank adapters, which are trained instead of the network (default: none)."""

@@ -20,8 +20,8 @@ _LISTED = 5
 
 
 def load_weights(module: nn.Module, weights: str, folders: Sequence[Path]) -> None:
-    """Load the file with the digest `weights` from the first of `folders` that has it into `module`.
-    The last layer keeps its own parameters if those of the file are for other classes.
+    """Load the file with the digest `weights` from the first of `folders` that has it into
+    `module`. The last layer keeps its own parameters if the file's are for other classes.
 
     Raises DataUnavailableError if the file is in none of them, and SpecificationError if it is not
     of this network.

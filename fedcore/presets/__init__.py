@@ -96,8 +96,8 @@ def presets_of(name: str, *, small: bool) -> list[PresetSpec]:
 
 
 def meant_by(name: str, *, small: bool) -> list[PresetSpec]:
-    """Return the presets meant by `name`: a sheet's, those of the sheet that also shows that figure
-    or table, or the preset itself.
+    """Return the presets meant by `name`: the presets of a sheet, or of the sheet that also shows
+    this figure or table, or the preset itself.
 
     Raises PresetNotFoundError.
     """

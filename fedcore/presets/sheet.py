@@ -34,7 +34,7 @@ class Panel(Block):
     departures: tuple[str, ...] = ()
     """Where it, beside the sheet, differs from the source."""
     small: Small | None = None
-    """Changes of its small form beside those of the sheet's."""
+    """Changes of its small form beside the changes of the sheet's small form."""
 
 
 class Number(Block):
@@ -52,7 +52,7 @@ class Published(Block):
     source: str
     """Where they are printed."""
     metric: str
-    """As a result names it."""
+    """Name of the metric, as a result has it."""
     statistic: Statistic
     """Statistic of each run's curve to compare with them."""
     target: Finite | None = None
@@ -77,9 +77,9 @@ class Drawing(Block):
     rows: str | None = None
     """The swept path whose values have rows of their own."""
     columns: str | None = None
-    """The swept path whose values have columns of their own, beside those of the panels."""
+    """The swept path whose values have columns of their own, beside the panels' columns."""
     scale: Literal["linear", "log"] = "linear"
-    """Of the vertical axes."""
+    """Scale of the vertical axes."""
 
 
 class Sheet(Block):

@@ -17,7 +17,7 @@ WORKING_BYTES = 64 << 20
 """Memory that one computation on a CPU may hold beside models and data sets."""
 _SHARES_OF_GPU = 16
 Gradient = Callable[..., Tensor]
-"""As `Problem.gradient`."""
+"""A method with the signature of `TrainingProblem.gradient`."""
 EngineName = Literal["parallel", "vectorised"]
 PARALLEL: EngineName = "parallel"
 VECTORISED: EngineName = "vectorised"
@@ -71,7 +71,7 @@ class TrainingProblem(Stackable, Protocol):
     data_source: str
     """The actual data."""
     data_sha256: str | None
-    """As `Dataset.checksum`."""
+    """SHA-256 of the data; see `UndividedDataset.checksum`."""
 
     @property
     def stackable(self) -> bool:
@@ -102,8 +102,8 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def joined(self, cohorts: Sequence[tuple[Any, Ids]]) -> Stackable:
-        """Those clients of problems of one kind, this one among them: (problem, clients [M]) each,
-        numbered one after another.
+        """The clients of several problems of one kind, this one among them, numbered one after
+        another. `cohorts` has the pair (problem, clients [M]) of each.
         """
         ...
 
@@ -112,9 +112,7 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
-        """Evaluate those of the requested losses and accuracies that have a meaning here, at
-        `theta` [D].
-        """
+        """Evaluate the requested losses and accuracies that have a meaning here, at `theta` [D]."""
         ...
 
     def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
@@ -132,8 +130,8 @@ class TrainingProblem(Stackable, Protocol):
 
     def accuracies_of(self, models: Tensor, clients: Ids) -> NDArray[np.float64] | None:
         """[m] share of the test samples of each of `clients` [m] that its own model, in its row of
-        `models` [m, D], classifies correctly, NaN for clients without such; None without classes, or
-        where test samples belong to no client.
+        `models` [m, D], classifies correctly, NaN for clients without test samples; None without
+        classes, or where test samples belong to no client.
         """
         ...
 

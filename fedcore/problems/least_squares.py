@@ -62,7 +62,9 @@ class _Samples:
 
 
 class LeastSquaresProblem(QuadraticProblem):
-    """Clients given by their samples; what needs no samples is that of the same problem as a quadratic."""
+    """Clients given by their samples; methods that need no samples are inherited from the same
+    problem as a quadratic.
+    """
 
     def __init__(self, given: LeastSquaresArrays, ridge: float, x0: Tensor, noise: float) -> None:
         """Keep the rows on the device of `x0` and in its type."""

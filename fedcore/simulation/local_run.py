@@ -170,7 +170,7 @@ class _RunOfTrial:
     search: Study
     last: list[float]
     best: float = nan
-    """Of the first metric."""
+    """Best value of the first metric so far."""
     ended: bool = False
 
     def note(self, report: RoundReport, until: int) -> None:
@@ -190,7 +190,7 @@ class _RunOfTrial:
 
     @property
     def values(self) -> Sequence[float]:
-        """Those of the round which the study judges by; NaN where there is none."""
+        """Values by metric, of the round which the study judges by; NaN where there is none."""
         return [self.best] if self.search.round == "best" else self.last
 
 
@@ -273,7 +273,7 @@ class StudySearch:
     def _judged(
         self, runs: Mapping[int, Mapping[int, _RunOfTrial]], batch: Batch, rung: int
     ) -> Iterator[int]:
-        """Note the values of trials that have come to a rung; yields those that go on."""
+        """Note the values of trials that have come to a rung; yields the trials that go on."""
         last = rung == len(self._ends) - 1
         for trial, by_seed in runs.items():
             columns = zip(*(one.values for one in by_seed.values()), strict=True)

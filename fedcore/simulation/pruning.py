@@ -1,8 +1,8 @@
 """Pruning of a study: which trials of a batch go on from a rung.
 
 Decisions are a function of the study's block and of the values of trials at rungs, batch by batch:
-those of a batch at a rung are made once all its trials are there or have ended, and all earlier
-batches have ended. A stopped trial is not continued later. Standard library only.
+decisions about a batch at a rung are made once all its trials are there or have ended, and all
+earlier batches have ended. A stopped trial is not continued later. Standard library only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def batch_of(search: Study, rounds: int, trial: int) -> Batch:
 def decide(search: Study, rounds: int, batch: Batch, rung: int, values: RungValues) -> list[Decision]:
     """The decisions about the trials of `batch` that have come to `rung`, the best first.
 
-    `values` are those of all trials of the batch and of earlier ones, up to this rung at least.
+    `values` has all trials of the batch and of earlier ones, up to this rung at least.
     """
     return list(_decisions(search, rounds, batch, rung, values))
 

@@ -335,7 +335,8 @@ class Simulation:
     def checkpoint(self) -> bytes:
         """Return the whole state of the run.
 
-        The rounds after `restore` of it are bit-identical to those that would have followed here.
+        The rounds after `restore` of it are bit-identical to the rounds that would have followed
+        here.
         """
         server = self._server
         tensors = {"broadcast": server.broadcast, "residual": server.residual}

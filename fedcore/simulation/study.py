@@ -1,4 +1,5 @@
-"""Proposals of a study: the settings of the next trials, from the results of those that ended.
+"""Proposals of a study: the settings of the next trials, from the results of trials that have
+ended.
 
 Proposals are a function of the study's block and of the values of trials, in their order:
 Optuna's samplers are asked on a study in memory that is rebuilt each time, so that nothing but the
@@ -29,7 +30,7 @@ else:
     streams = LazyModule("fedcore.random")
 
 PURPOSE = "study"
-"""Of the streams that seed samplers."""
+"""Purpose of the streams that seed samplers."""
 STARTUP_TRIALS = 10
 """Trials that TPE and the Gaussian process draw at random first."""
 POPULATION = 20
@@ -53,7 +54,7 @@ def next_trials(search: Study, rounds: int) -> int:
 
 
 def first_trials(search: Study, rounds: int) -> int:
-    """Number of trials to propose before any has run, beside those that are given."""
+    """Number of trials to propose before any has run, in addition to the trials that are given."""
     return _up_to_end(search, rounds, max(len(search.proposed), 1))
 
 
@@ -71,10 +72,10 @@ def needs_torch(search: Study, results: Sequence[TrialResult]) -> bool:
 def propose(search: Study, results: Sequence[TrialResult], count: int, rounds: int) -> list[Settings]:
     """The settings of the next `count` trials of `search`, each of `rounds` rounds.
 
-    `results` [n] are those of the first n trials, all that have ended; a value that is not finite
+    `results` [n] belong to the first n trials, all that have ended; a value that is not finite
     counts as the worst of the others. Trials of `search.proposed` after them are running. A trial's
-    sampler is seeded by (`search.seed`, index of the trial); CMA-ES and NSGA-II, whose state is that
-    of all their proposals, are asked for all of them again.
+    sampler is seeded by (`search.seed`, index of the trial); CMA-ES and NSGA-II, whose state is
+    that of all their proposals, are asked for all of them again.
     """
     known = _with_worst(search, results)
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -135,7 +135,9 @@ def personal_measures(spec: ExperimentSpec) -> list[str]:
 
 
 def _check_personal(spec: ExperimentSpec) -> None:
-    """Refuse personal models without test samples of their own, and those of two kinds at once."""
+    """Refuse personal models without test samples of their own, and personal models of two kinds at
+    once.
+    """
     rule, personal = spec.algorithm.rule(), personal_measures(spec)
     if personal and tests_of_clients(spec.problem) is False:
         remedy = (

@@ -1,5 +1,5 @@
-"""All families of components by name, and the components of a specification: those of packages, and
-the objects that only this process knows.
+"""Families of components by name, and the components of a specification that are not built in:
+components of packages, and objects that only this process knows.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ class ObjectCode(NamedTuple):
 
 
 def code_of_objects(spec: ExperimentSpec) -> list[ObjectCode]:
-    """The classes of the objects that a specification uses and that only this process knows: those of
-    components, and those of `nn.Module` objects.
+    """The classes of the objects that a specification uses and that only this process knows: the
+    classes of components and of `nn.Module` objects.
     """
     found = []
     for component in local_components(spec):

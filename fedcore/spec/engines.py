@@ -29,7 +29,7 @@ class ArmFacts:
     problems, and gradients of single samples.
     """
     parameters: int
-    """Of the largest dense network; 0 without one."""
+    """Parameters of the largest dense network; 0 without one."""
 
 
 def facts_about(spec: ExperimentSpec) -> ArmFacts:

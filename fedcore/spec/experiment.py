@@ -166,7 +166,7 @@ class ExperimentSpec(Block):
     def arms(self, context: dict[str, bool] | None = None) -> list["Arm"]:
         """The points of the sweep, in the order of its product.
 
-        One arm when there is no sweep; those of a study are its trials. `context` is that of
+        One arm when there is no sweep; a study's arms are its trials. `context` is the context of
         validation.
         """
         if isinstance(self.search, Study):
@@ -257,7 +257,7 @@ class ExperimentSpec(Block):
 
 
 def _documents(value: Any, models: list[ModuleObject]) -> Any:
-    """Swept values as documents; adds to `models` those of this process that they have."""
+    """Swept values as documents; adds to `models` the modules of this process that are among them."""
     value = model_of(value)
     if isinstance(value, ModuleObject):
         models.append(value)

@@ -1,4 +1,4 @@
-"""The blocks of a specification and those that have several kinds, read from its classes."""
+"""Blocks of a specification, and the kinds of those that have several, read from its classes."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache

@@ -19,16 +19,18 @@ NO_PARAMETERS = frozenset({"name", "description", "tags", "seeds", "sweep", "sea
 an arm.
 """
 LONGEST_TEXT = 200
-"""Longer texts, such as those of a matrix or of a trace, are left out of tables."""
+"""Maximum length of a text in tables, in characters: longer ones, such as a matrix or a trace, are
+left out.
+"""
 
 
 class ArmParameters(NamedTuple):
     """Parameters of some arms of an experiment."""
 
     common: Parameters
-    """Those of fields that neither the sweep nor a study changes."""
+    """Parameters that neither the sweep nor a study changes."""
     arms: list[Parameters]
-    """All others, arm by arm."""
+    """The other parameters, arm by arm."""
 
 
 def parameters_of(spec: "ExperimentSpec", arms: Sequence["Arm"]) -> ArmParameters:

@@ -268,7 +268,9 @@ def _mismatch(algorithm: AlgorithmSpec, privacy: Privacy) -> str | None:
 
 
 def _check_sum(spec: ExperimentSpec, privacy: Privacy) -> None:
-    """The mechanism's own aggregation must be the only one, and its weights those that are stated."""
+    """The mechanism's own aggregation must be the only one, with the weights that the mechanism
+    states.
+    """
     if spec.aggregator is not None:
         raise SpecificationError(
             "/aggregator",

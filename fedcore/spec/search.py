@@ -79,7 +79,7 @@ class Halving(Judged):
 
 class Asha(Halving):
     """Asynchronous successive halving: an arm is promoted as soon as it is among the best 1 / eta
-    of those that have reached its rung.
+    of the arms that have reached its rung.
 
     No worker waits for a slow arm. The decisions depend on the order in which arms reach a rung,
     which is recorded and can be replayed.
@@ -173,8 +173,8 @@ class HyperbandPruner(HalvingPruner):
 
 class AshaPruner(HalvingPruner):
     """Asynchronous successive halving that stops instead of waiting: a trial is promoted if it is
-    among the best 1 / eta, at least one, of all trials that have come to its rung, those of its own
-    batch included.
+    among the best 1 / eta, at least one, of all trials that have come to its rung, its own batch
+    included.
     """
 
     source: ClassVar[str] = (
@@ -221,7 +221,7 @@ Sampler = Literal["random", "tpe", "gp", "cmaes", "nsga2"]
 """Methods that propose the settings of trials."""
 MAX_TRIALS = 1_000
 MAX_RUNGS = 100
-"""Of a study: a trial waits at each."""
+"""Maximum number of rungs of a study: a trial waits at each."""
 
 
 class Study(Judged):

@@ -23,7 +23,7 @@ LONGEST_VALUE = 60
 NOT_SWEPT = frozenset({"name", "description", "tags", "seeds", "sweep", "search", "execution"})
 
 MAX_ARMS_BYTES = 128 << 20
-"""Of the blocks that differ between arms, in all arms together."""
+"""Maximum size of the blocks that differ between arms, in all arms together."""
 
 JOINT = "arms"
 """The entry of a sweep whose values each set several paths."""

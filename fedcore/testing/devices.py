@@ -1,5 +1,6 @@
-"""Checks that components make their tensors on the device of those that they are given. PyTorch's
-device `meta`, which holds no numbers, stands for a GPU: operations on two devices are refused there, too.
+"""Checks that components make their tensors on the device of the tensors that they are given.
+PyTorch's device `meta`, which holds no numbers, stands for a GPU: operations on two devices are
+refused there, too.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from fedcore.testing.finding import CheckResult, ComponentReport, ExtensionRepor
 from fedcore.user_traceback import user_traceback
 
 _NOT_A_FIELD = re.compile(r"non-annotated attribute was detected: `(\w+) =")
-"""Of Pydantic, on a class attribute that the base class does not declare."""
+"""Pydantic's message on a class attribute that the base class does not declare."""
 
 Components = Mapping[str, Mapping[str, type[Block]]]
 """Classes by family and kind."""
@@ -29,7 +29,7 @@ Components = Mapping[str, Mapping[str, type[Block]]]
 def check_extension(extension: str, data_dir: Path | None = None) -> ExtensionReport:
     """Check the components of a folder, or of an installed package or distribution with this name.
 
-    Modules of a folder are imported as those of a code bundle are. Files of data sets are read from
+    Modules of a folder are imported as a code bundle's are. Files of data sets are read from
     `data_dir` (default: DATA_DIR).
 
     Raises ExtensionError if there is no such package, or no component in it.

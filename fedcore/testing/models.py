@@ -25,7 +25,7 @@ SHAPES = (
     DataShape((25,), 2, 1_000, symbols=100, embedding=300),
     DataShape((60,), 10, 1_000),
 )
-"""Shapes of data on which models are tried: those of digits, MNIST, CIFAR-10, Shakespeare, `text`, Sent140
+"""Shapes of data on which models are tried: digits, MNIST, CIFAR-10, Shakespeare, `text`, Sent140
 and `synthetic`.
 """
 BATCH = 3
@@ -91,7 +91,7 @@ def its_initial_parameters_follow_from_the_seed(subject: Subject) -> None:
 
 
 def it_trains_alike_in_every_engine(subject: Subject) -> None:
-    """All engines agree to 1e-9 in float64, for a model of 8 x 8 images."""
+    """Engines all agree to 1e-9 in float64, for a model of 8 x 8 images."""
     if _trainable(subject):
         runs.engines_agree(_make(subject))
 

@@ -73,7 +73,7 @@ def a_partition_depends_on_its_seed_alone(subject: Subject) -> None:
 
 
 def draws_are_clients(subject: Subject) -> None:
-    """Cohorts hold clients of the population, and only those that can be reached."""
+    """Cohorts hold clients of the population, and only clients that can be reached."""
     spec = subject.spec()
     some = np.arange(0, POPULATION, 2)
     for round in _rounds(spec):

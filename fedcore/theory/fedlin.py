@@ -40,8 +40,8 @@ def proposition_2(problem: Quadratics, eta: float, steps: ArrayLike) -> Floats:
 
 
 def strongly_convex_bound(condition: float, gap: float, rounds: ArrayLike) -> Floats:
-    """On f(x_{T+1}) - f(x*) after `rounds` [T], eta_bar = 1 / (6 L): (1 - 1 / (6 kappa))^T gap
-    (Theorem 1); `gap` is that of x_1.
+    """(1 - 1 / (6 kappa))^T gap, the bound on f(x_{T+1}) - f(x*) after `rounds` [T] for
+    eta_bar = 1 / (6 L) (Theorem 1); `gap` is f(x_1) - f(x*).
     """
     return (1 - 1 / (6 * condition)) ** np.asarray(rounds, np.float64) * gap
 

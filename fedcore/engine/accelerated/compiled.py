@@ -104,7 +104,7 @@ class _Cohort:
 
     def tasks(self, net: Network, models: Sequence[Numbers]) -> tuple[Tasks, Ids]:
         """Return a task per client by descending work, the start of each group, and the end of the
-        last; `models` are those of `starts` in padded rows.
+        last; `models` are the rows of `starts` with padding.
         """
         from fedcore.engine.accelerated.cpu import TASK
 

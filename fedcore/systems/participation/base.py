@@ -196,7 +196,9 @@ class Participation(Block):
         return Selection(self.choose(candidates, answers))
 
     def update_state(self, state: SelectionState, outcome: Outcome, facts: RoundFacts) -> SelectionState:
-        """The state after a round, in arrays of its own; `facts` are those the round began with."""
+        """The state after a round, in arrays of its own; `facts` are the facts that the round began
+        with.
+        """
         return state
 
     def expected_draws(self, share: Floats, clients: Ids) -> Floats:

@@ -220,7 +220,7 @@ class TradeOff:
     """
 
     def __init__(self, release: GaussianRelease, count: int) -> None:
-        """Of `count` releases."""
+        """Compute the curve of `count` releases."""
         self._deltas = np.array(delta_of(release, count, EPSILONS.tolist()))
 
     def __call__(self, false_positives: float) -> float:

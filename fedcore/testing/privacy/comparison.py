@@ -47,7 +47,7 @@ class Tape:
     """Values that a run released, and all else that its adversary saw; filled in place as it is played."""
 
     history: Tape | None = None
-    """That of the first world, with whose released values the second goes on."""
+    """Tape of the first world, with whose released values the second goes on; None for the first."""
     round: int = 0
     values: dict[Key, Tensor] = field(default_factory=dict)
     """Released values by (name, round, ...), with the noise that both worlds share."""
@@ -58,7 +58,7 @@ class Tape:
     noise: dict[Key, Tensor] = field(default_factory=dict)
     """Noise over its declared deviation."""
     views: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """All else that must be the same, by round; what other clients keep and change, to rounding."""
+    """Other facts that must be the same, by round; what other clients keep and change, to rounding."""
     arrived: dict[int, Ids] = field(default_factory=dict)
     orders: dict[Key, NDArray[Any]] = field(default_factory=dict)
     """Permutations of the cohort, by purpose and round."""
@@ -138,7 +138,9 @@ class WorldComparison:
                 return
 
     def _counted(self, rounds: int) -> Iterator[Violation]:
-        """As many releases as are accounted for, each with noise of its own."""
+        """Find gradients without noise of their own or not accounted for, and rounds without a
+        release.
+        """
         if self.privacy.clips_samples:
             yield from self._counted_gradients(rounds)
             return
@@ -226,7 +228,7 @@ class WorldComparison:
                     return
 
     def _total(self, rounds: int) -> Iterator[Violation]:
-        """All rounds so far move, over their noise, by what the accountant counts.
+        """The moves of all rounds so far, over their noise, are at most what the accountant counts.
 
         mu^2 = sum_d m_d' (F F')^-1 m_d, where F [T, K] are the noises of the rounds and m_d [T] the
         moves in coordinate d, over the deviation.

@@ -136,7 +136,7 @@ class CoupledAudit(Simulation):
         return int(np.lexsort((sizes, often))[-1])
 
     def _declared(self) -> Iterator[Violation]:
-        """Compare the releases that are declared of a round with those that the accountant counts."""
+        """Compare the releases that a round declares with the releases that the accountant counts."""
         privacy, run = self._privacy, self._run
         if privacy.noise_of_rounds(2) != Privacy.noise_of_rounds(privacy, 2):
             return  # rounds share noise: all are compared together
@@ -462,7 +462,7 @@ def with_combine(
 
 @contextmanager
 def _coupled_orders(tape: Tape, client: int) -> Iterator[None]:
-    """Have orders of the cohort without `client` be those of the first world without it."""
+    """Give orders of the cohort without `client` as the first world has them without it."""
     original = random.generator
 
     class Ordered(np.random.Generator):

@@ -37,7 +37,9 @@ CANARY_BYTES = 256 << 20
 MANY_DIMENSIONS = 20
 """Parameters for each canary from which on random directions are as good as orthogonal ones."""
 GUESSES = 0.4
-"""Share of the canaries about which a guess is made: those with the highest and lowest scores."""
+"""Share of the canaries about which a guess is made: the canaries with the highest and lowest
+scores.
+"""
 CONFIDENCE = 0.999
 COINS = "coins of canaries"
 TAKES_PART = "canaries that take part"
@@ -74,7 +76,7 @@ class ArmAudit(BaseModel):
     mechanism: str
     """Kind of `privacy`."""
     epsilon: float
-    """As reported after the last round."""
+    """epsilon as reported after the last round."""
     delta: float
     """delta of (epsilon, delta)."""
     pairs: int

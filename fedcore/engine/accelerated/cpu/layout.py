@@ -15,8 +15,8 @@ Numbers = NDArray[np.floating]
 TOGETHER = 128
 """Samples that go through the network at a time; a larger batch is summed in parts."""
 READY_BYTES = 4 << 20
-"""Of one client's samples, in rows as the first layer takes them; who holds more has them copied
-batch by batch.
+"""Memory for one client's samples in rows as the first layer takes them; the samples of a client
+with more are copied batch by batch.
 """
 
 

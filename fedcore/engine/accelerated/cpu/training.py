@@ -108,7 +108,7 @@ class Passes:
         self.sums = emit.after(room, sum(sizes.values()))
 
     def prepare(self) -> None:
-        """Set the tables of rows, and the ones at the ends of those that go into later layers."""
+        """Set the tables of rows, and the ones at the ends of rows that go into later layers."""
         emit, net = self._emit, self._net
         for name, way, layer in [key for key in self._at if key[0] == "table"]:
             rows = Matrix(self._at["rows", way, layer], emit.word(net.strides[layer]))
@@ -267,7 +267,7 @@ class Trainer:
         )
 
     def _train(self, task: Task) -> None:
-        """All local steps of one client."""
+        """Take the local steps of one client."""
         emit, passes = self._emit, self._passes
         passes.lay_ready(task)
         direct = task.momentum.equals(0.0) & (task.width <= self._net.samples)
