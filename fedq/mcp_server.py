@@ -143,7 +143,7 @@ def build_server(client: AsyncClient) -> MCPServer[None]:
 async def serve(api_key: str | None = None) -> None:
     """Serve the tools over standard input and output until the input ends.
 
-    Address and key of the service are those of Client.
+    Address and key of the service are found as by Client.
     """
     async with AsyncClient(api_key=api_key) as client:
         await build_server(client).run_stdio_async()

@@ -51,7 +51,7 @@ class TrainedModel:
     """Parameters of a model file, and what its network is built from."""
 
     spec: ExperimentSpec
-    """Of the arm."""
+    """Specification of the arm."""
     seed: int
     parameters: Mapping[str, Tensor]
 

@@ -17,7 +17,7 @@ MAX_FIELDS = 10_000
 
 
 def located(flaws: Sequence[Flaw], text: str) -> list[Flaw]:
-    """Return the errors, those in the JSON or YAML document `text` with line and column."""
+    """Return the errors; errors in the JSON or YAML document `text` get line and column."""
     # Others are of parameters, headers and code bundles.
     pointers = {flaw.pointer for flaw in flaws if flaw.pointer == "" or flaw.pointer.startswith("/")}
     places = yaml_documents.locate(text, pointers)

@@ -246,7 +246,7 @@ def _check_installation() -> None:
 
 
 def application() -> typer.Typer:
-    """All commands."""
+    """The command line with every command."""
     app = Commands(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=True)
     app.callback(help=HELP)(_begin)
     for panel, commands in PANELS.items():

@@ -189,7 +189,7 @@ class Contact:
 
 
 class Transport:
-    """Sends requests to one service and repeats those that are safe to repeat."""
+    """Sends requests to one service and repeats requests that are safe to repeat."""
 
     def __init__(
         self,

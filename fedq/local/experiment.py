@@ -46,7 +46,7 @@ from fedq.schemas import Results
 
 POLL_S = 0.2
 POINTS = 2_000
-"""Of a curve in the results, at most."""
+"""Maximum number of points of a curve in the results."""
 _PART = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 
 
@@ -203,8 +203,8 @@ class LocalExperiment:
     def _play_next(self, waiting: deque[Trial]) -> Iterator[tuple[Trial, RoundReport]]:
         """Play the first of the waiting trials.
 
-        Every waiting trial will be played, so the others are begun meanwhile; the decisions are
-        those of one process.
+        Every waiting trial will be played, so the others are begun meanwhile; the decisions are the
+        same as in one process.
         """
         for trial in waiting:
             self._submit(trial.arm, RunKey(trial.arm.index, trial.seed), trial.until)

@@ -43,7 +43,7 @@ for a checkpoint.
 DATA_COPIES = 3
 """Copies of a data set while it is read, partitioned and converted."""
 LABEL_BYTES = 8
-"""Of each label of a sequence."""
+"""Bytes of each label of a sequence."""
 WORKING_BYTES = 256 << 20
 """Batches and activations, losses over data sets, and machine code."""
 
@@ -63,8 +63,8 @@ class RunEstimate:
 
 
 def estimate_runs(spec: ExperimentSpec) -> list[RunEstimate]:
-    """Estimate a run of each arm of `spec`; of a study one for all trials, whose work is that of the
-    specification as it is, and whose memory that of the largest of the space.
+    """Estimate a run of each arm of `spec`; of a study one for all trials, with the work of the
+    specification as it is, and the memory of the largest trial of the space.
     """
     if isinstance(spec.search, Study):
         return [replace(_estimate(spec.arms()[0].spec), memory_bytes=memory_needed(spec)[0])]
@@ -72,8 +72,8 @@ def estimate_runs(spec: ExperimentSpec) -> list[RunEstimate]:
 
 
 def plan(spec: ExperimentSpec, estimates: Sequence[RunEstimate] | None = None) -> Plan:
-    """The arms and runs of `spec`, and what they would cost by `estimates`, those of `estimate_runs`
-    (default: made here).
+    """The arms and runs of `spec`, and what they would cost by `estimates`, which `estimate_runs`
+    returns (default: made here).
     """
     if estimates is None:
         estimates = estimate_runs(spec)
@@ -193,9 +193,9 @@ def _word(spec: ExperimentSpec) -> int:
 
 
 def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int) -> int:
-    """Of one run on a CPU, at its height.
+    """Peak memory of one run on a CPU, in bytes.
 
-    The factors are those that were measured, and then some (docs/decisions/0023).
+    The factors are somewhat above what was measured (docs/decisions/0023).
     """
     vector, rule = dimension(spec.problem) * word, algorithm.rule
     booked, booked_per_client = algorithm.aggregator.vectors_kept()

@@ -10,7 +10,7 @@ from fedq.planning.work import count_scored, count_trained, weigh_gradient
 
 INTERVALS = (1, 2, 5, 10, 20, 50, 100)
 SHARE = 0.2
-"""Of the training's work that evaluations may take."""
+"""Share of the training's work that evaluations may take."""
 NEGLIGIBLE = 2e10
 """Samples scored in a run times parameters that need no longer interval: a few seconds at most for
 dense networks.

@@ -25,7 +25,7 @@ LETTER_IN, STROKE_IN = 0.1, 0.7
 
 
 class Facet(NamedTuple):
-    """Arms that one row or column shows: all, or those with one value of a swept path."""
+    """Arms that one row or column shows: all, or the arms with one value of a swept path."""
 
     path: str | None = None
     value: Any = None

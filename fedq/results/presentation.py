@@ -76,7 +76,7 @@ def is_share(metric: str) -> bool:
 
 
 def lossy_copies(data_sources: Iterable[str]) -> list[str]:
-    """Those of the data that runs have read that are copies with losses; their names end so."""
+    """The data sources of runs that are copies with losses; their names end so."""
     return [source for source in data_sources if source.endswith("copy)")]
 
 

@@ -21,7 +21,7 @@ from fedq.schemas import ArmResult, Difference, Estimate, MetricResult
 
 
 def metric_names() -> tuple[str, ...]:
-    """The metrics that figures can show, with those of installed packages."""
+    """The metrics that figures can show, metrics of installed packages included."""
     return (*scalar_measures(), *get_args(ExactFigure), "epsilon")
 
 
@@ -63,7 +63,7 @@ Measured = TypeVar("Measured", bound=MeasuredRun)
 
 
 def by_arm(runs: Iterable[Measured]) -> dict[int, list[Measured]]:
-    """Return the runs by arm, in order of the arms; those of seeds added later come last."""
+    """Return the runs by arm, in order of the arms; runs of seeds added later come last."""
     ordered = sorted(runs, key=lambda run: run.arm)
     return {arm: list(members) for arm, members in groupby(ordered, key=lambda run: run.arm)}
 

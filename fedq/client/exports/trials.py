@@ -23,10 +23,10 @@ from fedq.client.errors import ExportError
 class OptunaTrials:
     """Trials in `study.db`; see Sink.
 
-    The values of a trial are means over its seeds; those of its rounds are its intermediate values,
+    The values of a trial are means over its seeds; means of its rounds are its intermediate values,
     which Optuna has for one metric only. A trial with a failed or diverged run, or without a finite
-    value, has failed; one that the study's pruner stopped was pruned; one that has not ended is left
-    out.
+    value, has failed; one that the study's pruner stopped was pruned; one that has not ended is
+    left out.
     """
 
     def __init__(self, experiment: schemas.Experiment, folder: Path, _tracking_uri: str | None) -> None:
