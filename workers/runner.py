@@ -68,8 +68,8 @@ def build_runner(
 ) -> "Runner":
     """Build the runner of this process and start its heartbeat.
 
-    `stopping` is true once the worker has been asked to end. `database` is that of the settings
-    unless another one is given; the runner closes it. Raises SettingsError if the device cannot be used.
+    `stopping` is true once the worker has been asked to end. `database` is by default the one of
+    the settings; the runner closes it. Raises SettingsError if the device cannot be used.
     """
     # Processes share the cores; threads would compete for them.
     torch.set_num_threads(1)

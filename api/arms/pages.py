@@ -48,8 +48,8 @@ async def read_rows(
     experiment: OneExperiment = None,
     filter: FilterText = None,  # noqa: A002
 ) -> Response:
-    """Return the newest arms and their runs by columns; `figures` has those that any run has, and
-    `estimates` what they are over the runs of each arm.
+    """Return the newest arms and their runs by columns; `figures` has the figures that any run has,
+    and `estimates` their means and intervals over the runs of each arm.
 
     For one experiment, `importance` has how much its settings explain of each figure.
     """

@@ -109,14 +109,14 @@ def keep(
 
 
 def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) -> Prepared:
-    """Validate a specification with `code`: here with stand-ins for the components of its bundle, and
-    in a confined process that loads it.
+    """Validate a specification with `code`: in this process with stand-ins for the components of
+    its bundle, and in a confined process that loads the bundle.
 
-    Of the answer of that process the fields of the bundle's own components and the estimates are taken;
-    everything else is as it was sent and as this process validates it.
+    From the answer of that process only the fields of the bundle's own components and the estimates
+    are taken; everything else is as it was sent and as this process validates it.
 
     Raises ForbiddenError for a key without the scope `code`, InvalidDocumentError or
-    SpecificationError with the errors, those of the bundle with file and line, and BusyError.
+    SpecificationError with the errors, with file and line in the bundle where they are, and BusyError.
     """
     if not principal.code:
         raise ForbiddenError(

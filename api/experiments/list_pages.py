@@ -38,7 +38,7 @@ class ListFilter(NamedTuple):
     since: date | None
     until: date | None
     shown: Literal["starred", "archived"] | None
-    """Only those with a star, or the archived ones; None: all that are not archived."""
+    """Shows only experiments with a star, or only archived ones; None: all that are not archived."""
 
     @classmethod
     async def read(

@@ -178,8 +178,8 @@ def submit_experiment(
 def read_experiments(
     wanted: Wanted, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
 ) -> ExperimentPage:
-    """Return experiments, newest first; your own and those that others share with you.
-    Administrators see those of all owners.
+    """Return experiments, newest first; your own and experiments that others share with you.
+    Administrators see the experiments of all owners.
 
     Archived experiments are returned with `archived=true` only.
     """

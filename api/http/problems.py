@@ -210,7 +210,9 @@ def _incomplete_body(request: Request, _error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Methods allowed on the path; the router itself names those of a single route."""
+    """Methods allowed on the path, of all its routes; the router itself names the methods of one
+    route only.
+    """
     scopes = [{**request.scope, "method": method} for method in METHODS]
     return [
         scope["method"]

@@ -71,7 +71,9 @@ def _example_of_type(schema: Schema, schemas: dict[str, Schema]) -> Any:
 
 
 def _fields(schema: Schema, schemas: dict[str, Schema]) -> Schema:
-    """Return all fields of an answer; of a request those that are required or have `examples`."""
+    """Return all fields of an answer; for a request, the fields that are required or have
+    `examples`.
+    """
     is_request = schema.get("additionalProperties") is False
     required = schema.get("required", ())
     return {

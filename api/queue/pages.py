@@ -60,7 +60,7 @@ class Visibility(NamedTuple):
     owner: str | None
     """None: an administrator, who sees all."""
     shared: Collection[str]
-    """Ids of those that others share with the user."""
+    """Ids of experiments that others share with the user."""
 
     def covers(self, owner: str, experiment_id: str) -> bool:
         """Return whether an experiment of `owner` is shown."""

@@ -173,8 +173,8 @@ def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> lis
 
 
 def _names(chosen: Sequence[ComparedArm]) -> list[str]:
-    """Return the arms' names, with those of their experiments if there are several, and their ids
-    if those are equal.
+    """Return the arms' names, with the names of their experiments if there are several, and with
+    their ids if names are equal.
     """
     ids: dict[str, set[str]] = {}
     for one in chosen:
@@ -189,7 +189,7 @@ def _names(chosen: Sequence[ComparedArm]) -> list[str]:
 
 
 def _words(apart: Sequence[str], foreign: Sequence[str], arms: int) -> str:
-    """Say how arms are compared: independent ones, and those with other data, by their names."""
+    """Say how arms are compared, and name the arms that are independent or have other data."""
     if not foreign:
         return _pairing(apart, arms)
     refused = "No difference from the baseline is given for arms with another data set"

@@ -53,7 +53,7 @@ def read_compare(request: Request, principal: Reader, database: DatabaseDep, wan
 
 
 EVERYTHING = Window(100_000)
-"""All points of a curve."""
+"""Window with all points of a curve."""
 
 
 FORMS: dict[str, tuple[Table, str]] = {

@@ -314,7 +314,7 @@ async def read_report(
     """Return a file with a table and figure of each metric, claims, runs, specification, provenance
     and how to reproduce it.
 
-    HTML contains its figures. Markdown shows files beside it, `ID-METRIC.svg`: those of
+    HTML contains its figures. Markdown shows files beside it, `ID-METRIC.svg`: the figures of
     `figure.svg?metric=METRIC`. A report of an unfinished experiment lists what is missing.
     """
     work = partial(report.render, form, principal, experiment_id, state.database)

@@ -111,7 +111,7 @@ def markdown(text: str) -> Markup:
     """Render Markdown that users have written.
 
     HTML in it is shown as text, links lead to the web and to mail only, and there are no images,
-    which a page would load from elsewhere. Headings are below those of the page.
+    which a page would load from elsewhere. Headings are one level below the page's.
     """
     parser = _markdown()
     tokens = parser.parse(text)
@@ -175,9 +175,9 @@ DIGITS = 12
 
 
 class Assets(StaticFiles):
-    """The files below `STATIC`, each at `/DIGEST/PATH`.
+    """Files below `STATIC`, each at `/DIGEST/PATH`.
 
-    Scripts that import others by relative paths thus get those of the same release.
+    Scripts that import others by relative paths thus get scripts of the same release.
     """
 
     def __init__(self) -> None:

@@ -71,7 +71,7 @@ async def create_webhook(
 def read_webhooks(
     principal: Reader, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
 ) -> WebhookPage:
-    """Return webhooks, newest first; administrators see those of all owners."""
+    """Return webhooks, newest first; administrators see the webhooks of all owners."""
     with database.reading() as session:
         page = webhooks.page(session, owner=principal.sees, limit=limit, cursor=cursor)
     return WebhookPage(items=[webhook_answer(record) for record in page.items], next=link(page.next))

@@ -51,8 +51,8 @@ CHECK_S = 7.0
 
 
 def check(found: Components, _: Any) -> dict[str, Any]:
-    """The kinds of a bundle, by family, and the findings in its components that compute: those of the
-    checks that fit into CHECK_S. Documentation is left to `fedq check-extension`.
+    """The kinds of a bundle, by family, and the findings in its components that compute, by as many
+    checks as fit into CHECK_S. Documentation is left to `fedq check-extension`.
     """
     began, flaws, told = time.process_time(), [], set[tuple[str, str]]()
     for family, members in found.items():
@@ -110,7 +110,7 @@ class Computing:
     """One session with the bundle in `folder`."""
 
     def __init__(self, descriptor: int, folder: Path) -> None:
-        """`descriptor` is that of a connected socket."""
+        """`descriptor` belongs to a connected socket."""
         self._channel = Channel(socket.socket(fileno=descriptor))
         self._folder = folder
         self._found: Components | None = None

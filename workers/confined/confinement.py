@@ -126,7 +126,7 @@ def _installed() -> list[Path]:
 @cache
 def _outside() -> tuple[Path, ...]:
     """The packages that the computing side imports and that are not installed in Python's folders:
-    those of a checkout, of editable installations and on PYTHONPATH.
+    packages of a checkout, of editable installations and on PYTHONPATH.
     """
     modules = {
         one.entry.module.partition(".")[0] for family in installed().values() for one in family.values()

@@ -37,7 +37,9 @@ LOADED = (
     "kombu.transport.redis",
 )
 NUMBER = struct.Struct("q")
-"""Of a process, as soon as it is forked, then its exit code, or minus the number of a signal."""
+"""A number that is sent about a process: its id as soon as it is forked, then its exit code, or
+minus the number of a signal.
+"""
 LOOK_S = 0.2
 
 
