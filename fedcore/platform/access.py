@@ -82,7 +82,7 @@ class Token(NamedTuple):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def matches(self, digest: str) -> bool:
-        """True if `digest` is that of this key.
+        """True if `digest` is this key's.
 
         Takes the same time however much of it is right.
         """

@@ -1,5 +1,5 @@
-"""Provenance: the code that accepted an experiment, keys of the provenance of runs, and stored models, which
-must be those that it names.
+"""Provenance: the code that accepted an experiment, keys of the provenance of runs, and stored
+models, which must be the models that it names.
 """
 
 import hashlib

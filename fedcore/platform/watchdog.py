@@ -22,7 +22,7 @@ SILENT_S = 30.0
 The longest that a request was measured to hold up a healthy API is 9 s.
 """
 START_S = 300.0
-"""The same before the first reset: on a busy machine, libraries take long to load."""
+"""Time until a watchdog must be reset first: on a busy machine, libraries take long to load."""
 _LONGEST_LOOK_S = 1.0
 _PR_SET_PDEATHSIG = 1
 

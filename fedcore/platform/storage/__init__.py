@@ -205,7 +205,7 @@ class _ErrorTranslatingReader(io.BufferedIOBase):
 
 
 def read(storage: Storage, key: str) -> bytes:
-    """All that is stored under `key`; raises ResourceNotFoundError."""
+    """Everything that is stored under `key`; raises ResourceNotFoundError."""
     with _translated_errors(f"{key} could not be read"), storage.open(key) as file:
         return file.read()
 

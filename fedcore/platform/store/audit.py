@@ -64,8 +64,8 @@ def page(
     limit: int = 50,
     cursor: str | None = None,
 ) -> RecordPage[AuditRecord]:
-    """Entries, newest first: those of what `owner` did, or of what was done to `target`, where they
-    are given.
+    """Entries, newest first; where they are given, entries of what `owner` did, or of what was done
+    to `target`.
     """
     query = select(AuditRecord)
     query = query if owner is None else query.where(AuditRecord.owner == owner)

@@ -70,7 +70,7 @@ def append_blocks(session: Session, run_id: str, rows: Sequence[Document]) -> No
 
 
 def numbers_of(values: Mapping[str, float | None], extra: Document) -> dict[str, float]:
-    """The measures of a row that are numbers: those of its columns, and of `extra`."""
+    """The measures of a row that are numbers, from its columns and from `extra`."""
     return {name: value for name, value in {**extra, **values}.items() if isinstance(value, int | float)}
 
 
@@ -133,7 +133,7 @@ def _blocks_between(session: Session, run_id: str, first: int, last: int) -> dic
 
 
 def _rest(rows: Sequence[RoundRecord], blocks: Mapping[str, bytes]) -> bytes:
-    """All of these rows that is not in their blocks."""
+    """The part of these rows that their blocks do not hold, as compressed JSON."""
     documents = []
     for row, (columns, extra) in zip(rows, _measures(blocks), strict=True):
         own = {name: getattr(row, name) for name in COLUMNS}

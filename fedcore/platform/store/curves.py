@@ -126,7 +126,7 @@ def after(session: Session, run_id: str, after: int = 0, limit: int = 1_000) -> 
 
 
 def in_chunks(session: Session, run: RunRecord, size: int) -> Iterator[Sequence[RoundRecord]]:
-    """All rounds of a run, in order, at most `size` at a time."""
+    """Rounds of a run, in order, at most `size` at a time."""
     done = 0
     while done < run.done and (rows := after(session, run.id, done, size)):
         yield rows
@@ -145,7 +145,7 @@ def after_many(session: Session, cursors: Mapping[str, int], limit: int = 1_000)
 def _with_packed(
     session: Session, rows: Sequence[RoundRecord], cursors: Mapping[str, int], limit: int
 ) -> Sequence[RoundRecord]:
-    """`rows` after the cursors, which were read before, and those that are packed."""
+    """Rounds after the cursors: `rows`, which were read before, and rounds that are packed."""
     last = rows[-1].run_id if len(rows) == limit else None
     next_row = {row.run_id: row.round for row in reversed(rows)}
     # Rounds have no gaps: where the next one is a row, none is packed.
@@ -234,7 +234,7 @@ _BLOCKS = (
 
 
 def of_runs(session: Session, run_ids: Iterable[str], *metrics: str) -> dict[str, Series]:
-    """The curves of these measures for those of the runs that have rounds, by run id."""
+    """The curves of these measures by run id, for each of the runs that has rounds."""
     metrics = tuple(dict.fromkeys(metrics))
     blocks = _blocks(session, run_ids, metrics)
     covered = {run_id: _covered(found[ANCHOR]) for run_id, found in blocks.items()}
@@ -275,7 +275,7 @@ def _covered(blocks: _Blocks) -> int:
 
 
 def _rows(session: Session, covered: Mapping[str, int], metrics: Sequence[str]) -> Mapping[str, list[_Row]]:
-    """The measures of the rounds past those that are `covered`, by run."""
+    """The measures of the rounds past the `covered` ones, by run."""
     dialect = session.get_bind().dialect.name
     key, after = CURSORS.c.key, CURSOR_ROUND
     wanted = [RoundRecord.run_id, RoundRecord.round, *[figure(metric, dialect) for metric in metrics]]

@@ -287,8 +287,8 @@ def origin(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which experiments are wanted: those with this owner, status, tag, name and star, created in
-    [after, before); None: any.
+    """Which experiments are wanted: experiments with this owner, status, tag, name and star,
+    created in [after, before); None: any.
     """
 
     owner: str | None = None
@@ -298,7 +298,7 @@ class Filter:
     created_after: datetime | None = None
     created_before: datetime | None = None
     seen_by: str | None = None
-    """An owner who sees them: theirs, and those that others share with them."""
+    """An owner who sees them: their own experiments, and experiments that others share with them."""
     search: str | None = None
     """Part of the name, in upper or lower case (of ASCII, on SQLite)."""
     starred: bool | None = None
@@ -317,7 +317,9 @@ def find(session: Session, experiment_id: str, owner: str | None = None) -> Expe
 
 
 def find_to_change(session: Session, experiment_id: str, owner: str | None) -> ExperimentRecord:
-    """As `find`; raises ForbiddenError if `owner` may only read it."""
+    """Find an experiment; raises what `find` raises, and ForbiddenError if `owner` may only read
+    it.
+    """
     record = find(session, experiment_id, owner)
     if sharing.access_of(session, experiment_id, record.owner, owner) is Access.READ:
         raise ForbiddenError(f"you may read {experiment_id}, not change it: ask {record.owner} for access")
@@ -325,7 +327,7 @@ def find_to_change(session: Session, experiment_id: str, owner: str | None) -> E
 
 
 def find_own(session: Session, experiment_id: str, owner: str | None) -> ExperimentRecord:
-    """As `find`; raises ForbiddenError unless it is `owner`'s."""
+    """Find an experiment; raises what `find` raises, and ForbiddenError unless it is `owner`'s."""
     record = find(session, experiment_id, owner)
     sharing.require_owner(record, owner, experiment_id)
     return record
@@ -510,8 +512,8 @@ def _end_of(outcomes: Sequence[RunOutcome], at: datetime) -> Document:
 
 
 def _ended(runs: Sequence[Document], outcomes: Sequence[RunOutcome], at: datetime) -> list[Document]:
-    """Return the rows of ended runs, in the order of the outcomes: their ids then sort as those of
-    the runs they were exported from.
+    """Return the rows of ended runs, in the order of the outcomes: their ids then sort as the ids
+    of the runs they were exported from.
     """
     planned = {(run["arm"], run["seed"]): run for run in runs}
     figures = [

@@ -31,7 +31,7 @@ def extend(
     may_use_all: bool = False,
     made_with: Mapping[str, Any] | None = None,
 ) -> ExperimentRecord:
-    """Extend an experiment to `rounds` rounds and by those of `seeds` that it lacks.
+    """Extend an experiment to `rounds` rounds and by the seeds of `seeds` that it lacks.
 
     Nothing changes if it has both.
 
@@ -128,7 +128,7 @@ def _sow(
     values: Mapping[str, Any],
     memory_bytes: Sequence[int],
 ) -> None:
-    """Runs with the seeds that are new; their ids sort after those of all others."""
+    """Add runs with the seeds that are new; their ids sort after the ids of all others."""
     new = after.model_copy(update={"seeds": after.seeds[len(before.seeds) :]})
     made = runs_of(new, after.arms(), record.id, database_time(session), memory_bytes)
     if made:

@@ -98,8 +98,8 @@ def migrating(url: str, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[Conn
     """A connection in a transaction that no other process migrates beside.
 
     On PostgreSQL it waits until the others are done. Its own statements wait for a table no longer
-    than `lock_timeout_s` seconds, as those of any transaction, because the requests of the service
-    wait behind them.
+    than `lock_timeout_s` seconds, as in any transaction, because the requests of the service wait
+    behind them.
     """
     made = engine(canonical(url), lock_timeout_s=lock_timeout_s)
     if made.dialect.name == "sqlite":

@@ -43,9 +43,9 @@ _LISTED = 5
 
 
 def resolve(session: Session, kind: type[Any], given: str, owner: str | None, own: str) -> str:
-    """Return the id of the record of `kind` that `given` stands for: an id, a name, the beginning of
-    an id, or `@last`, the newest one of the owner `own`, `@last~1` the one before it. Names and
-    beginnings are those of records of `owner`, if given.
+    """Return the id of the record of `kind` that `given` stands for: an id, a name, the beginning
+    of an id, or `@last`, the newest one of the owner `own`, `@last~1` the one before it. By names
+    and beginnings, only records of `owner` are found, if given.
 
     Returns `given` if it stands for none; raises ResourceNotFoundError if it stands for several, or
     if only names begin so.

@@ -37,7 +37,7 @@ class RowDifference(NamedTuple):
 
     round: int
     measure: str
-    """Of a list, with the place of the first entry that differs, as `x[3]`."""
+    """Name of the measure; for a list, with the place of the first entry that differs, as `x[3]`."""
     original: float | None
     here: float | None
 
@@ -116,8 +116,8 @@ def _measures_of(row: RoundRecord) -> Document:
 
 @cache
 def _differing() -> Select[Any]:
-    """Rows of two runs, a page of those rounds in which what was stored differs: a superset of
-    those in which a number does.
+    """Rows of two runs, a page of the rounds in which what was stored differs: a superset of the
+    rounds in which a number does.
     """
     there, here = aliased(RoundRecord, name="there"), aliased(RoundRecord, name="here")
     unlike = [getattr(there, name).is_distinct_from(getattr(here, name)) for name in COMPARED]

@@ -53,7 +53,7 @@ def with_first_trials(spec: ExperimentSpec) -> ExperimentSpec:
 
 
 def begin(session: Session, experiment_id: str, spec: ExperimentSpec) -> list[int]:
-    """Record the study of a new experiment, whose runs are queued; hold those of later trials.
+    """Record the study of a new experiment, whose runs are queued; hold the runs of later trials.
 
     Returns the trials whose settings are not valid together: their runs have failed.
     """
@@ -98,8 +98,8 @@ class OpenStudy:
         return pruning.batch_of(self._search, self._spec.rounds, arm).rung
 
     def values(self, run: RunRecord, round: int) -> list[float | None]:
-        """The values of a run at a rung, or at its end, by metric: those of this round, or the best
-        so far.
+        """The values of a run at a rung, or at its end, by metric: the values of this round, or the
+        best so far.
         """
         if self._search.round == "final":
             return [curves.value(self._session, run, one.metric, round) for one in self._search.objectives]
@@ -189,7 +189,7 @@ class _Trials:
         self.rung: dict[int, int] = {}
         """By trial, its last one."""
         self.values: dict[tuple[int, int], float] = {}
-        """Of the first metric, by trial and rung."""
+        """Values of the first metric, by trial and rung."""
 
     def add(self, trial: int, rung: int, values: Sequence[float], verdict: Verdict | None) -> None:
         """Add an arrival, after those at earlier rungs."""

@@ -135,7 +135,7 @@ class ArmRecord(Base):
     )
     arm: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     parameters: Mapped[Document]
-    """Its settings, by dotted path, besides those of the experiment."""
+    """The arm's settings, by dotted path, besides settings of the experiment."""
 
 
 TO_PACK = text("finished_at IS NOT NULL AND done - packed >= 200")
@@ -281,7 +281,7 @@ class SearchRecord(Base):
     arms: Mapped[int]
     rounds: Mapped[int]
     rungs: Mapped[list[int]]
-    """Their rounds; of a study, those of its pruner and the last round."""
+    """Rounds of the rungs; for a study, the rungs of its pruner and the last round."""
     arrivals: Mapped[int] = mapped_column(default=0)
     """Number of arrivals recorded."""
 
@@ -306,15 +306,15 @@ class ArrivalRecord(Base):
     value.
     """
     further_values: Mapped[list[float | None] | None] = mapped_column(JSON(none_as_null=True))
-    """Those of further metrics of a study."""
+    """Values of the further metrics of a study."""
     arrived_at: Mapped[datetime]
     verdict: Mapped[Verdict | None]
     rank: Mapped[int | None]
     """Among the arms at its rung when it was decided, from 1."""
     field: Mapped[int | None]
-    """Number of those: arms at this rung with a sequence up to `decided_by`."""
+    """Number of arms that were ranked: arms at this rung with a sequence up to `decided_by`."""
     places: Mapped[int | None]
-    """Number of those that could be promoted."""
+    """Number of arms that could be promoted."""
     decided_by: Mapped[int | None]
     """The arrival that brought the decision."""
     decided_at: Mapped[datetime | None]
@@ -455,7 +455,7 @@ class GroupRecord(Base):
 
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     fence: Mapped[int]
-    """That of the claim."""
+    """Fence of the claim."""
     address: Mapped[str]
     """Where the worker that holds the run is reached, "host:port"."""
     seats: Mapped[int]
@@ -474,7 +474,7 @@ class MemberRecord(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     worker: Mapped[str] = mapped_column(primary_key=True)
     fence: Mapped[int]
-    """That of the run's claim."""
+    """Fence of the run's claim."""
     lease_until: Mapped[datetime]
     connection: Mapped[str] = mapped_column(String, server_default="")
     """Secret that the two workers prove to each other when they meet, another one for each membership."""
@@ -501,7 +501,7 @@ class ShareRecord(Base):
     source: Mapped[str] = mapped_column(primary_key=True)
     """A worker by its id."""
     seconds: Mapped[float]
-    """That its rounds for the owner took."""
+    """Seconds that its rounds for the owner took."""
     lift: Mapped[float]
     """Last lift: added for the time that the owner was away."""
     clock: Mapped[float]
@@ -658,8 +658,8 @@ class KeyRecord(Base):
     max_stored_bytes: Mapped[int | None] = mapped_column(BigInteger)
     max_compute_seconds: Mapped[float | None]
     spent_seconds: Mapped[float] = mapped_column(default=0.0)
-    """Seconds of rounds beside those of its runs: of runs that were deleted or went to another key, less
-    what runs had taken before they came to this one.
+    """Seconds of rounds that its runs do not count: of runs that were deleted or went to another
+    key, less what runs had taken before they came to this one.
     """
 
     @property

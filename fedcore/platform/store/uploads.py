@@ -31,7 +31,7 @@ class Uploads(Generic[R]):
     record: type[R]
     use_record: type[UploadUseRecord]
     prefix: str
-    """Of ids."""
+    """Prefix of ids."""
     noun: str
     storage_key: Callable[[str, str], str]
     """Key of the file in the storage, by id and digest."""

@@ -69,7 +69,7 @@ def find(session: Session, webhook_id: str, owner: str | None = None) -> Webhook
 def page(
     session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None
 ) -> RecordPage[WebhookRecord]:
-    """Webhooks, newest first: those of `owner`, or of all where none is given."""
+    """Webhooks, newest first: the webhooks of `owner`, or of all owners where none is given."""
     query = select(WebhookRecord)
     return newest(
         session,
