@@ -495,8 +495,8 @@ class Aggregate:
     aggregator_state: Vectors
     """The new state of the aggregator."""
     dropped: Tensor | None = None
-    """[M] true for clients whose change was left out since it is not finite; None of aggregators that
-    leave none out.
+    """[M] true for clients whose change was left out since it is not finite; None if the aggregator
+    leaves none out.
     """
 
 

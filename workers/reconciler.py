@@ -50,8 +50,8 @@ WAKE_AGAIN_S = 5.0
 FORGET_WORKER_S = 3_600.0
 REMOVALS_AT_ONCE = 100
 REMOVAL_LEASE_S = 1_200.0
-"""Until claimed removals are due again; an operation of a storage that hangs is given up after
-`fedcore.platform.storage.remote.TIMEOUT_S`.
+"""Seconds until claimed removals are due again; an operation of a storage that hangs is given up
+after `fedcore.platform.storage.remote.TIMEOUT_S`.
 """
 THREAD_GRACE_S = 5.0
 """For the current removal, or transaction, when the process is asked to end; a removal is then left

@@ -52,7 +52,7 @@ before freed memory is returned, which the next run would use.
 """
 
 DECLINED_S = 60.0
-"""Before a worker tries again to join a group that it could not join."""
+"""Seconds before a worker tries again to join a group that it could not join."""
 
 log = logging.getLogger(__name__)
 

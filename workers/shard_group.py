@@ -116,7 +116,7 @@ class ShardGroup:
         self._alone = simulation.train_shards
         self._listener: socket.socket | None = None
         self._members: dict[str, ConnectedMember] = {}
-        """By their connections."""
+        """Members by their connections."""
         self._keepers: dict[int, str] = {}
         """The connection of the member that keeps a client's memory: it was the last to train this client."""
         self._seats_taken: dict[str, str] = {}

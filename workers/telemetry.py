@@ -43,7 +43,7 @@ class ResourceReading(NamedTuple):
     """State of the process that computes at one moment."""
 
     at: float
-    """By the monotonic clock, in seconds."""
+    """Seconds by the monotonic clock."""
     cpu_seconds: float
     """Processor time so far."""
     memory_bytes: int

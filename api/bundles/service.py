@@ -47,9 +47,11 @@ class Prepared(NamedTuple):
     """A specification that uses a bundle."""
 
     spec: ExperimentSpec
-    """With stand-ins for the components of the bundle, which have the fields that it has given them."""
+    """The specification with stand-ins for the components of the bundle, which have the fields that
+    it has given them.
+    """
     estimates: Sequence[RunEstimate]
-    """By arm, as the bundle says."""
+    """Estimates by arm, as the bundle says."""
 
 
 async def receive(request: Request, principal: Sender, state: AppStateDep) -> AsyncIterator[bytes]:
@@ -165,7 +167,7 @@ def _with_components(document: Any, components: Mapping[str, dict[str, Any]]) ->
 
 
 def _entry(block: Any, part: str) -> Any:
-    """An entry of a mapping or a list by a part of a pointer; None without one."""
+    """An entry of a mapping or a list by a part of a pointer; None if there is none."""
     if isinstance(block, dict):
         return block.get(part)
     if isinstance(block, list) and part.isdecimal() and int(part) < len(block):

@@ -133,7 +133,9 @@ class Submission(NamedTuple):
     spec: ExperimentSpec
     provenance: dict[str, Any]
     estimates: Sequence[RunEstimate] | None = None
-    """By arm, of a specification that uses a code bundle; others are estimated when they are asked for."""
+    """Estimates by arm, if the specification uses a code bundle; others are estimated when they are
+    asked for.
+    """
 
     def with_cheap_evaluation(self, document: Any) -> "Submission":
         """The submission with what its `document` does not say about evaluations: the training loss

@@ -26,7 +26,7 @@ _TARGET = re.compile(r"([\w/]+):([-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)",
 class _Run(NamedTuple):
     record: RunRecord
     series: Series | None
-    """None without rows."""
+    """Curves of the run; None if it has no rows."""
 
 
 class _Cost(NamedTuple):

@@ -148,7 +148,7 @@ class ImageDataset(DatasetSpec):
 
 def transform_of(dataset: DatasetSpec) -> Transform | None:
     """The transform that the field `augmentation` of a data set, a user's included, names; None for
-    `none`, and without such a field.
+    `none`, and if the data set has no such field.
 
     Raises SpecificationError for another value, or for data that are no images.
     """

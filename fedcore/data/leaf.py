@@ -200,7 +200,7 @@ GLOVE = "glove.6B.300d.txt"
 UNKNOWN = 0
 """The symbol of a word without a vector, and of what pads a short tweet: all zeros, as in LEAF."""
 _TEXT = 4
-"""Where the text stands in a tweet: id, date, query, account, text."""
+"""Index of the text in the fields of a tweet: id, date, query, account, text."""
 _POSITIVE = {1: 1, "1": 1, 4: 1, "4": 1, 0: 0, "0": 0}
 """LEAF writes 1 for a positive tweet and 0 for another, FedProx's copy "4" and "0"; the published
 table has 4 and 0, and 2 for neutral ones of its test part.

@@ -21,7 +21,7 @@ class MemoryBudget(NamedTuple):
 
     memory_bytes: float = float("inf")
     folder: Path | None = None
-    """Where files lie; None: the system's folder for temporary ones."""
+    """Folder of the table's files; None: the system's folder for temporary files."""
 
     def split(self, count: int) -> "MemoryBudget":
         """Return an equal part of the budget for each of several tables."""

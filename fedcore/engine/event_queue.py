@@ -64,7 +64,7 @@ class EventQueue:
     """The clients in training between two steps of the server, and the models they started from."""
 
     flights: tuple[Flight, ...] = ()
-    """By arrival."""
+    """Clients in training, ordered by arrival."""
     now: float = 0.0
     """Simulated seconds since the start of the run."""
     dispatches: int = 0
@@ -134,7 +134,7 @@ class Arrivals(NamedTuple):
     """The clients whose arrival makes a step of the server, and the queue after it."""
 
     flights: Sequence[Flight]
-    """By arrival."""
+    """Clients that arrived, ordered by arrival."""
     queue: EventQueue
     seconds: float
     """Simulated time since the last step."""

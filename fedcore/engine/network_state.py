@@ -116,7 +116,7 @@ def personal_statistics(
 
 def bind_personal(problem: TrainingProblem, clients: Ids, statistics: Tensor | None) -> TrainingProblem:
     """The problem with the running `statistics` [M, S] of the personal models of `clients` [M],
-    ascending, for their evaluation and full gradients; the problem itself without such.
+    ascending, for their evaluation and full gradients; the problem itself if `statistics` is None.
     """
     network = network_of(problem)
     if network is None or statistics is None:

@@ -52,7 +52,7 @@ def surrogate_weights(observed: Observation, population: int) -> Floats:
 def hull_weights(observed: Observation, population: int) -> Floats | None:
     """lambda [N] of FedAWARE or FedMGDA+, 0 for clients outside the hull.
 
-    None of an algorithm without a min-norm point.
+    None for an algorithm without a min-norm point.
     """
     book = observed.combined.aggregator_state
     if "weights" not in book:

@@ -50,7 +50,7 @@ class Published(Block):
     """
 
     source: str
-    """Where they are printed."""
+    """Table, figure or section in which the numbers are printed."""
     metric: str
     """Name of the metric, as a result has it."""
     statistic: Statistic
@@ -60,7 +60,7 @@ class Published(Block):
     panel: str | None = None
     """The panel they belong to; absent, the only one."""
     numbers: dict[str, Number]
-    """By arm."""
+    """Numbers by arm."""
 
     @model_validator(mode="after")
     def _has_its_target(self) -> Self:

@@ -95,7 +95,7 @@ class LocalPrivacy(Privacy):
 
 
 def most_participations(run: PrivateRun, rounds: int) -> int:
-    """In how many of the first `rounds` rounds a client takes part at most."""
+    """Maximum number of the first `rounds` rounds in which a client takes part."""
     listed = run.participation.listed(rounds)
     if listed is None:
         return rounds

@@ -53,8 +53,8 @@ class TrainingProblem(Stackable, Protocol):
     share: NDArray[np.float64]
     """[N] p_i; they sum to 1."""
     views: int
-    """In how many ways training may see a sample; i + n_i v is the client's sample i in view v. 1
-    where all are seen as they are.
+    """Number of ways in which training may see a sample; i + n_i v is the client's sample i in view
+    v. 1 where all are seen as they are.
     """
     capacity: int
     """How many samples to work on at a time: with all that is computed from them they take about as
@@ -84,8 +84,8 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def initial(self, number: int = 0) -> Tensor:
-        """Where training starts, [D]; with a `number`, another such draw, or the same vector where
-        nothing is drawn.
+        """The model [D] at which training starts; with a `number`, another such draw, or the same
+        vector where nothing is drawn.
         """
         ...
 
@@ -140,8 +140,8 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Where the parameters lie in theta, by name, in the order of the layers: integers of each
-        one's shape.
+        """Positions of the parameters in theta, by name, in the order of the layers: integers of
+        each parameter's shape.
         """
         ...
 

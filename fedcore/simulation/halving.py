@@ -110,7 +110,7 @@ class RungTable:
     def __init__(self, ladder: HalvingSchedule) -> None:
         self._ladder = ladder
         self._ranking: list[list[tuple[bool, float, int]]] = [[] for _ in ladder.rungs]
-        """By rung, the arms there, the best first."""
+        """Arms at each rung, the best first."""
         self._verdicts: list[dict[int, Verdict]] = [{} for _ in ladder.rungs]
 
     def record(self, arrival: RungResult, verdict: Verdict | None) -> None:

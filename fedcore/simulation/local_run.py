@@ -72,7 +72,7 @@ class HalvingSearch:
         self._ends, self._board = (*ladder.rungs, spec.rounds), RungTable(ladder)
         self._arms = [[Trial(arm, seed, self._ends[0]) for seed in spec.seeds] for arm in arms]
         self._stretch = [0] * len(arms)
-        """By arm, the stretch of rounds it is in: up to rung k, or after the last one."""
+        """Stretch of rounds that each arm is in: up to rung k, or after the last one."""
         self._waiting = deque(trial for arm in self._arms for trial in arm)
 
     def play(self) -> Iterator[RoundReport]:
@@ -219,7 +219,7 @@ class StudySearch:
         self._proposed, self._decided = proposed, decided
         self._ends = pruning.rungs(search, spec.rounds)
         self._values: dict[tuple[int, int], float] = {}
-        """By trial and rung."""
+        """Value of the first metric by trial and rung."""
         self._results: dict[int, study.TrialResult] = {}
 
     @property

@@ -167,7 +167,7 @@ class Simulation:
         self.share_scoring: ShareScoring | None = None
         """Has other processes help to evaluate models."""
         self.best: BestRound | None = None
-        """The best evaluated round so far, whose model is kept; None without one."""
+        """The best evaluated round so far, whose model is kept; None if there is none."""
         self._best_model: Mapping[str, Tensor] = {}
         self._arms = arms or facts_about(spec)
         self._choose(recorded)

@@ -41,7 +41,7 @@ class TrialResult(NamedTuple):
     """The values of a trial that has ended."""
 
     values: tuple[float, ...]
-    """By metric, in the order of `search.objectives`; NaN for one that is not finite."""
+    """Values by metric, in the order of `search.objectives`; NaN for one that is not finite."""
     stopped: int | None = None
     """The round at which the pruner stopped it, whose values these are."""
 

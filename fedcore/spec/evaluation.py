@@ -164,5 +164,5 @@ class Execution(Block):
 
     @property
     def shard_count(self) -> int | None:
-        """`shards` as a number; None without them."""
+        """`shards` as a number; None if it is absent."""
         return AUTO_SHARDS if self.shards == "auto" else self.shards

@@ -18,7 +18,9 @@ from fedcore.statistics.summary import (
 )
 
 LEVEL = round(1 - CONFIDENCE, 9)
-"""Where the corrected p-value of a test is below it, chance is taken to be ruled out."""
+"""Level of significance: where the corrected p-value of a test is below it, chance is taken to be
+ruled out.
+"""
 LEAST_PAIRS = 3
 """Minimum number of pairs from which anything is concluded: two say next to nothing of how much
 seeds scatter.
@@ -80,7 +82,8 @@ def compare(
 
     `whole` says of each arm whether every run of it has its figure for good; `better` is max or
     min, or None where neither is. `paired` says of each arm whether the same seed means the same
-    chance for it and the baseline, None of all; the others are held against it by Welch's t-test.
+    chance for it and the baseline (None: it does for all); the others are held against it by
+    Welch's t-test.
     """
     found = [
         None if arm == baseline else _beside(values, figures[baseline], paired=paired is None or paired[arm])
@@ -109,7 +112,7 @@ class Welch(NamedTuple):
 
 
 def welch(values: Sequence[float], others: Sequence[float]) -> Welch | None:
-    """Welch's t-test: t = (mean - mean') / sqrt(s^2/n + s'^2/n'); None of no values.
+    """Welch's t-test: t = (mean - mean') / sqrt(s^2/n + s'^2/n'); None if either has no values.
 
     The degrees of freedom are Satterthwaite's, rounded down, which errs on the side of chance.
     """

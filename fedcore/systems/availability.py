@@ -111,7 +111,7 @@ class RandomlyAvailable:
         return reached
 
     def oversample_size(self, wanted: int) -> int | None:
-        """By the mean of the chances."""
+        """Number of clients to draw, from the mean of their chances to be reached."""
         return _oversample_size(wanted, self._odds.mean, self.population)
 
     @cached_property
@@ -204,7 +204,7 @@ class Availability(Block):
         return self.reachable(population, seed, round)
 
     def load(self, folder: Path) -> AvailabilityData:
-        """With the content of its file in `folder`, FEDQ_DATA_DIR.
+        """The availability with the content of its file in `folder`, FEDQ_DATA_DIR.
 
         Raises DataUnavailableError if that cannot be read.
         """
@@ -361,7 +361,7 @@ class _InSession:
         return reached
 
     def oversample_size(self, wanted: int) -> int | None:
-        """By the chance."""
+        """Number of clients to draw, from their chance to be reached."""
         return _oversample_size(wanted, self.probability, self.population)
 
 
@@ -432,7 +432,7 @@ class _OfDevices:
         return reached
 
     def oversample_size(self, wanted: int) -> int | None:
-        """By the share of devices."""
+        """Number of clients to draw, from the share of devices that can be reached."""
         return _oversample_size(wanted, float(self.reached.mean()), self.population)
 
 

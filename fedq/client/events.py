@@ -48,7 +48,7 @@ class Seen:
     rounds: dict[str, int] = field(default_factory=dict)
     statuses: dict[str | None, Status] = field(default_factory=dict)
     decisions: set[tuple[int, int]] = field(default_factory=set)
-    """By arm and rung."""
+    """Arms and rungs at which a decision is known."""
 
     @property
     def ended(self) -> bool:

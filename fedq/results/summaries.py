@@ -123,7 +123,7 @@ def have_data_of(settings: Sequence[Mapping[str, Any]], baseline: int) -> list[b
 class _Run:
     record: MeasuredRun
     series: Series | None
-    """None without rows."""
+    """Curves of the run; None if it has no rows."""
 
     @property
     def whole(self) -> bool:
@@ -255,6 +255,6 @@ def _by_seed(runs: Iterable[_Run], figure: _Figure) -> dict[int, float]:
 
 
 def estimated(values: Mapping[int, float]) -> Estimate | None:
-    """Return the mean over seeds with its confidence interval; None without values."""
+    """Return the mean over seeds with its confidence interval; None if there are no values."""
     found = summary.estimate(list(values.values()))
     return None if found is None else Estimate(**found._asdict())

@@ -47,7 +47,7 @@ def components(found: Components, _: Any) -> dict[str, list[str]]:
 
 
 CHECK_S = 7.0
-"""After this processor time no further check of a bundle is started."""
+"""Processor time after which no further check of a bundle is started."""
 
 
 def check(found: Components, _: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _NAMESPACES = (
 _TRIAL_S = 30.0
 _GIVEN, _SCRATCH = Path("/given"), Path("/tmp")  # noqa: S108 - in the sandbox, a file system of its own
 _DEBIAN = ("/etc/alternatives", "/etc/ld.so.cache")
-"""Where the loader finds the libraries of Debian."""
+"""Paths by which the loader finds the libraries of Debian."""
 
 
 class ConfinementError(FedcoreError):

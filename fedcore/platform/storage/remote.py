@@ -12,7 +12,9 @@ from fedcore.errors import ResourceNotFoundError
 TIMEOUT_S = 300.0
 """A store that takes longer for one file is taken to hang."""
 _REFUSALS = re.compile("Auth|Credential|Validation")
-"""In names of errors that packages of stores have for requests that would be refused again."""
+"""Parts of the names of errors that packages of stores have for requests that would be refused
+again.
+"""
 
 Result = TypeVar("Result")
 

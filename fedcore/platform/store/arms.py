@@ -241,19 +241,23 @@ class ArmTable(NamedTuple):
     experiments: dict[str, str]
     """Names by id, in the order of the arms."""
     arms: dict[str, list[Any]]
-    """By arm: the place of its `experiment`, `arm`, `name`, `status`, and the number of its `runs`."""
+    """Columns with an entry for each arm: the place of its `experiment`, `arm`, `name`, `status`,
+    and the number of its `runs`.
+    """
     shared: Parameters
     """Settings of all arms."""
     settings: dict[str, list[Value | None]]
     """Settings in which arms differ, by arm; None: absent."""
     runs: dict[str, list[Any]]
-    """By run: `id`, `seed`, `status` and the kind of its `warning`, None: there is none."""
+    """Columns with an entry for each run: `id`, `seed`, `status` and the kind of its `warning`,
+    None: there is none.
+    """
     seconds: list[float | None]
     """Computing time of each run; None if it has no rounds."""
     megabytes_sent: list[float | None]
-    """By run."""
+    """Megabytes that each run sent."""
     figures: list[list[float | None]]
-    """By run, for each figure."""
+    """Figures, each with its value for every run."""
     more: bool
     """True if there are further arms."""
 

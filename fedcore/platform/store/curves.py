@@ -57,7 +57,7 @@ class Figures(NamedTuple):
     """The round of `last`: the latest that has the measure."""
     total: float
     first: float | None = None
-    """The earliest value; None of what was stored before it was kept."""
+    """The earliest value; None for measures that were stored before it was kept."""
 
 
 def updated_figures(
@@ -252,7 +252,7 @@ def of_runs(session: Session, run_ids: Iterable[str], *metrics: str) -> dict[str
 
 
 _Blocks = Mapping[int, bytes]
-"""By their first rounds."""
+"""Packed blocks by the first round of each."""
 _Row = Sequence[float | None]
 
 

@@ -99,7 +99,7 @@ class RunOutcome(NamedTuple):
     packages: str | None
     """Value of `RunRecord.packages`."""
     rows: Sequence[Document]
-    """From round 1 on, without the run's id."""
+    """Rows of rounds from round 1 on, without the run's id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Membership:
     connection: str = field(repr=False)
     """Secret that the two workers prove to each other when they meet, another one for each membership."""
     address: str
-    """Where the worker that holds the run is reached, "host:port"."""
+    """Address, "host:port", of the worker that holds the run."""
     place: OwnerQueue
     key_id: str
 

@@ -48,7 +48,7 @@ class QueuePosition:
 
     entry: QueuedExperiment
     position: int | None
-    """From 1; None where none of its runs can be taken now."""
+    """Position in the queue from 1; None where none of its runs can be taken now."""
     reason: str | None = None
     """Reason for not having a position."""
 

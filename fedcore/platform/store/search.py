@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SETTLED = frozenset({Status.SUCCEEDED, Status.FAILED})
 """Runs that come to no further rung, unless a failed one is retried in time."""
 _ARMS = 500
-"""In one statement."""
+"""Maximum number of arms in one statement."""
 
 
 def begin(session: Session, experiment_id: str, search: AnySearch, spec: ExperimentSpec) -> None:

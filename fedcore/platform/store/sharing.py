@@ -23,11 +23,11 @@ class Access(StrEnum):
     """Rights to an experiment or an upload; each includes those after it."""
 
     OWNER = "owner"
-    """To delete and share it."""
+    """May delete and share it."""
     WRITE = "write"
-    """To edit, control and extend it; of experiments only."""
+    """May edit, control and extend it; of experiments only."""
     READ = "read"
-    """To see it: an experiment with all its results; an upload, which may be used, too."""
+    """May see it: an experiment with all its results; an upload, which may be used, too."""
 
 
 def shared_with(owner: str) -> Select[str]:

@@ -184,10 +184,10 @@ class _Trials:
     def __init__(self, rungs: Sequence[int]) -> None:
         self._rungs = rungs
         self._last: dict[int, Sequence[float]] = {}
-        """By trial, the values at its last rung."""
+        """Values of each trial at its last rung."""
         self._verdicts: dict[int, Verdict | None] = {}
         self.rung: dict[int, int] = {}
-        """By trial, its last one."""
+        """Last rung of each trial."""
         self.values: dict[tuple[int, int], float] = {}
         """Values of the first metric, by trial and rung."""
 

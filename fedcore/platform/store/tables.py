@@ -184,7 +184,7 @@ class RunRecord(Base):
     attempts: Mapped[int] = mapped_column(default=0)
     """Claims since the last committed round."""
     not_before: Mapped[datetime | None]
-    """After an error: when it may be claimed again."""
+    """Time before which it may not be claimed again, after an error."""
     shortages: Mapped[int] = mapped_column(default=0)
     """How often memory ran out in it; it is then executed without a batch, with fewer clients at a
     time.
@@ -198,9 +198,9 @@ class RunRecord(Base):
     packages: Mapped[str | None] = mapped_column(Text)
     """The packages that its worker must have, as a sorted JSON list of "name version"; None: any."""
     checkpoint: Mapped[str | None] = mapped_column(Text)
-    """Where the state after round `done` is stored."""
+    """Storage key of the state after round `done`."""
     model: Mapped[str | None] = mapped_column(Text)
-    """Where the final model is stored; of a run at a rung, or one that went on from there, the
+    """Storage key of the final model; of a run at a rung, or one that went on from there, of the
     model of that round.
     """
     diverged_round: Mapped[int | None]
@@ -310,7 +310,7 @@ class ArrivalRecord(Base):
     arrived_at: Mapped[datetime]
     verdict: Mapped[Verdict | None]
     rank: Mapped[int | None]
-    """Among the arms at its rung when it was decided, from 1."""
+    """Rank among the arms at its rung when it was decided, from 1."""
     field: Mapped[int | None]
     """Number of arms that were ranked: arms at this rung with a sequence up to `decided_by`."""
     places: Mapped[int | None]
@@ -376,9 +376,9 @@ class RunLogRecord(Base):
 
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
-    """In the order in which lines were stored."""
+    """Number in the order in which lines were stored."""
     at: Mapped[datetime]
-    """By the clock of the worker."""
+    """Time of the line, by the clock of the worker."""
     level: Mapped[LogLevel]
     worker: Mapped[str]
     event: Mapped[str] = mapped_column(Text)
@@ -392,7 +392,7 @@ class ResourceRecord(Base):
 
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
-    """In the order in which samples were stored."""
+    """Number in the order in which samples were stored."""
     at: Mapped[datetime]
     """End of the sample, by the clock of the worker."""
     seconds: Mapped[float]
@@ -457,7 +457,7 @@ class GroupRecord(Base):
     fence: Mapped[int]
     """Fence of the claim."""
     address: Mapped[str]
-    """Where the worker that holds the run is reached, "host:port"."""
+    """Address, "host:port", of the worker that holds the run."""
     seats: Mapped[int]
     """The most members."""
     device: Mapped[str] = mapped_column(String, server_default="cpu")
@@ -652,7 +652,7 @@ class KeyRecord(Base):
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
-    """To the minute."""
+    """Time of the last request with the key, to the minute."""
     max_waiting_runs: Mapped[int | None]
     max_running_runs: Mapped[int | None]
     max_stored_bytes: Mapped[int | None] = mapped_column(BigInteger)

@@ -88,7 +88,7 @@ class WebhookTarget:
     """Name, as DNS knows it, or an address."""
     port: int
     path: str
-    """With the query."""
+    """Path of the URL, with its query."""
 
     @classmethod
     def parse(cls, text: str) -> Self:

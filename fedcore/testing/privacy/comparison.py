@@ -21,7 +21,7 @@ TOLERANCE = 1e-6
 LEAST_NOISE, MOST_NOISE = 0.5, 1.5
 """Deviation of the noise of a round over the declared one, for vectors long enough to tell."""
 ENOUGH = 100
-"""Length of such vectors."""
+"""Length from which vectors are long enough to tell."""
 CORRELATED = 6
 """Standard deviations by which the correlation of two rounds' noises may be off."""
 CHANGES_OF_OTHERS = "changes of other clients"
@@ -36,7 +36,7 @@ class Violation(NamedTuple):
     round: int
     what: str
     ratio: float | None = None
-    """By how many times its sensitivity a released value moved."""
+    """Move of the released values over the largest that is allowed."""
 
     def __str__(self) -> str:
         return f"{self.what} (round {self.round}, canary `{self.canary}`)"

@@ -61,7 +61,7 @@ class GuessedCanaries(BaseModel):
     right: int
     """How many guesses were right."""
     epsilon_at_least: float
-    """With a confidence of 99.9 %."""
+    """Lower bound of epsilon, with a confidence of 99.9 %."""
     epsilon_shown_at_most: float
     """The bound if all guesses were right: the test cannot show more."""
 
@@ -104,7 +104,7 @@ class PrivacyReport(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     arms: list[ArmAudit]
-    """In the order of the specification."""
+    """Audits of arms, in the order of the specification."""
     refuted: bool
     """True if the epsilon of an arm does not hold."""
 

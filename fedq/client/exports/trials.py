@@ -43,7 +43,7 @@ class OptunaTrials:
         self.where = f"sqlite:///{self._file}"
         self._runs: defaultdict[int, list[schemas.Run]] = defaultdict(list)
         self._curves: defaultdict[int, list[Sequence[dict[int, float]]]] = defaultdict(list)
-        """By trial and run, a curve for each metric."""
+        """Curves by trial and run, one for each metric."""
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
         """Keep the metrics of a run by round until `close`."""

@@ -22,7 +22,7 @@ FACTS = ("arm", "arm_name", "status", "diverged_round", "stop_reason", "error", 
 LONGEST_NAME = 128
 """Characters of the name of a project or a run; W&B refuses longer ones."""
 FORBIDDEN = r"[/\\#?%:]"
-"""In the name of a project."""
+"""Characters that W&B refuses in the name of a project."""
 
 
 class WandbRuns:
