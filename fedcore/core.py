@@ -159,8 +159,8 @@ class Cohort:
     def mean(self, values: Tensor) -> Tensor:
         """sum_i w_i v_i / sum_i w_i [...] of `values` v [M, ...]; zero if all weights are zero.
 
-        A factor of an update that is itself weighted by w must be this mean; otherwise W = sum_i
-        w_i would count twice.
+        A factor of an update that is itself weighted by w must be this mean; otherwise
+        W = sum_i w_i would count twice.
         """
         total = self.weights.sum()
         return (self.weights @ values) / (total + (total == 0))
@@ -613,8 +613,8 @@ class Compressor(Declaring):
 
     def feed_back(self, message: Tensor, residual: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
         """With error feedback: the message [..., D] as the receiver decodes it, and what the sender
-        keeps for its next message in place of `residual` [..., D]. By default h = C(rho + m), rho <-
-        rho + m - h.
+        keeps for its next message in place of `residual` [..., D]. By default h = C(rho + m),
+        rho <- rho + m - h.
         """
         message = message + residual
         received = self.compress(message, drawn)
@@ -660,8 +660,8 @@ class Algorithm:
         return type(self.rule).starting_point is ClientRule.starting_point
 
     def is_affine(self) -> bool:
-        """True if local training is the recursion v <- rho v + g + mu (y - x) + offset, y <- y -
-        eta v, which allows faster engines.
+        """True if local training is the recursion v <- rho v + g + mu (y - x) + offset,
+        y <- y - eta v, which allows faster engines.
         """
         solver = self.solver
         return (

@@ -56,11 +56,11 @@ class QFedAvg(AlgorithmSpec):
         Delta_i = y_i - x,   h_i = q F_i(x)^{q-1} L |Delta_i|^2 + F_i(x)^q
         x <- x + server_lr sum_i w_i F_i(x)^q Delta_i / sum_i w_i h_i
 
-    L = `smoothness`. In the paper's notation, where Delta w_i = -L Delta_i, numerator and denominator
-    are both divided by L. Each client evaluates its loss at x over all its samples and sends it. q =
-    0 is FedAvg; a large q approaches AFL, the worst client's loss. Departures: clients are weighed
-    by the participation scheme (the paper samples them with probability p_i and weighs them
-    equally); losses below 1e-10 count as 1e-10 (the authors' code adds 1e-10 to each).
+    L = `smoothness`. In the paper's notation, where Delta w_i = -L Delta_i, numerator and
+    denominator are both divided by L. Each client evaluates its loss at x over all its samples and
+    sends it. q = 0 is FedAvg; a large q approaches AFL, the worst client's loss. Departures:
+    clients are weighed by the participation scheme (the paper samples them with probability p_i and
+    weighs them equally); losses below 1e-10 count as 1e-10 (the authors' code adds 1e-10 to each).
     """
 
     source = "Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020 (q-FedAvg)"

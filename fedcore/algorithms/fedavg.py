@@ -68,8 +68,8 @@ _SOURCE = "Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 2
 
 
 class FedAdagrad(AdaptiveParameters, AlgorithmSpec):
-    """FedAvg's averaged change d through m <- beta1 m + (1 - beta1) d, v <- v + d^2, x <- x +
-    server_lr m / (sqrt(v) + tau).
+    """FedAvg's averaged change d through m <- beta1 m + (1 - beta1) d, v <- v + d^2,
+    x <- x + server_lr m / (sqrt(v) + tau).
     """
 
     source = _SOURCE

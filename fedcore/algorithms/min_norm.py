@@ -44,8 +44,8 @@ def unit_lengths(gram: Tensor) -> Tensor:
 
 
 def min_norm(gram: Tensor, centre: Tensor, epsilon: float = 1.0) -> Tensor:
-    """lambda [V] that minimises |sum_i lambda_i g_i|^2 over sum lambda = 1, lambda >= 0, |lambda -
-    centre|_inf <= epsilon.
+    """lambda [V] that minimises |sum_i lambda_i g_i|^2 over sum lambda = 1, lambda >= 0,
+    |lambda - centre|_inf <= epsilon.
 
     `gram` [V, V] holds the inner products of the g_i, `centre` [V] sums to 1 and is not negative.
     Where several lambda give the same shortest vector, it is the one that the descent from `centre`

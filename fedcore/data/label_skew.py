@@ -62,9 +62,9 @@ class ClassesPerClientPartition(HoldOutPartition):
 
     Client u holds the classes u, u + 1, ... modulo their number. By default, all data are
     distributed: a client's part of each of its classes is proportional to lognormal(0, sigma), as
-    in FedProx's code for MNIST on 1,000 devices. With `mean`, a client holds min_samples +
-    lognormal(mean, sigma) samples, the same of each of its classes, as in its code for FEMNIST on
-    200 devices (`min_samples: 5, mean: 4, sigma: 1`).
+    in FedProx's code for MNIST on 1,000 devices. With `mean`, a client holds
+    min_samples + lognormal(mean, sigma) samples, the same of each of its classes, as in its code
+    for FEMNIST on 200 devices (`min_samples: 5, mean: 4, sigma: 1`).
     """
 
     example = {"clients": 200, "seed": 1, "classes": 3, "sigma": 1.0}

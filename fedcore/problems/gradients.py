@@ -56,8 +56,8 @@ class Gathered:
 
 
 class LinearStack:
-    """Gradients of one linear layer under a loss whose gradient over the scores is prediction -
-    target.
+    """Gradients of one linear layer under a loss whose gradient over the scores is
+    prediction - target.
     """
 
     def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:

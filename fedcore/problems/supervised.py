@@ -524,8 +524,8 @@ class SupervisedProblem:
         accuracy: bool = False,
         scorer: Automatic | None = None,
     ) -> tuple[float, float]:
-        """Mean loss over all samples of `batches` (over the clients' samples it is f, since p_i =
-        n_i / n) and, if requested, accuracy.
+        """Mean loss over all samples of `batches` (over the clients' samples it is f, since
+        p_i = n_i / n) and, if requested, accuracy.
         """
         losses, correct, count = _added(self._scores(theta, batches, accuracy=accuracy, scorer=scorer))
         return losses / count, correct / count

@@ -66,9 +66,9 @@ class Judged(Block):
 class Halving(Judged):
     """Successive halving.
 
-    Rungs are the rounds r eta^k, k = 0, 1, ..., K - 1, with r = `min_rounds`, R = `rounds` and K =
-    floor(log_eta(R / r)). An arm runs up to a rung, where it is ranked by the mean of the metric
-    over its seeds and either promoted to the next one (from the last to round R) or stopped.
+    Rungs are the rounds r eta^k, k = 0, 1, ..., K - 1, with r = `min_rounds`, R = `rounds` and
+    K = floor(log_eta(R / r)). An arm runs up to a rung, where it is ranked by the mean of the
+    metric over its seeds and either promoted to the next one (from the last to round R) or stopped.
     """
 
     eta: Annotated[int, Field(ge=2, le=1_000)] = 3
@@ -94,8 +94,8 @@ class Asha(Halving):
 
 
 class SuccessiveHalving(Halving):
-    """Synchronous successive halving: once all arms have reached a rung, the best floor(n /
-    eta^(k + 1)) of n arms are promoted.
+    """Synchronous successive halving: once all arms have reached a rung, the best
+    floor(n / eta^(k + 1)) of n arms are promoted.
 
     The outcome does not depend on the number and speed of workers.
     """

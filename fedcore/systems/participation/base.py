@@ -119,10 +119,10 @@ class Participation(Block):
         kind: str
     weighting: Weighting | None = None
     """`samples`: n_i renormalised over the cohort; `uniform`: equal; `unbiased`: divided by the
-    expected number of times client i is drawn, so that the weighted update is unbiased for sum_i
-    p_i Delta_i; `original`: p_i without renormalisation, as if all other clients had stayed at x, x
-    <- sum_S p_i y_i + sum_not_S p_i x (the baseline scheme of Li et al.). Default: that of the
-    algorithm, else that of the scheme.
+    expected number of times client i is drawn, so that the weighted update is unbiased for
+    sum_i p_i Delta_i; `original`: p_i without renormalisation, as if all other clients had stayed
+    at x, x <- sum_S p_i y_i + sum_not_S p_i x (the baseline scheme of Li et al.). Default: that of
+    the algorithm, else that of the scheme.
     """
 
     @property

@@ -138,14 +138,14 @@ class Importance(Selecting):
         u_i = p_i |Delta_i|  (`by: update_norm`)    or    u_i = p_i F_i(x)  (`by: loss`)
         q_i = (1 - mix) o_i + mix K / N
 
-    where o minimises the variance: with u_(1) <= ... <= u_(N), o_i = (K + l - N) u_i /
-    (u_(1) + ... + u_(l)) for the l smallest and 1 for the others, l being the largest for which no o_i
-    exceeds 1. The cohort has K clients on average and may be empty. Departures: |Delta_i| is that of
-    the client's last participation, not of this round, for which every client would have to train;
-    a client that has never taken part counts like the largest p_i |Delta_i| known. Losses below 0
-    count as 0. The mixture, which the paper does not have, keeps every q_i positive and the weights
-    bounded. The authors' code approximates o by repeated scaling, so that the server sees sums only;
-    here it is exact.
+    where o minimises the variance: with u_(1) <= ... <= u_(N),
+    o_i = (K + l - N) u_i / (u_(1) + ... + u_(l)) for the l smallest and 1 for the others, l being
+    the largest for which no o_i exceeds 1. The cohort has K clients on average and may be empty. Departures:
+    |Delta_i| is that of the client's last participation, not of this round, for which every client
+    would have to train; a client that has never taken part counts like the largest p_i |Delta_i|
+    known. Losses below 0 count as 0. The mixture, which the paper does not have, keeps every q_i
+    positive and the weights bounded. The authors' code approximates o by repeated scaling, so that
+    the server sees sums only; here it is exact.
     """
 
     source = "Chen, Horvath and Richtarik, Optimal Client Sampling for Federated Learning, TMLR 2022"
