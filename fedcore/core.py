@@ -187,7 +187,7 @@ class AffineForm(NamedTuple):
     has_offset: bool = False
 
 
-def overridden(part: object, base: type) -> set[str]:
+def find_overridden(part: object, base: type) -> set[str]:
     """Names of the methods of `base` in place of which the class of `part` has its own."""
     names = [name for name in dir(base) if callable(getattr(base, name)) and not name.startswith("_")]
     return {name for name in names if _overrides(part, base, name)}
@@ -210,8 +210,8 @@ class ClientRule(Declaring):
             Assurance.ONE_GRADIENT,
         }
     )
-    """Statements about privacy; a class that overrides a method declares its own (`assured`). Messages
-    that `shared`, `exchanges_gradients` and their like announce need not be taken out.
+    """Statements about privacy; a class that overrides a method declares its own (`find_assurances`).
+    Messages that `shared`, `exchanges_gradients` and their like announce need not be taken out.
     """
     described: ClassVar[Described] = {"affine_form": ("direction", "gradient", "step_taken")}
 

@@ -12,7 +12,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from fedcore.platform.version import release
+from fedcore.platform.version import find_release
 from fedq.client import AsyncClient, ClientError, ServiceError
 from fedq.client.bodies import parse
 from fedq.schemas import Comparison, Experiment, ExperimentSummary, Plan
@@ -54,7 +54,7 @@ Metric = Annotated[
 def build_server(client: AsyncClient) -> MCPServer[None]:
     """Return a server whose tools call the service of `client`."""
     server: MCPServer[None] = MCPServer(
-        "fedq", instructions=INSTRUCTIONS, version=release(), log_level="WARNING"
+        "fedq", instructions=INSTRUCTIONS, version=find_release(), log_level="WARNING"
     )
 
     @server.tool(annotations=READS, structured_output=False)

@@ -20,7 +20,7 @@ import structlog
 from fedcore.errors import StorageError
 from fedcore.platform import watchdog
 from fedcore.platform.logging import configure
-from fedcore.platform.starting import starting
+from fedcore.platform.starting import exit_on_errors
 from fedcore.platform.storage import Storage, open_storage, require_storage_and_archive
 from fedcore.platform.store import (
     UNAVAILABLE,
@@ -42,7 +42,7 @@ from fedcore.platform.wakeups import WakeupNotifier, require_broker
 from fedcore.settings import Settings, settings
 from fedcore.spec.components import check_packages
 from workers.celery_app import send_wakeup
-from workers.webhook_dispatcher import dispatching
+from workers.webhook_dispatcher import dispatch_webhooks
 
 PERIOD_S = 1.0
 WAKE_AGAIN_S = 5.0
@@ -66,7 +66,7 @@ def main() -> None:
     ended = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: ended.set())
-    with starting():
+    with exit_on_errors():
         check_packages()
         configured = settings()
         configure(configured, "reconciler")
@@ -81,13 +81,13 @@ def run_forever(database: Database, configured: Settings, ended: threading.Event
     """Reconcile every second, send webhooks, remove files and old experiments, and pack rows, until
     `ended`.
     """
-    reset_watchdog = watchdog.resetter()
+    reset_watchdog = watchdog.make_resetter()
     storage, leases = open_storage(configured.storage), recovery.LeaseWatch(configured.lease_seconds)
     wakeups = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
     removing = _in_thread("removal", partial(remove_due, database, storage))
     packing = _in_thread("packing", partial(pack_rows, database))
     expiring = _expiring(database, storage, configured)
-    with dispatching(database, configured), removing, packing, expiring, closing(wakeups):
+    with dispatch_webhooks(database, configured), removing, packing, expiring, closing(wakeups):
         while not ended.wait(PERIOD_S):
             reset_watchdog()
             try:

@@ -28,9 +28,9 @@ from fedcore.packages import file_digest, installed_packages
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, Database, groups, open_database, runs
 from fedcore.platform.store.leases import Claim, Lease
-from fedcore.platform.tracing import continued, flush
+from fedcore.platform.tracing import continue_trace, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
-from fedcore.platform.version import commit
+from fedcore.platform.version import find_commit
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from fedcore.simulation.simulation import Simulation
@@ -161,7 +161,7 @@ class Runner:
             }
             with (
                 bound_contextvars(**names),
-                continued(claim.traceparent, "turn", began_ns=claiming_ns, **names),
+                continue_trace(claim.traceparent, "turn", began_ns=claiming_ns, **names),
             ):
                 self._execute(claim)
             self._rest = threading.Timer(IDLE_S, _rest)
@@ -342,7 +342,7 @@ class WarmUp(threading.Thread):
             log.warning("the warm-up ended early", exc_info=True)
 
     def _steps(self) -> Iterator[None]:
-        commit()
+        find_commit()
         yield
         compile_shuffling()
         yield

@@ -16,7 +16,7 @@ from api.arms.routes import FilterText
 from api.arms.service import fields_of
 from api.http.authentication import Reader
 from api.http.dependencies import NO_NUL, AppStateDep
-from api.web.rendering import HEADERS, page
+from api.web.rendering import HEADERS, render_page
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, arms, experiments
 from fedcore.platform.store.arms import ArmFilter, MeasureFigure, SeedFigures
@@ -38,7 +38,7 @@ OneExperiment = Annotated[str | None, Query(max_length=40, pattern=NO_NUL)]
 @router.get("")
 def read_page(request: Request, _principal: Reader) -> Response:
     """Return the page; its script asks for the rows."""
-    return page(request, "arms.html", arms_of=None)
+    return render_page(request, "arms.html", arms_of=None)
 
 
 @router.get("/rows")

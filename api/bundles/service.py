@@ -27,7 +27,7 @@ from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import BundleRecord
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import CodeBundle
-from fedcore.spec.components import outermost
+from fedcore.spec.components import find_outermost
 from fedcore.spec.search import Study
 from fedq.planning.estimates import RunEstimate
 from workers.confined.confinement import ConfinementError
@@ -133,7 +133,7 @@ def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) 
     if answer.flaws:
         raise InvalidDocumentError(answer.flaws)
     spec = validate(ExperimentSpec, _with_components(document, answer.components))
-    own = {pointer for pointer, _ in outermost(spec, lambda block: isinstance(block, StandIn))}
+    own = {pointer for pointer, _ in find_outermost(spec, lambda block: isinstance(block, StandIn))}
     if own != answer.components.keys():
         given = ", ".join(sorted(answer.components)) or "none"
         raise InvalidDocumentError.at(

@@ -149,7 +149,7 @@ environment.filters.update(
 )
 
 
-def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
+def render_page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
     """Render a page or a part of one: a template with `context` and what all templates need."""
     principal = context_of(request.scope).principal
     known = {
@@ -228,7 +228,7 @@ def _as_page(handler: Handler) -> Handler:
         if response.status_code == 401:
             return _sign_in(request)
         problem = json.loads(bytes(response.body))
-        told = page(request, "error.html", response.status_code, problem=problem)
+        told = render_page(request, "error.html", response.status_code, problem=problem)
         told.headers.update({name: response.headers[name] for name in KEPT if name in response.headers})
         return told
 

@@ -34,7 +34,7 @@ _UNREADABLE = (
 
 
 @contextmanager
-def located(place: object) -> Iterator[None]:
+def name_place(place: object) -> Iterator[None]:
     """Name the place, such as a file and a user in it, in errors about what it holds."""
     try:
         yield

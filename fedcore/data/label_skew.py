@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fedcore.block import NonNegative
 from fedcore.data.base import DatasetSpec
-from fedcore.data.partition import HoldOutPartition, distribute, pools_of, slices
+from fedcore.data.partition import HoldOutPartition, distribute, pools_of, take_slices
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 
@@ -53,7 +53,7 @@ class ShardsPartition(HoldOutPartition):
         )
         dealt = draw.permutation(count).reshape(self.clients, self.shards_per_client)
         sizes = np.diff(ends, prepend=0)
-        return slices(by_label, (ends - sizes)[dealt], sizes[dealt])
+        return take_slices(by_label, (ends - sizes)[dealt], sizes[dealt])
 
 
 class ClassesPerClientPartition(HoldOutPartition):

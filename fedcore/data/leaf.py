@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fedcore import json_documents
 from fedcore.data.augment import ImageDataset
-from fedcore.data.base import DatasetSpec, DataShape, located
+from fedcore.data.base import DatasetSpec, DataShape, name_place
 from fedcore.errors import DataUnavailableError
 from fedcore.lazy import LazyModule
 
@@ -94,7 +94,7 @@ def documents(folder: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
         raise FileNotFoundError(f"there are no JSON files in {folder}")
     for file in files:
         # One file at a time: as Python objects they take many times the memory of the arrays.
-        with located(file):
+        with name_place(file):
             document = json_documents.load(file.read_bytes())
             users, held = document["users"], document["user_data"]
             unknown = [user for user in users if user not in held]
@@ -105,7 +105,7 @@ def documents(folder: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
 
 def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
     for file, user, data in documents(folder):
-        with located(f"{file}, user {user}"):
+        with name_place(f"{file}, user {user}"):
             x, y = data["x"], data["y"]
             if len(x) != len(y):
                 raise ValueError(f"{len(x)} samples but {len(y)} labels")

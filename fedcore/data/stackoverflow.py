@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedcore.data.base import DatasetSpec, DataShape, located
+from fedcore.data.base import DatasetSpec, DataShape, name_place
 from fedcore.errors import DataUnavailableError
 from fedcore.lazy import LazyModule
 
@@ -99,7 +99,7 @@ class StackOverflow(DatasetSpec):
 
     def _numbers(self, path: Path) -> Mapping[str, int]:
         """The numbers of the most frequent words; lines are `word count`, by frequency."""
-        with located(path), path.open(encoding="utf-8") as lines:
+        with name_place(path), path.open(encoding="utf-8") as lines:
             words = [line.split()[0] for line in islice(lines, self.vocabulary)]
             if not words:
                 raise ValueError("it is empty; it has a line for each word, by frequency")
@@ -123,19 +123,19 @@ class StackOverflow(DatasetSpec):
 
 def _users_of_tff(folder: Path, part: str) -> Iterator[tuple[str, Iterable[str]]]:
     path = folder / f"stackoverflow_{part}.h5"
-    with located(path):
+    with name_place(path):
         opened = h5py.File(path)
     with opened as file:
-        with located(path):
+        with name_place(path):
             examples = file["examples"].items()
         for user, held in examples:
-            with located(f"{path}, user {user}"):
+            with name_place(f"{path}, user {user}"):
                 texts = held["tokens"][()]
             yield user, (text.decode() for text in texts)
 
 
 def _users_of_leaf(folder: Path, part: str) -> Iterator[tuple[str, Iterable[str]]]:
     for file, user, data in leaf.documents(folder / part):
-        with located(f"{file}, user {user}"):
+        with name_place(f"{file}, user {user}"):
             texts = [text if isinstance(text, str) else " ".join(text) for text in data["x"]]
         yield user, texts

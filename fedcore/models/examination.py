@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcore.errors import SpecificationError
 from fedcore.models.forward import BatchStatistics, Site, TrainingForward
-from fedcore.models.global_generators import restored
+from fedcore.models.global_generators import restore_generators
 from fedcore.models.losses import LOSSES, Loss
 from fedcore.user_traceback import user_traceback
 
@@ -190,7 +190,7 @@ def _unchanged(module: nn.Module, norms: BatchStatistics) -> Iterator[None]:
         if id(layer) not in known
         for own, buffer in layer.named_buffers(recurse=False)
     }
-    with restored() as drawn:
+    with restore_generators() as drawn:
         yield
         used = drawn()
     changed = [name for name, (buffer, before) in buffers.items() if not torch.equal(buffer, before)]

@@ -193,7 +193,7 @@ class _Transformer(NetworkSpec):
         network: Any = module
         tensors = dict(pretrained.read_weights(self.weights, folders))
         transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        with global_generators.restored():
+        with global_generators.restore_generators():
             loaded, told = type(network).from_pretrained(
                 None,
                 config=network.config,
@@ -444,7 +444,7 @@ def _scores_under(mask: Callable[..., Any], module: nn.Module, symbols: Tensor) 
     hook = module.register_forward_pre_hook(mask, with_kwargs=True)
     training = module.training
     try:
-        with torch.no_grad(), global_generators.restored():
+        with torch.no_grad(), global_generators.restore_generators():
             scores: Tensor = module.eval()(symbols)
     finally:
         hook.remove()

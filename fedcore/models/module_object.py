@@ -191,7 +191,7 @@ def _is_module(value: Any) -> TypeGuard[nn.Module]:
 
 
 def _made(source: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
-    with global_generators.seeded(random.generator(seed, "init")):
+    with global_generators.seed_generators(random.generator(seed, "init")):
         return _called(source)
 
 

@@ -81,7 +81,7 @@ class Watchdog:
             return False
 
 
-def resetter() -> Callable[[], None]:
+def make_resetter() -> Callable[[], None]:
     """Return a function that resets the watchdog of this process, to be called every PERIOD_S.
 
     Without a watchdog it does nothing.
@@ -111,4 +111,4 @@ def reset_from_thread() -> None:
             time.sleep(PERIOD_S)
 
     if DESCRIPTOR in os.environ:
-        threading.Thread(target=run, args=[resetter()], name="watchdog", daemon=True).start()
+        threading.Thread(target=run, args=[make_resetter()], name="watchdog", daemon=True).start()

@@ -134,7 +134,7 @@ class Variant(NamedTuple):
         return "".join(f"-{part}" for part in (self.panel, SMALL if self.small else "") if part)
 
 
-def variants(sheet: Sheet) -> Iterator[Variant]:
+def list_variants(sheet: Sheet) -> Iterator[Variant]:
     """Return all panels in all forms."""
     for name, panel in sheet.parts.items():
         yield Variant(name, small=False)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.data.exact import LeastSquares, LeastSquaresArrays, as_quadratics, samples, start_of
+from fedcore.data.exact import LeastSquares, LeastSquaresArrays, as_quadratics, build_samples, start_of
 from fedcore.problems.base import Ids, Stackable, Stacked
 from fedcore.problems.batches import locate, rows_of
 from fedcore.problems.passes import Step
@@ -99,4 +99,4 @@ class LeastSquaresProblem(QuadraticProblem):
 def load_least_squares(spec: LeastSquares, device: str, dtype: torch.dtype) -> LeastSquaresProblem:
     """Load the problem given inline or drawn."""
     start = torch.tensor(start_of(spec), dtype=dtype, device=device)
-    return LeastSquaresProblem(samples(spec), spec.ridge, start, spec.gradient_noise)
+    return LeastSquaresProblem(build_samples(spec), spec.ridge, start, spec.gradient_noise)

@@ -20,7 +20,7 @@ from fedcore.errors import SpecificationError
 from fedcore.models.flat import Layout
 from fedcore.models.layers import put_into_evaluation, reads_channels_last, training_copy
 from fedcore.models.losses import Loss
-from fedcore.models.pretrained import listed
+from fedcore.models.pretrained import summarise_names
 from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
 from fedcore.problems.batches import data_kind, stack_problems
@@ -277,9 +277,9 @@ class SupervisedProblem:
         if names:
             raise SpecificationError(
                 "/problem/model",
-                f"the loss does not depend on {listed(names)}, which would be sent and never trained: remove"
-                " what is not used, freeze it with `requires_grad_(False)`, or name in `train` what is to be"
-                " trained",
+                f"the loss does not depend on {summarise_names(names)}, which would be sent and never"
+                " trained: remove what is not used, freeze it with `requires_grad_(False)`, or name in"
+                " `train` what is to be trained",
             )
 
     def _loss_of(self, samples: Samples) -> tuple[Leaves, Tensor]:

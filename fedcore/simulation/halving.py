@@ -162,7 +162,7 @@ def replay(ladder: HalvingSchedule, arrivals: Iterable[RungResult]) -> list[list
     return [board.submit(arrival) for arrival in arrivals]
 
 
-def expected(ladder: HalvingSchedule, rounds: int) -> list[tuple[int, int]]:
+def plan_stages(ladder: HalvingSchedule, rounds: int) -> list[tuple[int, int]]:
     """The stages of a search in which no more arms are promoted than by SHA: the round each ends
     at, and the number of arms that play it.
     """

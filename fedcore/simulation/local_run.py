@@ -22,7 +22,7 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.engines import facts_about
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Batch, Halving, Study
-from fedcore.spec.space import conflict
+from fedcore.spec.space import find_conflict
 
 
 @dataclass
@@ -253,7 +253,7 @@ class StudySearch:
             }
             for arm in arms
         }
-        valid = [arm for arm in arms if conflict(self._spec, arm.settings) is None]
+        valid = [arm for arm in arms if find_conflict(self._spec, arm.settings) is None]
         for arm in valid:
             self._proposed(arm)
         going = set(runs)

@@ -50,7 +50,7 @@ from fedcore.engine.shard_messages import (
 from fedcore.engine.shards import Sharded, TrainShards, one_by_one, train_shard
 from fedcore.errors import CheckpointError, SpecificationError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
-from fedcore.problems import TrainingProblem, load_problem, poisoned, private, trained_on
+from fedcore.problems import TrainingProblem, load_problem, poison_problem, privatise_problem, trained_on
 from fedcore.problems.supervised import Scoring, ShareScoring, SupervisedProblem
 from fedcore.problems.transformed import Transformed
 from fedcore.simulation import checkpoint
@@ -134,7 +134,7 @@ class Simulation:
         trace = None if devices is None or devices.trace is None else devices.trace.load(folder)
         available = spec.systems.availability
         built = spec.build()
-        trained = trained_on(private(poisoned(problem, attackers), spec), spec.participation)
+        trained = trained_on(privatise_problem(poison_problem(problem, attackers), spec), spec.participation)
         named = problem.coordinates()
         algorithm = replace(
             built, rule=built.rule.for_model(named), aggregator=built.aggregator.for_model(named)

@@ -14,7 +14,7 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedcore.lazy import LazyModule
-from fedcore.spec.search import batches
+from fedcore.spec.search import list_batches
 from fedcore.spec.space import Choice, FloatRange, IntRange
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def first_trials(search: Study, rounds: int) -> int:
 
 def _up_to_end(search: Study, rounds: int, count: int) -> int:
     """Trials missing up to the end of the batch of the trial `count` - 1."""
-    ends = (batch.last for batch in batches(search, rounds))
+    ends = (batch.last for batch in list_batches(search, rounds))
     return next((end for end in ends if end >= count), search.trials) - len(search.proposed)
 
 
@@ -81,7 +81,7 @@ def propose(search: Study, results: Sequence[TrialResult], count: int, rounds: i
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study = optuna.create_study(directions=directions(search))
+        study = optuna.create_study(directions=convert_directions(search))
         if search.sampler in ("cmaes", "nsga2"):
             return _replayed(study, search, known, count, rounds)
         for place, settings in enumerate(search.proposed):
@@ -90,7 +90,7 @@ def propose(search: Study, results: Sequence[TrialResult], count: int, rounds: i
         return [_ask(study, search, len(search.proposed) + place, learns=learns) for place in range(count)]
 
 
-def directions(search: Study) -> list[str]:
+def convert_directions(search: Study) -> list[str]:
     """The directions of the metrics, as Optuna's."""
     return ["maximize" if one.maximise else "minimize" for one in search.objectives]
 
@@ -116,7 +116,7 @@ def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
     return one != other and all(mine <= its for mine, its in zip(one, other, strict=True))
 
 
-def distributions(space: Mapping[str, AnyRange]) -> dict[str, BaseDistribution]:
+def convert_ranges(space: Mapping[str, AnyRange]) -> dict[str, BaseDistribution]:
     """The ranges of a space, as Optuna's."""
     return {path: _distribution(searched) for path, searched in space.items()}
 
@@ -186,7 +186,7 @@ def _trial(search: Study, settings: Settings, result: TrialResult | None) -> opt
     return optuna.trial.create_trial(
         state=state,
         params=dict(settings),
-        distributions=distributions(search.space),
+        distributions=convert_ranges(search.space),
         values=values,
         intermediate_values=steps,
     )
@@ -201,7 +201,7 @@ def _ask(study: optuna.Study, search: Study, index: int, *, learns: bool) -> Set
 
 
 def _asked(study: optuna.Study, search: Study) -> tuple[optuna.Trial, Settings]:
-    trial = study.ask(fixed_distributions=distributions(search.space))
+    trial = study.ask(fixed_distributions=convert_ranges(search.space))
     return trial, {path: _within(searched, trial.params[path]) for path, searched in search.space.items()}
 
 
@@ -237,7 +237,7 @@ def _replayed(
     study.sampler = _sampler(search, int(streams.generator(search.seed, PURPOSE).integers(2**32)))
     found: list[Settings] = []
     total = len(search.proposed) + count
-    for first, last, _ in batches(search, rounds):
+    for first, last, _ in list_batches(search, rounds):
         if first >= total:
             break
         asked = [_asked(study, search) for _ in range(first, min(last, total))]

@@ -12,7 +12,7 @@ from fedcore.spec.experiment import ExperimentSpec
 
 
 @cache
-def kinds() -> Mapping[str, tuple[type[Block], ...]]:
+def list_kinds() -> Mapping[str, tuple[type[Block], ...]]:
     """The kinds of each block by its dotted path, in the order of the fields."""
     return dict(_blocks(ExperimentSpec, ""))
 

@@ -44,7 +44,7 @@ class MeanInterval(NamedTuple):
     high: float | None
 
 
-def headline(metrics: Container[str]) -> str:
+def choose_headline(metrics: Container[str]) -> str:
     """Return the metric among `metrics` to show when none was requested."""
     return next((name for name in HEADLINES if name in metrics), HEADLINES[0])
 

@@ -116,7 +116,7 @@ class RandomlyAvailable:
 
     @cached_property
     def _odds(self) -> Probabilities:
-        return probabilities(self.probability)
+        return read_probabilities(self.probability)
 
 
 def _oversample_size(wanted: int, mean: float, population: int) -> int | None:
@@ -125,7 +125,7 @@ def _oversample_size(wanted: int, mean: float, population: int) -> int | None:
     return tries if tries * SKIP_COST <= population else None
 
 
-def probabilities(probability: Probability) -> Probabilities:
+def read_probabilities(probability: Probability) -> Probabilities:
     """Probabilities that a specification gives."""
     return (
         _read(CacheKey(probability, id(probability)))

@@ -13,7 +13,7 @@ from typing import Any
 from fedcore import bundles
 from fedcore.block import Block, kind_of
 from fedcore.errors import ExtensionError
-from fedcore.packages import PREFIX, installed
+from fedcore.packages import PREFIX, find_installed
 from fedcore.spec.components import FAMILIES
 from fedcore.testing.checks import checks_of, results_of
 from fedcore.testing.finding import CheckResult, ComponentReport, ExtensionReport, Finding
@@ -92,7 +92,7 @@ def _declarations() -> set[str]:
 def _installed(name: str) -> Components:
     """The components of an installed package; raises ExtensionError."""
     found: dict[str, dict[str, Any]] = {}
-    for family, components in installed().items():
+    for family, components in find_installed().items():
         for component in components.values():
             if name in (component.package.name, component.entry.module.partition(".")[0]):
                 module = import_module(component.entry.module)

@@ -21,7 +21,7 @@ from fedcore.testing import runs
 from fedcore.testing.finding import require
 from fedcore.testing.privacy.coupled import CoupledAudit
 from fedcore.testing.privacy.noise import noise_findings
-from fedcore.testing.privacy.worlds import canaries
+from fedcore.testing.privacy.worlds import list_canaries
 from fedcore.testing.randomness import no_global_randomness
 from fedcore.testing.subject import EXACT, IMAGES, SAMPLED, Subject
 
@@ -254,7 +254,7 @@ def figures_are_keyed(subject: Subject) -> None:
 def nothing_leaves_a_run_but_what_is_released(subject: Subject) -> None:
     """Runs on neighbouring data move what is released by its sensitivity at most, and nothing else."""
     audited = CoupledAudit(RUNS[subject.family](subject)(), SEED)
-    found = audited.violations(canaries(audited.neighbours)[::3])
+    found = audited.violations(list_canaries(audited.neighbours)[::3])
     require(
         not found,
         "neighbouring data to move what `released` declares by its sensitivity, and nothing else",

@@ -219,7 +219,7 @@ def _command() -> Callable[..., None]:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        echo(f"fedq {version.release()}")
+        echo(f"fedq {version.find_release()}")
         raise typer.Exit
 
 
@@ -237,7 +237,7 @@ def _begin(key: connection.Key = None, version: Version = False) -> None:  # noq
 def _check_installation() -> None:
     try:
         configuration.settings()
-        if packages.installed():
+        if packages.find_installed():
             components.check_packages()
     except (SettingsError, ExtensionError) as error:
         for flaw in str(error).splitlines():

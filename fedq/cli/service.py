@@ -242,7 +242,7 @@ def catalogue(block: BlockPath = None, as_json: AsJson = False) -> None:
             catalog = client.catalogue()
     except clients.ServiceUnreachableError:
         stderr().print("no service answers: these components are installed here")
-        catalog = catalogues.catalog()
+        catalog = catalogues.build_catalog()
     if block is not None:
         show(_block(catalog, block), views.kinds, as_json=as_json)
     elif as_json:

@@ -32,7 +32,7 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.engines import facts_about
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Study
-from fedcore.spec.space import conflict
+from fedcore.spec.space import find_conflict
 from fedcore.statistics import significance, summary
 from fedcore.statistics.poor_runs import RunWarning
 from fedcore.statistics.series import Series
@@ -283,7 +283,7 @@ class LocalExperiment:
                 files.finish(run.model_copy(update={"status": Status.SUCCEEDED, **stopped}))
                 self._note(key)
             elif run is None and isinstance(self._spec.search, Study):
-                reason = conflict(self._spec, self._study.search.proposed[key.arm])
+                reason = find_conflict(self._spec, self._study.search.proposed[key.arm])
                 failed = {"status": Status.FAILED, "error": reason, "finished_at": datetime.now(UTC)}
                 files.finish(files.start({}).model_copy(update=failed))
                 self._note(key)

@@ -91,7 +91,9 @@ def bytes_down(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, arrived
         models_bytes(algorithm.rule, link, dim, word) for link in (Compressor(), _model_links(algorithm)[1])
     )
     shared = spec.rounds * drawn * len(algorithm.rule.shared()) * dim * word
-    models = reached(spec) * dense + shared + _messages(spec, algorithm, arrived, dense / message) * message
+    models = (
+        count_reached(spec) * dense + shared + _messages(spec, algorithm, arrived, dense / message) * message
+    )
     return models + arrived * _exchanged(spec, algorithm, algorithm.downlink, word)
 
 
@@ -105,7 +107,7 @@ def _messages(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, most: 
     return spec.rounds * arrived + _made_up(spec, most + 1) - _made_up(spec, 1)
 
 
-def reached(spec: ExperimentSpec) -> float:
+def count_reached(spec: ExperimentSpec) -> float:
     """Clients that take part in some round of a run."""
     given = given_cohorts(spec)
     if given is not None:

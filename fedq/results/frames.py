@@ -72,7 +72,7 @@ def names_of(parameters: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for own in parameters for path in own))
 
 
-def lines(results: ArmResults, table: Table) -> list[Line]:
+def list_lines(results: ArmResults, table: Table) -> list[Line]:
     """The lines of a table, with `columns_of` it; a figure that no run has is left out."""
     tabulate = _summary if table == "summary" else _curves
     told = [_of_arm(results, arm) | line for arm in results.arms for line in tabulate(arm)]

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from fedcore.platform.status import Status
 from fedcore.statistics.significance import Conclusion
-from fedq.results.frames import Frame, Table, columns_of, lines
+from fedq.results.frames import Frame, Table, columns_of, list_lines
 from fedq.results.html import results_html
 from fedq.results.presentation import comparison_text
 from fedq.schemas.base import (
@@ -267,7 +267,7 @@ class ArmResults(Schema):
 
 
 def _frame(results: ArmResults, table: "Table") -> "Frame":
-    return Frame(columns_of(results, table), lines(results, table))
+    return Frame(columns_of(results, table), list_lines(results, table))
 
 
 class Results(ArmResults):

@@ -28,7 +28,7 @@ from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationE
 from fedcore.platform.out_of_memory import is_out_of_memory
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
-from fedcore.spec.components import FAMILIES, outermost
+from fedcore.spec.components import FAMILIES, find_outermost
 from fedcore.spec.engines import facts_about
 from fedcore.testing.checks import CHECKS, ComponentCheck
 from fedcore.testing.subject import subject_of
@@ -85,7 +85,7 @@ def prepare(found: Components, document: Any) -> dict[str, Any]:
         "flaws": [],
         "components": {
             pointer: component.model_dump(mode="json")
-            for pointer, component in outermost(spec, lambda block: type(block) in own)
+            for pointer, component in find_outermost(spec, lambda block: type(block) in own)
         },
         "estimates": _ESTIMATES.dump_python(estimate_runs(spec), mode="json"),
     }

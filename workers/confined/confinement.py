@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedcore.errors import FedcoreError
-from fedcore.packages import installed
+from fedcore.packages import find_installed
 from fedcore.settings import Settings
 from workers.confined.limits import BUNDLE, SCRATCH_BYTES, UPLOADS
 
@@ -129,7 +129,7 @@ def _outside() -> tuple[Path, ...]:
     packages of a checkout, of editable installations and on PYTHONPATH.
     """
     modules = {
-        one.entry.module.partition(".")[0] for family in installed().values() for one in family.values()
+        one.entry.module.partition(".")[0] for family in find_installed().values() for one in family.values()
     }
     specs = filter(None, map(find_spec, ("fedcore", "fedq", "workers", *sorted(modules))))
     found = (place for spec in specs for place in spec.submodule_search_locations or [str(spec.origin)])

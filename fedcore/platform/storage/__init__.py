@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 from urllib.parse import unquote, urlparse
 
 from fedcore.errors import FedcoreError, ResourceNotFoundError, SettingsError, StorageError
-from fedcore.platform.storage.remote import TIMEOUT_S, RemoteStorage, nothing, package_of
+from fedcore.platform.storage.remote import TIMEOUT_S, RemoteStorage, describe_missing, package_of
 
 if TYPE_CHECKING:
     from fedcore.settings import Settings
@@ -238,7 +238,7 @@ class FolderStorage:
         try:
             return (self._folder / key).open("rb")
         except FileNotFoundError as error:
-            raise ResourceNotFoundError(nothing(key)) from error
+            raise ResourceNotFoundError(describe_missing(key)) from error
 
     def keys(self, prefix: str) -> list[str]:
         folder = self._folder / prefix

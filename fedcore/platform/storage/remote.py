@@ -72,7 +72,7 @@ class RemoteStorage:
             return cast("BinaryIO", self._within(lambda: self._files.open(self._path(key), "rb")))
         except FileNotFoundError as error:
             self.check()
-            raise ResourceNotFoundError(nothing(key)) from error
+            raise ResourceNotFoundError(describe_missing(key)) from error
 
     def keys(self, prefix: str) -> list[str]:
         try:
@@ -148,6 +148,6 @@ def _is_refusal(error: Exception) -> bool:
     return refused or _REFUSALS.search(type(error).__name__) is not None
 
 
-def nothing(key: str) -> str:
+def describe_missing(key: str) -> str:
     """Error message for a `key` under which nothing is stored."""
     return f"nothing is stored under {key!r}; its files may have been removed"

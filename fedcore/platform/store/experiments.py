@@ -16,7 +16,7 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy.orm import Session, defer
 
 from fedcore.errors import ForbiddenError, ResourceNotFoundError
-from fedcore.packages import requirement
+from fedcore.packages import encode_packages
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import ENDED, RunRequest, Status
 from fedcore.platform.store import (
@@ -39,11 +39,11 @@ from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lo
 from fedcore.platform.store.records import (
     RecordPage,
     arm_rows,
-    floor,
     get_by_id,
-    identifiers,
     insert_into,
-    newest,
+    make_ids,
+    make_least_id,
+    read_newest,
 )
 from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import (
@@ -154,7 +154,7 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     is free again.
     """
     at = database_time(session)
-    (id,) = identifiers("exp", at, 1)
+    (id,) = make_ids("exp", at, 1)
     if new.idempotency_key is not None:
         made, request_hash = IdempotencyRecord.experiment_id, new.request_hash or _hash_of(new.spec)
         first = claim_key(session, made, new.owner, new.idempotency_key, request_hash, id, request="request")
@@ -251,7 +251,7 @@ def runs_of(
 ) -> list[Document]:
     """Return the rows of new runs: all `arms`, each with all seeds of `spec`."""
     points = [(arm, seed) for arm in arms for seed in spec.seeds]
-    packages = {arm.index: requirement(packages_of(arm.spec)) for arm in arms}
+    packages = {arm.index: encode_packages(packages_of(arm.spec)) for arm in arms}
     return [
         {
             "id": run_id,
@@ -272,7 +272,7 @@ def runs_of(
             "provenance": {},
             "figures": {},
         }
-        for run_id, (arm, seed) in zip(identifiers("run", moment, len(points)), points, strict=True)
+        for run_id, (arm, seed) in zip(make_ids("run", moment, len(points)), points, strict=True)
     ]
 
 
@@ -358,7 +358,7 @@ def page(
     query = _within(query, wanted.created_after, wanted.created_before)
     if wanted.seen_by is not None:
         query = sharing.newest_visible(query, wanted.seen_by, limit + 1, cursor)
-    return newest(session, query, ExperimentRecord.id, limit, cursor)
+    return read_newest(session, query, ExperimentRecord.id, limit, cursor)
 
 
 def edit(
@@ -426,7 +426,7 @@ def expired(session: Session, older_than_s: float, after: str = "") -> Experimen
     # An id begins with the time of its creation, so no younger ones are read.
     query = select(ExperimentRecord).where(
         ExperimentRecord.id > after,
-        ExperimentRecord.id < floor("exp", before),
+        ExperimentRecord.id < make_least_id("exp", before),
         ExperimentRecord.status.in_(ENDED),
         ExperimentRecord.finished_at < before,
         ExperimentRecord.starred.is_(False),
@@ -474,8 +474,8 @@ def _within(
 ) -> Select[ExperimentRecord]:
     # An id begins with the time of its creation, so one index serves both the order and the bounds.
     if before:
-        query = query.where(ExperimentRecord.id < floor("exp", before))
-    return query.where(ExperimentRecord.id >= floor("exp", after)) if after else query
+        query = query.where(ExperimentRecord.id < make_least_id("exp", before))
+    return query.where(ExperimentRecord.id >= make_least_id("exp", after)) if after else query
 
 
 def _hash_of(spec: ExperimentSpec) -> str:

@@ -15,7 +15,7 @@ from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, lock_runs, re
 from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import ExperimentSpec, stored_spec
-from fedcore.spec.extension import check_history_unchanged, extended
+from fedcore.spec.extension import check_history_unchanged, extend_spec
 
 ENDED_BADLY = (Status.FAILED, Status.CANCELLED)
 
@@ -48,7 +48,7 @@ def extend(
     refuse_imported(session, experiment_id)
     record = session.get_one(ExperimentRecord, experiment_id, populate_existing=True)
     before = stored_spec(record.spec)
-    after = extended(before, rounds, seeds)
+    after = extend_spec(before, rounds, seeds)
     if after == before:
         return record
     check_history_unchanged(before, after, _played(session, experiment_id))

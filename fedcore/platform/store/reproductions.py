@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, Text, bindparam, cast, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from fedcore.packages import Package, requirement
+from fedcore.packages import Package, encode_packages
 from fedcore.platform.provenance import ENGINE_CHOICE, PACKAGES
 from fedcore.platform.store import curves, runs
 from fedcore.platform.store.blocks import SIZE
@@ -65,7 +65,7 @@ def packages_in(provenance: Document) -> str | None:
     used = provenance.get(PACKAGES)
     # A results file may contain anything.
     entries = used.items() if isinstance(used, dict) else ()
-    return requirement(
+    return encode_packages(
         Package(name, str(about.get("version"))) for name, about in entries if isinstance(about, dict)
     )
 

@@ -26,8 +26,8 @@ from fedcore.simulation import study as proposals
 from fedcore.simulation.halving import Decision, Verdict
 from fedcore.simulation.study import TrialResult
 from fedcore.spec import ExperimentSpec, stored_spec
-from fedcore.spec.search import Study, batches
-from fedcore.spec.space import Settings, conflict
+from fedcore.spec.search import Study, list_batches
+from fedcore.spec.space import Settings, find_conflict
 from fedcore.spec.sweep import trial_name
 
 KIND = "study"
@@ -66,7 +66,7 @@ def begin(session: Session, experiment_id: str, spec: ExperimentSpec) -> list[in
     session.add(SearchRecord(experiment_id=experiment_id, **values, **size))
     session.flush()
     known = len(search.proposed)
-    for batch in batches(search, spec.rounds):
+    for batch in list_batches(search, spec.rounds):
         if batch.first < known:
             own = _of(experiment_id), RunRecord.arm >= batch.first, RunRecord.arm < batch.last
             session.execute(update(RunRecord).where(*own).values(until=rungs[batch.rung]))
@@ -115,7 +115,7 @@ class OpenStudy:
         if self._search.pruner is None:
             return []
         trials = self._trials()
-        for batch in batches(self._search, self._spec.rounds):
+        for batch in list_batches(self._search, self._spec.rounds):
             if not self.is_proposed(batch.first):
                 break
             going = [trial for trial in range(batch.first, batch.last) if not trials.has_ended(trial)]
@@ -231,7 +231,7 @@ def _checked(
     valid: list[int] = []
     invalid: list[int] = []
     for arm, chosen in enumerate(spec.search.proposed[first:], first):
-        reason = conflict(spec, chosen)
+        reason = find_conflict(spec, chosen)
         (invalid if reason else valid).append(arm)
         if reason:
             _fail(session, experiment_id, arm, reason)

@@ -523,7 +523,7 @@ class UploadRecord(Base):
     digest: Mapped[str] = mapped_column(String(71))
     """SHA-256 of the content; of bundles and weights, after `sha256:`."""
     size_bytes: Mapped[int] = mapped_column(BigInteger)
-    """Of the file in the storage."""
+    """Size of the file in the storage."""
     created_at: Mapped[datetime]
     key_id: Mapped[str] = mapped_column(String(40), default="")
     """The API key it was uploaded with; empty for none."""

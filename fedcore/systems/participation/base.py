@@ -244,7 +244,7 @@ class Participation(Block):
         """Raise SpecificationError if the block does not fit N = `clients` and `rounds`."""
 
 
-def normalised(weight: Floats) -> Floats:
+def normalise_weights(weight: Floats) -> Floats:
     """`weight` [M], made to sum to 1."""
     total = float(weight.sum())
     return weight / total

@@ -131,7 +131,7 @@ class WorldComparison:
                 yield self._violation(round, "other clients take part")
                 return
             seen, again = self.first.views.get(round, {}), self.second.views.get(round, {})
-            differing = [name for name in seen.keys() | again.keys() if not equal(name, seen, again)]
+            differing = [name for name in seen.keys() | again.keys() if not are_equal(name, seen, again)]
             if differing:
                 names = ", ".join(sorted(differing)[:5])
                 yield self._violation(round, f"what is not released with noise differs: {names}")
@@ -260,7 +260,7 @@ class WorldComparison:
                 return
 
 
-def equal(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+def are_equal(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """True if both have it, to the bit; what other clients keep and change to rounding."""
     if name not in first or name not in second:
         return False

@@ -27,8 +27,8 @@ from fedcore.spec.privacy import private_run
 from fedcore.spec.problem import dimension
 from fedcore.systems.participation import Bernoulli
 from fedcore.testing.privacy.attacks import binomial_bound
-from fedcore.testing.privacy.coupled import CoupledAudit, audited, with_combine
-from fedcore.testing.privacy.worlds import canaries
+from fedcore.testing.privacy.coupled import CoupledAudit, prepare_audit, with_combine
+from fedcore.testing.privacy.worlds import list_canaries
 
 PAIRED_ROUNDS = 2
 CANARIES, FEWEST = 1_000, 50
@@ -154,7 +154,7 @@ def _report(
         mechanism=spec.privacy.kind,
         epsilon=epsilon,
         delta=spec.privacy.delta,
-        pairs=len(canaries(spec.privacy.neighbours(run))),
+        pairs=len(list_canaries(spec.privacy.neighbours(run))),
         rounds=min(PAIRED_ROUNDS, spec.rounds),
         violations=[str(violation) for violation in coupled.violations()],
         guessed=guessed,
@@ -208,7 +208,7 @@ class CanaryGame(Simulation):
         """
         assert spec.privacy is not None
         super().__init__(
-            audited(spec),
+            prepare_audit(spec),
             seed,
             data_dir=data_dir,
             shelf=shelf,

@@ -79,7 +79,7 @@ ZERO, HUGE_CHANGE, OPPOSITE, NOT_FINITE, AS_LONG_AS_C = (
 MANY = World(samples="many", change=_constant(0.0))
 
 
-def canaries(neighbours: Neighbours) -> Sequence[Canary]:
+def list_canaries(neighbours: Neighbours) -> Sequence[Canary]:
     """The eight canaries of a kind of neighbours."""
     if neighbours == "sample zeroed":
         # A sample whose gradient is not finite counts as zero.

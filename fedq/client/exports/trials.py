@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 
 from fedcore.platform.status import ENDED, Status
 from fedcore.simulation.report import StopReason
-from fedcore.simulation.study import directions, distributions
+from fedcore.simulation.study import convert_directions, convert_ranges
 from fedcore.spec.search import Study
 from fedq import schemas
 from fedq.client.errors import ExportError
@@ -58,7 +58,7 @@ class OptunaTrials:
         study = optuna.create_study(
             storage=storage,
             study_name=self._name,
-            directions=directions(self._search),
+            directions=convert_directions(self._search),
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -84,7 +84,7 @@ class OptunaTrials:
             state=state,
             values=values or None,
             params=settings,
-            distributions=distributions(self._search.space),
+            distributions=convert_ranges(self._search.space),
             user_attrs={"fedq.arm": arm, "fedq.arm_name": runs[0].arm_name},
             intermediate_values={round: fmean(curve[0][round] for curve in curves) for round in shared},
         )
