@@ -97,7 +97,7 @@ def store_upload(
     """Store the checked content of an upload, then its record, or find the one of the same content; also
     returns whether it is new.
 
-    `claim` is called with the record before the commit; `columns` are those of its kind. The file is
+    `claim` is called with the record before the commit; `columns` are further columns of its kind. The file is
     removed again unless the record is new. Raises QuotaError, and what `claim` raises.
     """
     with state.database.reading() as session:
@@ -177,8 +177,8 @@ def add_routes(  # noqa: PLR0913 - what differs between kinds
         response_model=page_model,
         responses=describe_errors(422),
         summary=f"List {many}",
-        description=f"Return {many}, newest first; your own and those that others share with you."
-        " Administrators see those of all owners.",
+        description=f"Return {many}, newest first; your own and {many} that others share with you."
+        f" Administrators see the {many} of all owners.",
     )
     def read_page(
         principal: Reader,
