@@ -97,8 +97,8 @@ def store_upload(
     """Store the checked content of an upload, then its record, or find the one of the same content; also
     returns whether it is new.
 
-    `claim` is called with the record before the commit; `columns` are further columns of its kind. The file is
-    removed again unless the record is new. Raises QuotaError, and what `claim` raises.
+    `claim` is called with the record before the commit; `columns` are further columns of its kind.
+    The file is removed again unless the record is new. Raises QuotaError, and what `claim` raises.
     """
     with state.database.reading() as session:
         upload_id = uploads.new_id(session)
