@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from api.http.documents import Parsed, body_of, validate
-from api.http.problems import InvalidDocumentError, responses
+from api.http.problems import InvalidDocumentError, describe_errors
 from fedcore.platform.store import Session, audit, sharing
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.sharing import Access, Owned
 from fedcore.platform.store.tables import ExperimentRecord
 from fedq.schemas import AccessEdit, Flaw, SharedAccess
 
-READ_ACCESS: Mapping[str, Any] = {"responses": responses(404, 422), "summary": "Read who has access"}
+READ_ACCESS: Mapping[str, Any] = {"responses": describe_errors(404, 422), "summary": "Read who has access"}
 EDIT_ACCESS: Mapping[str, Any] = {
-    "responses": responses(400, 404, 413, 415, 422),
+    "responses": describe_errors(400, 404, 413, 415, 422),
     "openapi_extra": body_of("AccessEdit"),
     "summary": "Share with other users",
 }

@@ -59,11 +59,11 @@ from api.weights import routes as weights_routes
 from fedcore.lazy import LazyModule
 from fedcore.platform import tracing, watchdog
 from fedcore.platform.logging import configure
-from fedcore.platform.starting import starting
+from fedcore.platform.starting import exit_on_errors
 from fedcore.platform.storage import open_storage, require_storage
 from fedcore.platform.store import Database, open_database, require_schema
 from fedcore.platform.store.database import POOLED
-from fedcore.platform.version import release
+from fedcore.platform.version import find_release
 from fedcore.platform.wakeups import WakeupNotifier, require_broker
 from fedcore.settings import Settings
 from fedcore.settings import settings as process_settings
@@ -127,7 +127,7 @@ def create_app(
     It connects to nothing but an object store before the first request, and without settings of its own
     to the database. Tests pass a validator that looks up no names, and a gate whose drawings take long.
     """
-    with starting():
+    with exit_on_errors():
         check_packages()
         is_served, settings = settings is None, settings or process_settings()
         configure(settings, "api")
@@ -141,7 +141,7 @@ def create_app(
         title="FedQ",
         summary="Federated-learning experiments as a service.",
         description=DESCRIPTION,
-        version=release(),
+        version=find_release(),
         lifespan=_lifespan,
         generate_unique_id_function=lambda route: route.name,
         servers=[{"url": "/", "description": "The service that this document comes from."}],
@@ -154,12 +154,12 @@ def create_app(
             "exclude": is_probe,
         },
     )
-    with starting():
+    with exit_on_errors():
         share_state(app, settings, url_validator, drawing_gate)
     for router in KEYED:
-        app.include_router(router, responses=problems.responses(401, 403, 422, 429, 500, 503))
+        app.include_router(router, responses=problems.describe_errors(401, 403, 422, 429, 500, 503))
     for router in (health.router, metrics.router):
-        app.include_router(router, responses=problems.responses(500, 503))
+        app.include_router(router, responses=problems.describe_errors(500, 503))
     problems.install(app)
     app.mount("/static", Assets(), name="static")
     for router in PAGES:
@@ -227,7 +227,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 async def _reset_watchdog() -> None:
     """Reset the watchdog from the event loop: a blocked loop answers no request."""
-    reset = watchdog.resetter()
+    reset = watchdog.make_resetter()
     while True:
         reset()
         await asyncio.sleep(watchdog.PERIOD_S)

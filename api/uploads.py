@@ -18,7 +18,7 @@ from api.http.authentication import Reader, Submitter
 from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep
 from api.http.documents import Document, pieces_within
 from api.http.parameters import NextLink
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from fedcore.data.digest_files import Digest
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Session, audit, quotas
@@ -78,8 +78,8 @@ def store_upload(
     """Store the checked content of an upload, then its record, or find the one of the same content; also
     returns whether it is new.
 
-    `claim` is called with the record before the commit; `columns` are those of its kind. The file is
-    removed again unless the record is new. Raises QuotaError, and what `claim` raises.
+    `claim` is called with the record before the commit; `columns` are further columns of its kind.
+    The file is removed again unless the record is new. Raises QuotaError, and what `claim` raises.
     """
     with state.database.reading() as session:
         upload_id = uploads.new_id(session)
@@ -156,10 +156,10 @@ def add_routes(  # noqa: PLR0913 - what differs between kinds
         "",
         name=listing,
         response_model=page_model,
-        responses=responses(422),
+        responses=describe_errors(422),
         summary=f"List {many}",
-        description=f"Return {many}, newest first; your own and those that others share with you."
-        " Administrators see those of all owners.",
+        description=f"Return {many}, newest first; your own and {many} that others share with you."
+        f" Administrators see the {many} of all owners.",
     )
     def read_page(
         principal: Reader,
@@ -176,7 +176,7 @@ def add_routes(  # noqa: PLR0913 - what differs between kinds
         path,
         name=f"read_{operation}",
         response_model=model,
-        responses=responses(404, 422),
+        responses=describe_errors(404, 422),
         summary=f"Read {one}",
         description=f"Return {one} with {facts_read}.",
     )
@@ -216,7 +216,7 @@ def add_routes(  # noqa: PLR0913 - what differs between kinds
         path,
         name=f"delete_{operation}",
         status_code=204,
-        responses=responses(404, 409, 422),
+        responses=describe_errors(404, 409, 422),
         summary=f"Delete {one}",
         description=f"Remove {one} of yours, and the file soon after; {on_deletion}\n\nRuns of other users"
         " who have access fail when they next load the file.",

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter
 
 from fedcore import presets
 from fedcore.block import Block
-from fedcore.presets.sheet import SMALL, Sheet, variants
+from fedcore.presets.sheet import SMALL, Sheet, list_variants
 from fedcore.spec import yaml_documents
 from fedq.reproductions.report import section
 from fedq.reproductions.sheets import Record
@@ -140,7 +140,7 @@ def _overview(sheets: Mapping[str, Sheet], records: Mapping[str, Record], at: st
     yield "| --- | --- | --- |"
     for name, sheet in sheets.items():
         full, small = (
-            [name + variant.suffix for variant in variants(sheet) if variant.small is small]
+            [name + variant.suffix for variant in list_variants(sheet) if variant.small is small]
             for small in (False, True)
         )
         link = f"[`{name}`]({at}/{paper_of(name)}.md#{name})"
@@ -152,7 +152,7 @@ def _totals(sheets: Mapping[str, Sheet], records: Mapping[str, Record]) -> Itera
         names = [
             name + variant.suffix
             for name, sheet in sheets.items()
-            for variant in variants(sheet)
+            for variant in list_variants(sheet)
             if variant.small is small
         ]
         run = [records[name] for name in names if name in records]
@@ -181,12 +181,14 @@ def _sheet(
     yield f"\n## {name}\n"
     yield f"{sheet.title}. {sheet.source}."
     yield from (f"\n![{sheet.title}]({picture})" for picture in shown)
-    for preset in (presets.load(name + variant.suffix) for variant in variants(sheet)):
+    for preset in (presets.load(name + variant.suffix) for variant in list_variants(sheet)):
         if preset.name in records:
             yield f"\n### {preset.name}\n"
             yield from section(records[preset.name], preset)
     missing = [
-        preset for preset in (name + variant.suffix for variant in variants(sheet)) if preset not in records
+        preset
+        for preset in (name + variant.suffix for variant in list_variants(sheet))
+        if preset not in records
     ]
     if missing:
         yield "\nNot run:\n"

@@ -32,7 +32,7 @@ Assurances = frozenset[Assurance]
 EVERYTHING: Final = frozenset(Assurance)
 
 
-def assured(part: Any) -> Assurances:
+def find_assurances(part: Any) -> Assurances:
     """Statements that the class of `part` declares as `assures`; none if it declares nothing.
 
     A class that overrides a method declares anew: what was true of the method that it replaces need

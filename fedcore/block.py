@@ -89,7 +89,7 @@ def field_docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 @cache
 def _docstrings(module: ModuleType) -> Mapping[str, Mapping[str, str | None]]:
-    """Of each class by its qualified name: its annotated names, with the strings below them."""
+    """For each class, by its qualified name: its annotated names, each with the string below it."""
     try:
         source = Path(module.__file__ or "").read_text(encoding="utf-8")
     except (AttributeError, OSError):

@@ -23,12 +23,14 @@ from fedcore.errors import ExtensionError
 
 MAX_FILES = 500
 MAX_BYTES = 16 << 20
-"""Of all files together."""
+"""Maximum size of all files together, in bytes."""
 MAX_NAME_LENGTH = 99
 """Bytes of a file's path in the folder, as every version of tar can store it."""
 PREFIX = "sha256:"
 MAX_ARCHIVE_BYTES = MAX_BYTES + (1 << 20)
-"""With room for the headers of MAX_FILES files, and the padding after each."""
+"""Maximum size of an archive: MAX_BYTES, with room for the headers of MAX_FILES files, and the
+padding after each.
+"""
 
 
 class BundleFile(NamedTuple):

@@ -159,8 +159,8 @@ class Cohort:
     def mean(self, values: Tensor) -> Tensor:
         """sum_i w_i v_i / sum_i w_i [...] of `values` v [M, ...]; zero if all weights are zero.
 
-        A factor of an update that is itself weighted by w must be this mean; otherwise W = sum_i
-        w_i would count twice.
+        A factor of an update that is itself weighted by w must be this mean; otherwise
+        W = sum_i w_i would count twice.
         """
         total = self.weights.sum()
         return (self.weights @ values) / (total + (total == 0))
@@ -187,7 +187,7 @@ class AffineForm(NamedTuple):
     has_offset: bool = False
 
 
-def overridden(part: object, base: type) -> set[str]:
+def find_overridden(part: object, base: type) -> set[str]:
     """Names of the methods of `base` in place of which the class of `part` has its own."""
     names = [name for name in dir(base) if callable(getattr(base, name)) and not name.startswith("_")]
     return {name for name in names if _overrides(part, base, name)}
@@ -210,8 +210,8 @@ class ClientRule(Declaring):
             Assurance.ONE_GRADIENT,
         }
     )
-    """Statements about privacy; a class that overrides a method declares its own (`assured`). Messages
-    that `shared`, `exchanges_gradients` and their like announce need not be taken out.
+    """Statements about privacy; a class that overrides a method declares its own (`find_assurances`).
+    Messages that `shared`, `exchanges_gradients` and their like announce need not be taken out.
     """
     described: ClassVar[Described] = {"affine_form": ("direction", "gradient", "step_taken")}
 
@@ -271,20 +271,20 @@ class ClientRule(Declaring):
         return False
 
     def with_shared_parameters(self, models: Tensor) -> Tensor:
-        """The models [k, D] with the parameters that all have in common, which are those of the first."""
+        """The models [k, D] with the parameters that all have in common set to the first model's."""
         return models
 
     def parameters_received(self, dim: int) -> int:
-        """How many numbers of the server's models of D = `dim` parameters a client receives: those that
-        models have in common once.
+        """How many numbers of the server's models of D = `dim` parameters a client receives;
+        parameters that the models have in common count once.
         """
         return self.models_kept() * self.parameters_sent(dim)
 
     def starting_point(self, context: ClientContext) -> Tensor:
-        """[..., D'] what local training begins at, by default x.
+        """[..., D'] the vector that local training begins at, by default x.
 
-        A rule whose clients have parameters of their own puts them in the place of those of x, and
-        one whose clients train a second model appends it, D' = 2 D. Then `context.x` of the other
+        A rule whose clients have parameters of their own puts them in the place of x's, and one
+        whose clients train a second model appends it, D' = 2 D. Then `context.x` of the other
         methods is this vector, as is the y that they are given.
         """
         return context.x
@@ -374,7 +374,7 @@ class ClientRule(Declaring):
 
         `update.delta` is the change as the server decoded it, or the exact one if the compressor
         sends the rest later (`Compressor.telescopes`). Memory that must agree with the server's is
-        computed here and not in `finish`. `context` is that of the round; x [D] is the next model, for
+        computed here and not in `finish`. `context` is the round's; x [D] is the next model, for
         rules that receive it.
         """
         return update.memory
@@ -421,7 +421,7 @@ class Solver(Declaring):
     """
 
     assures: ClassVar[Assurances] = frozenset({Assurance.OWN_DATA, Assurance.NOISY_GRADIENTS})
-    """Statements about privacy, as those of `ClientRule`."""
+    """Statements about privacy; see `ClientRule.assures`."""
     described: ClassVar[Described] = {
         "momentum_form": ("step", "direction", "descend"),
         "is_linear": ("step", "direction", "descend", "momentum_form"),
@@ -495,8 +495,8 @@ class Aggregate:
     aggregator_state: Vectors
     """The new state of the aggregator."""
     dropped: Tensor | None = None
-    """[M] true for clients whose change was left out since it is not finite; None of aggregators that
-    leave none out.
+    """[M] true for clients whose change was left out since it is not finite; None if the aggregator
+    leaves none out.
     """
 
 
@@ -509,10 +509,10 @@ class Aggregator:
     """
 
     assures: ClassVar[Assurances] = frozenset({Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS})
-    """Statements about privacy, as those of `ClientRule`; `needs_losses` need not be taken out."""
+    """Statements about privacy, see `ClientRule.assures`; `needs_losses` need not be taken out."""
 
     def for_model(self, coordinates: Mapping[str, Tensor]) -> Aggregator:
-        """As `ClientRule.for_model`."""
+        """The aggregator for a model with these `coordinates`; see `ClientRule.for_model`."""
         return self
 
     def start(self, x: Tensor) -> Vectors:
@@ -526,7 +526,7 @@ class Aggregator:
         return 0, 0
 
     def needs_normaliser(self) -> bool:
-        """As `ClientRule.needs_normaliser`, of `Cohort.normaliser`."""
+        """True if it reads `Cohort.normaliser`; see `ClientRule.needs_normaliser`."""
         return False
 
     def needs_order(self) -> bool:
@@ -550,8 +550,8 @@ class Aggregator:
         return self.coefficients(cohort)[None]
 
     def of_round(self, seed: int, round: int) -> Aggregator:
-        """The aggregator of a round, counted from 1, for those that draw random numbers: from streams
-        keyed by `seed` and `round`.
+        """The aggregator of a round, counted from 1. An aggregator that draws random numbers takes
+        them from streams keyed by `seed` and `round`.
         """
         return self
 
@@ -593,7 +593,7 @@ class Compressor(Declaring):
     """Compression of a message [..., D]; by default none."""
 
     assures: ClassVar[Assurances] = frozenset({Assurance.AS_CLIPPED, Assurance.NOISY_GRADIENTS})
-    """Statements about privacy, as those of `ClientRule`."""
+    """Statements about privacy; see `ClientRule.assures`."""
     described: ClassVar[Described] = {"telescopes": ("feed_back",)}
 
     error_feedback: bool = False
@@ -613,16 +613,16 @@ class Compressor(Declaring):
 
     def feed_back(self, message: Tensor, residual: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
         """With error feedback: the message [..., D] as the receiver decodes it, and what the sender
-        keeps for its next message in place of `residual` [..., D]. By default h = C(rho + m), rho <-
-        rho + m - h.
+        keeps for its next message in place of `residual` [..., D]. By default h = C(rho + m),
+        rho <- rho + m - h.
         """
         message = message + residual
         received = self.compress(message, drawn)
         return received, message - received
 
     def telescopes(self) -> bool:
-        """True if what a message leaves out is sent later: the messages received so far and what the
-        sender keeps have the sum of those that were meant.
+        """True if what a message leaves out is sent later: the messages received so far and what
+        the sender keeps add up to the messages that were meant.
 
         Clients then settle their memory with the message they meant, else with what was received. A
         compressor with its own `feed_back` declares it beside it.
@@ -660,8 +660,8 @@ class Algorithm:
         return type(self.rule).starting_point is ClientRule.starting_point
 
     def is_affine(self) -> bool:
-        """True if local training is the recursion v <- rho v + g + mu (y - x) + offset, y <- y -
-        eta v, which allows faster engines.
+        """True if local training is the recursion v <- rho v + g + mu (y - x) + offset,
+        y <- y - eta v, which allows faster engines.
         """
         solver = self.solver
         return (

@@ -65,7 +65,7 @@ class CheckpointError(FedcoreError):
 
 
 class PresetNotFoundError(FedcoreError):
-    """No preset has this name; the message lists those that exist."""
+    """No preset has this name; the message suggests names that exist."""
 
 
 class ResourceNotFoundError(FedcoreError):

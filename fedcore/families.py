@@ -1,8 +1,8 @@
 """Families of components: the kinds that a block of a specification may have.
 
 A component is one class with specification, mathematics, example and documentation. Its family
-finds it by `kind` when a document is validated: among the built-in kinds, those of installed
-packages (`fedcore/packages.py`), and those whose objects were used in this process.
+finds it by `kind` when a document is validated: among the built-in kinds, the kinds of installed
+packages (`fedcore/packages.py`), and the kinds whose objects were used in this process.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ class Family(Generic[C]):
         default_kind: str | None = None,
         convert: Callable[[Any], Any] = lambda value: value,
     ) -> None:
-        """`name` is that of the entry points `fedq.<name>`; `default_kind` may be omitted in
-        documents; `convert` makes a component of an object of another class.
+        """`name` names the entry points `fedq.<name>`; `default_kind` may be omitted in documents;
+        `convert` makes a component of an object of another class.
         """
         self.name, self.base, self.builtin = name, base, tuple(builtin)
         self.default_kind, self._convert = default_kind, convert
         self._of_objects: dict[str, type[C]] = {}
 
     def __iter__(self) -> Iterator[type[C]]:
-        """The registered components: built-in ones in documentation order, then those of packages."""
+        """The registered components: built-in ones in documentation order, then components of
+        installed packages.
+        """
         yield from self.builtin
         yield from installed_classes(self.name, self.base)
 
@@ -75,7 +77,9 @@ class Family(Generic[C]):
         return _by_kind(self.known()).get(kind) or self._stand_in(kind)
 
     def known(self) -> tuple[type[C], ...]:
-        """The components that this process has loaded: registered ones, and those of objects."""
+        """The components that this process knows: registered ones, and classes of objects used in
+        it.
+        """
         return (*self, *self._of_objects.values())
 
     def _stand_in(self, kind: object) -> type[C] | None:
@@ -90,7 +94,7 @@ class Family(Generic[C]):
         """Make the class of an object known by its kind; returns the object, or one of the same fields
         with the kind `package/kind` if its class is a component of an installed package.
 
-        Raises ValueError if the kind is that of another component.
+        Raises ValueError if another component has the kind.
         """
         for installed in installed_classes(self.name, self.base):
             if installed.__base__ is type(instance):
@@ -103,7 +107,7 @@ class Family(Generic[C]):
         """Make a class known by its kind in this process, unless it is a stand-in, which only the
         specifications of its bundle may use.
 
-        Raises ValueError if the kind is that of another component.
+        Raises ValueError if another component has the kind.
         """
         if member in self or issubclass(member, StandIn):
             return
@@ -115,7 +119,7 @@ class Family(Generic[C]):
         self._of_objects[kind] = member
 
     def kinds(self) -> tuple[str, ...]:
-        """The kinds known now, those of a bundle included."""
+        """The kinds known now, including a bundle's."""
         return tuple(dict.fromkeys((*_by_kind(self.known()), *_BUNDLE_KINDS.get().get(self.name, ()))))
 
     def validate(self, value: Any, context: Any = None) -> C:

@@ -76,7 +76,7 @@ def package_components(found: Sequence[Distribution]) -> dict[str, dict[str, Pac
 
 
 @cache
-def installed() -> dict[str, dict[str, PackageComponent]]:
+def find_installed() -> dict[str, dict[str, PackageComponent]]:
     """The components of all installed packages, by family and kind; raises ExtensionError."""
     return package_components(list(distributions()))
 
@@ -84,7 +84,7 @@ def installed() -> dict[str, dict[str, PackageComponent]]:
 @cache
 def installed_packages() -> tuple[Package, ...]:
     """The installed packages that define components, by name."""
-    return tuple(sorted({one.package for family in installed().values() for one in family.values()}))
+    return tuple(sorted({one.package for family in find_installed().values() for one in family.values()}))
 
 
 def is_of_package(member: type[Block]) -> bool:
@@ -92,7 +92,7 @@ def is_of_package(member: type[Block]) -> bool:
     return "/" in kind_of(member)
 
 
-def requirement(packages: Iterable[Package]) -> str | None:
+def encode_packages(packages: Iterable[Package]) -> str | None:
     """The packages that a run uses, as its row names them: a JSON list, or None if there are none."""
     names = sorted({str(package) for package in packages})
     return json.dumps(names) if names else None
@@ -100,8 +100,8 @@ def requirement(packages: Iterable[Package]) -> str | None:
 
 @cache
 def file_digest(name: str) -> str:
-    """SHA-256 over paths and contents of the installed files of a distribution; if it is editable or
-    has no list of files, over those of its packages with components.
+    """SHA-256 over paths and contents of the installed files of a distribution; if it is editable
+    or has no list of files, over the files of its packages with components.
     """
     total = hashlib.sha256()
     for path, file in sorted(_files(name)):
@@ -144,7 +144,7 @@ def installed_classes(family: str, base: type[Block]) -> tuple[type[Any], ...]:
 
     Raises ExtensionError where one cannot be used.
     """
-    return tuple(_loaded(component, base) for component in installed().get(family, {}).values())
+    return tuple(_loaded(component, base) for component in find_installed().get(family, {}).values())
 
 
 def _loaded(component: PackageComponent, base: type[Block]) -> type[Any]:
@@ -175,7 +175,7 @@ def _loaded(component: PackageComponent, base: type[Block]) -> type[Any]:
 
 
 def with_kind(component: type[Any], kind: str) -> type[Any]:
-    """The same component under another kind."""
+    """A subclass of the component under another kind."""
     literal: Any = Literal[kind]
     # Two classes of one name would change the name of a built-in one in the OpenAPI document.
     return create_model(

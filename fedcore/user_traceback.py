@@ -30,7 +30,7 @@ class UserTraceback:
     line: int | None
     """The line in it, from 1."""
     traceback: str
-    """The frames, causes included, without those of FedQ."""
+    """The frames outside FedQ, causes included."""
 
     def __str__(self) -> str:
         if self.file is None:

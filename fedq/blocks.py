@@ -1,4 +1,4 @@
-"""All blocks of a specification, for programs that write one in Python: `from fedq import Digits`.
+"""Blocks of a specification, for programs that write one in Python: `from fedq import Digits`.
 
 Type checkers and editors read `blocks.pyi`, which `python -m fedq.blocks` writes.
 """

@@ -15,17 +15,17 @@ from pydantic_core import PydanticUndefined
 from fedcore.block import Block, kind_of
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import measure_names
-from fedcore.spec.kinds import kinds
+from fedcore.spec.kinds import list_kinds
 from fedq.schemas import Catalog, CatalogBlock, Kind
 
 
 @cache
-def catalog() -> Catalog:
+def build_catalog() -> Catalog:
     """The catalogue; it is the same for the life of the process."""
     return Catalog(
         blocks=[
             CatalogBlock(path=path, kinds=[_kind(member) for member in members])
-            for path, members in kinds().items()
+            for path, members in list_kinds().items()
         ],
         measures=list(measure_names()),
         json_schema=ExperimentSpec.model_json_schema(),

@@ -12,7 +12,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from fedcore.platform.version import release
+from fedcore.platform.version import find_release
 from fedq.client import AsyncClient, ClientError, ServiceError
 from fedq.client.bodies import parse
 from fedq.schemas import Comparison, Experiment, ExperimentSummary, Plan
@@ -54,7 +54,7 @@ Metric = Annotated[
 def build_server(client: AsyncClient) -> MCPServer[None]:
     """Return a server whose tools call the service of `client`."""
     server: MCPServer[None] = MCPServer(
-        "fedq", instructions=INSTRUCTIONS, version=release(), log_level="WARNING"
+        "fedq", instructions=INSTRUCTIONS, version=find_release(), log_level="WARNING"
     )
 
     @server.tool(annotations=READS, structured_output=False)
@@ -143,7 +143,7 @@ def build_server(client: AsyncClient) -> MCPServer[None]:
 async def serve(api_key: str | None = None) -> None:
     """Serve the tools over standard input and output until the input ends.
 
-    Address and key of the service are those of Client.
+    Address and key of the service are found as by Client.
     """
     async with AsyncClient(api_key=api_key) as client:
         await build_server(client).run_stdio_async()

@@ -46,7 +46,7 @@ class TrainedModel:
     """Parameters of a model file, and what its network is built from."""
 
     spec: ExperimentSpec
-    """Of the arm."""
+    """Specification of the arm."""
     seed: int
     parameters: Mapping[str, Tensor]
 
@@ -154,7 +154,7 @@ def network_of(model: TrainedModel, uploads: Path | None = None) -> nn.Module:
 
 
 def _vectors(spec: ExperimentSpec, seed: int, folder: Path) -> Tensor | None:
-    """[V, E] the fixed vectors of the symbols, which are in the data; None without such."""
+    """[V, E] the fixed vectors of the symbols, which are in the data; None if it has none."""
     dataset = spec.problem.dataset
     if not dataset.shape().embedding:
         return None
@@ -164,7 +164,7 @@ def _vectors(spec: ExperimentSpec, seed: int, folder: Path) -> Tensor | None:
 
 @contextmanager
 def _uploads(files: Sequence[Path]) -> Iterator[Path | None]:
-    """A folder with `files` by their digests; None without any."""
+    """A folder with `files` by their digests; None if there are none."""
     if not files:
         yield None
         return

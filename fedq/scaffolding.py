@@ -39,7 +39,7 @@ FAMILIES: Mapping[str, PackageTemplate] = {
     "partition": PackageTemplate("partitions", "problem: {partition: {kind: $kind, clients: 20}}"),
     "server-optimiser": PackageTemplate("server_optimisers", "server: {kind: $kind}"),
 }
-"""By the name on the command line."""
+"""Templates of packages by their name on the command line."""
 
 
 def create(family: str, name: str, folder: Path) -> list[Path]:
@@ -84,7 +84,7 @@ def create(family: str, name: str, folder: Path) -> list[Path]:
 
 
 EXPERIMENT = "experiment"
-"""Beside the families: a specification."""
+"""Name on the command line, beside the families, of a specification."""
 
 
 def create_experiment(name: str, folder: Path, schema: str) -> Path:

@@ -81,7 +81,7 @@ class WorkerTask:
     """A worker of the service at FEDQ_DATABASE_URL."""
 
     queues: tuple[str, ...] = ()
-    """Queues that it serves; empty: those of FEDQ_QUEUES."""
+    """Queues that it serves; empty: the queues of FEDQ_QUEUES."""
 
     def __call__(self) -> None:
         """Serve until the time limit is near or the job is preempted; then finish the present round and

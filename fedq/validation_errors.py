@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedcore.spec import yaml_documents
-from fedcore.spec.validation import advice, join_pointer, place_of
+from fedcore.spec.validation import explain_error, join_pointer, place_of
 from fedq.schemas import Flaw
 
 MAX_FLAWS = 100
@@ -16,8 +16,8 @@ MAX_FIELDS = 10_000
 """Maximum number of fields of one mapping in a document."""
 
 
-def located(flaws: Sequence[Flaw], text: str) -> list[Flaw]:
-    """Return the errors, those in the JSON or YAML document `text` with line and column."""
+def locate_errors(flaws: Sequence[Flaw], text: str) -> list[Flaw]:
+    """Return the errors; errors in the JSON or YAML document `text` get line and column."""
     # Others are of parameters, headers and code bundles.
     pointers = {flaw.pointer for flaw in flaws if flaw.pointer == "" or flaw.pointer.startswith("/")}
     places = yaml_documents.locate(text, pointers)
@@ -40,7 +40,9 @@ def errors_of(errors: Sequence[Any], model: type[BaseModel], document: Any, at: 
     # A list of which an entry is wrong is said to be too short as well: Pydantic counts only right
     # ones.
     told = [error for error in errors if error["type"] != "too_short" or error["loc"] not in within]
-    return [Flaw(pointer=at + place_of(error, document), detail=advice(error, model)) for error in told]
+    return [
+        Flaw(pointer=at + place_of(error, document), detail=explain_error(error, model)) for error in told
+    ]
 
 
 def foreign_values(document: Any) -> Iterator[Flaw]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedcore.assurance import Assurance, Assurances, assured
+from fedcore.assurance import Assurance, Assurances, find_assurances
 
 ONE, TWO = Assurance.OWN_DATA, Assurance.ONE_GRADIENT
 
@@ -37,7 +37,7 @@ def test_a_class_that_overrides_nothing_has_the_declaration_of_its_base() -> Non
         def another(self) -> int:
             return 3
 
-    assert assured(Base()) == assured(Larger()) == {ONE, TWO}
+    assert find_assurances(Base()) == find_assurances(Larger()) == {ONE, TWO}
 
 
 def test_a_class_that_overrides_a_method_declares_anew() -> None:
@@ -62,8 +62,8 @@ def test_a_class_that_overrides_a_method_declares_anew() -> None:
         def step(self) -> int:
             return 3
 
-    assert not any(assured(part) for part in (Silent(), Below(), Property(), Mixed(), object()))
-    assert assured(Declared()) == {ONE}
+    assert not any(find_assurances(part) for part in (Silent(), Below(), Property(), Mixed(), object()))
+    assert find_assurances(Declared()) == {ONE}
 
 
 def test_a_declaration_may_depend_on_parameters() -> None:
@@ -75,5 +75,5 @@ def test_a_declaration_may_depend_on_parameters() -> None:
         def assures(self) -> Assurances:  # type: ignore[override]
             return Base.assures if self.both else frozenset()
 
-    assert assured(Either(both=True)) == {ONE, TWO}
-    assert assured(Either(both=False)) == frozenset()
+    assert find_assurances(Either(both=True)) == {ONE, TWO}
+    assert find_assurances(Either(both=False)) == frozenset()

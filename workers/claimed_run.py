@@ -29,7 +29,7 @@ from fedcore.errors import (
     StorageError,
     UserCodeError,
 )
-from fedcore.platform.artifacts import model_files, provenance
+from fedcore.platform.artifacts import describe_run, model_files
 from fedcore.platform.out_of_memory import is_out_of_memory, release_memory, user_message
 from fedcore.platform.provenance import best_key_beside
 from fedcore.platform.storage import Storage
@@ -281,7 +281,7 @@ class ClaimedRun:
 
     def _provenance(self) -> dict[str, Any]:
         simulation = self.simulation
-        found = provenance(simulation, self._resources.device, self.lease.claim.packages)
+        found = describe_run(simulation, self._resources.device, self.lease.claim.packages)
         if isinstance(simulation, ConfinedSimulation):
             found["bundle"] = dict(simulation.bundle)
         return found

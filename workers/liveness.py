@@ -57,7 +57,7 @@ class HeldLease:
 
     def __init__(self, claim: Claim, telemetry: RunTelemetry) -> None:
         self.claim = claim
-        """As of the last commit."""
+        """The claim as of the last commit."""
         self.telemetry = telemetry
         self.lost = False
         """Another process has taken the run."""

@@ -36,7 +36,9 @@ PIECE_BYTES = 8 << 20
 LARGE_BYTES = 16 << 20
 """Tensors from this size on are received into memory of their own, which is used again."""
 SPARE = 8
-"""Pieces of such memory that wait to be used again: the model, what the algorithm shares, and sums."""
+"""Maximum number of pieces of such memory that wait to be used again: for the model, what the
+algorithm shares, and sums.
+"""
 SIGNS_PER_TIMEOUT = 5
 NONCE_BYTES = PROOF_BYTES = 32
 FRAME = struct.Struct("<BQ")

@@ -20,7 +20,7 @@ import structlog
 from fedcore.errors import StorageError
 from fedcore.platform import watchdog
 from fedcore.platform.logging import configure
-from fedcore.platform.starting import starting
+from fedcore.platform.starting import exit_on_errors
 from fedcore.platform.storage import Storage, open_storage, require_storage_and_archive
 from fedcore.platform.store import (
     UNAVAILABLE,
@@ -41,7 +41,7 @@ from fedcore.platform.wakeups import WakeupNotifier, require_broker
 from fedcore.settings import Settings, settings
 from fedcore.spec.components import check_packages
 from workers.celery_app import send_wakeup
-from workers.webhook_dispatcher import dispatching
+from workers.webhook_dispatcher import dispatch_webhooks
 
 PERIOD_S = 1.0
 WAKE_AGAIN_S = 5.0
@@ -49,8 +49,8 @@ WAKE_AGAIN_S = 5.0
 FORGET_WORKER_S = 3_600.0
 REMOVALS_AT_ONCE = 100
 REMOVAL_LEASE_S = 1_200.0
-"""Until claimed removals are due again; an operation of a storage that hangs is given up after
-`fedcore.platform.storage.remote.TIMEOUT_S`.
+"""Seconds until claimed removals are due again; an operation of a storage that hangs is given up
+after `fedcore.platform.storage.remote.TIMEOUT_S`.
 """
 THREAD_GRACE_S = 5.0
 """For the current removal, or transaction, when the process is asked to end; a removal is then left
@@ -65,7 +65,7 @@ def main() -> None:
     ended = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: ended.set())
-    with starting():
+    with exit_on_errors():
         check_packages()
         configured = settings()
         configure(configured, "reconciler")
@@ -78,12 +78,12 @@ def main() -> None:
 
 def run_forever(database: Database, configured: Settings, ended: threading.Event) -> None:
     """Reconcile every second, send webhooks, and remove files and old experiments, until `ended`."""
-    reset_watchdog = watchdog.resetter()
+    reset_watchdog = watchdog.make_resetter()
     storage, leases = open_storage(configured.storage), recovery.LeaseWatch(configured.lease_seconds)
     wakeups = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
     removing = _in_thread("removal", partial(remove_due, database, storage))
     expiring = _expiring(database, storage, configured)
-    with dispatching(database, configured), removing, expiring, closing(wakeups):
+    with dispatch_webhooks(database, configured), removing, expiring, closing(wakeups):
         while not ended.wait(PERIOD_S):
             reset_watchdog()
             try:

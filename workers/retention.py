@@ -25,7 +25,7 @@ from fedq.schemas import RoundRow
 
 ROUNDS_AT_ONCE = 10_000
 PAUSE_S = 60.0
-"""Until those that could not be archived are tried again."""
+"""Seconds until experiments that could not be archived are tried again."""
 RESULTS = "results.json.gz"
 
 log = structlog.stdlib.get_logger(__name__)

@@ -28,9 +28,9 @@ from fedcore.packages import file_digest, installed_packages
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, Database, groups, open_database, runs
 from fedcore.platform.store.leases import Claim, Lease
-from fedcore.platform.tracing import continued, flush
+from fedcore.platform.tracing import continue_trace, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
-from fedcore.platform.version import commit
+from fedcore.platform.version import find_commit
 from fedcore.platform.wakeups import WakeupNotifier
 from fedcore.settings import Settings
 from fedcore.simulation.simulation import Simulation
@@ -52,7 +52,7 @@ before freed memory is returned, which the next run would use.
 """
 
 DECLINED_S = 60.0
-"""Before a worker tries again to join a group that it could not join."""
+"""Seconds before a worker tries again to join a group that it could not join."""
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +68,8 @@ def build_runner(
 ) -> "Runner":
     """Build the runner of this process and start its heartbeat.
 
-    `stopping` is true once the worker has been asked to end. `database` is that of the settings
-    unless another one is given; the runner closes it. Raises SettingsError if the device cannot be used.
+    `stopping` is true once the worker has been asked to end. `database` is by default the one of
+    the settings; the runner closes it. Raises SettingsError if the device cannot be used.
     """
     # Processes share the cores; threads would compete for them.
     torch.set_num_threads(1)
@@ -161,7 +161,7 @@ class Runner:
             }
             with (
                 bound_contextvars(**names),
-                continued(claim.traceparent, "turn", began_ns=claiming_ns, **names),
+                continue_trace(claim.traceparent, "turn", began_ns=claiming_ns, **names),
             ):
                 self._execute(claim)
             self._rest = threading.Timer(IDLE_S, _rest)
@@ -342,7 +342,7 @@ class WarmUp(threading.Thread):
             log.warning("the warm-up ended early", exc_info=True)
 
     def _steps(self) -> Iterator[None]:
-        commit()
+        find_commit()
         yield
         compile_shuffling()
         yield

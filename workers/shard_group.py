@@ -50,7 +50,7 @@ SCORED_EACH = 2
 """Parts of an evaluation for each participant, so that they end at about the same time."""
 ERROR = "error"
 STRANGERS = 16
-"""Connections that may be at saying who they are, besides those of members."""
+"""Maximum number of connections that are saying who they are, besides connections of members."""
 LOOKS = 3
 """Before a connection is turned away, seats were looked at twice since: the look that it meets may have
 begun before its seat was taken.
@@ -91,7 +91,7 @@ class RoundPart(Generic[T]):
     here: Callable[[], T]
     """Does it in this process."""
     kept: Counter[str] = field(default_factory=Counter)
-    """Of how many of its clients each member keeps the memory, by connection."""
+    """Number of its clients whose memory each member keeps, by connection."""
 
 
 class ShardGroup:
@@ -116,7 +116,7 @@ class ShardGroup:
         self._alone = simulation.train_shards
         self._listener: socket.socket | None = None
         self._members: dict[str, ConnectedMember] = {}
-        """By their connections."""
+        """Members by their connections."""
         self._keepers: dict[int, str] = {}
         """The connection of the member that keeps a client's memory: it was the last to train this client."""
         self._seats_taken: dict[str, str] = {}
@@ -368,8 +368,8 @@ class _SharedWork(Generic[T]):
     def next_task(self, member: ConnectedMember | None = None) -> int | None:
         """The number of a task for a member, or for this process; None if none is left.
 
-        It is the one of which it keeps the most memory, then the one of which others keep the least, then
-        the largest, so that those that end last are small.
+        It is the one of which it keeps the most memory, then the one of which others keep the
+        least, then the largest, so that the tasks that end last are small.
         """
 
         def order(number: int) -> tuple[int, int, int, int]:

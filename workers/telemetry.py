@@ -43,7 +43,7 @@ class ResourceReading(NamedTuple):
     """State of the process that computes at one moment."""
 
     at: float
-    """By the monotonic clock, in seconds."""
+    """Seconds by the monotonic clock."""
     cpu_seconds: float
     """Processor time so far."""
     memory_bytes: int
@@ -177,7 +177,7 @@ def _used(last: ResourceReading, now: ResourceReading) -> ResourceUse:
 
 
 def _taken(queue: deque[Item]) -> list[Item]:
-    """All items of a queue, which others append to meanwhile."""
+    """Take every item from a queue, to which others append meanwhile."""
     items: list[Item] = []
     with suppress(IndexError):
         while True:
@@ -186,7 +186,7 @@ def _taken(queue: deque[Item]) -> list[Item]:
 
 
 def _put_back(queue: deque[Item], items: list[Item]) -> None:
-    """Put items before those of a queue, as many of the newest as it holds."""
+    """Put items before the items of a queue, as many of the newest as it holds."""
     for item in reversed(items):
         if len(queue) == queue.maxlen:
             return

@@ -15,7 +15,7 @@ import structlog
 
 from fedcore.platform.store import UNAVAILABLE, Database, webhook_deliveries
 from fedcore.platform.store.webhook_deliveries import ClaimedDelivery
-from fedcore.platform.webhooks.protocol import ReceiverResponse, signed
+from fedcore.platform.webhooks.protocol import ReceiverResponse, sign_message
 from fedcore.platform.webhooks.sending import send
 from fedcore.platform.webhooks.urls import Resolve, resolve
 from fedcore.settings import Settings
@@ -115,7 +115,7 @@ class WebhookDispatcher:
 
     def _send(self, delivery: ClaimedDelivery) -> ReceiverResponse:
         headers = {"Content-Type": "application/json", "User-Agent": "FedQ-webhooks"}
-        headers |= signed(delivery.id, delivery.moment, delivery.body, delivery.secret)
+        headers |= sign_message(delivery.id, delivery.moment, delivery.body, delivery.secret)
         return send(
             delivery.url,
             headers,
@@ -127,7 +127,7 @@ class WebhookDispatcher:
 
 
 @contextmanager
-def dispatching(database: Database, configured: Settings) -> Iterator[None]:
+def dispatch_webhooks(database: Database, configured: Settings) -> Iterator[None]:
     """Send webhook deliveries, in threads, as long as the block lasts."""
     dispatcher, ended = WebhookDispatcher(database, configured), threading.Event()
     thread = threading.Thread(target=dispatcher.run, args=[ended], name="webhooks")

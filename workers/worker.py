@@ -24,7 +24,7 @@ from celery import Celery, signals
 from fedcore.errors import SettingsError
 from fedcore.platform import tracing, watchdog
 from fedcore.platform.logging import configure
-from fedcore.platform.starting import starting
+from fedcore.platform.starting import exit_on_errors
 from fedcore.platform.storage import require_storage
 from fedcore.platform.store import require_schema
 from fedcore.platform.wakeups import require_broker
@@ -56,7 +56,7 @@ def main(build: Callable[[Settings, str, Callable[[], bool]], Runner] = _build_r
 
     Then finish and commit the current round, and exit 0; or 1 when that takes too long.
     """
-    with starting():
+    with exit_on_errors():
         check_packages()
         configured = settings()
         configure(configured, "worker")

@@ -16,7 +16,7 @@ from api.arms.routes import FilterText
 from api.arms.service import fields_of
 from api.http.authentication import Reader
 from api.http.dependencies import NO_NUL, AppStateDep
-from api.web.rendering import HEADERS, page
+from api.web.rendering import HEADERS, render_page
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, arms, experiments
 from fedcore.platform.store.arms import ArmFilter, MeasureFigure, SeedFigures
@@ -38,7 +38,7 @@ OneExperiment = Annotated[str | None, Query(max_length=40, pattern=NO_NUL)]
 @router.get("")
 def read_page(request: Request, _principal: Reader) -> Response:
     """Return the page; its script asks for the rows."""
-    return page(request, "arms.html", arms_of=None)
+    return render_page(request, "arms.html", arms_of=None)
 
 
 @router.get("/rows")
@@ -48,8 +48,8 @@ async def read_rows(
     experiment: OneExperiment = None,
     filter: FilterText = None,  # noqa: A002
 ) -> Response:
-    """Return the newest arms and their runs by columns; `figures` has those that any run has, and
-    `estimates` what they are over the runs of each arm.
+    """Return the newest arms and their runs by columns; `figures` has the figures that any run has,
+    and `estimates` their means and intervals over the runs of each arm.
 
     For one experiment, `importance` has how much its settings explain of each figure.
     """

@@ -9,7 +9,7 @@ from api.arms.service import arm_answer, fields_of
 from api.http.authentication import Reader
 from api.http.dependencies import NO_NUL, AppStateDep, Cursor, resolve_id
 from api.http.parameters import NextLink
-from api.http.problems import InvalidDocumentError, responses
+from api.http.problems import InvalidDocumentError, describe_errors
 from fedcore.platform.store import arms, experiments
 from fedcore.platform.store.arms import ArmFilter
 from fedcore.platform.store.tables import ExperimentRecord
@@ -84,7 +84,7 @@ async def _selected(
 Selected = Annotated[ArmFilter, Depends(_selected)]
 
 
-@router.get("", responses=responses(404, 422), summary="List arms")
+@router.get("", responses=describe_errors(404, 422), summary="List arms")
 async def read_arms(
     selected: Selected,
     principal: Reader,

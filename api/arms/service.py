@@ -22,7 +22,7 @@ class Fields(NamedTuple):
     """Settings and metrics of a table."""
 
     settings: frozenset[str] | None
-    """By dotted path; None: all."""
+    """Settings by dotted path; None: all."""
     metrics: Sequence[Metric]
 
     @property

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from api.http.authentication import Administrator
 from api.http.dependencies import Cursor, DatabaseDep, OwnerFilter, TargetFilter
 from api.http.parameters import NextLink
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from fedcore.platform.store import audit
 from fedq.schemas import AuditEntry, AuditPage
 
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/audit", tags=["access"])
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of entries per page.")]
 
 
-@router.get("", responses=responses(422), summary="Read the audit log")
+@router.get("", responses=describe_errors(422), summary="Read the audit log")
 def read_audit(
     _principal: Administrator,
     database: DatabaseDep,

@@ -9,7 +9,7 @@ from api.bundles.service import MEDIA_TYPE, archive_of, keep, receive
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Sender
 from api.http.dependencies import AppStateDep, created
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from api.uploads import add_routes, digest_in_path, upload_body
 from fedcore.platform.store import bundles
 from fedq.schemas import Bundle, BundlePage
@@ -24,7 +24,7 @@ BUNDLE_DIGEST = digest_in_path("bundle_digest")
     responses={
         200: {"model": Bundle, "description": "The bundle already exists."},
         **created("bundle"),
-        **responses(413, 422),
+        **describe_errors(413, 422),
     },
     openapi_extra=upload_body("A bundle as `fedcore.bundles.pack` writes it."),
     summary="Send a code bundle",
@@ -54,7 +54,7 @@ async def send_bundle(
     "/{bundle_digest}/content",
     responses={
         200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
-        **responses(404, 422),
+        **describe_errors(404, 422),
     },
     response_class=Response,
     summary="Download a code bundle",

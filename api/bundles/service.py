@@ -27,7 +27,7 @@ from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import BundleRecord
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.code import CodeBundle
-from fedcore.spec.components import outermost
+from fedcore.spec.components import find_outermost
 from fedcore.spec.search import Study
 from fedq.planning.estimates import RunEstimate
 from workers.confined.confinement import ConfinementError
@@ -47,9 +47,11 @@ class Prepared(NamedTuple):
     """A specification that uses a bundle."""
 
     spec: ExperimentSpec
-    """With stand-ins for the components of the bundle, which have the fields that it has given them."""
+    """The specification with stand-ins for the components of the bundle, which have the fields that
+    it has given them.
+    """
     estimates: Sequence[RunEstimate]
-    """By arm, as the bundle says."""
+    """Estimates by arm, as the bundle says."""
 
 
 async def receive(request: Request, principal: Sender, state: AppStateDep) -> AsyncIterator[bytes]:
@@ -109,14 +111,14 @@ def keep(
 
 
 def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) -> Prepared:
-    """Validate a specification with `code`: here with stand-ins for the components of its bundle, and
-    in a confined process that loads it.
+    """Validate a specification with `code`: in this process with stand-ins for the components of
+    its bundle, and in a confined process that loads the bundle.
 
-    Of the answer of that process the fields of the bundle's own components and the estimates are taken;
-    everything else is as it was sent and as this process validates it.
+    From the answer of that process only the fields of the bundle's own components and the estimates
+    are taken; everything else is as it was sent and as this process validates it.
 
     Raises ForbiddenError for a key without the scope `code`, InvalidDocumentError or
-    SpecificationError with the errors, those of the bundle with file and line, and BusyError.
+    SpecificationError with the errors, with file and line in the bundle where they are, and BusyError.
     """
     if not principal.code:
         raise ForbiddenError(
@@ -131,7 +133,7 @@ def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) 
     if answer.flaws:
         raise InvalidDocumentError(answer.flaws)
     spec = validate(ExperimentSpec, _with_components(document, answer.components))
-    own = {pointer for pointer, _ in outermost(spec, lambda block: isinstance(block, StandIn))}
+    own = {pointer for pointer, _ in find_outermost(spec, lambda block: isinstance(block, StandIn))}
     if own != answer.components.keys():
         given = ", ".join(sorted(answer.components)) or "none"
         raise InvalidDocumentError.at(
@@ -165,7 +167,7 @@ def _with_components(document: Any, components: Mapping[str, dict[str, Any]]) ->
 
 
 def _entry(block: Any, part: str) -> Any:
-    """An entry of a mapping or a list by a part of a pointer; None without one."""
+    """An entry of a mapping or a list by a part of a pointer; None if there is none."""
     if isinstance(block, dict):
         return block.get(part)
     if isinstance(block, list) and part.isdecimal() and int(part) < len(block):

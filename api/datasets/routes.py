@@ -9,7 +9,7 @@ from api.datasets.service import Name, dataset_answer, keep
 from api.http.audit_trail import Audit
 from api.http.authentication import Submitter
 from api.http.dependencies import DATASET_ID, REPLAYED, AppStateDep, IdempotencyKey, created
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from api.uploads import Received, add_routes, upload_body
 from fedcore.platform.store import datasets
 from fedq.schemas import Dataset, DatasetPage
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
     responses={
         200: {"model": Dataset, "description": "The content already exists under this id and name."},
         **created("data set"),
-        **responses(413, 415, 422),
+        **describe_errors(413, 415, 422),
     },
     openapi_extra=upload_body("An NPZ or Parquet file."),
     summary="Upload a data set",

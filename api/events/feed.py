@@ -31,7 +31,7 @@ class SerializedRow(NamedTuple):
     run_id: str
     round: int
     row: str
-    """As JSON."""
+    """The row as JSON."""
 
 
 class Snapshot(NamedTuple):
@@ -55,7 +55,7 @@ class _Channel:
 
     mailboxes: list[Subscription] = field(default_factory=list)
     newcomers: list[Subscription] = field(default_factory=list)
-    """Those that have not received a snapshot yet."""
+    """Subscriptions that have not received a snapshot yet."""
     news: Snapshot | None = None
 
 
@@ -97,8 +97,8 @@ class Feed:
                 await self._poller
 
     async def lines(self, after: Mapping[str, int]) -> Sequence[SerializedRow]:
-        """Return some rows after the given round of each run, those of a run in order; empty at the
-        end.
+        """Return some rows after the given round of each run, the rows of each run in order; empty
+        at the end.
         """
         return await asyncio.to_thread(read_lines, self._database, after)
 
@@ -118,7 +118,7 @@ class Feed:
             self._hurry.clear()
 
     async def _refresh(self, channels: Mapping[str, _Channel]) -> bool:
-        """Read the experiments, and notify the listeners of those that changed and all new
+        """Read the experiments, and notify all listeners of experiments that changed, and all new
         listeners.
 
         Returns whether any has changed.
@@ -176,7 +176,7 @@ def read_news(database: Database, before: Mapping[str, Snapshot | None]) -> dict
 
 
 def read_lines(database: Database, after: Mapping[str, int]) -> Sequence[SerializedRow]:
-    """Read at most `ROWS` rows after the given round of each run, those of a run in order."""
+    """Read at most `ROWS` rows after the given round of each run, the rows of each run in order."""
     if not after:
         return ()
     with database.reading() as session:

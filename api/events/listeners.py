@@ -108,7 +108,7 @@ class Listener:
         self._up_to_date = True
 
     def _admit(self, news: Snapshot) -> None:
-        """Add runs that were created since; their ids sort after those of the others."""
+        """Add runs that were created since; their ids sort after all earlier ones."""
         for run_id in sorted(news.runs.keys() - self._index.keys()):
             self._index[run_id] = len(self._index)
             self._position.statuses.append(None)

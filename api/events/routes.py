@@ -20,7 +20,7 @@ from api.events.feed import Feed, Snapshot
 from api.events.listeners import Event, EventStream, Listener
 from api.http.authentication import Reader
 from api.http.dependencies import DatabaseDep, ExperimentId
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from api.results.queries import position_of
 from fedcore.errors import RateError, ResourceNotFoundError
 from fedcore.platform.access import Principal
@@ -187,7 +187,7 @@ async def seat(limit: StreamLimitDep, principal: Reader) -> AsyncGenerator[None,
     response_class=StreamingResponse,
     responses={
         200: {"description": "The events.", "content": {EventStream.media_type: {"itemSchema": EVENT}}},
-        **responses(404, 422),
+        **describe_errors(404, 422),
     },
     summary="Stream events of an experiment",
 )

@@ -9,7 +9,7 @@ from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
 from fedcore.measures import measure_named
 from fedcore.platform.access import Principal
-from fedcore.platform.provenance import ENGINE_CHOICE, MODEL_SHA256, code
+from fedcore.platform.provenance import ENGINE_CHOICE, MODEL_SHA256, describe_code
 from fedcore.platform.status import Status
 from fedcore.platform.store.experiments import IMPORTED, NewExperiment, RunOutcome
 from fedcore.platform.store.reproductions import packages_in
@@ -46,7 +46,7 @@ def new_import(document: Any, principal: Principal) -> NewExperiment:
         owner=principal.owner,
         idempotency_key=_KEY + file.digest,
         request_hash=file.digest,
-        provenance=code() | {IMPORTED: _origin(file)},
+        provenance=describe_code() | {IMPORTED: _origin(file)},
         outcomes=[_outcome(run) for run in file.runs],
     )
 

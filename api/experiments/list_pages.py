@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, StringConstraints
 from api.experiments.service import summary_answer
 from api.http.authentication import Reader
 from api.http.dependencies import NO_NUL, DatabaseDep
-from api.web.rendering import is_fragment, page
+from api.web.rendering import is_fragment, render_page
 from fedcore.platform.access import Principal
 from fedcore.platform.status import Status
 from fedcore.platform.store import Database, experiments, progress
@@ -38,7 +38,7 @@ class ListFilter(NamedTuple):
     since: date | None
     until: date | None
     shown: Literal["starred", "archived"] | None
-    """Only those with a star, or the archived ones; None: all that are not archived."""
+    """Shows only experiments with a star, or only archived ones; None: all that are not archived."""
 
     @classmethod
     async def read(
@@ -106,7 +106,7 @@ def read_list(
     if is_fragment(request) and shown.digest == seen:
         return Response(status_code=204)
     template = "_list.html" if is_fragment(request) else "list.html"
-    return page(
+    return render_page(
         request,
         template,
         shown=shown,

@@ -15,7 +15,7 @@ from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, ExperimentId
 from api.results.queries import curve_context, read_claims
 from api.runs.service import run_answer
 from api.search.service import search_answer
-from api.web.rendering import page
+from api.web.rendering import render_page
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import (
     Session,
@@ -114,7 +114,7 @@ def read_page(
         now = read(session, experiment_id, principal.sees)
         shares = sharing.shares(session, experiment_id)
     specification = yaml_documents.dump(record.spec)
-    return page(
+    return render_page(
         request,
         "experiment.html",
         now=now,
@@ -138,7 +138,9 @@ def read_standing(
     """Return name, status, progress and actions; 204 if the page already shows them."""
     with database.reading() as session:
         now = read(session, experiment_id, principal.sees)
-    return Response(status_code=204) if now.digest == seen else page(request, "_standing.html", now=now)
+    return (
+        Response(status_code=204) if now.digest == seen else render_page(request, "_standing.html", now=now)
+    )
 
 
 @router.get("/notes")
@@ -149,7 +151,7 @@ def read_notes(
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         access = sharing.access_of(session, experiment_id, record.owner, principal.sees)
-    return page(
+    return render_page(
         request,
         "_notes.html",
         notes=record.notes,
@@ -177,7 +179,7 @@ def read_runs(
         shared = runs.shared_errors(session, experiment_id, errors)
     items = [run_answer(record, held.get(record.id)) for record in records[:RUNS]]
     following = items[-1].id if len(records) > RUNS else None
-    return page(
+    return render_page(
         request,
         "_runs.html",
         experiment_id=experiment_id,
@@ -198,7 +200,7 @@ def read_rungs(
         experiments.find(session, experiment_id, principal.sees)
         found = search_answer(session, search.find(session, experiment_id))
     by_rung = [[item for item in found.items if item.rung == rung] for rung in range(len(found.rungs))]
-    return page(request, "_search.html", search=found, by_rung=by_rung)
+    return render_page(request, "_search.html", search=found, by_rung=by_rung)
 
 
 @router.get("/claims")
@@ -207,4 +209,4 @@ async def read_verdicts(
 ) -> Response:
     """Return the claims of its publication with their verdicts."""
     work = partial(read_claims, state.database, principal, experiment_id)
-    return page(request, "_claims.html", found=await state.reading_gate.run(principal.owner, work))
+    return render_page(request, "_claims.html", found=await state.reading_gate.run(principal.owner, work))

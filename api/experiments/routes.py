@@ -14,8 +14,8 @@ from api.experiments.service import (
     create_once,
     experiment_answer,
     new_submission,
+    read_submission,
     service_plan,
-    specification,
     summary_answer,
 )
 from api.http.audit_trail import Audit
@@ -35,9 +35,9 @@ from api.http.dependencies import (
 )
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from fedcore.platform.access import Principal
-from fedcore.platform.provenance import code
+from fedcore.platform.provenance import describe_code
 from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import Filter
@@ -138,7 +138,7 @@ async def _dry_run(request: Request, dry_run: DryRun = False) -> bool:
     responses={
         200: {"model": Plan, "description": "With `dry_run`: the plan."},
         **created("experiment"),
-        **responses(400, 413, 415, 422),
+        **describe_errors(400, 413, 415, 422),
     },
     openapi_extra=body_of("ExperimentSpec", "PresetSubmission"),
     summary="Submit an experiment",
@@ -164,7 +164,7 @@ def submit_experiment(
             state.database,
             principal,
             RepeatableRequest(idempotency_key, document.digest if idempotency_key else ""),
-            lambda: new_submission(principal, specification(document.value, state, principal)),
+            lambda: new_submission(principal, read_submission(document.value, state, principal)),
             facts,
         )
     if not is_new:
@@ -174,12 +174,12 @@ def submit_experiment(
     return answer
 
 
-@router.get("", responses=responses(422), summary="List experiments")
+@router.get("", responses=describe_errors(422), summary="List experiments")
 def read_experiments(
     wanted: Wanted, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
 ) -> ExperimentPage:
-    """Return experiments, newest first; your own and those that others share with you.
-    Administrators see those of all owners.
+    """Return experiments, newest first; your own and experiments that others share with you.
+    Administrators see the experiments of all owners.
 
     Archived experiments are returned with `archived=true` only.
     """
@@ -191,7 +191,7 @@ def read_experiments(
     )
 
 
-@router.get("/{experiment_id}", responses=responses(404, 422), summary="Read an experiment")
+@router.get("/{experiment_id}", responses=describe_errors(404, 422), summary="Read an experiment")
 def read_experiment(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Experiment:
     """Return an experiment with status, progress, arms, specification and provenance."""
     with database.reading() as session:
@@ -200,7 +200,7 @@ def read_experiment(principal: Reader, experiment_id: ExperimentId, database: Da
 
 @router.patch(
     "/{experiment_id}",
-    responses=responses(400, 404, 412, 413, 415, 422),
+    responses=describe_errors(400, 404, 412, 413, 415, 422),
     openapi_extra=body_of("ExperimentEdit"),
     summary="Edit name, tags, priority, notes, star or archive",
 )
@@ -227,7 +227,7 @@ def edit_experiment(
     )
 
 
-@router.post("/{experiment_id}/cancel", responses=responses(404, 409, 422), summary="Cancel")
+@router.post("/{experiment_id}/cancel", responses=describe_errors(404, 409, 422), summary="Cancel")
 def cancel_experiment(
     principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit
 ) -> Experiment:
@@ -238,7 +238,7 @@ def cancel_experiment(
     return _change(database, principal, facts, experiment_id, experiments.cancel)
 
 
-@router.post("/{experiment_id}/pause", responses=responses(404, 409, 422), summary="Pause")
+@router.post("/{experiment_id}/pause", responses=describe_errors(404, 409, 422), summary="Pause")
 def pause_experiment(
     principal: Submitter, experiment_id: ExperimentId, database: DatabaseDep, facts: Audit
 ) -> Experiment:
@@ -249,7 +249,7 @@ def pause_experiment(
     return _change(database, principal, facts, experiment_id, experiments.pause)
 
 
-@router.post("/{experiment_id}/resume", responses=responses(404, 409, 422), summary="Resume")
+@router.post("/{experiment_id}/resume", responses=describe_errors(404, 409, 422), summary="Resume")
 def resume_experiment(
     principal: Submitter, experiment_id: ExperimentId, state: AppStateDep, facts: Audit
 ) -> Experiment:
@@ -262,7 +262,7 @@ def resume_experiment(
     return answer
 
 
-@router.post("/{experiment_id}/retry", responses=responses(404, 409, 422), summary="Retry")
+@router.post("/{experiment_id}/retry", responses=describe_errors(404, 409, 422), summary="Retry")
 def retry_experiment(
     principal: Submitter, experiment_id: ExperimentId, state: AppStateDep, facts: Audit
 ) -> Experiment:
@@ -277,7 +277,7 @@ def retry_experiment(
 
 @router.post(
     "/{experiment_id}/extend",
-    responses=responses(400, 404, 409, 413, 415, 422),
+    responses=describe_errors(400, 404, 409, 413, 415, 422),
     openapi_extra=body_of("ExperimentExtension"),
     summary="Extend by rounds or seeds",
 )
@@ -306,7 +306,7 @@ def extend_experiment(
             measure=measure,
             key_id=principal.key_id,
             may_use_all=principal.sees is None,
-            made_with=code(),
+            made_with=describe_code(),
         )
 
     answer = _change(state.database, principal, facts, experiment_id, change)
@@ -335,7 +335,9 @@ def edit_access(
         return change_access(session, record, principal.sees, document, facts, experiment_id)
 
 
-@router.delete("/{experiment_id}", status_code=204, responses=responses(404, 412, 422), summary="Delete")
+@router.delete(
+    "/{experiment_id}", status_code=204, responses=describe_errors(404, 412, 422), summary="Delete"
+)
 def delete_experiment(
     principal: Submitter,
     experiment_id: ExperimentId,
@@ -361,7 +363,7 @@ def delete_experiment(
     responses={
         200: {"model": Experiment, "description": "The file was already imported as this experiment."},
         **created("experiment"),
-        **responses(400, 413, 415, 422),
+        **describe_errors(400, 413, 415, 422),
     },
     openapi_extra=body_of("ResultsFile"),
     summary="Import results",

@@ -19,7 +19,7 @@ from fedcore import presets
 from fedcore.block import describe_fields
 from fedcore.errors import PresetNotFoundError, ResourceNotFoundError, SpecificationError, StateConflictError
 from fedcore.platform.access import Principal
-from fedcore.platform.provenance import code
+from fedcore.platform.provenance import describe_code
 from fedcore.platform.store import (
     Database,
     Session,
@@ -40,11 +40,11 @@ from fedcore.platform.store.experiments import IMPORTED, NewExperiment
 from fedcore.platform.store.progress import ArmPoint, RunProgress
 from fedcore.platform.store.records import REPRODUCES
 from fedcore.platform.store.tables import DatasetRecord, ExperimentRecord, WorkerRecord
-from fedcore.platform.tracing import traceparent
+from fedcore.platform.tracing import get_traceparent
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.checks import check_allowed_models
-from fedcore.spec.components import requirements
+from fedcore.spec.components import find_requirements
 from fedcore.spec.digest import specification_sha256
 from fedcore.spec.search import Study
 from fedcore.spec.sweep import JOINT
@@ -133,7 +133,9 @@ class Submission(NamedTuple):
     spec: ExperimentSpec
     provenance: dict[str, Any]
     estimates: Sequence[RunEstimate] | None = None
-    """By arm, of a specification that uses a code bundle; others are estimated when they are asked for."""
+    """Estimates by arm, if the specification uses a code bundle; others are estimated when they are
+    asked for.
+    """
 
     def with_cheap_evaluation(self, document: Any) -> "Submission":
         """The submission with what its `document` does not say about evaluations: the training loss
@@ -171,7 +173,7 @@ def new_submission(principal: Principal, submission: Submission) -> NewExperimen
         key_id=principal.key_id,
         may_use_all=principal.sees is None,
         provenance=submission.provenance,
-        traceparent=traceparent(),
+        traceparent=get_traceparent(),
         memory_bytes=[estimate.memory_bytes for estimate in estimates],
         work=[
             (name_kind(arm.spec), estimate.work / arm.spec.rounds)
@@ -203,7 +205,7 @@ def new_reproduction(state: AppState, principal: Principal, original_id: str) ->
     return replace(new, run_provenance=engines, run_packages=packages)
 
 
-def specification(document: Any, state: AppState, principal: Principal) -> Submission:
+def read_submission(document: Any, state: AppState, principal: Principal) -> Submission:
     """Return the specification of a new experiment in `document`, with uploaded data sets and code
     bundles resolved, and its provenance. It may name what the principal sees. Evaluations are cheap
     where it does not say otherwise; presets keep theirs.
@@ -239,14 +241,14 @@ def _validated(document: Any, state: AppState, principal: Principal, at: str = "
         check_allowed_models(spec, state.settings.models_allowed)
     except SpecificationError as error:
         raise SpecificationError(at + error.pointer, error.detail) from error
-    return Submission(spec, code(), estimates)
+    return Submission(spec, describe_code(), estimates)
 
 
 def service_plan(document: Any, state: AppState, principal: Principal) -> Plan:
     """Return the plan of a submission: sizes, and the time, workers and warnings of the service as
     it is now.
     """
-    found = specification(document, state, principal)
+    found = read_submission(document, state, principal)
     return add_service_estimates(found.plan, found.spec, state.database, state.settings, principal)
 
 
@@ -255,7 +257,7 @@ def add_service_estimates(
 ) -> Plan:
     """Return the plan of `spec` with its time, its workers and its warnings."""
     queue, seen_s, owner = spec.execution.queue, settings.seen_seconds, principal.sees
-    needed = requirements(spec)
+    needed = find_requirements(spec)
     where = "on this service" if owner is None else "in your experiments on this service"
     with database.reading() as session:
         serving = [worker for worker in workers.alive(session, seen_s) if queue in worker.queues]

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel
 
 from api.http.authentication import Submitter
 from api.http.dependencies import DatabaseDep, printable
-from api.web.rendering import page
+from api.web.rendering import render_page
 from fedcore import presets
 from fedcore.data.uploaded import Uploaded
 from fedcore.platform.store import Database, experiments
@@ -76,7 +76,7 @@ def write(
     """Return the page; it checks and submits through `POST /v1/experiments` only."""
     start = _start(database, principal.sees, preset, experiment)
     known = start.preset and {"name": start.preset.name, "specification": start.preset.spec}
-    return page(
+    return render_page(
         request,
         "submit.html",
         text=start.text,

@@ -55,7 +55,9 @@ class AppState:
     wakeups: WakeupNotifier
     """Wakes a worker of a queue; to be called after the commit."""
     reading_gate: OwnerGate
-    """Tables and results of any number of arms, two at a time: those of thousands take seconds."""
+    """Tables and results of any number of arms, two at a time: results of thousands of arms take
+    seconds.
+    """
     upload_slots: UploadSlots
     upload_gate: CapacityLimiter
     """One data set is checked at a time: its arrays are in memory."""

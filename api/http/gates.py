@@ -13,8 +13,8 @@ UPLOADS_AT_ONCE = 2
 
 
 class OwnerGate:
-    """Runs work in threads, at most `places` at a time and one for each owner; those that wait occupy no
-    thread.
+    """Runs work in threads, at most `places` at a time and one for each owner; work that waits
+    occupies no thread.
 
     Owners take turns, so that one owner's backlog does not delay another's request.
     """

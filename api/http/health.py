@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from api.http.dependencies import DatabaseDep, SettingsDep
 from fedcore.lazy import LazyModule
 from fedcore.platform.store import Database, progress
-from fedcore.platform.version import release
+from fedcore.platform.version import find_release
 from fedq.schemas import Check, Health, Readiness
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ BROKER_TIMEOUT_S = 2.0
 @router.get("/healthz", summary="Liveness")
 async def read_health() -> Health:
     """Check that the process responds."""
-    return Health(version=release())
+    return Health(version=find_release())
 
 
 @router.get(

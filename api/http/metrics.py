@@ -38,7 +38,7 @@ from fedcore.platform.status import Status
 from fedcore.platform.store import UNAVAILABLE, Database, counters, service_metrics
 from fedcore.platform.store.service_metrics import EndedRuns, RunGroup, ServiceSnapshot
 from fedcore.platform.store.tables import WorkerRecord
-from fedcore.platform.version import release
+from fedcore.platform.version import find_release
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 LATENCIES_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -117,7 +117,7 @@ def _known(database: Database, within_s: float, ended: EndedRuns) -> Iterable[Me
         log.warning("database unavailable", path="/metrics", error=str(error))
         census = None
     yield GaugeMetricFamily("fedq_database_up", "Whether the database answers.", 0 if census is None else 1)
-    yield InfoMetricFamily("fedq", "The software.", {"version": release()})
+    yield InfoMetricFamily("fedq", "The software.", {"version": find_release()})
     if census is not None:
         yield from _runs(census.groups)
         yield from _workers(census.workers)

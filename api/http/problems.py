@@ -32,7 +32,7 @@ from fedcore.errors import (
 from fedcore.platform.store import UNAVAILABLE
 from fedcore.spec.validation import detail_of, join_pointer
 from fedq.schemas import Flaw, ProblemDetails
-from fedq.validation_errors import located
+from fedq.validation_errors import locate_errors
 
 MEDIA_TYPE = "application/problem+json"
 BLANK = "about:blank"
@@ -96,7 +96,7 @@ class UnreadableBodyError(Exception):
         self.flaw = flaw
 
 
-def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def describe_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """OpenAPI descriptions of the errors of an operation."""
     schema = {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
     return {
@@ -157,7 +157,7 @@ def _problem(
         status=answer.status,
         detail=detail,
         instance=request.url.path,
-        errors=list(errors) if yaml is None else located(errors, yaml),
+        errors=list(errors) if yaml is None else locate_errors(errors, yaml),
     )
     return Response(body.model_dump_json(exclude_none=True), answer.status, headers, MEDIA_TYPE)
 
@@ -210,7 +210,9 @@ def _incomplete_body(request: Request, _error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Methods allowed on the path; the router itself names those of a single route."""
+    """Methods allowed on the path, of all its routes; the router itself names the methods of one
+    route only.
+    """
     scopes = [{**request.scope, "method": method} for method in METHODS]
     return [
         scope["method"]

@@ -74,8 +74,8 @@ class RateLimiter:
         """Take a token for a request of this key and tell `headers` how many are left; raises
         RateError if there is none.
 
-        The fields are those of draft-ietf-httpapi-ratelimit-headers-10: `q` requests in `w` seconds
-        are allowed, `r` are left, and in `t` seconds all are there again.
+        The header fields follow draft-ietf-httpapi-ratelimit-headers-10: `q` requests in `w`
+        seconds are allowed, `r` are left, and in `t` seconds all are there again.
         """
         if self._rate == 0:
             return

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from api.http.authentication import Administrator, Reader
 from api.http.dependencies import Cursor, DatabaseDep, OwnerFilter, TargetFilter
 from api.web import rendering
-from api.web.rendering import page
+from api.web.rendering import render_page
 from fedcore.platform.access import Scope
 from fedcore.platform.store import audit, keys, quotas
 from fedcore.platform.store.clock import database_time
@@ -68,7 +68,7 @@ def read(request: Request, principal: Reader, database: DatabaseDep, cursor: Cur
                 "next": found.next,
             }
     answer = Key.model_validate(own)
-    return page(request, "keys.html", own=answer, allowances=_allowances(answer, usage), **listed)
+    return render_page(request, "keys.html", own=answer, allowances=_allowances(answer, usage), **listed)
 
 
 @router.get("/audit")
@@ -83,7 +83,7 @@ def read_audit(
     """Return the audit log; empty filters are ignored."""
     with database.reading() as session:
         found = audit.page(session, owner=owner or None, target=target or None, limit=PAGE, cursor=cursor)
-    return page(
+    return render_page(
         request, "audit.html", entries=found.items, next=found.next, owner=owner or "", target=target or ""
     )
 

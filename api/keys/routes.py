@@ -13,7 +13,7 @@ from api.http.conditional import IfMatch, check_match
 from api.http.dependencies import AppStateDep, Cursor, DatabaseDep, printable
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from fedcore.platform.store import Session, audit, keys, quotas
 from fedcore.platform.store.tables import KeyRecord
 from fedq.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
@@ -29,7 +29,7 @@ KeyId = Annotated[
 @router.post(
     "/keys",
     status_code=201,
-    responses=responses(400, 413, 415, 422),
+    responses=describe_errors(400, 413, 415, 422),
     openapi_extra=body_of("KeyRequest"),
     summary="Create a key",
 )
@@ -45,7 +45,7 @@ def create_key(_principal: Administrator, document: Document, database: Database
     return NewKey(**Key.model_validate(record).model_dump(), key=token.text)
 
 
-@router.get("/keys", responses=responses(422), summary="List keys")
+@router.get("/keys", responses=describe_errors(422), summary="List keys")
 def read_keys(
     _principal: Administrator, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
 ) -> KeyPage:
@@ -55,7 +55,7 @@ def read_keys(
     return KeyPage(items=[Key.model_validate(record) for record in page.items], next=link(page.next))
 
 
-@router.get("/keys/{key_id}", responses=responses(404, 422), summary="Read a key")
+@router.get("/keys/{key_id}", responses=describe_errors(404, 422), summary="Read a key")
 def read_key(_principal: Administrator, key_id: KeyId, database: DatabaseDep) -> KeyStanding:
     """Return a key and its use of quotas. `/v1/me` returns the caller's own key."""
     with database.reading() as session:
@@ -64,7 +64,7 @@ def read_key(_principal: Administrator, key_id: KeyId, database: DatabaseDep) ->
 
 @router.patch(
     "/keys/{key_id}",
-    responses=responses(400, 404, 409, 412, 413, 415, 422),
+    responses=describe_errors(400, 404, 409, 412, 413, 415, 422),
     openapi_extra=body_of("KeyEdit"),
     summary="Edit a key",
 )
@@ -94,7 +94,7 @@ def edit_key(
     return Key.model_validate(record)
 
 
-@router.post("/keys/{key_id}/revoke", responses=responses(404, 422), summary="Revoke a key")
+@router.post("/keys/{key_id}/revoke", responses=describe_errors(404, 422), summary="Revoke a key")
 def revoke_key(_principal: Administrator, key_id: KeyId, state: AppStateDep, facts: Audit) -> Key:
     """Revoke a key, effective within two seconds. Everything created with it is kept.
     Idempotent.

@@ -9,7 +9,7 @@ from typing import Any
 from fedcore import presets
 from fedcore.block import kind_of
 from fedcore.packages import is_of_package
-from fedcore.spec.kinds import kinds
+from fedcore.spec.kinds import list_kinds
 
 Schema = dict[str, Any]
 
@@ -71,7 +71,9 @@ def _example_of_type(schema: Schema, schemas: dict[str, Schema]) -> Any:
 
 
 def _fields(schema: Schema, schemas: dict[str, Schema]) -> Schema:
-    """Return all fields of an answer; of a request those that are required or have `examples`."""
+    """Return all fields of an answer; for a request, the fields that are required or have
+    `examples`.
+    """
     is_request = schema.get("additionalProperties") is False
     required = schema.get("required", ())
     return {
@@ -87,7 +89,7 @@ def _block_examples() -> dict[str, Any]:
         member.__name__: member.model_validate({"kind": kind_of(member), **member.example}).model_dump(
             mode="json", exclude_none=True
         )
-        for members in kinds().values()
+        for members in list_kinds().values()
         for member in members
         if member.example or not is_of_package(member)
     }

@@ -9,9 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from api.http.authentication import Reader
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from fedcore import presets
-from fedq.catalogue import catalog
+from fedq.catalogue import build_catalog
 from fedq.schemas import Catalog, Preset, PresetList, PresetSummary
 
 router = APIRouter(prefix="/v1", tags=["catalogue"])
@@ -25,7 +25,7 @@ def read_presets(_principal: Reader) -> PresetList:
     return PresetList(items=[PresetSummary.model_validate(presets.load(name)) for name in presets.names()])
 
 
-@router.get("/presets/{name}", responses=responses(404, 422), summary="Read a preset")
+@router.get("/presets/{name}", responses=describe_errors(404, 422), summary="Read a preset")
 def read_preset(_principal: Reader, name: Name) -> Preset:
     """Return a preset with its specification."""
     preset = presets.load(name)
@@ -35,7 +35,7 @@ def read_preset(_principal: Reader, name: Name) -> Preset:
 @router.get("/catalog", summary="Read the catalogue")
 def read_catalog(_principal: Reader) -> Catalog:
     """Return all blocks with several kinds, each with its JSON schema, source and defaults."""
-    return catalog()
+    return build_catalog()
 
 
 @router.get("/schemas/experiment.json", include_in_schema=False)
@@ -47,4 +47,4 @@ def read_experiment_schema() -> Response:
 @cache
 def _experiment_schema() -> bytes:
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return json.dumps(dialect | catalog().json_schema).encode()
+    return json.dumps(dialect | build_catalog().json_schema).encode()

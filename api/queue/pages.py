@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from api.http.authentication import Reader
 from api.http.dependencies import DatabaseDep, SettingsDep
 from api.queue.routes import MOST, queue_answers
-from api.web.rendering import page
+from api.web.rendering import render_page
 from fedcore.platform.store import groups, queue_view, sharing, workers
 from fedcore.platform.store.groups import ActiveGroup
 from fedcore.platform.store.queue_view import QueuePosition, RunningRun
@@ -60,7 +60,7 @@ class Visibility(NamedTuple):
     owner: str | None
     """None: an administrator, who sees all."""
     shared: Collection[str]
-    """Ids of those that others share with the user."""
+    """Ids of experiments that others share with the user."""
 
     def covers(self, owner: str, experiment_id: str) -> bool:
         """Return whether an experiment of `owner` is shown."""
@@ -87,7 +87,7 @@ def read(request: Request, principal: Reader, database: DatabaseDep, settings: S
         _line(name, depths, [item for item in waiting if item.entry.queue == name], alive, visible)
         for name in names
     ]
-    return page(
+    return render_page(
         request,
         "queue.html",
         lines=shown,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from api.http.problems import InvalidDocumentError
-from api.results.queries import arm_of, listed, position_of
+from api.results.queries import arm_of, join_names, position_of
 from api.results.summaries import changed_from
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, Session, curves, experiments, runs
@@ -173,8 +173,8 @@ def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> lis
 
 
 def _names(chosen: Sequence[ComparedArm]) -> list[str]:
-    """Return the arms' names, with those of their experiments if there are several, and their ids
-    if those are equal.
+    """Return the arms' names, with the names of their experiments if there are several, and with
+    their ids if names are equal.
     """
     ids: dict[str, set[str]] = {}
     for one in chosen:
@@ -189,13 +189,13 @@ def _names(chosen: Sequence[ComparedArm]) -> list[str]:
 
 
 def _words(apart: Sequence[str], foreign: Sequence[str], arms: int) -> str:
-    """Say how arms are compared: independent ones, and those with other data, by their names."""
+    """Say how arms are compared, and name the arms that are independent or have other data."""
     if not foreign:
         return _pairing(apart, arms)
     refused = "No difference from the baseline is given for arms with another data set"
     if len(foreign) == arms - 1:
         return f"{refused}."
-    return f"{_pairing(apart, arms - len(foreign))} {refused}: {listed(foreign)}."
+    return f"{_pairing(apart, arms - len(foreign))} {refused}: {join_names(foreign)}."
 
 
 def _pairing(apart: Sequence[str], arms: int) -> str:
@@ -206,5 +206,5 @@ def _pairing(apart: Sequence[str], arms: int) -> str:
         return f"The arms are compared as independent samples (Welch's t-test): they {lacking}."
     return (
         "Differences are paired by seed, except of arms that are compared as independent samples (Welch's"
-        f" t-test) because they {lacking} with the baseline: {listed(apart)}."
+        f" t-test) because they {lacking} with the baseline: {join_names(apart)}."
     )

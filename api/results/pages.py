@@ -9,14 +9,14 @@ from api.http.authentication import Reader
 from api.http.dependencies import NO_NUL, AppStateDep, DatabaseDep, ExperimentId
 from api.results.compared_arms import gather
 from api.results.queries import curve_context, read_results
-from api.web.rendering import page
+from api.web.rendering import render_page
 from fedcore.platform.store import experiments
 from fedcore.platform.store.experiments import Filter
 from fedcore.spec import yaml_documents
 from fedq.results.curves import Window
 from fedq.results.frames import Table
 from fedq.results.summaries import metric_names
-from fedq.results.tables import CSV, PARQUET, written
+from fedq.results.tables import CSV, PARQUET, encode_table
 
 OFFERED = 50
 """The newest experiments, to choose from."""
@@ -40,7 +40,7 @@ def read_compare(request: Request, principal: Reader, database: DatabaseDep, wan
         (f"{one.experiment.id}:{one.arm}", one.experiment.name, one.name, one.experiment.id) for one in chosen
     ]
     query = urlencode([("arm", entry) for entry in wanted])
-    return page(
+    return render_page(
         request,
         "compare.html",
         members=arms,
@@ -53,7 +53,7 @@ def read_compare(request: Request, principal: Reader, database: DatabaseDep, wan
 
 
 EVERYTHING = Window(100_000)
-"""All points of a curve."""
+"""Window with all points of a curve."""
 
 
 FORMS: dict[str, tuple[Table, str]] = {
@@ -94,7 +94,7 @@ async def read_table(
 
     def work() -> Response:
         found = read_results(state.database, principal, experiment_id, metric_names(), EVERYTHING)
-        return Response(written(found, table, media_type), media_type=media_type)
+        return Response(encode_table(found, table, media_type), media_type=media_type)
 
     return _file(await state.reading_gate.run(principal.owner, work), f"{experiment_id}-{name}")
 

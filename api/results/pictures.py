@@ -13,11 +13,11 @@ from fastapi import Depends, Path, Query, Request, Response
 
 from api.http.dependencies import NO_NUL, state_of
 from api.http.gates import OwnerGate
-from api.http.problems import InvalidDocumentError, responses
+from api.http.problems import InvalidDocumentError, describe_errors
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
-from fedcore.statistics.summary import HEADLINES, headline
-from fedq.figures.drawing import Format, draw, measured
+from fedcore.statistics.summary import HEADLINES, choose_headline
+from fedq.figures.drawing import Format, draw, is_measured
 from fedq.figures.style import (
     NARROWEST_MM,
     WIDE_MM,
@@ -57,7 +57,7 @@ FIGURE: dict[int | str, Any] = {
         },
         "headers": {"Link": {"description": "URL of the numbers as CSV.", "schema": {"type": "string"}}},
     },
-    **responses(404, 422),
+    **describe_errors(404, 422),
 }
 """OpenAPI responses of a request for a picture."""
 Form = Annotated[
@@ -142,7 +142,7 @@ async def _look(  # noqa: PLR0913, PLR0917 - one parameter per option
 Looked = Annotated[FigureStyle, Depends(_look)]
 
 
-def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> tuple[ArmResults, str]:
+def select_results(read: Read, metric: Metric | None, points: int, x: Horizontal) -> tuple[ArmResults, str]:
     """Return the results to draw and the metric to draw of them.
 
     Raises ResourceNotFoundError if there are rows but none can be drawn.
@@ -153,9 +153,9 @@ def drawable(read: Read, metric: Metric | None, points: int, x: Horizontal) -> t
         raise ResourceNotFoundError(
             f"no results of {found.name!r} for {metric}; available: {', '.join(sorted(others))}"
         )
-    chosen = headline(known) if metric is None else metric
+    chosen = choose_headline(known) if metric is None else metric
     curves = [arm.curves[chosen] for arm in found.arms if chosen in arm.curves]
-    if curves and not any(measured(curve, x) for curve in curves):
+    if curves and not any(is_measured(curve, x) for curve in curves):
         raise ResourceNotFoundError(
             f"no run of {found.name!r} has a simulated clock, which requires `systems.devices`"
         )
@@ -167,7 +167,7 @@ def _known(results: ArmResults) -> set[str]:
     return {name for arm in results.arms for name in arm.curves}
 
 
-def picture(
+def render_figure(
     request: Request,
     found: ArmResults,
     metric: str,
@@ -193,7 +193,7 @@ def picture(
     )
 
 
-async def answered(
+async def answer_in_thread(
     request: Request, principal: Principal, form: Form, look: FigureStyle, work: Callable[[], Response]
 ) -> Response:
     """Return the result of `work`, called in a thread; drawings one at a time.

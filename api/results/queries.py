@@ -40,12 +40,12 @@ def arm_of(names: Mapping[str, int], wanted: str, pointer: str) -> int:
     if found not in names.values():
         close = get_close_matches(wanted, names, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        detail = f"must be an arm, by name or index: {listed(list(names))}; not {wanted!r}{hint}"
+        detail = f"must be an arm, by name or index: {join_names(list(names))}; not {wanted!r}{hint}"
         raise InvalidDocumentError.at(pointer, detail)
     return found
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return the names of the arms, or their range if they are many."""
     return ", ".join(names) if len(names) <= TOLD else f"0 to {len(names) - 1}"
 

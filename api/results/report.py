@@ -73,7 +73,7 @@ class ReportContent(NamedTuple):
     """None unless it follows a publication."""
     runs: Sequence[Run]
     specification: str
-    """As YAML."""
+    """The specification as YAML."""
     carried_out: Sequence[Mapping[str, Any]]
     """Distinct ways in which its runs were executed."""
 

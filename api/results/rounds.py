@@ -1,4 +1,4 @@
-"""All rounds of an experiment as one file, with the settings of their arms as columns.
+"""Rounds of an experiment as one file, with the settings of their arms as columns.
 
 Written to a file as they are read, so that the memory needed does not grow with the experiment.
 """

@@ -22,10 +22,20 @@ from api.http.dependencies import (
     IdempotencyKey,
     created,
 )
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from api.results import queries, report
 from api.results.compared_arms import MOST_ARMS, compare
-from api.results.pictures import FIGURE, DrawingGateDep, Drawn, Form, Looked, X, answered, drawable, picture
+from api.results.pictures import (
+    FIGURE,
+    DrawingGateDep,
+    Drawn,
+    Form,
+    Looked,
+    X,
+    answer_in_thread,
+    render_figure,
+    select_results,
+)
 from api.results.queries import THEORY_POINTS, Chosen, Points, Windowed, arm_of
 from api.results.reproduction import compare_with_original
 from api.results.rounds import RoundsFile
@@ -36,7 +46,7 @@ from fedcore.platform.store import experiments
 from fedcore.platform.store.records import REPRODUCES
 from fedq.results.frames import Table
 from fedq.results.summaries import metric_names
-from fedq.results.tables import CSV, PARQUET, written
+from fedq.results.tables import CSV, PARQUET, encode_table
 from fedq.schemas import Claims, Comparison, Experiment, Reproduction, Results, Theory
 
 router = APIRouter(prefix="/v1", tags=["results"])
@@ -108,7 +118,7 @@ REPORT: dict[int | str, Any] = {
         "description": "The report.",
         "content": {name.partition(";")[0]: {"schema": {"type": "string"}} for name in report.MEDIA.values()},
     },
-    **responses(404, 422),
+    **describe_errors(404, 422),
 }
 TABLES = {CSV: {"schema": {"type": "string"}}, PARQUET: {"schema": {"type": "string", "format": "binary"}}}
 
@@ -118,7 +128,7 @@ TABLES = {CSV: {"schema": {"type": "string"}}, PARQUET: {"schema": {"type": "str
     response_model=Results,
     responses={
         200: {"description": "The results.", "content": TABLES},
-        **responses(404, 406, 422),
+        **describe_errors(404, 406, 422),
     },
     summary="Read results",
 )
@@ -149,7 +159,7 @@ async def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
         )
         if media_type == JSON:
             return results
-        return Response(written(results, table, media_type), media_type=media_type)
+        return Response(encode_table(results, table, media_type), media_type=media_type)
 
     return await state.reading_gate.run(principal.owner, work)
 
@@ -159,7 +169,7 @@ async def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     response_class=StreamingResponse,
     responses={
         200: {"description": "The rounds.", "content": TABLES},
-        **responses(404, 406, 422),
+        **describe_errors(404, 406, 422),
     },
     summary="Read all rounds",
 )
@@ -214,7 +224,7 @@ async def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
     """
 
     def work() -> Response:
-        results, chosen = drawable(
+        results, chosen = select_results(
             partial(queries.read_results, database, principal, experiment_id), metric, points, x
         )
         if arm is not None:
@@ -222,14 +232,14 @@ async def read_figure(  # noqa: PLR0913, PLR0917 - what can be asked for
             shown = [arm_of(names, wanted, "?arm") for wanted in arm]
             results = results.model_copy(update={"arms": [one for one in results.arms if one.index in shown]})
         said = queries.read_theory(database, principal, experiment_id) if theory else None
-        return picture(request, results, chosen, x, form, look, said)
+        return render_figure(request, results, chosen, x, form, look, said)
 
-    return await answered(request, principal, form, look, work)
+    return await answer_in_thread(request, principal, form, look, work)
 
 
 @router.get(
     "/experiments/{experiment_id}/theory",
-    responses=responses(404, 422),
+    responses=describe_errors(404, 422),
     summary="Read closed-form predictions",
 )
 async def read_theory(
@@ -248,7 +258,7 @@ async def read_theory(
     return await state.reading_gate.run(principal.owner, work)
 
 
-@router.get("/compare", responses=responses(404, 422), summary="Compare arms")
+@router.get("/compare", responses=describe_errors(404, 422), summary="Compare arms")
 async def read_comparison(
     principal: Reader,
     state: AppStateDep,
@@ -285,15 +295,15 @@ async def read_comparison_figure(  # noqa: PLR0913, PLR0917 - what can be asked 
     """Draw the curves of arms of any experiments."""
 
     def work() -> Response:
-        found, chosen = drawable(partial(compare, database, principal, arm), metric, points, x)
-        return picture(request, found, chosen, x, form, look)
+        found, chosen = select_results(partial(compare, database, principal, arm), metric, points, x)
+        return render_figure(request, found, chosen, x, form, look)
 
-    return await answered(request, principal, form, look, work)
+    return await answer_in_thread(request, principal, form, look, work)
 
 
 @router.get(
     "/experiments/{experiment_id}/claims",
-    responses=responses(404, 422),
+    responses=describe_errors(404, 422),
     summary="Compare results with the publication",
 )
 async def read_claims(principal: Reader, experiment_id: ExperimentId, state: AppStateDep) -> Claims:
@@ -322,7 +332,7 @@ async def read_report(
     """Return a file with a table and figure of each metric, claims, runs, specification, provenance
     and how to reproduce it.
 
-    HTML contains its figures. Markdown shows files beside it, `ID-METRIC.svg`: those of
+    HTML contains its figures. Markdown shows files beside it, `ID-METRIC.svg`: the figures of
     `figure.svg?metric=METRIC`. A report of an unfinished experiment lists what is missing.
     """
     work = partial(report.render, form, principal, experiment_id, database)
@@ -333,7 +343,7 @@ async def read_report(
 @router.post(
     "/experiments/{experiment_id}/reproduce",
     status_code=201,
-    responses={**created("reproduction"), **responses(404, 409, 422)},
+    responses={**created("reproduction"), **describe_errors(404, 409, 422)},
     summary="Reproduce an experiment",
 )
 def reproduce_experiment(
@@ -366,7 +376,7 @@ def reproduce_experiment(
 
 @router.get(
     "/experiments/{experiment_id}/reproduction",
-    responses=responses(404, 422),
+    responses=describe_errors(404, 422),
     summary="Compare a reproduction with its original",
 )
 async def read_reproduction(

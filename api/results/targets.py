@@ -15,7 +15,7 @@ from fedcore.spec.validation import not_among
 from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
 from fedq.results.curves import first_reaching, megabytes
-from fedq.results.summaries import comparable_only, differing, estimated, have_data_of, metric_names
+from fedq.results.summaries import comparable_only, estimate_mean, have_data_of, make_difference, metric_names
 from fedq.schemas import Difference, Estimate, Results, Target, TargetResult
 
 COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")
@@ -26,7 +26,7 @@ _TARGET = re.compile(r"([\w/]+):([-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)",
 class _Run(NamedTuple):
     record: RunRecord
     series: Series | None
-    """None without rows."""
+    """Curves of the run; None if it has no rows."""
 
 
 class _Cost(NamedTuple):
@@ -120,6 +120,6 @@ def _compared(
     ]
     found = significance.compare(comparable_only(by_seed, comparable), baseline, whole, min)
     return [
-        (estimated(values), None if one is None else differing(one))
+        (estimate_mean(values), None if one is None else make_difference(one))
         for values, one in zip(by_seed, found, strict=True)
     ]

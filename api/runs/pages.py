@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from api.http.authentication import Reader
 from api.http.dependencies import DatabaseDep, RunId, SettingsDep
 from api.runs.service import run_answer
-from api.web.rendering import is_fragment, page
+from api.web.rendering import is_fragment, render_page
 from fedcore.platform.access import Principal
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import Session, audit, experiments, runs, search, sharing, wait_reasons
@@ -110,7 +110,7 @@ def read_run(
         happened = of_run(session, record, experiment)
         may_change = _may_change(session, experiment, principal)
     template = "_run.html" if is_fragment(request) else "run.html"
-    return page(
+    return render_page(
         request,
         template,
         run=run_answer(record, held),
@@ -128,7 +128,7 @@ def read_notes(request: Request, principal: Reader, run_id: RunId, database: Dat
         run = runs.find(session, run_id, principal.sees)
         experiment = experiments.find(session, run.experiment_id, principal.sees)
         may_change = _may_change(session, experiment, principal)
-    return page(
+    return render_page(
         request,
         "_notes.html",
         notes=run.notes,

@@ -13,7 +13,7 @@ from api.http.conditional import IfMatch, check_match
 from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep, ExperimentId, RunId, SettingsDep
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink, StartAfter
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from api.runs.service import line_answer, run_answer, sample_answer, stored_model
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
@@ -59,7 +59,7 @@ TEXT: dict[int | str, dict[str, Any]] = {
 
 @router.get(
     "/experiments/{experiment_id}/runs",
-    responses=responses(404, 422),
+    responses=describe_errors(404, 422),
     summary="List the runs of an experiment",
 )
 def read_runs(
@@ -83,7 +83,7 @@ def read_runs(
     )
 
 
-@router.get("/runs/{run_id}", responses=responses(404, 422), summary="Read a run")
+@router.get("/runs/{run_id}", responses=describe_errors(404, 422), summary="Read a run")
 def read_run(principal: Reader, run_id: RunId, database: DatabaseDep, settings: SettingsDep) -> Run:
     """Return a run with status, progress and provenance."""
     with database.reading() as session:
@@ -92,7 +92,7 @@ def read_run(principal: Reader, run_id: RunId, database: DatabaseDep, settings: 
 
 @router.patch(
     "/runs/{run_id}",
-    responses=responses(400, 404, 412, 413, 415, 422),
+    responses=describe_errors(400, 404, 412, 413, 415, 422),
     openapi_extra=body_of("RunEdit"),
     summary="Edit the notes of a run",
 )
@@ -124,7 +124,7 @@ def _answer(session: Session, record: RunRecord, settings: Settings) -> Run:
     return run_answer(record, held.get(record.id))
 
 
-@router.get("/runs/{run_id}/metrics", responses=responses(404, 422), summary="Read the rounds of a run")
+@router.get("/runs/{run_id}/metrics", responses=describe_errors(404, 422), summary="Read the rounds of a run")
 def read_run_metrics(
     principal: Reader,
     run_id: RunId,
@@ -147,7 +147,7 @@ def read_run_metrics(
     return MetricsPage(run_id=run_id, status=run.status, items=rows, next=last)
 
 
-@router.get("/runs/{run_id}/logs", responses=responses(404, 422), summary="Read the log of a run")
+@router.get("/runs/{run_id}/logs", responses=describe_errors(404, 422), summary="Read the log of a run")
 def read_run_logs(
     principal: Reader,
     run_id: RunId,
@@ -175,7 +175,7 @@ def read_run_logs(
 @router.get(
     "/runs/{run_id}/logs.txt",
     response_class=PlainTextResponse,
-    responses={**TEXT, **responses(404, 422)},
+    responses={**TEXT, **describe_errors(404, 422)},
     summary="Download the log of a run as text",
 )
 def read_run_logs_as_text(
@@ -190,7 +190,7 @@ def read_run_logs_as_text(
 
 
 @router.get(
-    "/runs/{run_id}/resources", responses=responses(404, 422), summary="Read the resource use of a run"
+    "/runs/{run_id}/resources", responses=describe_errors(404, 422), summary="Read the resource use of a run"
 )
 def read_run_resources(
     principal: Reader,
@@ -218,7 +218,7 @@ def read_run_resources(
 @router.get(
     "/runs/{run_id}/model",
     response_class=StreamingResponse,
-    responses={**FILE, **responses(404, 422)},
+    responses={**FILE, **describe_errors(404, 422)},
     summary="Download the final or the best model",
 )
 def read_model(
@@ -242,7 +242,7 @@ def read_model(
 @router.get(
     "/runs/{run_id}/checkpoint",
     response_class=StreamingResponse,
-    responses={**FILE, **responses(404, 422)},
+    responses={**FILE, **describe_errors(404, 422)},
     summary="Download the latest checkpoint",
 )
 def read_checkpoint(principal: Reader, run_id: RunId, state: AppStateDep) -> StreamingResponse:

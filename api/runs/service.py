@@ -75,7 +75,7 @@ def sample_answer(record: ResourceRecord) -> ResourceSample:
 
 
 def stored_model(record: RunRecord, which: Literal["final", "best"]) -> str | None:
-    """Return the storage key of a model of a run; None without one."""
+    """Return the storage key of a model of a run; None if there is none."""
     if record.model is None or which == "final":
         return record.model
     return best_model_key(record.model, record.provenance)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from api.http.authentication import Reader
 from api.http.dependencies import DatabaseDep, ExperimentId
 from api.http.parameters import NextLink, StartAfter
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from api.search.service import ARRIVALS, search_answer
 from fedcore.platform.store import experiments, search
 from fedq.schemas import SearchPage
@@ -18,7 +18,7 @@ Limit = Annotated[int, Query(ge=1, le=ARRIVALS, description="Maximum number of a
 
 
 @router.get(
-    "/{experiment_id}/search", responses=responses(404, 422), summary="Read the decisions of a search"
+    "/{experiment_id}/search", responses=describe_errors(404, 422), summary="Read the decisions of a search"
 )
 def read_search(
     principal: Reader,

@@ -106,7 +106,7 @@ def markdown(text: str) -> Markup:
     """Render Markdown that users have written.
 
     HTML in it is shown as text, links lead to the web and to mail only, and there are no images,
-    which a page would load from elsewhere. Headings are below those of the page.
+    which a page would load from elsewhere. Headings are one level below the page's.
     """
     parser = _markdown()
     tokens = parser.parse(text)
@@ -144,7 +144,7 @@ environment.filters.update(
 )
 
 
-def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
+def render_page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
     """Render a page or a part of one: a template with `context` and what all templates need."""
     principal = context_of(request.scope).principal
     known = {
@@ -170,9 +170,9 @@ DIGITS = 12
 
 
 class Assets(StaticFiles):
-    """The files below `STATIC`, each at `/DIGEST/PATH`.
+    """Files below `STATIC`, each at `/DIGEST/PATH`.
 
-    Scripts that import others by relative paths thus get those of the same release.
+    Scripts that import others by relative paths thus get scripts of the same release.
     """
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ def _as_page(handler: Handler) -> Handler:
         if response.status_code == 401:
             return _sign_in(request)
         problem = json.loads(bytes(response.body))
-        told = page(request, "error.html", response.status_code, problem=problem)
+        told = render_page(request, "error.html", response.status_code, problem=problem)
         told.headers.update({name: response.headers[name] for name in KEPT if name in response.headers})
         return told
 

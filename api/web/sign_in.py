@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse
 from api.http import authentication
 from api.http.dependencies import state_of
 from api.http.documents import pieces_within
-from api.web.rendering import page
+from api.web.rendering import render_page
 from fedcore.errors import AuthenticationError
 from fedcore.platform.access import Token
 
@@ -27,7 +27,7 @@ def ask(request: Request, wanted: Next = "/") -> Response:
     Its script signs in at once if the address contains a key after `#`, or the browser has one
     already.
     """
-    return page(request, "sign-in.html", next=_inside(wanted), refusal=None)
+    return render_page(request, "sign-in.html", next=_inside(wanted), refusal=None)
 
 
 @router.post("/sign-in")
@@ -40,7 +40,7 @@ async def sign_in(request: Request) -> Response:
         token = Token.parse(given.get("key", "").strip())
         await state_of(request).authenticator.authenticate(token)
     except AuthenticationError as error:
-        return page(request, "sign-in.html", 401, next=wanted, refusal=str(error))
+        return render_page(request, "sign-in.html", 401, next=wanted, refusal=str(error))
     response = RedirectResponse(wanted, 303)
     authentication.keep(request, response, token)
     return response

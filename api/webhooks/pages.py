@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.http.authentication import Reader
 from api.http.dependencies import Cursor, DatabaseDep, WebhookId
-from api.web.rendering import page
+from api.web.rendering import render_page
 from api.webhooks.service import webhook_answer
 from fedcore.platform.store import webhooks
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
@@ -24,7 +24,9 @@ def read_list(request: Request, principal: Reader, database: DatabaseDep, cursor
     with database.reading() as session:
         found = webhooks.page(session, owner=principal.sees, limit=PAGE, cursor=cursor)
     rows = [(hook, _terms(hook)) for hook in map(webhook_answer, found.items)]
-    return page(request, "webhooks.html", rows=rows, next=found.next, kinds=list(EventKind), endings=ENDINGS)
+    return render_page(
+        request, "webhooks.html", rows=rows, next=found.next, kinds=list(EventKind), endings=ENDINGS
+    )
 
 
 @router.get("/webhooks/{webhook_id}")
@@ -32,7 +34,7 @@ def read_one(request: Request, principal: Reader, webhook_id: WebhookId, databas
     """Return a webhook with the state of its last delivery."""
     with database.reading() as session:
         hook = webhook_answer(webhooks.find(session, webhook_id, principal.sees))
-    return page(
+    return render_page(
         request, "webhook.html", hook=hook, terms=_terms(hook), kinds=list(EventKind), endings=ENDINGS
     )
 

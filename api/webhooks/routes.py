@@ -11,7 +11,7 @@ from api.http.conditional import IfMatch, check_match
 from api.http.dependencies import Cursor, DatabaseDep, WebhookId, created
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink
-from api.http.problems import InvalidDocumentError, responses
+from api.http.problems import InvalidDocumentError, describe_errors
 from api.webhooks.service import Probe, webhook_answer
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.status import DeliveryStatus
@@ -31,7 +31,7 @@ Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of webhoo
 @router.post(
     "",
     status_code=201,
-    responses={**created("webhook"), **responses(400, 413, 415, 422)},
+    responses={**created("webhook"), **describe_errors(400, 413, 415, 422)},
     openapi_extra=body_of("WebhookRequest"),
     summary="Create a webhook",
 )
@@ -67,17 +67,17 @@ async def create_webhook(
     return NewWebhook(**webhook_answer(record).model_dump(), secret=secret)
 
 
-@router.get("", responses=responses(422), summary="List webhooks")
+@router.get("", responses=describe_errors(422), summary="List webhooks")
 def read_webhooks(
     principal: Reader, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
 ) -> WebhookPage:
-    """Return webhooks, newest first; administrators see those of all owners."""
+    """Return webhooks, newest first; administrators see the webhooks of all owners."""
     with database.reading() as session:
         page = webhooks.page(session, owner=principal.sees, limit=limit, cursor=cursor)
     return WebhookPage(items=[webhook_answer(record) for record in page.items], next=link(page.next))
 
 
-@router.get("/{webhook_id}", responses=responses(404, 422), summary="Read a webhook")
+@router.get("/{webhook_id}", responses=describe_errors(404, 422), summary="Read a webhook")
 def read_webhook(principal: Reader, webhook_id: WebhookId, database: DatabaseDep) -> Webhook:
     """Return a webhook and its state, without the secret."""
     with database.reading() as session:
@@ -86,7 +86,7 @@ def read_webhook(principal: Reader, webhook_id: WebhookId, database: DatabaseDep
 
 @router.patch(
     "/{webhook_id}",
-    responses=responses(400, 404, 412, 413, 415, 422),
+    responses=describe_errors(400, 404, 412, 413, 415, 422),
     openapi_extra=body_of("WebhookEdit"),
     summary="Edit a webhook",
 )
@@ -125,7 +125,9 @@ async def edit_webhook(
     return webhook_answer(await run_in_threadpool(work))
 
 
-@router.delete("/{webhook_id}", status_code=204, responses=responses(404, 422), summary="Delete a webhook")
+@router.delete(
+    "/{webhook_id}", status_code=204, responses=describe_errors(404, 422), summary="Delete a webhook"
+)
 def delete_webhook(principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit) -> None:
     """Delete a webhook. Pending deliveries are not sent."""
     with database.transaction() as session:
@@ -135,7 +137,10 @@ def delete_webhook(principal: Submitter, webhook_id: WebhookId, database: Databa
 
 
 @router.post(
-    "/{webhook_id}/ping", status_code=202, responses=responses(404, 409, 422), summary="Send a test event"
+    "/{webhook_id}/ping",
+    status_code=202,
+    responses=describe_errors(404, 409, 422),
+    summary="Send a test event",
 )
 def ping_webhook(
     principal: Submitter, webhook_id: WebhookId, database: DatabaseDep, facts: Audit

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Response
 from api.http.audit_trail import Audit
 from api.http.authentication import Submitter
 from api.http.dependencies import AppState, AppStateDep, created
-from api.http.problems import responses
+from api.http.problems import describe_errors
 from api.uploads import Received, add_routes, digest_in_path, store_upload, upload_body, upload_folder
 from fedcore.platform.access import Principal
 from fedcore.platform.store.audit import AuditFacts
@@ -29,7 +29,7 @@ router = APIRouter(prefix="/v1/weights", tags=["weights"])
     responses={
         200: {"model": Weights, "description": "The weights already exist."},
         **created("weights"),
-        **responses(413, 415, 422),
+        **describe_errors(413, 415, 422),
     },
     openapi_extra=upload_body("A safetensors file, or the config.json or tokenizer.json of a network."),
     summary="Upload pretrained weights",

@@ -16,7 +16,7 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, experiments, keys, open_database, runs
 from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.experiments import NewExperiment
-from fedcore.platform.store.records import identifiers
+from fedcore.platform.store.records import make_ids
 
 RUNS = 10
 """Runs of each experiment."""
@@ -130,14 +130,14 @@ def _copy(url: str, template: str, count: int, owners: list[tuple[str, str]]) ->
             connection.execute(COPIES)
             numbers = range(start, min(start + BATCH, count))
             dated = [moment - timedelta(seconds=count - number) for number in numbers]
-            ids = [identifiers("exp", at, 1)[0] for at in dated]
+            ids = [make_ids("exp", at, 1)[0] for at in dated]
             holders = [owners[number % len(owners)] for number in numbers]
             with connection.cursor() as cursor, cursor.copy("COPY copied FROM STDIN") as copy:
                 for id, at, holder in zip(ids, dated, holders, strict=True):
                     copy.write_row((id, *holder, at))
             with connection.cursor() as cursor, cursor.copy("COPY copied_run FROM STDIN") as copy:
                 for id, at, holder in zip(ids, dated, holders, strict=True):
-                    for new, old in zip(identifiers("run", at, len(own)), own, strict=True):
+                    for new, old in zip(make_ids("run", at, len(own)), own, strict=True):
                         copy.write_row((new, old, id, *holder))
             _insert(connection, template)
             connection.execute("DROP TABLE copied, copied_run")

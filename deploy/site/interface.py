@@ -8,7 +8,7 @@ from api.app import create_app
 from deploy.site import schemas
 from deploy.site.markup import code, literal, page, prose, section, table
 from fedcore.settings import Settings
-from fedq.catalogue import catalog
+from fedq.catalogue import build_catalog
 
 NAME = "http.md"
 
@@ -83,7 +83,7 @@ def _linked(schema: schemas.Schema) -> Iterator[str]:
 
 def _shapes(definitions: Mapping[str, schemas.Schema]) -> Iterator[str]:
     """Schemas of requests and responses; blocks of a specification have their own pages."""
-    blocks = catalog().json_schema["$defs"].keys() | {"ExperimentSpec"}
+    blocks = build_catalog().json_schema["$defs"].keys() | {"ExperimentSpec"}
     for name, schema in sorted(definitions.items()):
         if name not in blocks and schema.get("type") == "object":
             yield section(

@@ -9,7 +9,7 @@ from deploy.site.markup import code, literal, page, prose, section, table
 from fedcore.algorithms import ALGORITHMS
 from fedcore.block import kind_of
 from fedcore.measures import EXTENSIONS, GROUPS
-from fedq.catalogue import catalog
+from fedq.catalogue import build_catalog
 from fedq.schemas import CatalogBlock, Kind
 
 ROOT = "specification"
@@ -17,7 +17,7 @@ ROOT = "specification"
 
 def pages() -> Iterator[tuple[str, str]]:
     """Names and texts of the pages."""
-    schema = catalog().json_schema
+    schema = build_catalog().json_schema
     definitions = schema["$defs"]
     for name, field in schema["properties"].items():
         if parts := list(_parts(name, field, definitions)):
@@ -57,7 +57,7 @@ def _parts(name: str, field: schemas.Schema, definitions: Mapping[str, schemas.S
         yield _algorithms()
     if name == "evaluation":
         yield from _measures()
-    for block in catalog().blocks:
+    for block in build_catalog().blocks:
         if block.path == name or block.path.startswith(f"{name}."):
             yield section(code(block.path) if block.path != name else "Kinds", *_kinds(block))
 

@@ -44,8 +44,8 @@ class Mixture(SecondModel):
 
 @dataclass(frozen=True)
 class AdaptiveMixture(Mixture):
-    """The same with an alpha of each client, in the memory `alpha` [..., 1], that takes one projected
-    gradient step as a round begins.
+    """A `Mixture` with an alpha for each client, kept in the memory `alpha` [..., 1], which takes
+    one projected gradient step as a round begins.
     """
 
     assures = ClientRule.assures

@@ -16,7 +16,7 @@ class RoundLaw(NamedTuple):
 
 
 class AlgorithmSpec(Declaring, Block):
-    """An algorithm and its parameters; parts that are not overridden are those of FedAvg."""
+    """An algorithm and its parameters; parts that a subclass does not override are FedAvg's."""
 
     described: ClassVar[Described] = {
         "averages_models": ("rule", "aggregator"),
@@ -41,7 +41,9 @@ class AlgorithmSpec(Declaring, Block):
     that do not sum to 1 and a downlink that loses part of a message are rejected.
     """
     own_weights: ClassVar[bool] = False
-    """True if the algorithm computes its own weights and ignores those of the scheme."""
+    """True if the algorithm computes its own weights and ignores the weights of the participation
+    scheme.
+    """
     min_norm: ClassVar[bool] = False
     """True if the aggregator's state holds min-norm weights: `clients` [V] and `weights` [V]."""
 
@@ -64,6 +66,6 @@ class AlgorithmSpec(Declaring, Block):
     def round_law(self, prox_mu: float, *, uniform: bool) -> RoundLaw | None:
         """The closed form of a round; None if none is known.
 
-        `prox_mu` is that of the local solver; `uniform` is true if the server averages uniformly.
+        `prox_mu` is the local solver's; `uniform` is true if the server averages uniformly.
         """
         return None

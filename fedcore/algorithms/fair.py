@@ -53,11 +53,11 @@ class QFedAvg(AlgorithmSpec):
         Delta_i = y_i - x,   h_i = q F_i(x)^{q-1} L |Delta_i|^2 + F_i(x)^q
         x <- x + server_lr sum_i w_i F_i(x)^q Delta_i / sum_i w_i h_i
 
-    L = `smoothness`. In the paper's notation, where Delta w_i = -L Delta_i, numerator and denominator
-    are both divided by L. Each client evaluates its loss at x over all its samples and sends it. q =
-    0 is FedAvg; a large q approaches AFL, the worst client's loss. Departures: clients are weighed
-    by the participation scheme (the paper samples them with probability p_i and weighs them
-    equally); losses below 1e-10 count as 1e-10 (the authors' code adds 1e-10 to each).
+    L = `smoothness`. In the paper's notation, where Delta w_i = -L Delta_i, numerator and
+    denominator are both divided by L. Each client evaluates its loss at x over all its samples and
+    sends it. q = 0 is FedAvg; a large q approaches AFL, the worst client's loss. Departures:
+    clients are weighed by the participation scheme (the paper samples them with probability p_i and
+    weighs them equally); losses below 1e-10 count as 1e-10 (the authors' code adds 1e-10 to each).
     """
 
     source = "Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020 (q-FedAvg)"
@@ -128,12 +128,12 @@ class Afl(AlgorithmSpec):
         x <- x + server_lr sum_i lambda_i Delta_i
         lambda <- P(lambda + mixture_lr (F_1(x), ..., F_N(x)))
 
-    P projects onto the probability simplex; both lines use the x and lambda of the round's begin, and
-    lambda starts at 1/N. Each client evaluates its loss at x over all its samples and sends it.
+    P projects onto the probability simplex; both lines use the x and lambda of the round's begin,
+    and lambda starts at 1/N. Each client evaluates its loss at x over all its samples and sends it.
     mixture_lr = 0 is FedAvg with equal weights. Departures: clients take several local steps, the
     paper one; of a cohort that is not everyone, the direction is divided by sum_i lambda_i over the
     cohort, and only its entries of lambda rise before the projection; x is the last iterate, not
-    the mean of all, and is not projected; the losses are those of all samples, in place of
+    the mean of all, and is not projected; the losses are computed over all samples, in place of
     stochastic estimates.
     """
 

@@ -14,9 +14,9 @@ class FedAvg(AlgorithmSpec):
 
         y_{i,k+1} = y_{i,k} - eta g_i(y_{i,k}),   x <- x + sum_i w_i (y_i - x)
 
-    The weights are those of the participation scheme. With variance reduction, FedAvg-VR of Wang et
-    al. (FedNova, IEEE TSP 2021, Table I), g_i becomes g_i + sum_j p_j d_j - d_i with d_i the mean
-    raw gradient of client i's last round.
+    The participation scheme sets the weights. With variance reduction, FedAvg-VR of Wang et al.
+    (FedNova, IEEE TSP 2021, Table I), g_i becomes g_i + sum_j p_j d_j - d_i with d_i the mean raw
+    gradient of client i's last round.
     """
 
     source = (
@@ -68,8 +68,8 @@ _SOURCE = "Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 2
 
 
 class FedAdagrad(AdaptiveParameters, AlgorithmSpec):
-    """FedAvg's averaged change d through m <- beta1 m + (1 - beta1) d, v <- v + d^2, x <- x +
-    server_lr m / (sqrt(v) + tau).
+    """FedAvg's averaged change d through m <- beta1 m + (1 - beta1) d, v <- v + d^2,
+    x <- x + server_lr m / (sqrt(v) + tau).
     """
 
     source = _SOURCE

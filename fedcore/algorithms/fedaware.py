@@ -85,7 +85,7 @@ def _updated(gram: Tensor, momenta: Tensor, rows: Tensor) -> Tensor:
 
 
 def _longer(old: Tensor, new: Tensor) -> Tensor:
-    """A new tensor: the rows of `old`, then those of `new`."""
+    """A new tensor: the rows of `old`, then the rows of `new`."""
     joined = old.new_zeros((len(old) + len(new), *old.shape[1:]))
     joined[: len(old)], joined[len(old) :] = old, new
     return joined

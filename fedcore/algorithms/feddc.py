@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class DriftVariables(ControlVariates):
     """The gradient of F_i(y) + alpha/2 |h_i + y - x|^2 + <y, c - c_i>.
 
-    The memory `drift` is h_i <- h_i + y - x; the control variates c_i and c are those of SCAFFOLD.
+    The memory `drift` is h_i <- h_i + y - x; c_i and c are SCAFFOLD's control variates.
     """
 
     assures = ControlVariates.assures

@@ -70,8 +70,8 @@ class FedNova(AlgorithmSpec):
     mean gradients.
     """
     tau_eff: Literal["steps", "normaliser"] | Annotated[float, Field(gt=0, le=1e9)] = "steps"
-    """Effective steps: `steps` sum_i w_i tau_i / W, `normaliser` sum_i w_i ||a_i||_1 / W, with W =
-    sum_i w_i, or a number.
+    """Effective steps: `steps` sum_i w_i tau_i / W, `normaliser` sum_i w_i ||a_i||_1 / W, with
+    W = sum_i w_i, or a number.
     """
 
     def rule(self) -> ClientRule:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 STEP, PATIENCE = 0.1, 5
-"""By how much mu changes, and how many falls of the loss in a row it takes to fall."""
+"""Step by which mu changes, and the number of falls of the loss in a row after which it falls."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def shared_by_clusters(head: Layers | None, coordinates: Mapping[str, Tensor]) -> Tensor | None:
-    """[D] true for the parameters of all layers but those of `head`; None if it is None.
+    """[D] true for the parameters of all layers outside `head`; None if `head` is None.
 
     Raises SpecificationError if the model has no such layers.
     """
@@ -72,7 +72,7 @@ class ClusterAverage(Aggregator):
     scaled: bool = False
     head: Layers | None = None
     mask: Tensor | None = field(default=None, compare=False)
-    """As of `OneOfSeveral`."""
+    """[D] true for shared parameters; see `OneOfSeveral.mask`."""
 
     def for_model(self, coordinates: Mapping[str, Tensor]) -> Aggregator:
         return replace(self, mask=shared_by_clusters(self.head, coordinates))

@@ -47,9 +47,9 @@ class MimeLite(AlgorithmSpec):
         y <- y - eta ((1 - beta) g_i(y) + beta m)
         m <- (1 - beta) mean_S(grad F_i(x)) + beta m,   x <- x + server_lr mean_S(y_i - x)
 
-    m starts at zero. Departures: the base method is SGD with momentum; those with adaptive statistics
-    are left out, as is the correction of Mime by control variates. The cohort is averaged uniformly
-    unless `participation.weighting` says otherwise. beta = 0 is FedAvg.
+    m starts at zero. Departures: the base method is SGD with momentum; base methods with adaptive
+    statistics are left out, as is the correction of Mime by control variates. The cohort is
+    averaged uniformly unless `participation.weighting` says otherwise. beta = 0 is FedAvg.
     """
 
     source = (

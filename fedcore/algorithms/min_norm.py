@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 16
 TOLERANCE = 1e-13
-"""Of the optimality conditions, relative to the largest |g_i|^2: no slope by which weight could
-move is larger.
+"""Tolerance of the optimality conditions, relative to the largest |g_i|^2: no slope by which weight
+could move is larger.
 
-The squared length is then right to it, too; each of two lambda is to it over the squared relative
-distance of their vectors.
+The squared length of the result has this accuracy, too; with two vectors, each lambda has this
+accuracy over the squared relative distance of the vectors.
 """
 BEYOND = 1e30
 """Factor of a slope that takes any slope above TOLERANCE past every bound."""
 
 
 def inner_products(left: Tensor, right: Tensor) -> Tensor:
-    """Those of the rows of `left` [M, D] with the rows of `right` [V, D], [M, V], in float64,
-    without a copy of all of them.
+    """Inner products [M, V] of the rows of `left` [M, D] with the rows of `right` [V, D], in
+    float64, without a whole copy of either in that type.
     """
     products = left.new_zeros((len(left), len(right))).double()
     for start in range(0, left.shape[1], CHUNK):
@@ -44,8 +44,8 @@ def unit_lengths(gram: Tensor) -> Tensor:
 
 
 def min_norm(gram: Tensor, centre: Tensor, epsilon: float = 1.0) -> Tensor:
-    """lambda [V] that minimises |sum_i lambda_i g_i|^2 over sum lambda = 1, lambda >= 0, |lambda -
-    centre|_inf <= epsilon.
+    """lambda [V] that minimises |sum_i lambda_i g_i|^2 over sum lambda = 1, lambda >= 0,
+    |lambda - centre|_inf <= epsilon.
 
     `gram` [V, V] holds the inner products of the g_i, `centre` [V] sums to 1 and is not negative.
     Where several lambda give the same shortest vector, it is the one that the descent from `centre`

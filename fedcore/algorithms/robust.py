@@ -17,7 +17,7 @@ from pydantic import Field
 from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.min_norm import CHUNK, inner_products
 from fedcore.block import MAX_CLIENTS, PositiveRate, floor_share
-from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors, overridden
+from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors, find_overridden
 from fedcore.errors import SpecificationError
 from fedcore.lazy import torch
 
@@ -325,7 +325,7 @@ class RobustAggregatorSpec(AggregatorSpec):
         if self.bucket_size == 1:
             return within
         passed_on = {"start", "vectors_kept", "withstands", "combine_all"}
-        if lost := overridden(within, RobustAggregator) - passed_on:
+        if lost := find_overridden(within, RobustAggregator) - passed_on:
             raise SpecificationError(
                 "/aggregator/bucket_size",
                 f"{type(within).__name__} has its own `{min(lost)}`, which buckets do not pass on: omit this",

@@ -23,8 +23,8 @@ class ControlVariates(ClientRule):
 
         c_i <- c_i - c + (x - y) / (eta ||a_i||_1)
 
-    which for plain SGD is SCAFFOLD's option II, since then ||a_i||_1 = tau_i. The server keeps c =
-    sum_i s_i c_i with s_i = 1/N (`mean: uniform`) or s_i = p_i (`mean: share`).
+    which for plain SGD is SCAFFOLD's option II, since then ||a_i||_1 = tau_i. The server keeps
+    c = sum_i s_i c_i with s_i = 1/N (`mean: uniform`) or s_i = p_i (`mean: share`).
     """
 
     assures = ClientRule.assures - {Assurance.CHANGE_ALONE}

@@ -51,8 +51,8 @@ class VrlSgd(AlgorithmSpec):
     Delta_i starts at zero, so the first round is FedAvg. With equal tau_i and full participation
     the Delta_i sum to zero and the exact minimiser is reached; with unequal tau_i they do not, and
     it may diverge (FedNova, Fig. 2). With local momentum, tau_i becomes ||a_i||_1. Clients outside
-    the cohort keep their Delta_i; those in it download the new x at once. A client counts once
-    however often it was drawn, and with compression y_i is what the server decoded: else the
+    the cohort keep their Delta_i; clients in the cohort download the new x at once. A client counts
+    once however often it was drawn, and with compression y_i is what the server decoded: else the
     Delta_i would not sum to zero.
     """
 

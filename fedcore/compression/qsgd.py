@@ -27,8 +27,8 @@ class Quantise(Compressor):
     """Rounds |v_i| / |v|_2 at random to one of the two multiples of 1/s beside it, so that the mean
     stays.
 
-    Q_i = |v|_2 sign(v_i) l_i / s, with l_i = floor(a_i) + [u_i < a_i - floor(a_i)], a_i = s |v_i| /
-    |v|_2 and u_i uniform. E Q = v and E |Q - v|^2 <= omega |v|^2, with
+    Q_i = |v|_2 sign(v_i) l_i / s, with l_i = floor(a_i) + [u_i < a_i - floor(a_i)],
+    a_i = s |v_i| / |v|_2 and u_i uniform. E Q = v and E |Q - v|^2 <= omega |v|^2, with
     omega = min(D / s^2, sqrt(D) / s) (Alistarh et al., 2017, Lemma 3.1).
 
     With error feedback Q / (1 + omega) is sent: Q itself is no contraction where omega >= 1, and
@@ -79,9 +79,9 @@ class QSGD(CompressorSpec):
     """Send every entry as its sign and one of s + 1 levels of |v_i| / |v|_2, rounded at random and
     unbiased.
 
-    The norm is that of the whole message. With error feedback what is sent is divided by 1 + omega,
-    omega being the variance bound min(D / s^2, sqrt(D) / s), and what was not sent is added to the
-    next message.
+    The norm is taken over the whole message. With error feedback what is sent is divided by
+    1 + omega, omega being the variance bound min(D / s^2, sqrt(D) / s), and what was not sent is
+    added to the next message.
     """
 
     source = (

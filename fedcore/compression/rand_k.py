@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 class KeepRandom(Compressor):
     """Keeps k entries drawn uniformly without replacement and zeroes the rest.
 
-    Without error feedback the kept entries are scaled by D/k, so that E C(v) = v and E |C(v) -
-    v|^2 = (D/k - 1) |v|^2 (Wangni et al., 2018). With it they are sent as they are: the scaled
-    message would be no contraction, and the residual would grow; unscaled, E |C(v) - v|^2 = (1 -
-    k/D) |v|^2 (Stich et al., 2018, Definition 2.1 and Lemma A.1). Entries that are not kept are not
-    looked at: only a kept one that is not finite arrives as such.
+    Without error feedback the kept entries are scaled by D/k, so that E C(v) = v and
+    E |C(v) - v|^2 = (D/k - 1) |v|^2 (Wangni et al., 2018). With it they are sent as they are: the
+    scaled message would be no contraction, and the residual would grow; unscaled,
+    E |C(v) - v|^2 = (1 - k/D) |v|^2 (Stich et al., 2018, Definition 2.1 and Lemma A.1). Entries
+    that are not kept are not looked at: only a kept one that is not finite arrives as such.
     """
 
     assures = Compressor.assures - {Assurance.AS_CLIPPED}

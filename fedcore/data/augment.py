@@ -145,7 +145,7 @@ class ImageDataset(DatasetSpec):
 
 def transform_of(dataset: DatasetSpec) -> Transform | None:
     """The transform that the field `augmentation` of a data set, a user's included, names; None for
-    `none`, and without such a field.
+    `none`, and if the data set has no such field.
 
     Raises SpecificationError for another value, or for data that are no images.
     """
@@ -178,7 +178,7 @@ class Augmented:
 
     transform: Transform
     shape: tuple[int, ...]
-    """Of one image."""
+    """Shape of one image."""
     black: Tensor
     """[channels] the value of a black pixel."""
 
@@ -188,7 +188,7 @@ class Augmented:
         return self.transform.view_count(self.shape)
 
     def to(self, device: str, dtype: torch.dtype) -> Augmented:
-        """The same on another device and in another type."""
+        """The transform for images on another device and of another type."""
         return replace(self, black=self.black.to(device, dtype))
 
     def see(self, images: Tensor, views: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ _UNREADABLE = (
 
 
 @contextmanager
-def located(place: object) -> Iterator[None]:
+def name_place(place: object) -> Iterator[None]:
     """Name the place, such as a file and a user in it, in errors about what it holds."""
     try:
         yield
@@ -61,7 +61,9 @@ class DataShape(NamedTuple):
     sequence: bool = False
     """True if each symbol has a label, the symbol that follows it: labels are [n, *features]."""
     test_samples: int = 0
-    """Of the data's own test part, for estimates only; 0 where there is none or it is not known."""
+    """Number of samples of the data's own test part, for estimates only; 0 where there is none or
+    it is not known.
+    """
 
     @property
     def outputs(self) -> int:

@@ -77,7 +77,7 @@ class UploadedContent(Block):
     """Names and counts of what was read; may be omitted."""
 
 
-def shortened(name: object) -> str:
+def shorten_name(name: object) -> str:
     """A name of bounded length, without characters that move the cursor."""
     text = "".join(letter if letter.isprintable() else "?" for letter in str(name)[: _LONGEST + 1])
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
@@ -85,7 +85,7 @@ def shortened(name: object) -> str:
 
 def first_names(names: Sequence[object]) -> tuple[str, ...]:
     """The names that a description shows."""
-    return tuple(map(shortened, names[:SHOWN]))
+    return tuple(map(shorten_name, names[:SHOWN]))
 
 
 class Described(Protocol):

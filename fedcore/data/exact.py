@@ -181,7 +181,7 @@ class Quadratic(ExactProblem):
         return self.dim**2
 
     def quadratics(self) -> QuadraticArrays:
-        return quadratic(self)
+        return build_quadratics(self)
 
 
 class LeastSquares(ExactProblem):
@@ -223,7 +223,7 @@ class LeastSquares(ExactProblem):
         return DataShape((self.dim,), 0, drawn.samples * drawn.clients)
 
     def quadratics(self) -> QuadraticArrays:
-        return as_quadratics(samples(self), self.ridge)
+        return as_quadratics(build_samples(self), self.ridge)
 
 
 def _check_exact(problem: Quadratic | LeastSquares, dims: list[int] | None) -> None:
@@ -274,7 +274,7 @@ def start_of(spec: ExactProblem) -> Floats:
     return np.zeros(spec.dim) if spec.x0 is None else np.array(spec.x0)
 
 
-def quadratic(spec: Quadratic) -> QuadraticArrays:
+def build_quadratics(spec: Quadratic) -> QuadraticArrays:
     """The clients given inline or drawn."""
     if spec.clients is None:
         assert spec.generate is not None
@@ -287,7 +287,7 @@ def quadratic(spec: Quadratic) -> QuadraticArrays:
     )
 
 
-def samples(spec: LeastSquares) -> LeastSquaresArrays:
+def build_samples(spec: LeastSquares) -> LeastSquaresArrays:
     """The clients given inline or drawn."""
     if spec.clients is None:
         assert spec.generate is not None

@@ -39,7 +39,7 @@ class Scale:
     """Type of the real numbers."""
 
     def to(self, device: str, dtype: torch.dtype) -> Scale:
-        """The same on another device, for numbers of another type."""
+        """The scale on another device, for numbers of another type."""
         return Scale(self.divisor, self.mean.to(device), self.deviation.to(device), dtype)
 
     def numbers(self, raw: Tensor) -> Tensor:
@@ -117,8 +117,8 @@ class Samples:
         return self if self.scale is None else Samples(self.scale.numbers(self.features), self.labels)
 
     def batches(self, length: int, which: slice = ALL) -> Iterator[Samples]:
-        """All samples in order, at most `length` at a time: views, where they are no bytes. `which`
-        of these batches are wanted.
+        """Yield the samples in order, at most `length` at a time: views, where they are no bytes.
+        `which` of these batches are wanted.
         """
         # One by one: half a million views of single samples, of which only the first is used, would
         # be as many megabytes. Of no samples there is one batch.
@@ -168,7 +168,7 @@ class UndividedDataset:
         return replace(changed, vectors=vectors, augmentation=augmentation)
 
     def numbers(self) -> UndividedDataset:
-        """The same with the numbers that bytes stand for."""
+        """The data set with the numbers that its bytes stand for."""
         return self._with_each(Samples.numbers)
 
     def release_pages(self) -> None:
@@ -227,7 +227,7 @@ class FederatedData:
         return replace(self, dataset=self.dataset.to(device, dtype), order=self.order.to(device))
 
     def numbers(self) -> FederatedData:
-        """The same with the numbers that bytes stand for."""
+        """The data with the numbers that their bytes stand for."""
         return replace(self, dataset=self.dataset.numbers())
 
     def rows(self, client: int) -> Tensor:
@@ -426,7 +426,7 @@ def validate_samples(
 
 
 def _misread(samples: Samples, shape: DataShape) -> str | None:
-    """Reason why features and labels as a whole are not those of `shape`."""
+    """Reason why features and labels as a whole do not fit `shape`."""
     features, labels = samples.features, samples.labels
     found, real = f"labels are {list(labels.shape)} of {_type(labels)}", labels.is_floating_point()
     several = "only data whose shape says `sequence` have several, [n, T]"

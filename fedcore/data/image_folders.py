@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from fedcore.data.augment import ImageDataset
-from fedcore.data.base import DataShape, located
+from fedcore.data.base import DataShape, name_place
 from fedcore.data.images import ByteImages, as_bytes
 from fedcore.data.leaf import LeafDataset, class_numbers, read_leaf
 from fedcore.lazy import Image, LazyModule, np, torch
@@ -131,14 +131,14 @@ class TinyImageNet(ByteImages):
     def read(self, folder: Path) -> tuple[Samples, Samples]:
         root, shape = folder / "tiny-imagenet-200", self.shape().features
         listed, annotated = root / "wnids.txt", root / "val" / "val_annotations.txt"
-        with located(listed):
+        with name_place(listed):
             names = listed.read_text(encoding="utf-8").split()
         train = (
             (file, label)
             for label, name in enumerate(names)
             for file in files_in(root / "train" / name / "images")
         )
-        with located(annotated):
+        with name_place(annotated):
             rows = [row.split("\t")[:2] for row in annotated.read_text(encoding="utf-8").splitlines()]
             test = [(root / "val" / "images" / image, names.index(name)) for image, name in rows]
             if not test:

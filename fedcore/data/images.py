@@ -1,5 +1,5 @@
-"""Image data sets: digits, and those that torchvision reads: MNIST and its like, CIFAR, SVHN, and any
-other by name.
+"""Image data sets: digits, and data sets that torchvision reads: MNIST and its like, CIFAR, SVHN,
+and any other by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from fedcore.data.augment import ImageDataset
-from fedcore.data.base import DataShape, located
+from fedcore.data.base import DataShape, name_place
 from fedcore.errors import DataUnavailableError
 from fedcore.lazy import Image, LazyModule, np, torch, torchvision_datasets
 
@@ -325,7 +325,7 @@ class _Cifar10Jpeg(Cifar10):
 
 def _decode(path: Path) -> Samples:
     """Read `jpeg` (the files' bytes, one after another), `offset` [n + 1] and `label` [n]."""
-    with located(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+    with name_place(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         data, offsets = arrays["jpeg"].tobytes(), arrays["offset"].tolist()
         labels = arrays["label"].astype(np.int64)
         images = [np.asarray(Image.open(io.BytesIO(data[start:stop]))) for start, stop in pairwise(offsets)]
@@ -475,7 +475,7 @@ class Torchvision(TorchvisionImages):
         pixels = np.empty((len(held), *self.shape().features), np.uint8)
         labels = np.empty(len(held), np.int64)
         for row in range(len(held)):
-            with located(f"{'training' if train else 'test'} image {row}"):
+            with name_place(f"{'training' if train else 'test'} image {row}"):
                 image, labels[row] = held[row]
                 pixels[row] = as_bytes(image, self.shape().features)
         return federated.Samples(torch.from_numpy(pixels), torch.from_numpy(labels))

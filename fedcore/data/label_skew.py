@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fedcore.block import NonNegative
 from fedcore.data.base import DatasetSpec
-from fedcore.data.partition import HoldOutPartition, distribute, pools_of, slices
+from fedcore.data.partition import HoldOutPartition, distribute, pools_of, take_slices
 from fedcore.errors import SpecificationError
 from fedcore.lazy import np, random
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedcore.data.partition import Ids
 
 MAX_EXPONENT = 700.0
-"""Of a client's mean number of samples: the exponential of more exceeds a float."""
+"""Maximum logarithm of a client's mean number of samples: the exponential of more exceeds a float."""
 _MAX_LOG = 40.0
 """More than any data set has samples, and its exponential is still an exact integer."""
 
@@ -47,7 +47,7 @@ class ShardsPartition(HoldOutPartition):
         )
         dealt = draw.permutation(count).reshape(self.clients, self.shards_per_client)
         sizes = np.diff(ends, prepend=0)
-        return slices(by_label, (ends - sizes)[dealt], sizes[dealt])
+        return take_slices(by_label, (ends - sizes)[dealt], sizes[dealt])
 
 
 class ClassesPerClientPartition(HoldOutPartition):
@@ -56,9 +56,9 @@ class ClassesPerClientPartition(HoldOutPartition):
 
     Client u holds the classes u, u + 1, ... modulo their number. By default, all data are
     distributed: a client's part of each of its classes is proportional to lognormal(0, sigma), as
-    in FedProx's code for MNIST on 1,000 devices. With `mean`, a client holds min_samples +
-    lognormal(mean, sigma) samples, the same of each of its classes, as in its code for FEMNIST on
-    200 devices (`min_samples: 5, mean: 4, sigma: 1`).
+    in FedProx's code for MNIST on 1,000 devices. With `mean`, a client holds
+    min_samples + lognormal(mean, sigma) samples, the same of each of its classes, as in its code
+    for FEMNIST on 200 devices (`min_samples: 5, mean: 4, sigma: 1`).
     """
 
     example = {"clients": 200, "seed": 1, "classes": 3, "sigma": 1.0}
@@ -91,7 +91,9 @@ class ClassesPerClientPartition(HoldOutPartition):
         return min(even, drawn * (1 - (self.hold_out or 0.0)))
 
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
-        """The same few of each class, then a lognormal share of what is left of it."""
+        """Give each client the same few samples of each of its classes, then a lognormal share of
+        what is left of them.
+        """
         draw = random.generator(seed, "partition")
         pools = pools_of(labels, draw)
         wanted = (np.arange(self.clients)[:, None] + np.arange(self.classes)) % len(pools)

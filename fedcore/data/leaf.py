@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fedcore import json_documents
 from fedcore.data.augment import ImageDataset
-from fedcore.data.base import DatasetSpec, DataShape, located
+from fedcore.data.base import DatasetSpec, DataShape, name_place
 from fedcore.errors import DataUnavailableError
 from fedcore.lazy import LazyModule, np, torch
 
@@ -90,7 +90,7 @@ def documents(folder: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
         raise FileNotFoundError(f"there are no JSON files in {folder}")
     for file in files:
         # One file at a time: as Python objects they take many times the memory of the arrays.
-        with located(file):
+        with name_place(file):
             document = json_documents.load(file.read_bytes())
             users, held = document["users"], document["user_data"]
             unknown = [user for user in users if user not in held]
@@ -101,7 +101,7 @@ def documents(folder: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
 
 def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
     for file, user, data in documents(folder):
-        with located(f"{file}, user {user}"):
+        with name_place(f"{file}, user {user}"):
             x, y = data["x"], data["y"]
             if len(x) != len(y):
                 raise ValueError(f"{len(x)} samples but {len(y)} labels")
@@ -111,8 +111,8 @@ def _users(folder: Path, encode: Encode) -> Iterator[LeafUser]:
 
 
 def class_numbers(y: list[Any]) -> Ids:
-    """[n] labels as whole numbers; raises ValueError for those that are none. FedProx's copies have
-    them as real numbers.
+    """[n] labels as whole numbers; raises ValueError for a label that is none. FedProx's copies
+    have labels as real numbers.
     """
     labels = np.asarray(y, np.float64)
     fractions = np.flatnonzero(labels != np.floor(labels))
@@ -164,7 +164,7 @@ class Femnist(LeafDataset, ImageDataset):
 
     kind: Literal["femnist"] = "femnist"
     classes: Literal["all", "a-j"] = "all"
-    """All 62 characters, or the ten lower-case letters a to j (FedProx, Section 5.1)."""
+    """`all`: all 62 characters; `a-j`: the ten lower-case letters a to j (FedProx, Section 5.1)."""
 
     def shape(self) -> DataShape:
         # As many samples as in FedProx, Table 1; LEAF's script tests on a tenth of a user's.
@@ -196,7 +196,7 @@ GLOVE = "glove.6B.300d.txt"
 UNKNOWN = 0
 """The symbol of a word without a vector, and of what pads a short tweet: all zeros, as in LEAF."""
 _TEXT = 4
-"""Where the text stands in a tweet: id, date, query, account, text."""
+"""Index of the text in the fields of a tweet: id, date, query, account, text."""
 _POSITIVE = {1: 1, "1": 1, 4: 1, "4": 1, 0: 0, "0": 0}
 """LEAF writes 1 for a positive tweet and 0 for another, FedProx's copy "4" and "0"; the published
 table has 4 and 0, and 2 for neutral ones of its test part.

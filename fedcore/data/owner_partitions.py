@@ -23,8 +23,8 @@ class ByKeyPartition(Partition):
 
     For data sets with such keys.
 
-    Clients are drawn at random from those with enough samples. The test samples are those of the
-    clients, and of users without training samples.
+    Clients are drawn at random from the owners with enough samples. The test samples are the
+    clients' own, and those of users without training samples.
     """
 
     by_owner = True

@@ -241,10 +241,10 @@ def distribute(pools: list[Ids], sizes: Ids) -> list[Ids]:
     """Hand out sizes[i, c] samples of pool c to client i, in order."""
     lengths = np.array([len(pool) for pool in pools])
     starts = np.cumsum(lengths) - lengths + np.cumsum(sizes, axis=0) - sizes
-    return slices(np.concatenate(pools), starts, sizes)
+    return take_slices(np.concatenate(pools), starts, sizes)
 
 
-def slices(samples: Ids, starts: Ids, sizes: Ids) -> list[Ids]:
+def take_slices(samples: Ids, starts: Ids, sizes: Ids) -> list[Ids]:
     """Client i holds samples[starts[i, p] :][: sizes[i, p]] of every p, in order."""
     lengths = sizes.ravel()
     places = np.arange(lengths.sum()) + np.repeat(starts.ravel() - (np.cumsum(lengths) - lengths), lengths)

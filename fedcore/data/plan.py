@@ -1,6 +1,6 @@
 """Mini-batches of a client's round: the samples of each local step.
 
-Permutations for many clients are computed in machine code, bit for bit those of NumPy's
+Permutations for many clients are computed in machine code, with the bits of NumPy's
 `Generator.permuted`: creating and calling a NumPy generator for each client takes longer than the
 training of a small client.
 """

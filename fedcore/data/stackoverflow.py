@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from fedcore.data import leaf
-from fedcore.data.base import DatasetSpec, DataShape, located
+from fedcore.data.base import DatasetSpec, DataShape, name_place
 from fedcore.errors import DataUnavailableError
 from fedcore.lazy import h5py, np
 
@@ -31,12 +31,12 @@ _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportE
 class StackOverflow(DatasetSpec):
     """Stack Overflow by user: predict the next word of a sentence from the words before it.
 
-    As in TFF, sentences are cut to 20 words. They begin with a symbol, and end with one if they have
-    fewer than 20 words. Symbol 0 is padding, 1 to V are the most frequent words (`vocabulary`),
-    V + 1 is any other word, V + 2 the beginning and V + 3 the end. Each word that is predicted is a
-    sample of its own: the up to 20 symbols before it, padded in front (TFF trains on all words of a
-    sentence at once). Losses and accuracies count every label, with those that are other words or
-    the end; Reddi et al. report accuracies without these two.
+    As in TFF, sentences are cut to 20 words. They begin with a symbol, and end with one if they
+    have fewer than 20 words. Symbol 0 is padding, 1 to V are the most frequent words
+    (`vocabulary`), V + 1 is any other word, V + 2 the beginning and V + 3 the end. Each word that
+    is predicted is a sample of its own: the up to 20 symbols before it, padded in front (TFF trains
+    on all words of a sentence at once). Losses and accuracies count every label, also other words
+    and the end; Reddi et al. report accuracies without these two.
     """
 
     source = "Reddi et al. 2021, Adaptive Federated Optimization (ICLR), Appendix C.4"
@@ -93,7 +93,7 @@ class StackOverflow(DatasetSpec):
 
     def _numbers(self, path: Path) -> Mapping[str, int]:
         """The numbers of the most frequent words; lines are `word count`, by frequency."""
-        with located(path), path.open(encoding="utf-8") as lines:
+        with name_place(path), path.open(encoding="utf-8") as lines:
             words = [line.split()[0] for line in islice(lines, self.vocabulary)]
             if not words:
                 raise ValueError("it is empty; it has a line for each word, by frequency")
@@ -117,19 +117,19 @@ class StackOverflow(DatasetSpec):
 
 def _users_of_tff(folder: Path, part: str) -> Iterator[tuple[str, Iterable[str]]]:
     path = folder / f"stackoverflow_{part}.h5"
-    with located(path):
+    with name_place(path):
         opened = h5py.File(path)
     with opened as file:
-        with located(path):
+        with name_place(path):
             examples = file["examples"].items()
         for user, held in examples:
-            with located(f"{path}, user {user}"):
+            with name_place(f"{path}, user {user}"):
                 texts = held["tokens"][()]
             yield user, (text.decode() for text in texts)
 
 
 def _users_of_leaf(folder: Path, part: str) -> Iterator[tuple[str, Iterable[str]]]:
     for file, user, data in leaf.documents(folder / part):
-        with located(f"{file}, user {user}"):
+        with name_place(f"{file}, user {user}"):
             texts = [text if isinstance(text, str) else " ".join(text) for text in data["x"]]
         yield user, texts

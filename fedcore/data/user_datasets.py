@@ -21,7 +21,7 @@ from fedcore.data.description import (
     SampleGroup,
     UploadedContent,
     first_names,
-    shortened,
+    shorten_name,
 )
 from fedcore.errors import DataUnavailableError, StorageError
 
@@ -100,8 +100,8 @@ class UserSamples:
         origin = self.origin
         described = Description(
             feature_names=origin.feature_names,
-            label=shortened(origin.label),
-            client=shortened(origin.client),
+            label=shorten_name(origin.label),
+            client=shorten_name(origin.client),
             images=origin.images,
             left_out=_first(origin.left_out),
         ).model_dump()
@@ -112,7 +112,7 @@ class UserSamples:
             named = origin.class_names if len(origin.class_names) >= count else range(count)
             described["classes"] = self._groups(self.label, count, named[: min(count, SHOWN)])
             untrained = np.setdiff1d(self.label[self.test], self.label[~self.test])
-            described["untrained_classes"] = _first([shortened(named[number]) for number in untrained])
+            described["untrained_classes"] = _first([shorten_name(named[number]) for number in untrained])
         if self.clients is not None:
             names = self.clients.names
             described["clients"] = self._groups(self.clients.codes, len(names), names[:SHOWN].tolist())
@@ -196,7 +196,7 @@ def _first(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 _HEADER_BYTES = 30
-"""Of a member of a ZIP file, before its name."""
+"""Length of the header of a member of a ZIP file, before its name."""
 _EXTRA_BYTES = 24
 """Behind the name: sizes of 64 bits, and the head of the padding."""
 _PADDING_ID = 0xD935

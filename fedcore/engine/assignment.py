@@ -152,6 +152,6 @@ class Observation:
     """
     cohort: Cohort
     combined: Aggregate
-    """The server's direction, what each client's delta counted in it, and the aggregator's book."""
+    """The server's direction, what each client's delta counted in it, and the aggregator's state."""
     timing: RoundTiming | None = None
     """None without the simulated clock."""

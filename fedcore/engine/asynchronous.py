@@ -1,7 +1,8 @@
-"""A step of the server in an asynchronous run, up to the training: clients or tiers start and arrive
-by the event queue, and those that arrived are trained together, each from the model of its start.
+"""A step of the server in an asynchronous run, up to the training: clients or tiers start and
+arrive by the event queue, and clients that arrived are trained together, each from the model of its
+start.
 
-The training and the rest of the step are those of a synchronous round.
+The training and the rest of the step are the same as in a synchronous round.
 """
 
 from collections.abc import Callable, Sequence

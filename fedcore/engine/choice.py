@@ -71,11 +71,11 @@ def choose_engine(
 def engine_by_rule(
     algorithm: Algorithm, problem: TrainingProblem, device: torch.device, arms: ArmFacts
 ) -> EngineName:
-    """Return the engine that is the fastest in most cases, of those that suit all arms.
+    """Return the engine that is the fastest in most cases among the engines that suit all arms.
 
     Machine code wins wherever it can be used. Small products are faster stacked, as long as the
-    models of a cohort stay in the cache; a GPU has no such limit. All else is trained client by
-    client.
+    models of a cohort stay in the cache; a GPU has no such limit. Other models are trained client
+    by client.
     """
     if arms.compiled and supports("compiled", algorithm, problem):
         return "compiled"

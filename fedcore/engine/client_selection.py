@@ -37,9 +37,9 @@ class SelectedCohort:
     work: list[Work]
     """M, of those who arrive."""
     bytes_up: int
-    """Sent before training: the answers of candidates, and the losses that clients report."""
+    """Bytes sent before training: the answers of candidates, and the losses that clients report."""
     bytes_down: int
-    """That reached all who were drawn, before they train."""
+    """Bytes that reached all clients who were drawn, before they train."""
     seconds: float | None
     """Duration of the round on the simulated clock, if there is one."""
     timing: RoundTiming | None = None
@@ -243,7 +243,9 @@ def _context(
 
 
 def _full_gradients(problem: TrainingProblem, models: Tensor, clients: Ids) -> Tensor:
-    """[M, D] those of `clients` [M] at one model [D], or each at its own in `models` [M, D]."""
+    """[M, D] full gradients of `clients` [M] at one model [D], or of each client at its own in
+    `models` [M, D].
+    """
     if models.dim() == 1:
         return problem.client_gradients(models, clients)
     rows = range(len(clients))

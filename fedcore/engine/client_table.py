@@ -21,14 +21,14 @@ class MemoryBudget(NamedTuple):
 
     memory_bytes: float = float("inf")
     folder: Path | None = None
-    """Where files lie; None: the system's folder for temporary ones."""
+    """Folder of the table's files; None: the system's folder for temporary files."""
 
     def split(self, count: int) -> "MemoryBudget":
         """Return an equal part of the budget for each of several tables."""
         return self._replace(memory_bytes=self.memory_bytes / max(1, count))
 
     def allocate(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Allocate zeros with the type and device of `like`; those of a GPU stay there."""
+        """Allocate zeros with the type and device of `like`; on a GPU they stay in its memory."""
         if like.is_cuda or prod(shape) * like.element_size() <= self.memory_bytes:
             return like.new_zeros(shape)
         return _mapped(shape, like, self.folder)

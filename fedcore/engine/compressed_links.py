@@ -47,8 +47,8 @@ def send(
     streams: Iterable[Generator],
     chunk_elements: int = CHUNK_ELEMENTS,
 ) -> Sent:
-    """Send one message [D] or those of a cohort [M, D]; error feedback keeps a `residual` of each: h =
-    C(rho + m), rho <- rho + m - h.
+    """Send one message [D], or the messages [M, D] of a cohort; error feedback keeps a `residual`
+    of each: h = C(rho + m), rho <- rho + m - h.
 
     `streams` has a generator for each message, in the order of the rows. They are drawn from only
     if the compressor is random.

@@ -64,7 +64,7 @@ class EventQueue:
     """The clients in training between two steps of the server, and the models they started from."""
 
     flights: tuple[Flight, ...] = ()
-    """By arrival."""
+    """Clients in training, ordered by arrival."""
     now: float = 0.0
     """Simulated seconds since the start of the run."""
     dispatches: int = 0
@@ -134,7 +134,7 @@ class Arrivals(NamedTuple):
     """The clients whose arrival makes a step of the server, and the queue after it."""
 
     flights: Sequence[Flight]
-    """By arrival."""
+    """Clients that arrived, ordered by arrival."""
     queue: EventQueue
     seconds: float
     """Simulated time since the last step."""
@@ -275,8 +275,8 @@ def _started(
 def draw_others(
     taken: Ids, wanted: int, population: int, rng: Generator, reachable: Reachable | None = None
 ) -> Ids:
-    """Draw `wanted` clients uniformly from those of 0..N-1 that are not `taken` [m], in random order;
-    all of them if there are fewer. Only those `reachable` are drawn, None meaning all.
+    """Draw `wanted` clients uniformly from the clients 0..N-1 that are not `taken` [m], in random
+    order; all of them if there are fewer. Only those `reachable` are drawn, None meaning all.
 
     The time depends on the numbers of clients drawn and taken, not on N = `population`, unless only few
     can be reached.

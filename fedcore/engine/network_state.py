@@ -36,7 +36,7 @@ def network_of(problem: TrainingProblem) -> NetworkProblem | None:
 
 
 def initial_statistics(problem: TrainingProblem) -> Tensor | None:
-    """[S] the running statistics that the server averages; None without such."""
+    """[S] the running statistics that the server averages; None if it averages none."""
     network = network_of(problem)
     return None if network is None or network.keeps_own else network.statistics
 
@@ -62,7 +62,7 @@ def own_vectors(problem: TrainingProblem, rule: ClientRule) -> Mapping[str, Tens
 
 def _personal(network: NetworkProblem, rule: ClientRule) -> Tensor:
     """[k S] true for the running statistics that stay with the client, of k models that it trains:
-    those of personal layers of the first model, and all of the others.
+    the statistics of personal layers of the first model, and all statistics of the others.
     """
     parameters = rule.personal_parameters()
     if parameters is None:
@@ -116,7 +116,7 @@ def personal_statistics(
 
 def bind_personal(problem: TrainingProblem, clients: Ids, statistics: Tensor | None) -> TrainingProblem:
     """The problem with the running `statistics` [M, S] of the personal models of `clients` [M],
-    ascending, for their evaluation and full gradients; the problem itself without such.
+    ascending, for their evaluation and full gradients; the problem itself if `statistics` is None.
     """
     network = network_of(problem)
     if network is None or statistics is None:
@@ -202,9 +202,9 @@ class SharedPartRule(ClientRule):
 
 
 class SharedPartOfGradients(SharedPartRule):
-    """The same for a rule with its own `gradient`. Private parameters stay where they are, and are
-    trained by the last gradient of a step that is not at x. At x they are those that the client began
-    with: that gradient a rule subtracts.
+    """A `SharedPartRule` for a rule with its own `gradient`. Private parameters stay where they
+    are, and are trained by the last gradient of a step that is not at x. For a gradient at x, which
+    a rule subtracts, they have the values that the client began with.
     """
 
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
@@ -235,8 +235,9 @@ def without_state(update: ClientUpdate) -> tuple[ClientUpdate, Vectors]:
 def split_statistics(
     problem: TrainingProblem, rule: ClientRule, before: Tensor, trained: Tensor, memory: Vectors
 ) -> tuple[Tensor, Vectors]:
-    """Split the running statistics [M, k S] that clients `trained` into those that they send, [M, S],
-    and those that they keep. What is personal is sent as it was on the server `before` [S].
+    """Split the running statistics [M, k S] that clients `trained` into the part that they send,
+    [M, S], and the part that they keep. Personal statistics are sent as they were on the server
+    `before` [S].
     """
     if PERSONAL not in memory:
         return trained, {}

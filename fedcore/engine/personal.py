@@ -1,5 +1,5 @@
-"""Personal models of all clients, as they are evaluated: those of the rule, after the training that
-comes before evaluation.
+"""Personal models of all clients, as they are evaluated: the rule's, after the training that comes
+before evaluation.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class PersonalModels:
     """Clients whose models are held at the same time (default: as many as memory allows)."""
 
     def accuracies(self, problem: TrainingProblem) -> NDArray[np.float64] | None:
-        """[N] accuracy of each client's personal model on its own test samples in `problem`, NaN for
-        clients without such; None without classes, or where test samples belong to no client.
+        """[N] accuracy of each client's personal model on its own test samples in `problem`, NaN
+        for clients without test samples; None without classes, or where test samples belong to no
+        client.
         """
         found = [
             bind_personal(problem, clients, statistics).accuracies_of(models, clients)

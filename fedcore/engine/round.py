@@ -25,7 +25,7 @@ from fedcore.engine.network_state import (
     with_passes,
     without_state,
 )
-from fedcore.engine.server import RunContext, ServerState, adapted
+from fedcore.engine.server import RunContext, ServerState, adapt_tuning
 from fedcore.problems.network import STATISTICS
 from fedcore.random import generator
 from fedcore.systems.cohorts import iterate_factor, objective_weights, weights
@@ -45,7 +45,7 @@ class RoundCost:
     simulated_seconds: float | None = None
     """Time on the simulated clock, if there is one."""
     evaluations: int = 0
-    """As of `SelectedCohort`."""
+    """Losses and full gradients computed for the selection; see `SelectedCohort.evaluations`."""
     observation: Observation | None = None
     """Facts for measures; None if no client's work arrived."""
 
@@ -95,7 +95,7 @@ class PendingRound:
 
 @dataclass(frozen=True, slots=True)
 class StaleStarts:
-    """Of clients that started in earlier rounds, in an asynchronous run."""
+    """Facts about clients that started in earlier rounds, in an asynchronous run."""
 
     rounds: list[int]
     """M: the round in which each client started."""
@@ -188,7 +188,7 @@ def close_round(
     problem = bind_state(pending.setting.problem, server.statistics, table)
     setting = replace(pending.setting, problem=problem)
     return replace(
-        server, adaptive_parameters=adapted(setting, server.adaptive_parameters, server.x)
+        server, adaptive_parameters=adapt_tuning(setting, server.adaptive_parameters, server.x)
     ), RoundCost(
         local_steps=int(observed.work.steps.sum()),
         bytes_up=selected.bytes_up + exchange_up + traffic.up(count),

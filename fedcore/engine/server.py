@@ -34,7 +34,7 @@ class RunContext:
     """The problem trained on."""
     engine: Engine
     memory_divisor: int = 1
-    """As of `Job`."""
+    """Divides the number of clients trained at once; see `Job.memory_divisor`."""
     attackers: Attackers | None = None
     """The malicious clients, if there are any."""
     device_trace: DeviceTrace | None = None
@@ -92,7 +92,7 @@ def initial_state(setting: RunContext) -> ServerState:
         optimiser={name: torch.full_like(x, value) for name, value in algorithm.server.start().items()},
         shared={name: torch.zeros_like(x) for name in algorithm.rule.shared()},
         aggregator_state=algorithm.aggregator.start(x),
-        adaptive_parameters=adapted(setting, algorithm.rule.adaptive_parameters(), x),
+        adaptive_parameters=adapt_tuning(setting, algorithm.rule.adaptive_parameters(), x),
         models_compressed=not algorithm.rule.exchanges_gradients(),
         statistics=initial_statistics(setting.problem),
         selection=setting.spec.participation.start_state(len(setting.problem.share)),
@@ -111,7 +111,7 @@ def _first_models(setting: RunContext) -> Tensor:
     return rule.with_shared_parameters(models.view(count, -1)).flatten()
 
 
-def adapted(setting: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:
+def adapt_tuning(setting: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:
     """Return the rule's parameters adapted to the training loss of x [D].
 
     For a rule without adaptive parameters, nothing is evaluated.

@@ -34,10 +34,10 @@ class ScoredModel(NamedTuple):
     """A model, and on what it is to be scored."""
 
     theta: Tensor
-    """[D]."""
+    """[D] the model."""
     batches: Scoring
     statistics: Tensor | None
-    """[S] running statistics of batch norm; None without such."""
+    """[S] running statistics of batch norm; None if the model has none."""
 
 
 @dataclass(frozen=True)

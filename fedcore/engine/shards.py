@@ -52,8 +52,8 @@ def train_shard(engine: Engine, shard: Job) -> Result:
 def split(work: CohortWork, count: int) -> list[Ids]:
     """Divide the rows [M] of a cohort into at most `count` shards, none of them empty.
 
-    Clients go to the shard with the fewest samples to train on so far, those with the most samples
-    first; the rows of a shard are ascending.
+    Clients go to the shard with the fewest samples to train on so far, clients with the most
+    samples first; the rows of a shard are ascending.
     """
     samples = np.array([batch.size for batch in work.batches])
     shards: list[list[int]] = [[] for _ in range(min(count, len(samples)))]
@@ -83,8 +83,8 @@ def take(job: Job, rows: Ids) -> Job:
 
 
 def merge(results: Sequence[Result], rows: Sequence[Ids]) -> Result:
-    """The result of a whole cohort, given those of its shards in their `rows`; sums are added in the
-    order of the shards.
+    """The result of a whole cohort, given the results of its shards and the `rows` of each; sums
+    are added in the order of the shards.
     """
     index = torch.from_numpy(np.argsort(np.concatenate(rows)))
     sums = [result for result in results if isinstance(result, AggregatedUpdate)]

@@ -140,7 +140,7 @@ class ClientStack:
         return torch.from_numpy(np.stack(chosen)).to(like)
 
     def passes(self) -> ForwardPasses | None:
-        """State of the rows' forward passes, a copy; None for networks without such."""
+        """State of the rows' forward passes, a copy; None for networks that keep no such state."""
         known = [job.work.passes for job in self.jobs]
         places = zip(self.owner.tolist(), self.place.tolist(), strict=True)
         if known[0] is None:

@@ -76,7 +76,7 @@ GROUPS: tuple[type[MeasureSpec], ...] = (
 MEASURES: Mapping[str, MeasureInfo] = {
     measure.name: measure for group in GROUPS for measure in group.measures()
 }
-"""All built-in measures by name."""
+"""Built-in measures by name."""
 _BUILT_IN = tuple(group() for group in GROUPS)
 """Their objects, which have no parameters: made once, since rounds ask for them."""
 EXTENSIONS = Family("measures", MeasureSpec, ())
@@ -137,8 +137,8 @@ def population_measures(
 ) -> Measured:
     """The measures of `problem` over all clients among those asked for, at x [D].
 
-    `observed` is the round that led there, on a problem whose gradients are `scales` [N] times
-    those of `problem`; `personal` gives the accuracies of the clients' personal models.
+    `observed` is the round that led there, on a problem whose gradients are `scales` [N] times the
+    gradients of `problem`; `personal` gives the accuracies of the clients' personal models.
     """
     groups = [group for group in groups_of(asked) if group.of == "population"]
     if not groups:

@@ -37,8 +37,9 @@ class MeasureInfo:
     needs: Literal["tests", "classes", "own_tests", "sequences", "attack", "devices", "asynchrony"] | None = (
         None
     )
-    """Test samples, those with classes, those with classes that belong to clients, or those with a
-    label per symbol, which exact problems do not have; or a block of the specification.
+    """Test samples, test samples with classes, test samples with classes that belong to clients, or
+    test samples with a label per symbol, which exact problems do not have; or a block of the
+    specification.
     """
     least: float = -inf
     most: float = inf

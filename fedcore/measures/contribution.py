@@ -36,8 +36,8 @@ def implied_weights(observed: Observation) -> tuple[Floats, float]:
 
 
 def surrogate_weights(observed: Observation, population: int) -> Floats:
-    """w [N] over all clients: the min-norm weights, or else the implied weights of those of the
-    round and 0 elsewhere.
+    """w [N] over all clients: the min-norm weights, or else the implied weights of the round's
+    clients and 0 elsewhere.
     """
     weights = hull_weights(observed, population)
     if weights is None:
@@ -49,7 +49,7 @@ def surrogate_weights(observed: Observation, population: int) -> Floats:
 def hull_weights(observed: Observation, population: int) -> Floats | None:
     """lambda [N] of FedAWARE or FedMGDA+, 0 for clients outside the hull.
 
-    None of an algorithm without a min-norm point.
+    None for an algorithm without a min-norm point.
     """
     book = observed.combined.aggregator_state
     if "weights" not in book:
@@ -79,8 +79,8 @@ def min_norm_contribution(problem: TrainingProblem, observed: Observation) -> Me
 def contribution(observed: Observation) -> Measured:
     """Weight bias, effective steps and slowdown of a round.
 
-    Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff those of
-    `implied_weights`:
+    Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff what
+    `implied_weights` returns:
 
         weight_bias  sum_i (p_i - w_i)^2 / w_i    FedNova, chi^2_{p||w} of Theorem 2
         tau_eff      sum_i c_i ||a_i||_1          FedNova, eq. (9)

@@ -120,7 +120,7 @@ class NetworkSpec(ModelSpec):
             Field(fail_fast=True, min_length=1, max_length=100),
         ]
     ) = "all"
-    """Parameters that are trained: all, those of the last layer (`head`), or those whose names match
+    """Parameters that are trained: all, the last layer's (`head`), or parameters whose names match
     one of the patterns, such as `layer4.*`. The others are constants and part of no traffic.
     """
 

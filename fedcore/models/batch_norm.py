@@ -1,6 +1,6 @@
 """Batch normalisation in federated learning: four policies for its statistics and parameters.
 
-Statistics of a batch are those of one client, so averaging them is a decision (Hsieh et al., The
+A batch has the samples of one client, so averaging its statistics is a decision (Hsieh et al., The
 Non-IID Data Quagmire of Decentralized Machine Learning, ICML 2020), which a specification declares.
 """
 
@@ -67,7 +67,9 @@ def trained_norms(module: nn.Module, policy: BatchNormPolicy | None) -> BatchSta
 
 
 def private_parameters(module: nn.Module, policy: BatchNormPolicy | None) -> list[str]:
-    """Names of the parameters that stay with the client: under `local`, those of batch norm."""
+    """Names of the parameters that stay with the client: under `local`, the parameters of batch
+    norm.
+    """
     if policy != "local":
         return []
     return [

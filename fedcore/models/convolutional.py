@@ -50,7 +50,7 @@ class Cnn(_ImageModel):
     """The CNNs of McMahan et al. (2017): two 5 x 5 convolutions, each with 2 x 2 max-pooling,
     hidden dense layers, cross-entropy.
 
-    The defaults are those for MNIST. `channels: [64, 64], hidden: [384, 192]` is the model for
+    The defaults are the model for MNIST. `channels: [64, 64], hidden: [384, 192]` is the model for
     CIFAR-10 (TensorFlow's tutorial), without local response normalisation and on full images.
     """
 

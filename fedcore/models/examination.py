@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcore.errors import SpecificationError
 from fedcore.models.forward import BatchStatistics, Site, TrainingForward
-from fedcore.models.global_generators import restored
+from fedcore.models.global_generators import restore_generators
 from fedcore.models.losses import LOSSES, Loss
 from fedcore.user_traceback import user_traceback
 
@@ -95,8 +95,8 @@ def examine(
     of the `samples` [3, ...] and the running `statistics` [S] of `norms`; and what it returns for three
     and for one.
 
-    Raises SpecificationError if it fails, draws random numbers in any other way, writes buffers other
-    than those of `norms`, or drops something whose samples cannot be told apart.
+    Raises SpecificationError if it fails, draws random numbers in any other way, writes buffers
+    outside `norms`, or drops something whose samples cannot be told apart.
     """
     shapes, scores = [], []
     with _unchanged(module, norms), torch.no_grad(), _RefuseRandom():  # type: ignore[no-untyped-call]
@@ -190,7 +190,7 @@ def _unchanged(module: nn.Module, norms: BatchStatistics) -> Iterator[None]:
         if id(layer) not in known
         for own, buffer in layer.named_buffers(recurse=False)
     }
-    with restored() as drawn:
+    with restore_generators() as drawn:
         yield
         used = drawn()
     changed = [name for name, (buffer, before) in buffers.items() if not torch.equal(buffer, before)]
@@ -226,7 +226,7 @@ class _RefuseRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _users_line() -> str:
-    """File and line in the user's code, without those of libraries and of this one."""
+    """File and line in the user's code, without frames of libraries and of this package."""
     libraries = *(str(Path(library.__file__ or "").parent) for library in (torch, np)), str(_PACKAGE)
     frames = [frame for frame in traceback.extract_stack() if not frame.filename.startswith(libraries)]
     return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -49,7 +49,7 @@ class Layout:
         }
 
     def of_vector(self, theta: Tensor) -> dict[str, Tensor]:
-        """Those of `named` that are views of `theta`: here all."""
+        """The tensors of `named` that are views of `theta`: here all."""
         return self.named(theta)
 
     def flat(self, module: nn.Module) -> Tensor:

@@ -39,7 +39,7 @@ class Site:
     others: tuple[int, ...]
     """The other axes."""
     start: int
-    """Where its numbers begin among those of a sample."""
+    """Where its numbers begin among the numbers of a sample."""
 
     @property
     def numbers(self) -> int:
@@ -221,7 +221,7 @@ def _masked(
 
 
 def dropout_mask(uniform: Tensor, p: float, dtype: torch.dtype) -> Tensor:
-    """1 / (1 - p) for features that are kept, 0 for those that are dropped, in the shape of the
+    """1 / (1 - p) for features that are kept, 0 for features that are dropped, in the shape of the
     `uniform` numbers; of `dtype`, or float32 if that is shorter.
 
     In bfloat16 the factor itself would be rounded, all kept features alike: 1 / 0.9 to 1.1094.
@@ -380,7 +380,7 @@ _HANDLERS: Mapping[Any, Callable[..., Any]] = {
 
 
 def _kept(mode: TrainingForward, inputs: Tensor, shape: torch.Size, p: float) -> Tensor:
-    """1 for features that are kept, 0 for those that are dropped, in float32 at least."""
+    """1 for features that are kept, 0 for features that are dropped, in float32 at least."""
     return (mode.draw(shape) >= p).to(torch.promote_types(inputs.dtype, torch.float32))
 
 

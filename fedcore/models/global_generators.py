@@ -1,8 +1,9 @@
 """The global generators of PyTorch (on the CPU), NumPy and `random`, from which networks draw their
 initial parameters, and users' modules whatever they like.
 
-They belong to the process, not to a thread. So one thread at a time may be in `restored` or `seeded`:
-two that build networks would otherwise draw from each other's streams.
+They belong to the process, not to a thread. So one thread at a time may be in
+`restore_generators` or `seed_generators`: two that build networks would otherwise draw from each
+other's streams.
 """
 
 import os
@@ -20,7 +21,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 
 
 @contextmanager
-def restored() -> Iterator[Callable[[], list[str]]]:
+def restore_generators() -> Iterator[Callable[[], list[str]]]:
     """Restore the global generators after the block; until then other threads wait.
 
     The block is given a function that names those from which it has drawn so far.
@@ -47,10 +48,10 @@ def restored() -> Iterator[Callable[[], list[str]]]:
 
 
 @contextmanager
-def seeded(draw: np.random.Generator) -> Iterator[None]:
+def seed_generators(draw: np.random.Generator) -> Iterator[None]:
     """Seed the global generators from `draw` within the block, and restore them afterwards."""
     seed = int(draw.integers(2**63))
-    with restored():
+    with restore_generators():
         torch.default_generator.manual_seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002
         random.seed(seed)

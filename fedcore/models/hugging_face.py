@@ -86,8 +86,8 @@ class _Transformer(NetworkSpec):
     add`), or that workers have as `<digest>.json` in the folder `weights` of `FEDQ_DATA_DIR`.
     """
     arguments: Arguments = {}
-    """Values of the architecture's configuration, such as `n_layer: 2` of `gpt2`; others are those of
-    `configuration`, or transformers' defaults.
+    """Values of the architecture's configuration, such as `n_layer: 2` of `gpt2`; others come from
+    `configuration`, or are transformers' defaults.
     """
     lora: Lora | None = None
     """Low-rank adapters, which are trained instead of the network (default: none)."""
@@ -185,7 +185,7 @@ class _Transformer(NetworkSpec):
         network: Any = module
         tensors = dict(pretrained.read_weights(self.weights, folders))
         transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        with global_generators.restored():
+        with global_generators.restore_generators():
             loaded, told = type(network).from_pretrained(
                 None,
                 config=network.config,
@@ -436,7 +436,7 @@ def _scores_under(mask: Callable[..., Any], module: nn.Module, symbols: Tensor) 
     hook = module.register_forward_pre_hook(mask, with_kwargs=True)
     training = module.training
     try:
-        with torch.no_grad(), global_generators.restored():
+        with torch.no_grad(), global_generators.restore_generators():
             scores: Tensor = module.eval()(symbols)
     finally:
         hook.remove()

@@ -15,7 +15,7 @@ from fedcore.errors import SpecificationError
 from fedcore.models.base import BatchNormPolicy, ModelSpec, NetworkSpec
 from fedcore.models.batch_norm import apply_policy, batch_norms, private_parameters
 from fedcore.models.flat import Layout
-from fedcore.models.global_generators import seeded
+from fedcore.models.global_generators import seed_generators
 from fedcore.models.pretrained import select_trained
 from fedcore.random import generator
 
@@ -71,11 +71,11 @@ def build_module(
     """
     folders = [*([] if uploads is None else [uploads]), *([] if data_dir is None else [data_dir / "weights"])]
     spec = spec.with_files(folders)
-    with seeded(generator(seed, "init", client=number)):
+    with seed_generators(generator(seed, "init", client=number)):
         module = spec.build(features, classes, vectors)
     if isinstance(spec, NetworkSpec):
         spec.load(module, folders)
-        with seeded(generator(seed, "adapter", client=number)):
+        with seed_generators(generator(seed, "adapter", client=number)):
             module = spec.adapt(module)
     module = prepared(module, spec)
     declared = getattr(spec, "parameters", None)

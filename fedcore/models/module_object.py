@@ -76,15 +76,16 @@ class ModuleObject(NetworkSpec):
 
     kind: Literal["object"] = "object"
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """SHA-256 over the module's description, parameters and buffers; of those that a function makes
-    with seed 0. A record: modules of one digest may compute different things.
+    """SHA-256 over the module's description, parameters and buffers; for a function that makes
+    modules, over the one that it makes with seed 0. A record: modules of one digest may compute
+    different things.
     """
     token: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """Stands for the object in this process."""
     initial: Literal["shared"] | None = None
-    """`shared`: all seeds start from the same parameters, those of the module. Required for several
-    seeds and a module that is made already, or a function that always makes the same; refused for
-    one that draws them.
+    """`shared`: all seeds start from the same parameters, the module's. Required for several seeds
+    and a module that is made already, or a function that always makes the same; refused for one
+    that draws them.
     """
     loss: Literal["cross_entropy", "squared_error"] = "cross_entropy"
     """Cross-entropy of the scores, or 1/2 |scores - t|^2."""
@@ -92,7 +93,9 @@ class ModuleObject(NetworkSpec):
 
     @classmethod
     def of(cls, module: nn.Module | Callable[[], nn.Module], **fields: Any) -> Self:
-        """The block of a module, or of what makes it; `fields` are those of the block."""
+        """The block of a module, or of a function that makes one; `fields` are further fields of
+        the block.
+        """
         return cls.model_validate({"module": module, **fields})
 
     @model_validator(mode="wrap")
@@ -184,7 +187,7 @@ def _is_module(value: Any) -> TypeGuard[nn.Module]:
 
 
 def _made(source: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
-    with global_generators.seeded(random.generator(seed, "init")):
+    with global_generators.seed_generators(random.generator(seed, "init")):
         return _called(source)
 
 

@@ -20,8 +20,8 @@ _LISTED = 5
 
 
 def load_weights(module: nn.Module, weights: str, folders: Sequence[Path]) -> None:
-    """Load the file with the digest `weights` from the first of `folders` that has it into `module`.
-    The last layer keeps its own parameters if those of the file are for other classes.
+    """Load the file with the digest `weights` from the first of `folders` that has it into
+    `module`. The last layer keeps its own parameters if the file's are for other classes.
 
     Raises DataUnavailableError if the file is in none of them, and SpecificationError if it is not
     of this network.
@@ -47,7 +47,7 @@ def load_weights(module: nn.Module, weights: str, folders: Sequence[Path]) -> No
 
 def check_names(flaws: Mapping[str, Sequence[str]]) -> None:
     """Raise SpecificationError if there are names of tensors under any of the `flaws` of a file."""
-    told = [f"{what}: {listed(names)}" for what, names in flaws.items() if names]
+    told = [f"{what}: {summarise_names(names)}" for what, names in flaws.items() if names]
     if told:
         raise SpecificationError(f"{POINTER}/weights", f"the file is not of this network; {'; '.join(told)}")
 
@@ -64,7 +64,7 @@ def select_trained(module: nn.Module, train: str | tuple[str, ...]) -> None:
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise SpecificationError(
-                f"{POINTER}/train", f"{pattern!r} matches no parameter; there are {listed(names)}"
+                f"{POINTER}/train", f"{pattern!r} matches no parameter; there are {summarise_names(names)}"
             )
     for name, parameter in module.named_parameters():
         if not any(fnmatchcase(name, pattern) for pattern in patterns):
@@ -96,6 +96,6 @@ def read_weights(weights: str, folders: Sequence[Path]) -> Mapping[str, Tensor]:
     return tensors
 
 
-def listed(names: Sequence[str]) -> str:
+def summarise_names(names: Sequence[str]) -> str:
     """The first of `names`, and how many more there are."""
     return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")

@@ -26,9 +26,9 @@ class Scope(StrEnum):
     """Permissions of a key; each includes those before it."""
 
     READ = "read"
-    """To see what belongs to its owner."""
+    """May see what belongs to its owner."""
     SUBMIT = "submit"
-    """To make, change and delete what belongs to its owner, too."""
+    """May make, change and delete what belongs to its owner, too."""
     ADMIN = "admin"
     """Read and change the resources of all owners, and manage keys."""
 
@@ -82,7 +82,7 @@ class Token(NamedTuple):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def matches(self, digest: str) -> bool:
-        """True if `digest` is that of this key.
+        """True if `digest` is this key's.
 
         Takes the same time however much of it is right.
         """

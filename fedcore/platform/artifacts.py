@@ -24,7 +24,7 @@ from fedcore.platform.provenance import (
     PACKAGES,
     best_key_beside,
 )
-from fedcore.platform.version import commit, release
+from fedcore.platform.version import find_commit, find_release
 from fedcore.simulation.best_round import BestRound
 
 _LIBRARIES = ("fedq", "numba", "numpy", "torch")
@@ -87,12 +87,12 @@ GPU_CODE = "unproven: tested by simulation, never on a GPU (docs/gpu.md)"
 """Until `make gpu` has passed somewhere."""
 
 
-def provenance(simulation: ComputedRun, device: str, packages: Sequence[str]) -> dict[str, Any]:
+def describe_run(simulation: ComputedRun, device: str, packages: Sequence[str]) -> dict[str, Any]:
     """Code, versions, device, engine and data: everything needed to repeat a run that uses these
     installed packages.
     """
     return {
-        "code": {"release": release(), "commit": commit()},
+        "code": {"release": find_release(), "commit": find_commit()},
         "versions": dict(_versions()),
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,

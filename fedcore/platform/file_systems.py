@@ -1,5 +1,5 @@
 """File systems that several machines share, on which SQLite loses data: its locks and its shared
-memory are those of one machine (https://sqlite.org/wal.html, https://sqlite.org/faq.html#q5).
+memory work on one machine only (https://sqlite.org/wal.html, https://sqlite.org/faq.html#q5).
 """
 
 import re

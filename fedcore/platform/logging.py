@@ -146,7 +146,9 @@ def _write_traceback(to: TextIO, error: ExcInfo) -> None:
 
 
 def _with_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """By these a line is found from the trace it belongs to, and the trace from a line."""
+    """Add the ids of trace and span, by which a line is found from its trace, and the trace from a
+    line.
+    """
     return {**event, **tracing.ids()}
 
 

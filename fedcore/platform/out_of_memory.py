@@ -17,9 +17,7 @@ _SIGNS = (
 )
 """Parts of the messages, in lower case, of libraries that have no error class of their own."""
 _COUNTER = Path("/proc/vmstat")
-"""Counts kills on the whole machine, those of containers included; a container's own count ends
-with it.
-"""
+"""Counts kills on the whole machine, also in containers; a container's own count ends with it."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

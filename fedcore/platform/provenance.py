@@ -1,5 +1,5 @@
-"""Provenance: the code that accepted an experiment, keys of the provenance of runs, and stored models, which
-must be those that it names.
+"""Provenance: the code that accepted an experiment, keys of the provenance of runs, and stored
+models, which must be the models that it names.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from typing import IO, Any, BinaryIO
 from fedcore import json_documents
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.status import Status
-from fedcore.platform.version import commit, release
+from fedcore.platform.version import find_commit, find_release
 from fedcore.statistics.poor_runs import MeasureEnds, RunWarning, WarningKind, find_warning
 
 ENGINE_CHOICE = "engine_choice"
@@ -53,9 +53,9 @@ def run_warning(
     return None if stored is None else RunWarning(WarningKind(stored["kind"]), stored["detail"])
 
 
-def code() -> dict[str, Any]:
+def describe_code() -> dict[str, Any]:
     """Return the version of FedQ, for the provenance of an experiment."""
-    return {"fedq": release(), "commit": commit()}
+    return {"fedq": find_release(), "commit": find_commit()}
 
 
 def best_model_key(model: str, provenance: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from fedcore.visible_text import visible
 
 
 @contextmanager
-def starting() -> Iterator[None]:
+def exit_on_errors() -> Iterator[None]:
     """End the process with the message where the block finds that it cannot work."""
     try:
         yield

@@ -19,8 +19,8 @@ class Status(StrEnum):
     PAUSED = "paused"
     """Waits for `resume`; an experiment: nothing of it runs or waits for a worker."""
     SUCCEEDED = "succeeded"
-    """All rounds are done, or the run diverged or was stopped early; an experiment: all of its runs
-    succeeded.
+    """The run has done all its rounds, diverged or was stopped early; an experiment: all of its
+    runs succeeded.
     """
     FAILED = "failed"
     """Gave up after repeated faults; an experiment: all of its runs have ended, one failed and none

@@ -58,7 +58,7 @@ def span(name: str, **attributes: str | int) -> AbstractContextManager[Span]:
 
 
 @contextmanager
-def continued(
+def continue_trace(
     traceparent: str | None, name: str, *, began_ns: int, **attributes: str | int
 ) -> Iterator[None]:
     """A span around the block, part of the trace that was noted as `traceparent`.
@@ -72,7 +72,7 @@ def continued(
         yield
 
 
-def traceparent() -> str | None:
+def get_traceparent() -> str | None:
     """The current trace context, for spans elsewhere to continue (W3C Trace Context).
 
     None where there is none.

@@ -13,13 +13,13 @@ _PATIENCE_S = 10.0
 
 
 @cache
-def release() -> str:
+def find_release() -> str:
     """The version that is installed. To find it out takes longer than to answer a request."""
     return version("fedq")
 
 
 @cache
-def commit() -> str | None:
+def find_commit() -> str | None:
     """The git commit that this code is of, with `+changes` where it is not quite that.
 
     None if it is unknown.

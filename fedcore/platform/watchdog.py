@@ -22,7 +22,7 @@ SILENT_S = 30.0
 The longest that a request was measured to hold up a healthy API is 9 s.
 """
 START_S = 300.0
-"""The same before the first reset: on a busy machine, libraries take long to load."""
+"""Time until a watchdog must be reset first: on a busy machine, libraries take long to load."""
 _LONGEST_LOOK_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
@@ -81,7 +81,7 @@ class Watchdog:
             return False
 
 
-def resetter() -> Callable[[], None]:
+def make_resetter() -> Callable[[], None]:
     """Return a function that resets the watchdog of this process, to be called every PERIOD_S.
 
     Without a watchdog it does nothing.
@@ -111,4 +111,4 @@ def reset_from_thread() -> None:
             time.sleep(PERIOD_S)
 
     if DESCRIPTOR in os.environ:
-        threading.Thread(target=run, args=[resetter()], name="watchdog", daemon=True).start()
+        threading.Thread(target=run, args=[make_resetter()], name="watchdog", daemon=True).start()

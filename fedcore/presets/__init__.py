@@ -12,7 +12,7 @@ from typing import Any
 
 from fedcore.block import Block
 from fedcore.errors import PresetNotFoundError
-from fedcore.presets.sheet import Sheet, Variant, variants
+from fedcore.presets.sheet import Sheet, Variant, list_variants
 from fedcore.spec import yaml_documents
 
 SUFFIX = ".yaml"
@@ -88,7 +88,7 @@ def presets_of(name: str, *, small: bool) -> list[PresetSpec]:
     full.
     """
     wanted = sheet(name)
-    have = set(variants(wanted))
+    have = set(list_variants(wanted))
     return [
         _preset(name, wanted, Variant(panel, small=small and Variant(panel, small=True) in have))
         for panel in wanted.parts
@@ -96,8 +96,8 @@ def presets_of(name: str, *, small: bool) -> list[PresetSpec]:
 
 
 def meant_by(name: str, *, small: bool) -> list[PresetSpec]:
-    """Return the presets meant by `name`: a sheet's, those of the sheet that also shows that figure
-    or table, or the preset itself.
+    """Return the presets meant by `name`: the presets of a sheet, or of the sheet that also shows
+    this figure or table, or the preset itself.
 
     Raises PresetNotFoundError.
     """
@@ -142,7 +142,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 @cache
 def _all() -> dict[str, PresetSpec]:
-    made = [_preset(name, sheet, variant) for name, sheet in sheets().items() for variant in variants(sheet)]
+    made = [
+        _preset(name, sheet, variant) for name, sheet in sheets().items() for variant in list_variants(sheet)
+    ]
     return {preset.name: preset for preset in made}
 
 

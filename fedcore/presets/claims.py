@@ -90,7 +90,7 @@ class ClaimComparison(Block):
     """
 
     metric: str
-    """As a row or a result names it."""
+    """Name of the metric, as a row or a result has it."""
     statistic: Statistic = "final"
     """Statistic of each run's curve."""
     target: Finite | None = None
@@ -130,7 +130,7 @@ class PublishedClaim(Block):
     panels: tuple[str, ...] = ()
     """The panels it is about; all, when there are none."""
     comparisons: Annotated[tuple[ClaimComparison, ...], Field(min_length=1)]
-    """All of them must hold."""
+    """Comparisons, each of which must hold."""
     fails_in: tuple[str, ...] = ()
     """The presets in which it did not come out here."""
     because: str | None = None

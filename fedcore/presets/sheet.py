@@ -34,7 +34,7 @@ class Panel(Block):
     departures: tuple[str, ...] = ()
     """Where it, beside the sheet, differs from the source."""
     small: Small | None = None
-    """Changes of its small form beside those of the sheet's."""
+    """Changes of its small form beside the changes of the sheet's small form."""
 
 
 class Number(Block):
@@ -50,9 +50,9 @@ class Published(Block):
     """
 
     source: str
-    """Where they are printed."""
+    """Table, figure or section in which the numbers are printed."""
     metric: str
-    """As a result names it."""
+    """Name of the metric, as a result has it."""
     statistic: Statistic
     """Statistic of each run's curve to compare with them."""
     target: Finite | None = None
@@ -60,7 +60,7 @@ class Published(Block):
     panel: str | None = None
     """The panel they belong to; absent, the only one."""
     numbers: dict[str, Number]
-    """By arm."""
+    """Numbers by arm."""
 
     @model_validator(mode="after")
     def _has_its_target(self) -> Self:
@@ -77,9 +77,9 @@ class Drawing(Block):
     rows: str | None = None
     """The swept path whose values have rows of their own."""
     columns: str | None = None
-    """The swept path whose values have columns of their own, beside those of the panels."""
+    """The swept path whose values have columns of their own, beside the panels' columns."""
     scale: Literal["linear", "log"] = "linear"
-    """Of the vertical axes."""
+    """Scale of the vertical axes."""
 
 
 class Sheet(Block):
@@ -134,7 +134,7 @@ class Variant(NamedTuple):
         return "".join(f"-{part}" for part in (self.panel, SMALL if self.small else "") if part)
 
 
-def variants(sheet: Sheet) -> Iterator[Variant]:
+def list_variants(sheet: Sheet) -> Iterator[Variant]:
     """Return all panels in all forms."""
     for name, panel in sheet.parts.items():
         yield Variant(name, small=False)

@@ -51,7 +51,7 @@ class Release(NamedTuple):
     deviation: float
     """Standard deviation of the noise in every coordinate."""
     logarithm: bool = False
-    """True if both are those of its logarithm."""
+    """True if `sensitivity` and `deviation` refer to the value's logarithm."""
 
 
 SAMPLES_TOGETHER = (
@@ -72,8 +72,8 @@ class Privacy(Block):
     replaces_aggregator: ClassVar[bool] = True
     """True if it is an aggregation of its own."""
     requires: ClassVar[Assurances] = EVERYTHING
-    """Statements that must hold of the other parts of a run for what the accountant counts, of the
-    neighbours that the mechanism names: each part declares as `assures` those that hold of it.
+    """Statements that must hold of the other parts of a run for what the accountant counts, with
+    the mechanism's neighbours: each part declares in `assures` the statements that hold of it.
     """
     clips_samples: ClassVar[bool] = False
     """True if clients clip the gradients of samples and add noise to them, so that whatever they send

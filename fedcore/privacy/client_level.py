@@ -77,10 +77,10 @@ class PrivateMean(Aggregator):
 
     clip_norm: float
     noise_multiplier: float
-    """Of the sum of changes; see `ClientLevelPrivacy`."""
+    """Noise multiplier of the sum of changes; see `ClientLevelPrivacy`."""
     expected: float
     clipping: ClippingUpdate | None = None
-    """Of adaptive clipping."""
+    """Update of the clipping norm, if clipping is adaptive."""
     seed: int = 0
     round: int = 0
 

@@ -22,11 +22,12 @@ class ExampleLevelPrivacy(Privacy):
     need no noise of their own: whatever is made of noisy gradients has their privacy. A step has one
     noise, so algorithms that send what they made of several gradients of a step are refused.
 
-    Neighbours differ in one sample of one client, which counts or does not. An epoch is a pass over a
-    permutation, so that a sample is in one of its batches: an epoch costs what one Gaussian mechanism
-    costs, whatever the number of samples. epsilon is that of a sample of a client that takes part in
-    every round, or, of a `trace`, in the rounds in which it is listed. The paper draws every batch
-    anew instead (Poisson sampling), which its accountant counts as amplification; passes have none.
+    Neighbours differ in one sample of one client, which counts or does not. An epoch is a pass over
+    a permutation, so that a sample is in one of its batches: an epoch costs what one Gaussian
+    mechanism costs, whatever the number of samples. epsilon holds for a sample of a client that
+    takes part in every round, or, of a `trace`, in the rounds in which it is listed. The paper
+    draws every batch anew instead (Poisson sampling), which its accountant counts as amplification;
+    passes have none.
     """
 
     source = "Abadi et al., Deep Learning with Differential Privacy, CCS 2016 (DP-SGD)"

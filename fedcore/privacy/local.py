@@ -69,9 +69,9 @@ class LocalPrivacy(Privacy):
 
     The server may do anything with what it receives: any `aggregator` and server optimiser may
     follow. Neighbours are any two data sets of one client of the same size, so the sensitivity is
-    2 C; the number of samples is known to the server, as weights need it. That a client was not drawn
-    hides nothing from a server that draws it: epsilon is that of a client that takes part in every
-    round, or, of a `trace`, in the rounds in which it is listed.
+    2 C; the number of samples is known to the server, as weights need it. That a client was not
+    drawn hides nothing from a server that draws it: epsilon holds for a client that takes part in
+    every round, or, of a `trace`, in the rounds in which it is listed.
     """
 
     source = (
@@ -92,7 +92,7 @@ class LocalPrivacy(Privacy):
 
 
 def most_participations(run: PrivateRun, rounds: int) -> int:
-    """In how many of the first `rounds` rounds a client takes part at most."""
+    """Maximum number of the first `rounds` rounds in which a client takes part."""
     listed = run.participation.listed(rounds)
     if listed is None:
         return rounds

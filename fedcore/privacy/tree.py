@@ -24,7 +24,9 @@ NODE_NOISE = "tree noise"
 
 
 class TreeMean(PrivateMean):
-    """A `PrivateMean` whose noises add up to those of a binary tree over the rounds."""
+    """A `PrivateMean` whose noises add up to the noises of the nodes of a binary tree over the
+    rounds.
+    """
 
     def noise(self, like: Tensor) -> Tensor:
         """The noise of rounds 1 to t less that of rounds 1 to t - 1, for C = 1."""
@@ -119,7 +121,7 @@ def first_cohort(run: PrivateRun) -> float:
 def squared_sensitivity(run: PrivateRun, rounds: int) -> int:
     """max_i sum_nodes c_i(node)^2 over the nodes that rounds 1 to `rounds` complete.
 
-    Only nodes of odd number are ever used: those of the sums of powers of two.
+    Only nodes of odd number are ever used, since every round is a sum of different powers of two.
     """
     until = np.cumsum(_participations(run), axis=1)
     square = np.zeros(len(until), np.int64)

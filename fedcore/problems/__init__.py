@@ -29,7 +29,7 @@ from fedcore.systems.participation import Participation
 if TYPE_CHECKING:
     from fedcore.spec import ExperimentSpec
 
-__all__ = ["Stacked", "TrainingProblem", "load_problem", "poisoned", "private", "trained_on"]
+__all__ = ["Stacked", "TrainingProblem", "load_problem", "poison_problem", "privatise_problem", "trained_on"]
 
 
 def load_problem(
@@ -83,7 +83,7 @@ def load_problem(
     return problem
 
 
-def poisoned(problem: TrainingProblem, attackers: Attackers | None) -> TrainingProblem:
+def poison_problem(problem: TrainingProblem, attackers: Attackers | None) -> TrainingProblem:
     """Return the problem that is trained where `attackers` poison data; `problem` if they do not."""
     if attackers is None or not attackers.attack.poisons():
         return problem
@@ -91,7 +91,7 @@ def poisoned(problem: TrainingProblem, attackers: Attackers | None) -> TrainingP
     return problem.training_on(attackers.poison(problem.data))
 
 
-def private(problem: TrainingProblem, spec: "ExperimentSpec") -> TrainingProblem:
+def privatise_problem(problem: TrainingProblem, spec: "ExperimentSpec") -> TrainingProblem:
     """Return the problem that is trained where clients clip gradients of samples; `problem` if they do
     not.
 

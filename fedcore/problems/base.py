@@ -17,7 +17,7 @@ WORKING_BYTES = 64 << 20
 """Memory that one computation on a CPU may hold beside models and data sets."""
 _SHARES_OF_GPU = 16
 Gradient = Callable[..., Tensor]
-"""As `Problem.gradient`."""
+"""A method with the signature of `TrainingProblem.gradient`."""
 EngineName = Literal["parallel", "vectorised"]
 PARALLEL: EngineName = "parallel"
 VECTORISED: EngineName = "vectorised"
@@ -53,8 +53,8 @@ class TrainingProblem(Stackable, Protocol):
     share: NDArray[np.float64]
     """[N] p_i; they sum to 1."""
     views: int
-    """In how many ways training may see a sample; i + n_i v is the client's sample i in view v. 1
-    where all are seen as they are.
+    """Number of ways in which training may see a sample; i + n_i v is the client's sample i in view
+    v. 1 where all are seen as they are.
     """
     capacity: int
     """How many samples to work on at a time: with all that is computed from them they take about as
@@ -71,7 +71,7 @@ class TrainingProblem(Stackable, Protocol):
     data_source: str
     """The actual data."""
     data_sha256: str | None
-    """As `Dataset.checksum`."""
+    """SHA-256 of the data; see `UndividedDataset.checksum`."""
 
     @property
     def stackable(self) -> bool:
@@ -84,8 +84,8 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def initial(self, number: int = 0) -> Tensor:
-        """Where training starts, [D]; with a `number`, another such draw, or the same vector where
-        nothing is drawn.
+        """The model [D] at which training starts; with a `number`, another such draw, or the same
+        vector where nothing is drawn.
         """
         ...
 
@@ -102,8 +102,8 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def joined(self, cohorts: Sequence[tuple[Any, Ids]]) -> Stackable:
-        """Those clients of problems of one kind, this one among them: (problem, clients [M]) each,
-        numbered one after another.
+        """The clients of several problems of one kind, this one among them, numbered one after
+        another. `cohorts` has the pair (problem, clients [M]) of each.
         """
         ...
 
@@ -112,9 +112,7 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
-        """Evaluate those of the requested losses and accuracies that have a meaning here, at
-        `theta` [D].
-        """
+        """Evaluate the requested losses and accuracies that have a meaning here, at `theta` [D]."""
         ...
 
     def client_losses(self, theta: Tensor, clients: Ids) -> NDArray[np.float64]:
@@ -132,8 +130,8 @@ class TrainingProblem(Stackable, Protocol):
 
     def accuracies_of(self, models: Tensor, clients: Ids) -> NDArray[np.float64] | None:
         """[m] share of the test samples of each of `clients` [m] that its own model, in its row of
-        `models` [m, D], classifies correctly, NaN for clients without such; None without classes, or
-        where test samples belong to no client.
+        `models` [m, D], classifies correctly, NaN for clients without test samples; None without
+        classes, or where test samples belong to no client.
         """
         ...
 
@@ -142,8 +140,8 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Where the parameters lie in theta, by name, in the order of the layers: integers of each
-        one's shape.
+        """Positions of the parameters in theta, by name, in the order of the layers: integers of
+        each parameter's shape.
         """
         ...
 

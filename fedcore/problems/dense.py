@@ -25,7 +25,7 @@ class DenseNetwork:
     """
 
     widths: tuple[int, ...]
-    """Of the input and of each layer's output; two of softmax regression."""
+    """Widths of the input and of each layer's output; two for softmax regression."""
     loss: LossName
     features: Tensor
     """[n, d]."""

@@ -56,8 +56,8 @@ class Gathered:
 
 
 class LinearStack:
-    """Gradients of one linear layer under a loss whose gradient over the scores is prediction -
-    target.
+    """Gradients of one linear layer under a loss whose gradient over the scores is
+    prediction - target.
     """
 
     def __init__(self, gathered: Gathered, layout: Layout, loss: Loss, l2: float) -> None:
@@ -260,8 +260,8 @@ class Automatic:
         self._last, self._autocast = last, autocast
 
     def replica(self) -> Automatic:
-        """The same for another thread, since a module holds the parameters of a call while it is
-        called. It shares its own tensors.
+        """A copy for another thread, since a module holds the parameters of a call while it is
+        called. It shares the module's own tensors.
 
         Raises SpecificationError for a module that cannot be copied.
         """
@@ -269,7 +269,7 @@ class Automatic:
         return Automatic(module, self._layout, self._loss, last=self._last, autocast=self._autocast)
 
     def laid_out(self, layout: Layout) -> Automatic:
-        """The same module with its parameters found by another layout."""
+        """Gradients of the same module, whose parameters are found by another layout."""
         return Automatic(self._module, layout, self._loss, last=self._last, autocast=self._autocast)
 
     def scores(self, theta: Tensor | Leaves, features: Tensor) -> Tensor:

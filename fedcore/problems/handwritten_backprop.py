@@ -3,7 +3,7 @@ backpropagation written by hand.
 
 The overhead of automatic differentiation is left out: gradients are written where they belong in
 the flat vector, ReLU works in place, after pooling instead of before it or fused with it, and no
-gradient with respect to the samples is computed. The numbers are those of automatic differentiation
+gradient with respect to the samples is computed. The numbers agree with automatic differentiation
 to rounding.
 
 The first convolution is fused with the pooling behind it: its backward pass takes a few images at a

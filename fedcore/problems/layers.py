@@ -25,7 +25,7 @@ Layer = Callable[[Tensor, Named, Named], tuple[Tensor, Backward]]
 Only ReLU overwrites its inputs.
 """
 UNIFORM = "uniform"
-"""Name, beside those of the parameters, of the uniform numbers [B, T] that dropout reads."""
+"""Name, beside the names of parameters, of the uniform numbers [B, T] that dropout reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Convolution:
     """nn.Conv2d with zero padding."""
 
     prefix: str
-    """Of the names of its parameters."""
+    """Prefix of the names of its parameters."""
     how: tuple[Any, ...]
     """Stride, padding, dilation, not transposed, no padding of the outputs, groups."""
     biased: bool

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.data.exact import LeastSquares, LeastSquaresArrays, as_quadratics, samples, start_of
+from fedcore.data.exact import LeastSquares, LeastSquaresArrays, as_quadratics, build_samples, start_of
 from fedcore.problems.base import Ids, Stackable, Stacked
 from fedcore.problems.batches import locate, rows_of
 from fedcore.problems.passes import Step
@@ -62,7 +62,9 @@ class _Samples:
 
 
 class LeastSquaresProblem(QuadraticProblem):
-    """Clients given by their samples; what needs no samples is that of the same problem as a quadratic."""
+    """Clients given by their samples; methods that need no samples are inherited from the same
+    problem as a quadratic.
+    """
 
     def __init__(self, given: LeastSquaresArrays, ridge: float, x0: Tensor, noise: float) -> None:
         """Keep the rows on the device of `x0` and in its type."""
@@ -97,4 +99,4 @@ class LeastSquaresProblem(QuadraticProblem):
 def load_least_squares(spec: LeastSquares, device: str, dtype: torch.dtype) -> LeastSquaresProblem:
     """Load the problem given inline or drawn."""
     start = torch.tensor(start_of(spec), dtype=dtype, device=device)
-    return LeastSquaresProblem(samples(spec), spec.ridge, start, spec.gradient_noise)
+    return LeastSquaresProblem(build_samples(spec), spec.ridge, start, spec.gradient_noise)

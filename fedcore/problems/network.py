@@ -102,7 +102,7 @@ class TrainingPass:
         return sum(site.numbers for site in self.sites)
 
     def replica(self) -> TrainingPass:
-        """The same for another thread."""
+        """A copy for another thread."""
         return replace(self, module=self.module.replica())
 
     def loss(
@@ -283,7 +283,9 @@ class NetworkProblem(SupervisedProblem):
         self.bind(statistics, self.private)
 
     def _chain(self, training: nn.Module, sites: Sequence[Site]) -> Chain | None:
-        """The gradient of `training` by hand, where its bits are those of automatic differentiation."""
+        """The gradient of `training` by hand, where its bits are the same as by automatic
+        differentiation.
+        """
         on_cpu = self.data.order.device.type == "cpu"
         # Sums of products in bfloat16 are rounded elsewhere.
         if self._autocast or not on_cpu:
@@ -334,8 +336,8 @@ class NetworkProblem(SupervisedProblem):
         return leaves, loss
 
     def statistics_of(self, parameters: Tensor) -> Tensor:
-        """[S] true for the running statistics of layers whose `parameters` [D] are true; those of a layer
-        without trained parameters go with the layer before it.
+        """[S] true for the running statistics of layers whose `parameters` [D] are true; statistics
+        of a layer without trained parameters go with the layer before it.
         """
         named, chosen = self._layout.named(parameters), False
         layers = {}

@@ -50,9 +50,11 @@ class Step:
 
     passes: ForwardPasses
     number: int
-    """From 0."""
+    """Number of the step in the round, from 0."""
     evaluation: int = 0
-    """Which gradient of the step it is, from 0: the first k are those of the k models trained."""
+    """Which gradient of the step it is, from 0: the first k are the gradients of the k models
+    trained.
+    """
     at_x: bool = False
     """True for the gradient at x that a rule subtracts: private parameters have none."""
 

@@ -1,7 +1,8 @@
 """Max-pooling of 2 x 2 pixels fused with ReLU, forward and backward, in machine code.
 
-Images [B, H, W, C] with channels last, those in bfloat16 as integers of the same bits. The library
-takes two passes each way, and writes eight bytes beside each output to remember where it came from.
+Images are [B, H, W, C] with channels last; bfloat16 is passed as integers of the same bits. The
+library takes two passes each way, and writes eight bytes beside each output to remember where it
+came from.
 """
 
 from math import isnan
@@ -17,7 +18,7 @@ from fedcore.machine_code import compiled
 Images = NDArray[Any]
 """Contiguous."""
 Places = NDArray[np.uint8]
-"""Which of the four pixels each output is from, row by row; NOWHERE for those that ReLU stopped."""
+"""The one of the four pixels that each output is from, row by row; NOWHERE if ReLU stopped it."""
 NOWHERE = 4
 
 
@@ -103,11 +104,11 @@ def _spread(errors: Images, places: Places, pixels: Images) -> None:
 def lay_out(
     errors: Images, places: Places, planes: Images, start: int, spread: Images, patches: Images
 ) -> None:
-    """Of the images from `start` on as many as `spread` [b, H, W, C] has room for: the errors where
-    they came from, zeros beyond the last.
+    """Write errors to where they came from, for as many images from `start` on as `spread`
+    [b, H, W, C] has room for, and zeros beyond the last image.
 
-    And to `patches` [C, h, w, b, H, W] what each weight of a convolution sees of `planes` [B, C,
-    H + h - 1, W + w - 1].
+    Write to `patches` [C, h, w, b, H, W] what each weight of a convolution sees of `planes`
+    [B, C, H + h - 1, W + w - 1].
     """
     for place in range(len(spread)):
         image = start + place

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.data.exact import Quadratic, QuadraticArrays, quadratic, start_of
+from fedcore.data.exact import Quadratic, QuadraticArrays, build_quadratics, start_of
 from fedcore.problems.base import VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
 from fedcore.problems.passes import Step
 
@@ -128,6 +128,6 @@ def _least_norm_solution(hessian: Tensor, linear: Tensor) -> Tensor:
 
 def load_quadratic(spec: Quadratic, device: str, dtype: torch.dtype) -> QuadraticProblem:
     """Load the problem given inline or drawn."""
-    clients = quadratic(spec)
+    clients = build_quadratics(spec)
     start = torch.tensor(start_of(spec), dtype=dtype, device=device)
     return QuadraticProblem(clients, start, spec.gradient_noise)

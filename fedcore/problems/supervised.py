@@ -20,7 +20,7 @@ from fedcore.errors import SpecificationError
 from fedcore.models.flat import Layout
 from fedcore.models.layers import put_into_evaluation, reads_channels_last, training_copy
 from fedcore.models.losses import Loss
-from fedcore.models.pretrained import listed
+from fedcore.models.pretrained import summarise_names
 from fedcore.models.recurrent import is_recurrent
 from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
 from fedcore.problems.batches import data_kind, stack_problems
@@ -45,7 +45,7 @@ from fedcore.spec.evaluation import SAMPLE_SIZE
 EVALUATION = "evaluation"
 """Purpose of randomness."""
 SEQUENCE_MEASURES = ("test_loss", "test_accuracy", "test_perplexity")
-"""Of labels [n, T]."""
+"""Measures of labels [n, T]."""
 LSTM_KEEPS = 6
 """Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every
 step.
@@ -87,7 +87,7 @@ class Scoring(NamedTuple):
     length: int
     """Samples of a batch."""
     start: int
-    """The first of the batches, of those of the whole part."""
+    """The first of the batches, counted over the whole part."""
     stop: int
     """The one behind the last."""
 
@@ -104,7 +104,7 @@ class Scoring(NamedTuple):
 
 
 Score = Callable[[Tensor, Scoring], Tensor]
-"""As `SupervisedProblem.score`."""
+"""A function with the signature of `SupervisedProblem.score`."""
 ShareScoring = Callable[[Score, Tensor, Scoring], Tensor]
 """Returns what the first argument would for the others, with the help of other processes."""
 
@@ -277,9 +277,9 @@ class SupervisedProblem:
         if names:
             raise SpecificationError(
                 "/problem/model",
-                f"the loss does not depend on {listed(names)}, which would be sent and never trained: remove"
-                " what is not used, freeze it with `requires_grad_(False)`, or name in `train` what is to be"
-                " trained",
+                f"the loss does not depend on {summarise_names(names)}, which would be sent and never"
+                " trained: remove what is not used, freeze it with `requires_grad_(False)`, or name in"
+                " `train` what is to be trained",
             )
 
     def _loss_of(self, samples: Samples) -> tuple[Leaves, Tensor]:
@@ -433,9 +433,10 @@ class SupervisedProblem:
 
     @torch.no_grad()
     def score(self, theta: Tensor, scoring: Scoring) -> Tensor:
-        """Of each batch the sum of the losses, the number of labels that `theta` [D] gets right (0 unless
-        requested) and of samples, [b, 3] in float64 on the CPU; of sequences for testing also the sum of
-        their labels' cross-entropies and their number, [b, 5].
+        """The sum of the losses of each batch, the number of labels that `theta` [D] gets right (0
+        unless requested) and the number of samples, [b, 3] in float64 on the CPU; for test
+        sequences also the sum of their labels' cross-entropies and the number of these labels,
+        [b, 5].
         """
         which, test = slice(scoring.start, scoring.stop), self.data.dataset.test
         if scoring.part == "train":
@@ -501,8 +502,8 @@ class SupervisedProblem:
     def _correct(
         self, theta: Tensor, batches: Iterable[Samples], scorer: Automatic | None = None
     ) -> NDArray[np.int64]:
-        """[2, n] of each sample of `batches` how many labels are predicted, and how many it has: one, or
-        those of a sequence.
+        """[2, n] how many labels of each sample of `batches` are predicted, and how many it has:
+        one, or one for each symbol of a sequence.
         """
         right = [
             _right((scorer or self._fast).scores(theta, samples.features), samples.labels)
@@ -523,8 +524,8 @@ class SupervisedProblem:
         accuracy: bool = False,
         scorer: Automatic | None = None,
     ) -> tuple[float, float]:
-        """Mean loss over all samples of `batches` (over the clients' samples it is f, since p_i =
-        n_i / n) and, if requested, accuracy.
+        """Mean loss over all samples of `batches` (over the clients' samples it is f, since
+        p_i = n_i / n) and, if requested, accuracy.
         """
         losses, correct, count = _added(self._scores(theta, batches, accuracy=accuracy, scorer=scorer))
         return losses / count, correct / count
@@ -537,8 +538,8 @@ class SupervisedProblem:
         accuracy: bool = False,
         scorer: Automatic | None = None,
     ) -> Tensor:
-        """Of each batch the sum of the losses, the number of correct labels if requested, and of samples:
-        [b, 3] in float64 on the CPU.
+        """The sum of the losses of each batch, the number of correct labels if requested, and the
+        number of samples: [b, 3] in float64 on the CPU.
         """
         sums, none = [], theta.new_zeros((), dtype=torch.float64)
         for samples in batches:
@@ -604,7 +605,7 @@ def _right(scores: Tensor, labels: Tensor) -> Tensor:
 def _shares_of(correct: NDArray[np.int64], owners: Ids, population: int) -> NDArray[np.float64]:
     """[N] the share of its labels that are predicted, of each of N owners of samples; -1 is no owner.
 
-    `correct` [2, m] is that of `_correct`. NaN for owners without labels.
+    `correct` [2, m] is what `_correct` returns. NaN for owners without labels.
     """
     known = owners >= 0
     right, labels = (

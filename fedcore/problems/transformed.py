@@ -43,8 +43,8 @@ class Transformed:
     loss.
 
     Li et al., On the Convergence of FedAvg on Non-IID Data, ICLR 2020, Section 3.3. Training uses
-    this instead of `problem`; measurements stay those of `problem`. Noise that the problem asks for
-    is added to the scaled gradients.
+    this instead of `problem`; measurements still use `problem`. Noise that the problem asks for is
+    added to the scaled gradients.
     """
 
     def __init__(self, problem: TrainingProblem) -> None:

@@ -18,7 +18,7 @@ class BestRound:
     round: int
     """Counted from 1."""
     value: float
-    """Of the measure, finite."""
+    """Value of the measure, finite."""
 
     def document(self) -> dict[str, Any]:
         """Return the round as JSON."""

@@ -11,8 +11,8 @@ With n arms and rungs r_k = r eta^k, k = 0 ... K - 1, r_K = R, K = floor(log_eta
 
 Departures: r_K is R also where R is no power of eta times r. An arm without a finite value (failed,
 diverged) is the worst and is never promoted, whatever others are like. ASHA's arms are finitely
-many, so once no more can come to a rung, those that are not promoted stop; where fewer came than
-SHA would have sent, for others had no value, as many go on as in SHA. Ties go to the lower arm.
+many, so once no more can come to a rung, arms that are not promoted stop; where fewer came than SHA
+would have sent, for others had no value, as many go on as in SHA. Ties go to the lower arm.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Verdict(StrEnum):
 
 
 class RungResult(NamedTuple):
-    """All runs of an arm have reached a rung, or ended before it."""
+    """Arrival of an arm at a rung: each of its runs has reached it, or ended before it."""
 
     arm: int
     rung: int
@@ -52,7 +52,7 @@ class RungResult(NamedTuple):
     value: float
     """Mean of the metric over the arm's seeds; NaN where one of them has none."""
     further: tuple[float, ...] = ()
-    """Those of further metrics of a study."""
+    """Values of the further metrics of a study."""
 
 
 def ranking_key(value: float, arm: int, *, maximise: bool) -> tuple[bool, float, int]:
@@ -69,7 +69,7 @@ class Decision(NamedTuple):
     rung: int
     verdict: Verdict
     rank: int
-    """Of the arm among those at its rung, from 1."""
+    """Rank of the arm among the arms at its rung, from 1."""
     field: int
     """Arms at the rung."""
     places: int | None
@@ -110,7 +110,7 @@ class RungTable:
     def __init__(self, ladder: HalvingSchedule) -> None:
         self._ladder = ladder
         self._ranking: list[list[tuple[bool, float, int]]] = [[] for _ in ladder.rungs]
-        """By rung, the arms there, the best first."""
+        """Arms at each rung, the best first."""
         self._verdicts: list[dict[int, Verdict]] = [{} for _ in ladder.rungs]
 
     def record(self, arrival: RungResult, verdict: Verdict | None) -> None:
@@ -162,7 +162,7 @@ def replay(ladder: HalvingSchedule, arrivals: Iterable[RungResult]) -> list[list
     return [board.submit(arrival) for arrival in arrivals]
 
 
-def expected(ladder: HalvingSchedule, rounds: int) -> list[tuple[int, int]]:
+def plan_stages(ladder: HalvingSchedule, rounds: int) -> list[tuple[int, int]]:
     """The stages of a search in which no more arms are promoted than by SHA: the round each ends
     at, and the number of arms that play it.
     """

@@ -22,7 +22,7 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.engines import facts_about
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Batch, Halving, Study
-from fedcore.spec.space import conflict
+from fedcore.spec.space import find_conflict
 
 
 @dataclass
@@ -72,7 +72,7 @@ class HalvingSearch:
         self._ends, self._board = (*ladder.rungs, spec.rounds), RungTable(ladder)
         self._arms = [[Trial(arm, seed, self._ends[0]) for seed in spec.seeds] for arm in arms]
         self._stretch = [0] * len(arms)
-        """By arm, the stretch of rounds it is in: up to rung k, or after the last one."""
+        """Stretch of rounds that each arm is in: up to rung k, or after the last one."""
         self._waiting = deque(trial for arm in self._arms for trial in arm)
 
     def play(self) -> Iterator[RoundReport]:
@@ -170,7 +170,7 @@ class _RunOfTrial:
     search: Study
     last: list[float]
     best: float = nan
-    """Of the first metric."""
+    """Best value of the first metric so far."""
     ended: bool = False
 
     def note(self, report: RoundReport, until: int) -> None:
@@ -190,7 +190,7 @@ class _RunOfTrial:
 
     @property
     def values(self) -> Sequence[float]:
-        """Those of the round which the study judges by; NaN where there is none."""
+        """Values by metric, of the round which the study judges by; NaN where there is none."""
         return [self.best] if self.search.round == "best" else self.last
 
 
@@ -219,7 +219,7 @@ class StudySearch:
         self._proposed, self._decided = proposed, decided
         self._ends = pruning.rungs(search, spec.rounds)
         self._values: dict[tuple[int, int], float] = {}
-        """By trial and rung."""
+        """Value of the first metric by trial and rung."""
         self._results: dict[int, study.TrialResult] = {}
 
     @property
@@ -253,7 +253,7 @@ class StudySearch:
             }
             for arm in arms
         }
-        valid = [arm for arm in arms if conflict(self._spec, arm.settings) is None]
+        valid = [arm for arm in arms if find_conflict(self._spec, arm.settings) is None]
         for arm in valid:
             self._proposed(arm)
         going = set(runs)
@@ -273,7 +273,7 @@ class StudySearch:
     def _judged(
         self, runs: Mapping[int, Mapping[int, _RunOfTrial]], batch: Batch, rung: int
     ) -> Iterator[int]:
-        """Note the values of trials that have come to a rung; yields those that go on."""
+        """Note the values of trials that have come to a rung; yields the trials that go on."""
         last = rung == len(self._ends) - 1
         for trial, by_seed in runs.items():
             columns = zip(*(one.values for one in by_seed.values()), strict=True)

@@ -1,8 +1,8 @@
 """Pruning of a study: which trials of a batch go on from a rung.
 
 Decisions are a function of the study's block and of the values of trials at rungs, batch by batch:
-those of a batch at a rung are made once all its trials are there or have ended, and all earlier
-batches have ended. A stopped trial is not continued later. Standard library only.
+decisions about a batch at a rung are made once all its trials are there or have ended, and all
+earlier batches have ended. A stopped trial is not continued later. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import isfinite
 from statistics import median
 
 from fedcore.simulation.halving import Decision, Verdict, ranking_key
-from fedcore.spec.search import AshaPruner, Batch, HalvingPruner, MedianPruner, Study, batches
+from fedcore.spec.search import AshaPruner, Batch, HalvingPruner, MedianPruner, Study, list_batches
 
 RungValues = Mapping[tuple[int, int], float]
 """The values of trials by (trial, index of the rung); NaN for one without a finite value."""
@@ -25,13 +25,13 @@ def rungs(search: Study, rounds: int) -> tuple[int, ...]:
 
 def batch_of(search: Study, rounds: int, trial: int) -> Batch:
     """The batch of a trial."""
-    return next(batch for batch in batches(search, rounds) if trial < batch.last)
+    return next(batch for batch in list_batches(search, rounds) if trial < batch.last)
 
 
 def decide(search: Study, rounds: int, batch: Batch, rung: int, values: RungValues) -> list[Decision]:
     """The decisions about the trials of `batch` that have come to `rung`, the best first.
 
-    `values` are those of all trials of the batch and of earlier ones, up to this rung at least.
+    `values` has all trials of the batch and of earlier ones, up to this rung at least.
     """
     return list(_decisions(search, rounds, batch, rung, values))
 
@@ -86,7 +86,7 @@ def expected(search: Study, rounds: int) -> list[tuple[int, int]] | None:
         return None if pruner else [(rounds, search.trials)]
     ends = rungs(search, rounds)
     counts = [0] * len(ends)
-    for first, last, start in batches(search, rounds):
+    for first, last, start in list_batches(search, rounds):
         for rung in range(len(ends)):
             counts[rung] += (last - first) // pruner.eta ** max(rung - start, 0)
     return list(zip(ends, counts, strict=True))

@@ -31,7 +31,7 @@ class RoundReport:
     arm: int
     """Position in the sweep, from 0."""
     seed: int
-    """Of the run."""
+    """Seed of the run."""
     round: int
     """Counted from 1; the measures are of the model after this round."""
     local_steps: int

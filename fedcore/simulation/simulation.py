@@ -50,7 +50,7 @@ from fedcore.engine.shard_messages import (
 from fedcore.engine.shards import Sharded, TrainShards, one_by_one, train_shard
 from fedcore.errors import CheckpointError, SpecificationError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
-from fedcore.problems import TrainingProblem, load_problem, poisoned, private, trained_on
+from fedcore.problems import TrainingProblem, load_problem, poison_problem, privatise_problem, trained_on
 from fedcore.problems.supervised import Scoring, ShareScoring, SupervisedProblem
 from fedcore.problems.transformed import Transformed
 from fedcore.simulation import checkpoint
@@ -134,7 +134,7 @@ class Simulation:
         trace = None if devices is None or devices.trace is None else devices.trace.load(folder)
         available = spec.systems.availability
         built = spec.build()
-        trained = trained_on(private(poisoned(problem, attackers), spec), spec.participation)
+        trained = trained_on(privatise_problem(poison_problem(problem, attackers), spec), spec.participation)
         named = problem.coordinates()
         algorithm = replace(
             built, rule=built.rule.for_model(named), aggregator=built.aggregator.for_model(named)
@@ -167,7 +167,7 @@ class Simulation:
         self.share_scoring: ShareScoring | None = None
         """Has other processes help to evaluate models."""
         self.best: BestRound | None = None
-        """The best evaluated round so far, whose model is kept; None without one."""
+        """The best evaluated round so far, whose model is kept; None if there is none."""
         self._best_model: Mapping[str, Tensor] = {}
         self._arms = arms or facts_about(spec)
         self._choose(recorded)
@@ -335,7 +335,8 @@ class Simulation:
     def checkpoint(self) -> bytes:
         """Return the whole state of the run.
 
-        The rounds after `restore` of it are bit-identical to those that would have followed here.
+        The rounds after `restore` of it are bit-identical to the rounds that would have followed
+        here.
         """
         server = self._server
         tensors = {"broadcast": server.broadcast, "residual": server.residual}

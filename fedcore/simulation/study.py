@@ -1,4 +1,5 @@
-"""Proposals of a study: the settings of the next trials, from the results of those that ended.
+"""Proposals of a study: the settings of the next trials, from the results of trials that have
+ended.
 
 Proposals are a function of the study's block and of the values of trials, in their order:
 Optuna's samplers are asked on a study in memory that is rebuilt each time, so that nothing but the
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedcore.lazy import optuna
 from fedcore.lazy import random as streams
-from fedcore.spec.search import batches
+from fedcore.spec.search import list_batches
 from fedcore.spec.space import Choice, FloatRange, IntRange
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from fedcore.spec.space import AnyRange, Settings
 
 PURPOSE = "study"
-"""Of the streams that seed samplers."""
+"""Purpose of the streams that seed samplers."""
 STARTUP_TRIALS = 10
 """Trials that TPE and the Gaussian process draw at random first."""
 POPULATION = 20
@@ -36,7 +37,7 @@ class TrialResult(NamedTuple):
     """The values of a trial that has ended."""
 
     values: tuple[float, ...]
-    """By metric, in the order of `search.objectives`; NaN for one that is not finite."""
+    """Values by metric, in the order of `search.objectives`; NaN for one that is not finite."""
     stopped: int | None = None
     """The round at which the pruner stopped it, whose values these are."""
 
@@ -49,13 +50,13 @@ def next_trials(search: Study, rounds: int) -> int:
 
 
 def first_trials(search: Study, rounds: int) -> int:
-    """Number of trials to propose before any has run, beside those that are given."""
+    """Number of trials to propose before any has run, in addition to the trials that are given."""
     return _up_to_end(search, rounds, max(len(search.proposed), 1))
 
 
 def _up_to_end(search: Study, rounds: int, count: int) -> int:
     """Trials missing up to the end of the batch of the trial `count` - 1."""
-    ends = (batch.last for batch in batches(search, rounds))
+    ends = (batch.last for batch in list_batches(search, rounds))
     return next((end for end in ends if end >= count), search.trials) - len(search.proposed)
 
 
@@ -67,16 +68,16 @@ def needs_torch(search: Study, results: Sequence[TrialResult]) -> bool:
 def propose(search: Study, results: Sequence[TrialResult], count: int, rounds: int) -> list[Settings]:
     """The settings of the next `count` trials of `search`, each of `rounds` rounds.
 
-    `results` [n] are those of the first n trials, all that have ended; a value that is not finite
+    `results` [n] belong to the first n trials, all that have ended; a value that is not finite
     counts as the worst of the others. Trials of `search.proposed` after them are running. A trial's
-    sampler is seeded by (`search.seed`, index of the trial); CMA-ES and NSGA-II, whose state is that
-    of all their proposals, are asked for all of them again.
+    sampler is seeded by (`search.seed`, index of the trial); CMA-ES and NSGA-II, whose state is
+    that of all their proposals, are asked for all of them again.
     """
     known = _with_worst(search, results)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study = optuna.create_study(directions=directions(search))
+        study = optuna.create_study(directions=convert_directions(search))
         if search.sampler in ("cmaes", "nsga2"):
             return _replayed(study, search, known, count, rounds)
         for place, settings in enumerate(search.proposed):
@@ -85,7 +86,7 @@ def propose(search: Study, results: Sequence[TrialResult], count: int, rounds: i
         return [_ask(study, search, len(search.proposed) + place, learns=learns) for place in range(count)]
 
 
-def directions(search: Study) -> list[str]:
+def convert_directions(search: Study) -> list[str]:
     """The directions of the metrics, as Optuna's."""
     return ["maximize" if one.maximise else "minimize" for one in search.objectives]
 
@@ -111,7 +112,7 @@ def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
     return one != other and all(mine <= its for mine, its in zip(one, other, strict=True))
 
 
-def distributions(space: Mapping[str, AnyRange]) -> dict[str, BaseDistribution]:
+def convert_ranges(space: Mapping[str, AnyRange]) -> dict[str, BaseDistribution]:
     """The ranges of a space, as Optuna's."""
     return {path: _distribution(searched) for path, searched in space.items()}
 
@@ -181,7 +182,7 @@ def _trial(search: Study, settings: Settings, result: TrialResult | None) -> opt
     return optuna.trial.create_trial(
         state=state,
         params=dict(settings),
-        distributions=distributions(search.space),
+        distributions=convert_ranges(search.space),
         values=values,
         intermediate_values=steps,
     )
@@ -196,7 +197,7 @@ def _ask(study: optuna.Study, search: Study, index: int, *, learns: bool) -> Set
 
 
 def _asked(study: optuna.Study, search: Study) -> tuple[optuna.Trial, Settings]:
-    trial = study.ask(fixed_distributions=distributions(search.space))
+    trial = study.ask(fixed_distributions=convert_ranges(search.space))
     return trial, {path: _within(searched, trial.params[path]) for path, searched in search.space.items()}
 
 
@@ -232,7 +233,7 @@ def _replayed(
     study.sampler = _sampler(search, int(streams.generator(search.seed, PURPOSE).integers(2**32)))
     found: list[Settings] = []
     total = len(search.proposed) + count
-    for first, last, _ in batches(search, rounds):
+    for first, last, _ in list_batches(search, rounds):
         if first >= total:
             break
         asked = [_asked(study, search) for _ in range(first, min(last, total))]

@@ -84,9 +84,9 @@ class Sgd(LocalOptimiser):
 
 @dataclass(frozen=True)
 class AdamSolver(Solver):
-    """m <- beta1 m + (1 - beta1) d,  v <- beta2 v + (1 - beta2) d^2, both starting at zero;
-    the step is decay y + m' / (sqrt(v') + eps) with m' = m / (1 - beta1^(k+1)), v' = v / (1 -
-    beta2^(k+1)).
+    """m <- beta1 m + (1 - beta1) d,  v <- beta2 v + (1 - beta2) d^2, both starting at zero; the
+    step is decay y + m' / (sqrt(v') + eps) with m' = m / (1 - beta1^(k+1)),
+    v' = v / (1 - beta2^(k+1)).
     """
 
     assures = Solver.assures

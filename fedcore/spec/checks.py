@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.compression import NoCompression
-from fedcore.core import Aggregator, ClientRule, Compressor, overridden
+from fedcore.core import Aggregator, ClientRule, Compressor, find_overridden
 from fedcore.data.augment import transform_of
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
@@ -17,8 +17,8 @@ from fedcore.spec.asynchrony import check_asynchrony
 from fedcore.spec.engines import not_compiled
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.spec.privacy import check_privacy, check_private_algorithm
-from fedcore.spec.problem import Problem, dimension, misfit, population, tests_of_clients
-from fedcore.spec.search import check_early_stopping, unmeasured
+from fedcore.spec.problem import Problem, dimension, find_misfit, population, tests_of_clients
+from fedcore.spec.search import check_early_stopping, explain_unmeasured
 from fedcore.spec.systems import check_systems
 from fedcore.statistics.summary import better_of
 from fedcore.systems.participation import Participation
@@ -44,7 +44,7 @@ def check_fit(problem: Problem) -> None:
     Raises SpecificationError.
     """
     transform_of(problem.dataset)
-    reason = misfit(problem.model, problem.dataset.shape()) if problem.model else None
+    reason = find_misfit(problem.model, problem.dataset.shape()) if problem.model else None
     if reason:
         raise SpecificationError("/problem/model", reason)
     if problem.partition is not None:
@@ -120,7 +120,7 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
     kept = spec.evaluation.best_model
     if kept is None or kept == NO_BEST_MODEL:
         return
-    if reason := unmeasured(kept, spec):
+    if reason := explain_unmeasured(kept, spec):
         raise SpecificationError("/evaluation/best_model", reason)
     if better_of(kept) is None:
         raise SpecificationError(
@@ -135,7 +135,9 @@ def personal_measures(spec: ExperimentSpec) -> list[str]:
 
 
 def _check_personal(spec: ExperimentSpec) -> None:
-    """Refuse personal models without test samples of their own, and those of two kinds at once."""
+    """Refuse personal models without test samples of their own, and personal models of two kinds at
+    once.
+    """
     rule, personal = spec.algorithm.rule(), personal_measures(spec)
     if personal and tests_of_clients(spec.problem) is False:
         remedy = (
@@ -211,7 +213,7 @@ def _check_server(spec: ExperimentSpec) -> None:
 def _check_aggregator(spec: ExperimentSpec) -> None:
     algorithm, own = spec.algorithm, type(spec.algorithm).aggregator
     built = spec.aggregator.build() if spec.aggregator else algorithm.aggregator()
-    if overridden(built, Aggregator) & {"combine", "weighted_sums"} == {"weighted_sums"}:
+    if find_overridden(built, Aggregator) & {"combine", "weighted_sums"} == {"weighted_sums"}:
         raise SpecificationError(
             "/aggregator" if spec.aggregator else "/algorithm",
             f"{type(built).__name__} overrides `weighted_sums` but not `combine`, which would take the first"

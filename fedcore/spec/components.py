@@ -1,5 +1,5 @@
-"""All families of components by name, and the components of a specification: those of packages, and
-the objects that only this process knows.
+"""Families of components by name, and the components of a specification that are not built in:
+components of packages, and objects that only this process knows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedcore.measures import EXTENSIONS
 from fedcore.models import MODELS
 from fedcore.models.losses import LOSSES
 from fedcore.models.module_object import ModuleObject, model_of
-from fedcore.packages import PREFIX, Package, installed, requirement
+from fedcore.packages import PREFIX, Package, encode_packages, find_installed
 from fedcore.privacy import PRIVACY
 from fedcore.solvers.optimisers import OPTIMISERS
 from fedcore.solvers.schedules import SCHEDULES
@@ -69,7 +69,7 @@ def check_packages() -> None:
 
     Raises ExtensionError, which names the package, where one cannot be used.
     """
-    for name, components in installed().items():
+    for name, components in find_installed().items():
         if name not in FAMILIES:
             package = next(iter(components.values())).package
             raise ExtensionError(
@@ -106,7 +106,9 @@ def components_of(spec: BaseModel) -> Iterator[Block]:
                 yield from components_of(item)
 
 
-def outermost(spec: BaseModel, wanted: Callable[[Block], bool], at: str = "") -> Iterator[tuple[str, Block]]:
+def find_outermost(
+    spec: BaseModel, wanted: Callable[[Block], bool], at: str = ""
+) -> Iterator[tuple[str, Block]]:
     """The `wanted` blocks of a specification without its sweep, each with its JSON pointer; of those
     within one another, the outer one.
     """
@@ -120,7 +122,7 @@ def outermost(spec: BaseModel, wanted: Callable[[Block], bool], at: str = "") ->
             if wanted(item):
                 yield pointer, item
             else:
-                yield from outermost(item, wanted, pointer)
+                yield from find_outermost(item, wanted, pointer)
 
 
 def local_components(spec: ExperimentSpec) -> Iterator[Block]:
@@ -152,8 +154,8 @@ class ObjectCode(NamedTuple):
 
 
 def code_of_objects(spec: ExperimentSpec) -> list[ObjectCode]:
-    """The classes of the objects that a specification uses and that only this process knows: those of
-    components, and those of `nn.Module` objects.
+    """The classes of the objects that a specification uses and that only this process knows: the
+    classes of components and of `nn.Module` objects.
     """
     found = []
     for component in local_components(spec):
@@ -177,16 +179,16 @@ def _source_digest(member: Any) -> str | None:
 
 def packages_of(spec: ExperimentSpec) -> list[Package]:
     """The installed packages whose components a specification uses, in any of its arms, by name."""
-    if not installed():
+    if not find_installed():
         return []  # Arms need not be made.
     return sorted({package for arm in spec.arms() for package in _packages_in(arm.spec)})
 
 
-def requirements(spec: ExperimentSpec) -> set[str | None]:
-    """The packages that runs of the arms need, each as `fedcore.packages.requirement`."""
-    if not installed():
+def find_requirements(spec: ExperimentSpec) -> set[str | None]:
+    """The packages that runs of the arms need, each as `fedcore.packages.encode_packages` writes it."""
+    if not find_installed():
         return {None}
-    return {requirement(_packages_in(arm.spec)) for arm in spec.arms()}
+    return {encode_packages(_packages_in(arm.spec)) for arm in spec.arms()}
 
 
 def _packages_in(spec: ExperimentSpec) -> Iterator[Package]:
@@ -196,6 +198,6 @@ def _packages_in(spec: ExperimentSpec) -> Iterator[Package]:
         if family is not None and "kind" in type(component).model_fields:
             used.append((family.name, kind_of(type(component))))
     for name, kind in used:
-        found = installed().get(name, {}).get(kind)
+        found = find_installed().get(name, {}).get(kind)
         if found is not None:
             yield found.package

@@ -12,7 +12,7 @@ from fedcore.data.exact import ExactProblem
 from fedcore.models.losses import CrossEntropy, SquaredError
 from fedcore.spec.problem import dimension
 from fedcore.spec.search import Study
-from fedcore.spec.space import base_document, extremes, trial_spec
+from fedcore.spec.space import base_document, list_extremes, trial_spec
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import ExperimentSpec
@@ -29,14 +29,14 @@ class ArmFacts:
     problems, and gradients of single samples.
     """
     parameters: int
-    """Of the largest dense network; 0 without one."""
+    """Parameters of the largest dense network; 0 without one."""
 
 
 def facts_about(spec: ExperimentSpec) -> ArmFacts:
     """Facts about all arms of `spec`; of a study, about the ends of its ranges."""
     arms: Iterable[ExperimentSpec] = [arm.spec for arm in spec.arms()] if spec.sweep else [spec]
     if isinstance(spec.search, Study):
-        arms = [trial_spec(type(spec), base_document(spec), {}), *extremes(spec.search, spec)]
+        arms = [trial_spec(type(spec), base_document(spec), {}), *list_extremes(spec.search, spec)]
     found = [_facts(arm) for arm in arms]
     return ArmFacts(
         all(one.compiled for one in found),

@@ -21,7 +21,7 @@ most 1.4 % of the standard deviation of the samples' losses.
 
 
 def scalar_measures() -> tuple[str, ...]:
-    """Measures that figures can show: built-in ones, and those of extensions known now."""
+    """Measures that figures can show: built-in ones, and measures of extensions known now."""
     return (*(name for name, measure in MEASURES.items() if not measure.per_client), *EXTENSIONS.kinds())
 
 
@@ -164,5 +164,5 @@ class Execution(Block):
 
     @property
     def shard_count(self) -> int | None:
-        """`shards` as a number; None without them."""
+        """`shards` as a number; None if it is absent."""
         return AUTO_SHARDS if self.shards == "auto" else self.shards

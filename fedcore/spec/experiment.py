@@ -34,7 +34,7 @@ from fedcore.spec.privacy import private_run
 from fedcore.spec.problem import Problem, dimension
 from fedcore.spec.search import AnySearch, EarlyStopping, Study, check_search
 from fedcore.spec.systems import Systems
-from fedcore.spec.validation import advice, place_of
+from fedcore.spec.validation import explain_error, place_of
 from fedcore.systems.asynchrony import AnyAsynchrony
 from fedcore.systems.participation import AnyParticipation, Full
 
@@ -166,7 +166,7 @@ class ExperimentSpec(Block):
     def arms(self, context: dict[str, bool] | None = None) -> list["Arm"]:
         """The points of the sweep, in the order of its product.
 
-        One arm when there is no sweep; those of a study are its trials. `context` is that of
+        One arm when there is no sweep; a study's arms are its trials. `context` is the context of
         validation.
         """
         if isinstance(self.search, Study):
@@ -257,7 +257,7 @@ class ExperimentSpec(Block):
 
 
 def _documents(value: Any, models: list[ModuleObject]) -> Any:
-    """Swept values as documents; adds to `models` those of this process that they have."""
+    """Swept values as documents; adds to `models` the modules of this process that are among them."""
     value = model_of(value)
     if isinstance(value, ModuleObject):
         models.append(value)
@@ -321,7 +321,7 @@ def _arm_spec(point: sweep.Point, context: dict[str, bool] | None) -> Experiment
             return _arm_spec(point, context)
         first = error.errors()[0]
         pointer = point.pointer_of(place_of(first, point.document))
-        told = advice(first, ExperimentSpec)
+        told = explain_error(first, ExperimentSpec)
         raise SpecificationError(pointer, f"{told} (arm {point.name!r})") from error
     except SpecificationError as error:
         pointer = point.pointer_of(error.pointer)

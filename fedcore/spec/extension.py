@@ -11,8 +11,8 @@ from fedcore.spec.validation import detail_of
 ANEW = "submit a new experiment instead"
 
 
-def extended(spec: ExperimentSpec, rounds: int | None, seeds: Sequence[int]) -> ExperimentSpec:
-    """Return `spec` with `rounds` rounds and with those of `seeds` that it lacks appended.
+def extend_spec(spec: ExperimentSpec, rounds: int | None, seeds: Sequence[int]) -> ExperimentSpec:
+    """Return `spec` with `rounds` rounds and with the seeds of `seeds` that it lacks appended.
 
     The result equals `spec` if it has both already.
 

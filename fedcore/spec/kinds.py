@@ -1,4 +1,4 @@
-"""The blocks of a specification and those that have several kinds, read from its classes."""
+"""Blocks of a specification, and the kinds of those that have several, read from its classes."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -12,7 +12,7 @@ from fedcore.spec.experiment import ExperimentSpec
 
 
 @cache
-def kinds() -> Mapping[str, tuple[type[Block], ...]]:
+def list_kinds() -> Mapping[str, tuple[type[Block], ...]]:
     """The kinds of each block by its dotted path, in the order of the fields."""
     return dict(_blocks(ExperimentSpec, ""))
 

@@ -30,8 +30,8 @@ class LocalSolver(Block):
     not the gradient alone keeps the fixed points of exact methods.
     """
     epochs: Count | None = None
-    """Passes over the client's data; the short last batch counts as a step: tau_i = epochs *
-    ceil(n_i / batch_size).
+    """Passes over the client's data; the short last batch counts as a step:
+    tau_i = epochs * ceil(n_i / batch_size).
     """
     steps: Count | None = None
     """Local steps tau, instead of epochs."""

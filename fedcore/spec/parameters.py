@@ -19,16 +19,18 @@ NO_PARAMETERS = frozenset({"name", "description", "tags", "seeds", "sweep", "sea
 an arm.
 """
 LONGEST_TEXT = 200
-"""Longer texts, such as those of a matrix or of a trace, are left out of tables."""
+"""Maximum length of a text in tables, in characters: longer ones, such as a matrix or a trace, are
+left out.
+"""
 
 
 class ArmParameters(NamedTuple):
     """Parameters of some arms of an experiment."""
 
     common: Parameters
-    """Those of fields that neither the sweep nor a study changes."""
+    """Parameters that neither the sweep nor a study changes."""
     arms: list[Parameters]
-    """All others, arm by arm."""
+    """The other parameters, arm by arm."""
 
 
 def parameters_of(spec: "ExperimentSpec", arms: Sequence["Arm"]) -> ArmParameters:
@@ -40,7 +42,7 @@ def parameters_of(spec: "ExperimentSpec", arms: Sequence["Arm"]) -> ArmParameter
     from fedcore.spec.search import Study
 
     space = spec.search.space if isinstance(spec.search, Study) else {}
-    changed = {path.partition(".")[0] for path in {*sweep.paths(spec.sweep), *space}}
+    changed = {path.partition(".")[0] for path in {*sweep.list_paths(spec.sweep), *space}}
     fields = [name for name in type(spec).model_fields if name not in NO_PARAMETERS]
     # Arms share the blocks that the sweep does not lead into, and most arms those of others.
     flat: dict[tuple[str, int], Parameters] = {}
@@ -48,7 +50,7 @@ def parameters_of(spec: "ExperimentSpec", arms: Sequence["Arm"]) -> ArmParameter
     def field(of: "ExperimentSpec", name: str) -> Parameters:
         key = name, id(getattr(of, name))
         if key not in flat:
-            flat[key] = _short(leaves(of.model_dump(mode="json", include={name})))
+            flat[key] = _short(flatten_document(of.model_dump(mode="json", include={name})))
         return flat[key]
 
     def own(arm: "Arm") -> Parameters:
@@ -57,7 +59,9 @@ def parameters_of(spec: "ExperimentSpec", arms: Sequence["Arm"]) -> ArmParameter
         }
         if space:
             values = {path: value for path, value in values.items() if not _below(path, space)}
-            values |= _short(entry for path, value in arm.settings.items() for entry in leaves(value, path))
+            values |= _short(
+                entry for path, value in arm.settings.items() for entry in flatten_document(value, path)
+            )
         return values
 
     common = {
@@ -66,7 +70,7 @@ def parameters_of(spec: "ExperimentSpec", arms: Sequence["Arm"]) -> ArmParameter
     return ArmParameters(common, [own(arm) for arm in arms])
 
 
-def leaves(document: Any, path: str = "") -> Iterator[tuple[str, Value]]:
+def flatten_document(document: Any, path: str = "") -> Iterator[tuple[str, Value]]:
     """Values of a document by dotted path, with indexes for lists of blocks. A list of numbers or
     strings is a single value, as JSON.
     """
@@ -79,7 +83,7 @@ def leaves(document: Any, path: str = "") -> Iterator[tuple[str, Value]]:
         if document is not None:
             yield path, document if isinstance(document, Value) else json.dumps(document)
     for name, value in entries:
-        yield from leaves(value, f"{path}.{name}" if path else name)
+        yield from flatten_document(value, f"{path}.{name}" if path else name)
 
 
 def _short(entries: Iterator[tuple[str, Value]]) -> Parameters:

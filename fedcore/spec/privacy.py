@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fedcore.algorithms import AGGREGATORS, ALGORITHMS
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.assurance import EVERYTHING, Assurance, Assurances, assured
+from fedcore.assurance import EVERYTHING, Assurance, Assurances, find_assurances
 from fedcore.block import Block, kind_of
 from fedcore.compression import COMPRESSORS
 from fedcore.core import Aggregator, ClientRule, Compressor, Solver
@@ -113,7 +113,11 @@ def parts_of(spec: ExperimentSpec, privacy: Privacy) -> Iterator[AssuringPart]:
             lambda block: of_aggregator(block.build()),
         )
     yield _component(
-        "/local/optimizer", OPTIMISERS, local.optimizer, Solver.assures, lambda block: assured(block.build())
+        "/local/optimizer",
+        OPTIMISERS,
+        local.optimizer,
+        Solver.assures,
+        lambda block: find_assurances(block.build()),
     )
     yield _component("/local/lr_schedule", SCHEDULES, local.lr_schedule, LrSchedule.assures)
     yield _component(
@@ -131,7 +135,7 @@ def parts_of(spec: ExperimentSpec, privacy: Privacy) -> Iterator[AssuringPart]:
         COMPRESSORS,
         link,
         Compressor.assures,
-        lambda block: assured(block.build(dim)),
+        lambda block: find_assurances(block.build(dim)),
     )
     if isinstance(seen := getattr(spec.problem.dataset, "augmentation", None), Transform):
         yield _component("/problem/dataset/augmentation", TRANSFORMS, seen, Transform.assures)
@@ -149,7 +153,7 @@ def parts_of(spec: ExperimentSpec, privacy: Privacy) -> Iterator[AssuringPart]:
 def of_algorithm(algorithm: AlgorithmSpec) -> Assurances:
     """Statements of an algorithm: of its rule, less what that announces to send, and its aggregator."""
     rule = algorithm.rule()
-    found = assured(rule) - (Aggregator.assures - of_aggregator(algorithm.aggregator()))
+    found = find_assurances(rule) - (Aggregator.assures - of_aggregator(algorithm.aggregator()))
     if rule.exchanges_gradients() or rule.adaptive_parameters() or rule.models_kept() > 1:
         found -= MESSAGES
     if rule.shared():
@@ -161,12 +165,12 @@ def of_algorithm(algorithm: AlgorithmSpec) -> Assurances:
 
 def of_aggregator(aggregator: Aggregator) -> Assurances:
     """Statements of an aggregator, less what it announces to need."""
-    return assured(aggregator) - (MESSAGES if aggregator.needs_losses() else set())
+    return find_assurances(aggregator) - (MESSAGES if aggregator.needs_losses() else set())
 
 
 def of_participation(scheme: Participation) -> Assurances:
     """Statements of a scheme, less what it announces to ask and observe."""
-    found, observed = assured(scheme), scheme.observes()
+    found, observed = find_assurances(scheme), scheme.observes()
     if scheme.asks() is not None or "loss" in observed:
         found -= MESSAGES
     return found - {Assurance.NOISE_FIRST} if "update_norm" in observed else found
@@ -202,7 +206,7 @@ def _component(
     family: Family[B],
     block: B,
     asked: Assurances,
-    resolve: Callable[[B], Assurances] = assured,
+    resolve: Callable[[B], Assurances] = find_assurances,
     fits: Callable[[B], bool] = lambda _: True,
 ) -> AssuringPart:
     def remedy(required: Assurances) -> str:
@@ -268,7 +272,9 @@ def _mismatch(algorithm: AlgorithmSpec, privacy: Privacy) -> str | None:
 
 
 def _check_sum(spec: ExperimentSpec, privacy: Privacy) -> None:
-    """The mechanism's own aggregation must be the only one, and its weights those that are stated."""
+    """The mechanism's own aggregation must be the only one, with the weights that the mechanism
+    states.
+    """
     if spec.aggregator is not None:
         raise SpecificationError(
             "/aggregator",

@@ -95,7 +95,7 @@ class Problem(Block):
         return self.model.own_loss()
 
 
-def misfit(model: AnyModel, shape: DataShape) -> str | None:
+def find_misfit(model: AnyModel, shape: DataShape) -> str | None:
     """Reason why `model` cannot be trained on data of `shape`; None if it can."""
     if shape.symbols and not model.reads_symbols:
         fitting = " or ".join(kind_of(member) for member in MODELS if member.takes_symbols(shape))

@@ -17,7 +17,7 @@ from fedcore.measures import measure_named, names_of, of_population
 from fedcore.measures.base import MeasureInfo
 from fedcore.spec.evaluation import Evaluation, ExactFigure, scalar_measures
 from fedcore.spec.space import AnyRange, check_space
-from fedcore.spec.sweep import paths
+from fedcore.spec.sweep import list_paths
 from fedcore.statistics.summary import better_of
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ class Judged(Block):
 class Halving(Judged):
     """Successive halving.
 
-    Rungs are the rounds r eta^k, k = 0, 1, ..., K - 1, with r = `min_rounds`, R = `rounds` and K =
-    floor(log_eta(R / r)). An arm runs up to a rung, where it is ranked by the mean of the metric
-    over its seeds and either promoted to the next one (from the last to round R) or stopped.
+    Rungs are the rounds r eta^k, k = 0, 1, ..., K - 1, with r = `min_rounds`, R = `rounds` and
+    K = floor(log_eta(R / r)). An arm runs up to a rung, where it is ranked by the mean of the
+    metric over its seeds and either promoted to the next one (from the last to round R) or stopped.
     """
 
     eta: Annotated[int, Field(ge=2, le=1_000)] = 3
@@ -79,7 +79,7 @@ class Halving(Judged):
 
 class Asha(Halving):
     """Asynchronous successive halving: an arm is promoted as soon as it is among the best 1 / eta
-    of those that have reached its rung.
+    of the arms that have reached its rung.
 
     No worker waits for a slow arm. The decisions depend on the order in which arms reach a rung,
     which is recorded and can be replayed.
@@ -94,8 +94,8 @@ class Asha(Halving):
 
 
 class SuccessiveHalving(Halving):
-    """Synchronous successive halving: once all arms have reached a rung, the best floor(n /
-    eta^(k + 1)) of n arms are promoted.
+    """Synchronous successive halving: once all arms have reached a rung, the best
+    floor(n / eta^(k + 1)) of n arms are promoted.
 
     The outcome does not depend on the number and speed of workers.
     """
@@ -173,8 +173,8 @@ class HyperbandPruner(HalvingPruner):
 
 class AshaPruner(HalvingPruner):
     """Asynchronous successive halving that stops instead of waiting: a trial is promoted if it is
-    among the best 1 / eta, at least one, of all trials that have come to its rung, those of its own
-    batch included.
+    among the best 1 / eta, at least one, of all trials that have come to its rung, its own batch
+    included.
     """
 
     source: ClassVar[str] = (
@@ -221,7 +221,7 @@ Sampler = Literal["random", "tpe", "gp", "cmaes", "nsga2"]
 """Methods that propose the settings of trials."""
 MAX_TRIALS = 1_000
 MAX_RUNGS = 100
-"""Of a study: a trial waits at each."""
+"""Maximum number of rungs of a study: a trial waits at each."""
 
 
 class Study(Judged):
@@ -336,7 +336,7 @@ def check_search(spec: ExperimentSpec, arms: Sequence[ExperimentSpec]) -> None:
     if isinstance(search, Study):
         _check_study(search, spec)
         return
-    for path in sorted(paths(spec.sweep)):
+    for path in sorted(list_paths(spec.sweep)):
         if path == "rounds" or path.split(".")[0] == "evaluation":
             raise SpecificationError(
                 f"/sweep/{path}", "with `search`, all arms must have the same rounds and evaluations"
@@ -420,7 +420,7 @@ def _check_whole_batches(search: Study, rounds: int) -> None:
     """Where trials of a batch are ranked among themselves, a shorter last batch would have other
     chances.
     """
-    ends = [batch.last for batch in batches(search, rounds, whole=True)]
+    ends = [batch.last for batch in list_batches(search, rounds, whole=True)]
     if search.trials != ends[-1]:
         least = f"{ends[-2]} or " if len(ends) > 1 else ""
         raise SpecificationError(
@@ -438,7 +438,7 @@ class Batch(NamedTuple):
     """Index of the first rung at which they may be stopped."""
 
 
-def batches(search: Study, rounds: int, *, whole: bool = False) -> Iterator[Batch]:
+def list_batches(search: Study, rounds: int, *, whole: bool = False) -> Iterator[Batch]:
     """The batches of a study, in order; the last may be shorter, unless `whole`."""
     first, sizes = 0, cycle(_batch_sizes(search, rounds))
     while first < search.trials:
@@ -513,12 +513,12 @@ def _least(search: Halving, arms: int, rounds: int) -> int:
 
 def _check_metric(judged: Judged, pointer: str, spec: ExperimentSpec) -> None:
     # Stand-ins do not know what they measure and train on.
-    reason = None if spec.has_stand_ins else unmeasured(judged.metric, spec)
+    reason = None if spec.has_stand_ins else explain_unmeasured(judged.metric, spec)
     if reason:
         raise SpecificationError(pointer, reason)
 
 
-def unmeasured(metric: str, spec: ExperimentSpec) -> str | None:
+def explain_unmeasured(metric: str, spec: ExperimentSpec) -> str | None:
     """Reason why no round has this metric; None if rounds may have it."""
     measure = measure_named(metric)
     if measure is not None:

@@ -10,8 +10,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from fedcore.block import Block, Finite
 from fedcore.errors import SpecificationError
-from fedcore.spec.sweep import assigned
-from fedcore.spec.validation import advice, place_of
+from fedcore.spec.sweep import assign_values
+from fedcore.spec.validation import explain_error, place_of
 
 if TYPE_CHECKING:
     from fedcore.spec.experiment import ExperimentSpec
@@ -149,11 +149,11 @@ def check_space(search: Study, spec: ExperimentSpec) -> None:
         _check_continuous(search)
     for place, settings in enumerate(search.proposed):
         _check_proposed(search, place, settings)
-    for _ in extremes(search, spec):
+    for _ in list_extremes(search, spec):
         pass
 
 
-def extremes(search: Study, spec: ExperimentSpec) -> Iterator[ExperimentSpec]:
+def list_extremes(search: Study, spec: ExperimentSpec) -> Iterator[ExperimentSpec]:
     """Yield the specification with each end of each range in turn, the other fields as they are.
 
     Raises SpecificationError, with a pointer to the range, for one that is not valid.
@@ -189,15 +189,15 @@ def trial_spec(
     """The specification of a trial with these settings; raises SpecificationError if they are not
     valid together.
     """
-    trial = assigned(document, settings, "/search/space")
+    trial = assign_values(document, settings, "/search/space")
     try:
         return form.model_validate(trial, context=context)
     except ValidationError as error:
         first = error.errors()[0]
-        raise SpecificationError(place_of(first, trial), advice(first, form)) from error
+        raise SpecificationError(place_of(first, trial), explain_error(first, form)) from error
 
 
-def conflict(spec: ExperimentSpec, settings: Settings) -> str | None:
+def find_conflict(spec: ExperimentSpec, settings: Settings) -> str | None:
     """Why a trial with these settings cannot run; None if they are valid together."""
     try:
         trial_spec(type(spec), base_document(spec), settings)

@@ -23,7 +23,7 @@ LONGEST_VALUE = 60
 NOT_SWEPT = frozenset({"name", "description", "tags", "seeds", "sweep", "search", "execution"})
 
 MAX_ARMS_BYTES = 128 << 20
-"""Of the blocks that differ between arms, in all arms together."""
+"""Maximum size of the blocks that differ between arms, in all arms together."""
 
 JOINT = "arms"
 """The entry of a sweep whose values each set several paths."""
@@ -67,7 +67,7 @@ class SweepValue(NamedTuple):
     """Pointers to the values of `settings` in the specification."""
 
 
-def paths(sweep: Mapping[str, list[Any]]) -> set[str]:
+def list_paths(sweep: Mapping[str, list[Any]]) -> set[str]:
     """The dotted paths that some arm sets."""
     return {
         path for key, values in sweep.items() for path in ((key,) if key != JOINT else _joint_paths(values))
@@ -76,7 +76,7 @@ def paths(sweep: Mapping[str, list[Any]]) -> set[str]:
 
 def fields(sweep: Mapping[str, list[Any]]) -> set[str]:
     """The fields of the specification that some arm sets, or sets a part of."""
-    return {path.partition(".")[0] for path in paths(sweep)}
+    return {path.partition(".")[0] for path in list_paths(sweep)}
 
 
 def expand(document: Document) -> Iterator[Point]:
@@ -99,12 +99,14 @@ def expand(document: Document) -> Iterator[Point]:
         yield Point(
             ", ".join(choice.name for choice in choices) or document["algorithm"]["kind"],
             settings,
-            assigned(base, settings),
+            assign_values(base, settings),
             {path: place for choice in choices for path, place in choice.places.items()},
         )
 
 
-def assigned(document: Mapping[str, Any], settings: Mapping[str, Any], pointer: str = "/sweep") -> Document:
+def assign_values(
+    document: Mapping[str, Any], settings: Mapping[str, Any], pointer: str = "/sweep"
+) -> Document:
     """`document` with a value at each dotted path, sharing the blocks that no path leads through.
 
     Raises SpecificationError, below `pointer`, for a path that leads nowhere.
@@ -132,7 +134,9 @@ def _trials(search: Mapping[str, Any], base: Document) -> Iterator[Point]:
     for index in range(search["trials"]):
         settings = dict(proposed[index]) if index < len(proposed) else {}
         places = {path: join_pointer(("search", "space", path)) for path in settings}
-        yield Point(trial_name(index, settings), settings, assigned(base, settings, "/search/space"), places)
+        yield Point(
+            trial_name(index, settings), settings, assign_values(base, settings, "/search/space"), places
+        )
 
 
 def _choices(key: str, values: list[Any]) -> Iterator[SweepValue]:
@@ -165,7 +169,7 @@ def _joint_paths(values: list[Any]) -> set[str]:
 
 
 def _check_paths(sweep: Mapping[str, list[Any]]) -> None:
-    for path in sorted(paths(sweep)):
+    for path in sorted(list_paths(sweep)):
         if path.split(".")[0] in NOT_SWEPT:
             raise SpecificationError(
                 f"/sweep/{path}",
@@ -270,10 +274,10 @@ def _assign(document: Document, path: str, value: Any, pointer: str) -> None:
 
 
 def _name(settings: Document) -> str:
-    return ", ".join(label(path, value) for path, value in settings.items())
+    return ", ".join(format_label(path, value) for path, value in settings.items())
 
 
-def label(path: str, value: Any) -> str:
+def format_label(path: str, value: Any) -> str:
     """Part of an arm's name for a swept path and its value: `lr=0.1`, `dirichlet alpha=0.1`."""
     leaf = path.rpartition(".")[2]
     if leaf == "kind":

@@ -97,7 +97,7 @@ def place_of(error: Any, document: Any) -> str:
     return f"{pointer}/kind" if error["type"].startswith("union_tag") else pointer
 
 
-def advice(error: Any, model: type[BaseModel]) -> str:
+def explain_error(error: Any, model: type[BaseModel]) -> str:
     """Message for one of pydantic's errors about a document that should be a `model`."""
     if error["type"] == "extra_forbidden":
         return f"unknown field; {suggestion(model, error['loc'])}"

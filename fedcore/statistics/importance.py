@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 MOST_LEVELS = 8
-"""Of a setting with more numbers, as many groups of neighbours are compared."""
+"""Maximum number of levels: more numbers are compared as this many groups of neighbours."""
 _ROUNDING = 1e-9
 """Squares may sum to this share more than there are."""
 
@@ -15,7 +15,7 @@ class SettingShare(NamedTuple):
 
     path: str
     share: float | None
-    """Of the variance; None where it cannot be told apart from chance."""
+    """Share of the variance; None where it cannot be told apart from chance."""
 
 
 class _Effect(NamedTuple):

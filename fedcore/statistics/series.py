@@ -18,7 +18,7 @@ class Series:
     """One run's curve of some measures over its rounds 1, 2, ..., T."""
 
     columns: Mapping[str, Floats]
-    """By measure [T]; NaN where a round has none."""
+    """Values [T] by measure; NaN where a round has none."""
 
     @property
     def rounds(self) -> range:

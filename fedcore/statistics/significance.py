@@ -18,9 +18,13 @@ from fedcore.statistics.summary import (
 )
 
 LEVEL = round(1 - CONFIDENCE, 9)
-"""Where the corrected p-value of a test is below it, chance is taken to be ruled out."""
+"""Level of significance: where the corrected p-value of a test is below it, chance is taken to be
+ruled out.
+"""
 LEAST_PAIRS = 3
-"""Of fewer pairs nothing is concluded: two say next to nothing of how much seeds scatter."""
+"""Minimum number of pairs from which anything is concluded: two say next to nothing of how much
+seeds scatter.
+"""
 EXACT_PAIRS = 50
 """Up to this many pairs the signed-rank test enumerates all signs; beyond, its statistic is
 practically normal.
@@ -55,13 +59,13 @@ class ArmComparison(NamedTuple):
 
     difference: MeanInterval
     p: float | None
-    """Of the paired t-test; None of fewer than LEAST_PAIRS pairs, or where all differences are the
-    same.
+    """p-value of the paired t-test; None with fewer than LEAST_PAIRS pairs, or where all
+    differences are the same.
     """
     p_adjusted: float | None
-    """The same, corrected by Holm for the number of arms that are compared."""
+    """p corrected by Holm for the number of arms that are compared."""
     p_signed_rank: float | None
-    """Of Wilcoxon's signed-rank test, which asks for no normal distribution; not corrected."""
+    """p-value of Wilcoxon's signed-rank test, which asks for no normal distribution; not corrected."""
     verdict: Conclusion
 
 
@@ -72,13 +76,14 @@ def compare(
     better: Callable[..., Any] | None,
     paired: Sequence[bool] | None = None,
 ) -> list[ArmComparison | None]:
-    """Each arm's figures by seed beside those of arm `baseline`.
+    """Compare each arm's figures, by seed, with the figures of arm `baseline`.
 
-    None for that itself, and for an arm that shares no seed with it.
+    None for the baseline itself, and for an arm that shares no seed with it.
 
     `whole` says of each arm whether every run of it has its figure for good; `better` is max or
     min, or None where neither is. `paired` says of each arm whether the same seed means the same
-    chance for it and the baseline, None of all; the others are held against it by Welch's t-test.
+    chance for it and the baseline (None: it does for all); the others are held against it by
+    Welch's t-test.
     """
     found = [
         None if arm == baseline else _beside(values, figures[baseline], paired=paired is None or paired[arm])
@@ -99,15 +104,15 @@ class Welch(NamedTuple):
     """Two independent samples side by side."""
 
     difference: MeanInterval
-    """Of their means; `n` is the smaller sample's, `std` that of the difference of one value of
-    each.
+    """Difference of the means; `n` is the smaller sample's, `std` that of the difference of one
+    value of each.
     """
     p: float | None
     """None where one of them has fewer than LEAST_PAIRS values, or nothing varies."""
 
 
 def welch(values: Sequence[float], others: Sequence[float]) -> Welch | None:
-    """Welch's t-test: t = (mean - mean') / sqrt(s^2/n + s'^2/n'); None of no values.
+    """Welch's t-test: t = (mean - mean') / sqrt(s^2/n + s'^2/n'); None if either has no values.
 
     The degrees of freedom are Satterthwaite's, rounded down, which errs on the side of chance.
     """
@@ -147,9 +152,9 @@ def paired_t(pairs: Pairs) -> float | None:
 def signed_rank(pairs: Pairs) -> float | None:
     """The p-value of Wilcoxon's signed-rank test, exact for up to EXACT_PAIRS pairs, with ties too.
 
-    Differences of zero are left out; those that are equal but for rounding share the mean of their
-    ranks. W is the sum of the ranks of those above zero, and p the chance of a W as far from its
-    mean, were every sign the toss of a coin. `scipy.stats.wilcoxon` is exact only without ties
+    Differences of zero are left out; differences that are equal but for rounding share the mean of
+    their ranks. W is the sum of the ranks of those above zero, and p the chance of a W as far from
+    its mean, were every sign the toss of a coin. `scipy.stats.wilcoxon` is exact only without ties
     (1.17), and ties are common among accuracies.
     """
     if not _testable(pairs):

@@ -44,7 +44,7 @@ class MeanInterval(NamedTuple):
     high: float | None
 
 
-def headline(metrics: Container[str]) -> str:
+def choose_headline(metrics: Container[str]) -> str:
     """Return the metric among `metrics` to show when none was requested."""
     return next((name for name in HEADLINES if name in metrics), HEADLINES[0])
 
@@ -52,7 +52,7 @@ def headline(metrics: Container[str]) -> str:
 def estimate(values: Sequence[float]) -> MeanInterval | None:
     """Mean, sample standard deviation and Student's confidence interval of the mean.
 
-    None of no values.
+    None if there are no values.
     """
     if not values:
         return None
@@ -79,7 +79,7 @@ def students_tail(t: float, freedom: int) -> float:
 
 
 def moments(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation (None of a single value), without overflow for any finite
+    """Mean and sample standard deviation (None for a single value), without overflow for any finite
     values.
     """
     n, scale = len(values), max(map(abs, values)) or 1.0

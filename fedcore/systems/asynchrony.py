@@ -120,7 +120,7 @@ class ClientsAtATime(Asynchrony):
 
     concurrency: ClientCount
     """Number of clients that train at the same time. Whenever fewer do, others are started, drawn
-    uniformly from those that neither train nor wait in the buffer, and that can be reached.
+    uniformly from the clients that neither train nor wait in the buffer, and that can be reached.
     """
     staleness: AnyStaleness = PolynomialStaleness(kind="polynomial")
     """Weight of a client by its staleness."""

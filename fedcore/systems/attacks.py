@@ -69,7 +69,7 @@ class Attack(Block):
     def forge(self, deltas: Tensor, malicious: Tensor, rng: Generator) -> Tensor:
         """The changes [M, D] that the server receives.
 
-        `deltas` [M, D] are those that the cohort computed, `malicious` [M] marks at least one
+        `deltas` [M, D] are the changes that the cohort computed, `malicious` [M] marks at least one
         client, and `rng` is the stream of the round.
         """
         return deltas
@@ -102,7 +102,9 @@ class Attackers(NamedTuple):
         return self.attack.poison(data, self.clients, self.classes, self.seed)
 
     def wanted(self, test: Samples) -> Samples | None:
-        """As `Attack.wanted`; None without test samples, too."""
+        """Test samples with the labels that the attack wants; None if it has no such aim, or
+        without test samples.
+        """
         return self.attack.wanted(test, self.classes) if len(test) else None
 
     def among(self, clients: Tensor) -> Tensor:
@@ -150,8 +152,8 @@ class GaussianNoise(Attack):
 
 
 class KnowingAttack(Attack):
-    """All malicious clients send the same vector, made from the changes of the honest ones, which
-    they know. In a cohort without honest clients they use their own.
+    """The malicious clients all send the same vector, made from the changes of the honest ones,
+    which they know. In a cohort without honest clients they use their own.
     """
 
     assures = Attack.assures - {Assurance.OWN_DATA}

@@ -37,10 +37,12 @@ SKIP_COST = 50
 
 
 class Reachable(Protocol):
-    """Those who can be reached in a round."""
+    """Clients that can be reached in a round."""
 
     def all(self) -> Ids:
-        """Ascending; where it is left to chance, this takes time that grows with the population."""
+        """Ids of all clients that can be reached, ascending; where it is left to chance, this takes
+        time that grows with the population.
+        """
 
     def has(self, clients: Ids) -> Mask:
         """[m] true for each of `clients` [m] that can be reached."""
@@ -54,7 +56,7 @@ class Reachable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TraceAvailable:
-    """Those given, ascending."""
+    """Clients that are listed, in ascending order."""
 
     ids: Ids
 
@@ -103,12 +105,12 @@ class RandomlyAvailable:
         return reached
 
     def oversample_size(self, wanted: int) -> int | None:
-        """By the mean of the chances."""
+        """Number of clients to draw, from the mean of their chances to be reached."""
         return _oversample_size(wanted, self._odds.mean, self.population)
 
     @cached_property
     def _odds(self) -> Probabilities:
-        return probabilities(self.probability)
+        return read_probabilities(self.probability)
 
 
 def _oversample_size(wanted: int, mean: float, population: int) -> int | None:
@@ -117,8 +119,8 @@ def _oversample_size(wanted: int, mean: float, population: int) -> int | None:
     return tries if tries * SKIP_COST <= population else None
 
 
-def probabilities(probability: Probability) -> Probabilities:
-    """Those that a specification gives."""
+def read_probabilities(probability: Probability) -> Probabilities:
+    """Probabilities that a specification gives."""
     return (
         _read(CacheKey(probability, id(probability)))
         if isinstance(probability, tuple)
@@ -182,7 +184,7 @@ class Availability(Block):
         return False
 
     def empty_round_seconds(self) -> float:
-        """As of `AvailabilityData`."""
+        """Simulated length of a round without clients: none."""
         return 0.0
 
     def reachable(self, population: int, seed: int, round: int) -> Reachable:
@@ -190,11 +192,13 @@ class Availability(Block):
         raise NotImplementedError
 
     def reachable_at(self, seconds: float, population: int, seed: int, round: int) -> Reachable:
-        """Those that can be reached in a round that begins at `seconds` on the simulated clock."""
+        """The clients that can be reached in a round that begins at `seconds` on the simulated
+        clock.
+        """
         return self.reachable(population, seed, round)
 
     def load(self, folder: Path) -> AvailabilityData:
-        """With the content of its file in `folder`, FEDQ_DATA_DIR.
+        """The availability with the content of its file in `folder`, FEDQ_DATA_DIR.
 
         Raises DataUnavailableError if that cannot be read.
         """
@@ -351,14 +355,14 @@ class _InSession:
         return reached
 
     def oversample_size(self, wanted: int) -> int | None:
-        """By the chance."""
+        """Number of clients to draw, from their chance to be reached."""
         return _oversample_size(wanted, self.probability, self.population)
 
 
 class TimedTrace(TimedAvailability):
-    """Measured availability on the simulated clock, which needs `systems.devices`: a file in the format
-    of FedScale's `client_behave_trace` (Lai et al., FedScale, arXiv:2105.11367, made from the phones
-    of Yang et al., WWW 2021: those that charge are available).
+    """Measured availability on the simulated clock, which needs `systems.devices`: a file in the
+    format of FedScale's `client_behave_trace` (Lai et al., FedScale, arXiv:2105.11367, made from
+    the phones of Yang et al., WWW 2021: phones that charge are available).
 
     The file is JSON, since FedQ reads no pickles, of the structure of FedScale's: {device:
     {"active": [seconds], "inactive": [seconds], "finish_time": seconds}}. As in FedScale, a device can be
@@ -393,17 +397,17 @@ class LoadedTrace:
     intervals: Intervals
 
     def empty_round_seconds(self) -> float:
-        """As given."""
+        """Simulated length of a round without clients, as the specification gives it."""
         return self.wait_seconds
 
     def reachable_at(self, seconds: float, population: int, seed: int, round: int) -> Reachable:
-        """Those whose device can be reached."""
+        """The clients whose device can be reached."""
         return _OfDevices(self.intervals.reached(seconds), population, seed)
 
 
 @dataclass(frozen=True, slots=True)
 class _OfDevices:
-    """Those who have one of the devices that can be reached."""
+    """Clients with one of the devices that can be reached."""
 
     reached: Mask
     """[R]"""
@@ -416,13 +420,13 @@ class _OfDevices:
         return clients[self.has(clients)]
 
     def has(self, clients: Ids) -> Mask:
-        """Look only at those of `clients`."""
+        """Look only at the devices of `clients`."""
         drawn = random.uniform_at(clients, self.seed, "availability trace") * len(self.reached)
         reached: Mask = self.reached[drawn.astype(np.int64)]
         return reached
 
     def oversample_size(self, wanted: int) -> int | None:
-        """By the share of devices."""
+        """Number of clients to draw, from the share of devices that can be reached."""
         return _oversample_size(wanted, float(self.reached.mean()), self.population)
 
 

@@ -49,7 +49,7 @@ class DeviceRate(Block):
 
 
 class ConstantRate(DeviceRate):
-    """The same for every client."""
+    """One rate for every client."""
 
     example = {"value": 0.05}
 

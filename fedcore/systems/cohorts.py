@@ -14,7 +14,7 @@ from fedcore.systems.participation.base import (
     RoundFacts,
     SelectionState,
     Weighting,
-    normalised,
+    normalise_weights,
 )
 from fedcore.systems.work import Stragglers, least_cohort
 
@@ -101,9 +101,9 @@ def weights(
     times = arrived.times
     match scheme.weighting or preferred or scheme.own_weighting:
         case "samples":
-            return normalised(held * times)
+            return normalise_weights(held * times)
         case "uniform":
-            return normalised(times.astype(np.float64))
+            return normalise_weights(times.astype(np.float64))
         case "original":
             return held * times
         case "unbiased":

@@ -1,4 +1,4 @@
-"""Files of traces in FedScale's formats, as JSON: those of devices and of their availability."""
+"""Files of traces in FedScale's formats, as JSON: traces of devices and of their availability."""
 
 from __future__ import annotations
 

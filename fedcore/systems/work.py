@@ -63,7 +63,7 @@ class WorkDistribution(Block):
 
 
 class Constant(WorkDistribution):
-    """The same for every client in every round."""
+    """One value for every client in every round."""
 
     example = {"value": 2}
     assures = WorkDistribution.assures

@@ -1,4 +1,4 @@
-"""Checks of components: those that built-in ones pass in the test suite, for extensions, too.
+"""Checks of components, for extensions: the checks that built-in components pass in the test suite.
 
 from fedcore.testing import component_checks
 from ourlab import FedExp

@@ -143,10 +143,11 @@ def exercise(
     start: Vectors | None = None,
     state: Vectors | None = None,
 ) -> list[tuple[Any, Any]]:
-    """Call each method once on random numbers: the tensors that they gave, each with its method.
+    """Call each method once on random numbers; return the tensors that they gave, each with its
+    method.
 
-    `after` is called with each method, once it has returned. `start` and `state` are those of the
-    aggregator and the server optimiser.
+    `after` is called with each method, once it has returned. `start` and `state` are the states of
+    the aggregator and the server optimiser.
     """
     rule, context, cohort, aggregator = parts.rule, parts.context, parts.cohort, parts.aggregator
     made = list(_client_outputs(rule, parts.grad, parts.y, context, after).values())
@@ -433,7 +434,7 @@ def declared_properties_hold(subject: Subject) -> None:
 
 
 def engines_agree(subject: Subject) -> None:
-    """All engines that accept the algorithm agree to 1e-9 in float64."""
+    """Engines that accept the algorithm all agree to 1e-9 in float64."""
     runs.engines_agree(_on(subject, EXACT))
     runs.engines_agree(_on(subject, SAMPLED))
 
@@ -445,7 +446,7 @@ def a_resumed_run_is_bit_identical(subject: Subject) -> None:
 
 
 def the_work_is_that_of_fedavg(subject: Subject) -> None:
-    """Clients, local steps and mini-batches are those of FedAvg under the same seed."""
+    """Clients, local steps and mini-batches are the same as FedAvg's under the same seed."""
 
     def plain(**changes: Any) -> ExperimentSpec:
         return ExperimentSpec.model_validate({**SAMPLED, **changes})

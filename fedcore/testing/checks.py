@@ -41,7 +41,9 @@ CHECKS: Mapping[str, tuple[Callable[[Subject], None], ...]] = {
     "models": (*MODEL, devices.the_network_stays_on_its_device),
     "measures": MEASURE,
 }
-"""The checks of components that compute, by family; those of the specification come before them."""
+"""The checks of components that compute, by family; the checks of the specification come before
+them.
+"""
 INDEPENDENT = frozenset(
     {
         *SPECIFICATION[1:],

@@ -1,5 +1,6 @@
-"""Checks that components make their tensors on the device of those that they are given. PyTorch's
-device `meta`, which holds no numbers, stands for a GPU: operations on two devices are refused there, too.
+"""Checks that components make their tensors on the device of the tensors that they are given.
+PyTorch's device `meta`, which holds no numbers, stands for a GPU: operations on two devices are
+refused there, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor
 from fedcore.random import generator
 from fedcore.testing.algorithms import exercise, parts_of
 from fedcore.testing.finding import ON_THE_SAME_DEVICE, CheckFailedError, innermost_place
-from fedcore.testing.models import fitting, inputs_of, module_of
+from fedcore.testing.models import find_shape, inputs_of, module_of
 from fedcore.testing.subject import Subject
 
 META = "meta"
@@ -57,7 +58,7 @@ def losses_stay_on_their_device(subject: Subject) -> None:
 
 def the_network_stays_on_its_device(subject: Subject) -> None:
     """The network makes tensors on the device of its samples."""
-    shape, spec = fitting(subject), subject.spec()
+    shape, spec = find_shape(subject), subject.spec()
     module = module_of(subject, shape).eval()
     _check(subject, lambda: [(module.to(META)(inputs_of(shape).to(META)), spec.build)])
 

@@ -13,14 +13,14 @@ from typing import Any
 from fedcore import bundles
 from fedcore.block import Block, kind_of
 from fedcore.errors import ExtensionError
-from fedcore.packages import PREFIX, installed
+from fedcore.packages import PREFIX, find_installed
 from fedcore.spec.components import FAMILIES
 from fedcore.testing.checks import checks_of, results_of
 from fedcore.testing.finding import CheckResult, ComponentReport, ExtensionReport, Finding
 from fedcore.user_traceback import user_traceback
 
 _NOT_A_FIELD = re.compile(r"non-annotated attribute was detected: `(\w+) =")
-"""Of Pydantic, on a class attribute that the base class does not declare."""
+"""Pydantic's message on a class attribute that the base class does not declare."""
 
 Components = Mapping[str, Mapping[str, type[Block]]]
 """Classes by family and kind."""
@@ -29,7 +29,7 @@ Components = Mapping[str, Mapping[str, type[Block]]]
 def check_extension(extension: str, data_dir: Path | None = None) -> ExtensionReport:
     """Check the components of a folder, or of an installed package or distribution with this name.
 
-    Modules of a folder are imported as those of a code bundle are. Files of data sets are read from
+    Modules of a folder are imported as a code bundle's are. Files of data sets are read from
     `data_dir` (default: DATA_DIR).
 
     Raises ExtensionError if there is no such package, or no component in it.
@@ -92,7 +92,7 @@ def _declarations() -> set[str]:
 def _installed(name: str) -> Components:
     """The components of an installed package; raises ExtensionError."""
     found: dict[str, dict[str, Any]] = {}
-    for family, components in installed().items():
+    for family, components in find_installed().items():
         for component in components.values():
             if name in (component.package.name, component.entry.module.partition(".")[0]):
                 module = import_module(component.entry.module)

@@ -18,7 +18,7 @@ NO_ERROR = "no error"
 """Expected of a check that an error ended."""
 ON_THE_SAME_DEVICE = "make tensors beside those that are given: `x.new_zeros(...)`, or `device=x.device`"
 _NO_GPU = ("NVIDIA driver", "not compiled with CUDA", "No CUDA GPUs")
-"""Of PyTorch's messages on `.cuda()` and `device="cuda"` where there is no GPU."""
+"""Parts of PyTorch's messages on `.cuda()` and `device="cuda"` where there is no GPU."""
 
 
 class Finding(BaseModel):
@@ -86,7 +86,7 @@ class ExtensionReport(BaseModel):
     components: list[ComponentReport]
     """Its components."""
     findings: list[Finding]
-    """All findings: those of the package itself first."""
+    """Findings about the package itself, then about its components."""
 
 
 class CheckFailedError(AssertionError):
@@ -139,8 +139,8 @@ def _cause_of(error: Exception) -> str:
 
 
 def author_files(component: type[Any]) -> set[str]:
-    """The files that define a component: those of its classes and, for an extension, of all modules
-    of its package.
+    """The files that define a component: the files of its classes and, for an extension, of all
+    modules of its package.
     """
     package = component.__module__.partition(".")[0]
     if package == "fedcore":

@@ -101,7 +101,7 @@ def error_feedback_loses_nothing(subject: Subject) -> None:
 
 
 def messages_have_whole_bytes(subject: Subject) -> None:
-    """A message takes a whole number of bytes, more than zero and at most those of the dense one."""
+    """A message takes a whole number of bytes, more than zero and at most as many as the dense one."""
     for dim in (1, 2, 3, 7, 8, 9, DIM, 1_000):
         if subject.spec().misfit(dim) is not None:
             continue
@@ -141,7 +141,7 @@ def a_single_number_arrives(subject: Subject) -> None:
 
 
 def engines_agree_with_it(subject: Subject) -> None:
-    """All engines agree to 1e-9 with the component in the run."""
+    """Engines all agree to 1e-9 with the component in the run."""
     runs.engines_agree(_on(subject, SAMPLED))
 
 

@@ -25,7 +25,7 @@ SHAPES = (
     DataShape((25,), 2, 1_000, symbols=100, embedding=300),
     DataShape((60,), 10, 1_000),
 )
-"""Shapes of data on which models are tried: those of digits, MNIST, CIFAR-10, Shakespeare, `text`, Sent140
+"""Shapes of data on which models are tried: digits, MNIST, CIFAR-10, Shakespeare, `text`, Sent140
 and `synthetic`.
 """
 BATCH = 3
@@ -33,12 +33,12 @@ BATCH = 3
 
 def it_fits_some_data(subject: Subject) -> None:
     """The model accepts the samples of one of the usual shapes."""
-    fitting(subject)
+    find_shape(subject)
 
 
 def it_has_the_parameters_it_says(subject: Subject) -> None:
     """`parameter_count` is the number of trained parameters, and scores are [B, outputs]."""
-    shape, spec = fitting(subject), subject.spec()
+    shape, spec = find_shape(subject), subject.spec()
     module = module_of(subject, shape)
     count = trained_count(module, getattr(spec, "batch_norm", None))
     require(
@@ -62,7 +62,7 @@ def it_has_the_parameters_it_says(subject: Subject) -> None:
 
 def its_samples_do_not_mix(subject: Subject) -> None:
     """The scores of a sample do not depend on the others in its batch, and are the same again."""
-    shape = fitting(subject)
+    shape = find_shape(subject)
     module, inputs = module_of(subject, shape).to(torch.float64).eval(), inputs_of(shape)
     inputs = inputs if shape.symbols else inputs.double()
     with no_global_randomness(subject.component), torch.no_grad(), in_evaluation(module):
@@ -79,7 +79,7 @@ def its_samples_do_not_mix(subject: Subject) -> None:
 
 def its_initial_parameters_follow_from_the_seed(subject: Subject) -> None:
     """Equal seeds give equal initial parameters; they are finite."""
-    shape = fitting(subject)
+    shape = find_shape(subject)
     first, second = _theta(module_of(subject, shape)), _theta(module_of(subject, shape))
     require(
         torch.equal(first, second) and torch.isfinite(first).all(),
@@ -91,7 +91,7 @@ def its_initial_parameters_follow_from_the_seed(subject: Subject) -> None:
 
 
 def it_trains_alike_in_every_engine(subject: Subject) -> None:
-    """All engines agree to 1e-9 in float64, for a model of 8 x 8 images."""
+    """Engines all agree to 1e-9 in float64, for a model of 8 x 8 images."""
     if _trainable(subject):
         runs.engines_agree(_make(subject))
 
@@ -102,7 +102,7 @@ def a_resumed_run_of_it_is_bit_identical(subject: Subject) -> None:
         runs.resumes_at_every_round(_make(subject))
 
 
-def fitting(subject: Subject) -> DataShape:
+def find_shape(subject: Subject) -> DataShape:
     """The first of the usual shapes of data that the model accepts."""
     spec, reasons = subject.spec(), []
     for shape in SHAPES:
@@ -122,7 +122,7 @@ def fitting(subject: Subject) -> DataShape:
 def _trainable(subject: Subject) -> bool:
     """True if the model takes small images and is small enough to be trained in a check."""
     spec = subject.spec()
-    return fitting(subject) is DIGITS and spec.parameter_count(DIGITS) <= 100_000
+    return find_shape(subject) is DIGITS and spec.parameter_count(DIGITS) <= 100_000
 
 
 def module_of(subject: Subject, shape: DataShape) -> nn.Module:

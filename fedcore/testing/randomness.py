@@ -26,7 +26,7 @@ def no_global_randomness(component: type[Any]) -> Iterator[None]:
     """Raise CheckFailedError at the line of the component that draws from a global generator.
 
     PyTorch's operations are seen by their dispatch; NumPy's and Python's functions are replaced, in
-    their modules and in those of the component, while the block is executed.
+    their modules and in the component's, while the block is executed.
     """
     with _replaced(component), _Watch(component):
         yield

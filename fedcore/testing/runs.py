@@ -23,7 +23,7 @@ TOLERANCE = 1e-9
 
 
 def engines_agree(make: Make, seed: int = 3) -> None:
-    """All engines that support the experiment, in float64, end with the model of `reference`."""
+    """Engines that support the experiment, in float64, all end with the model of `reference`."""
     spec = make(execution={"engine": "reference", "precision": "float64"})
     algorithm, problem = spec.build(), Simulation(spec, seed).begin().setting.problem
     models = {
@@ -132,7 +132,7 @@ def _quadratics() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def does_the_same_work(make: Make, plain: Make, seed: int = 2) -> None:
-    """Clients, local steps, mini-batches and noise are those of the run `plain`."""
+    """Clients, local steps, mini-batches and noise are the same as in the run `plain`."""
     for ours, theirs in zip(_work(make(), seed), _work(plain(), seed), strict=True):
         require(
             ours == theirs,

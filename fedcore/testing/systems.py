@@ -21,7 +21,7 @@ from fedcore.testing import runs
 from fedcore.testing.finding import require
 from fedcore.testing.privacy.coupled import CoupledAudit
 from fedcore.testing.privacy.noise import noise_findings
-from fedcore.testing.privacy.worlds import canaries
+from fedcore.testing.privacy.worlds import list_canaries
 from fedcore.testing.randomness import no_global_randomness
 from fedcore.testing.subject import EXACT, IMAGES, SAMPLED, Subject
 
@@ -73,7 +73,7 @@ def a_partition_depends_on_its_seed_alone(subject: Subject) -> None:
 
 
 def draws_are_clients(subject: Subject) -> None:
-    """Cohorts hold clients of the population, and only those that can be reached."""
+    """Cohorts hold clients of the population, and only clients that can be reached."""
     spec = subject.spec()
     some = np.arange(0, POPULATION, 2)
     for round in _rounds(spec):
@@ -254,7 +254,7 @@ def figures_are_keyed(subject: Subject) -> None:
 def nothing_leaves_a_run_but_what_is_released(subject: Subject) -> None:
     """Runs on neighbouring data move what is released by its sensitivity at most, and nothing else."""
     audited = CoupledAudit(RUNS[subject.family](subject)(), SEED)
-    found = audited.violations(canaries(audited.neighbours)[::3])
+    found = audited.violations(list_canaries(audited.neighbours)[::3])
     require(
         not found,
         "neighbouring data to move what `released` declares by its sensitivity, and nothing else",

@@ -214,7 +214,7 @@ def step_sizes_are_positive_and_repeatable(subject: Subject) -> None:
 
 
 def engines_agree_with_it(subject: Subject) -> None:
-    """All engines that accept the component agree to 1e-9."""
+    """Engines that accept the component all agree to 1e-9."""
     runs.engines_agree(_run(subject))
 
 

@@ -40,30 +40,29 @@ def proposition_2(problem: Quadratics, eta: float, steps: ArrayLike) -> Floats:
 
 
 def strongly_convex_bound(condition: float, gap: float, rounds: ArrayLike) -> Floats:
-    """On f(x_{T+1}) - f(x*) after `rounds` [T], eta_bar = 1 / (6 L): (1 - 1 / (6 kappa))^T gap
-    (Theorem 1); `gap` is that of x_1.
+    """(1 - 1 / (6 kappa))^T gap, the bound on f(x_{T+1}) - f(x*) after `rounds` [T] for
+    eta_bar = 1 / (6 L) (Theorem 1); `gap` is f(x_1) - f(x*).
     """
     return (1 - 1 / (6 * condition)) ** np.asarray(rounds, np.float64) * gap
 
 
 def convex_bound(smoothness: float, start: float, rounds: ArrayLike, end: float = 0.0) -> Floats:
-    """On f(mean of x_1 .. x_T) - f(x*), eta_bar = 1 / (10 L): 10 L / T (|x_1 - x*|^2 - |x_{T+1} -
-    x*|^2) (Theorem 2).
+    """10 L / T (|x_1 - x*|^2 - |x_{T+1} - x*|^2), the bound on f(mean of x_1 .. x_T) - f(x*) for
+    eta_bar = 1 / (10 L) (Theorem 2).
     """
     return 10 * smoothness * (start - end) / np.asarray(rounds, np.float64)
 
 
 def gradient_bound(smoothness: float, gap: float, rounds: ArrayLike) -> Floats:
-    """On min_t |grad f(x_t)|^2, eta_bar = 1 / (26 L): 52 L / T (f(x_1) - f(x_{T+1})) (Theorem 3).
-
-    `gap` is that difference.
+    """52 L / T gap, the bound on min_t |grad f(x_t)|^2 for eta_bar = 1 / (26 L) (Theorem 3); `gap`
+    is f(x_1) - f(x_{T+1}).
     """
     return 52 * smoothness * gap / np.asarray(rounds, np.float64)
 
 
 def noisy_bound(eta_bar: float, convexity: float, variance: float, start: float, rounds: ArrayLike) -> Floats:
-    """On E|x - x*|^2 after `rounds` [T], eta_bar < 1 / (6 L): r^T start + 25 eta_bar^2 sigma^2 (1 -
-    r^T) / (1 - r), r = 1 - eta_bar mu / 2.
+    """r^T start + 25 eta_bar^2 sigma^2 (1 - r^T) / (1 - r), the bound on E|x - x*|^2 after `rounds`
+    [T] for eta_bar < 1 / (6 L), with r = 1 - eta_bar mu / 2.
 
     Theorem 4, its recursion summed up; `start` is |x_1 - x*|^2.
     """

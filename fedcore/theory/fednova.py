@@ -25,8 +25,8 @@ def proximal(steps: int, alpha: float) -> Floats:
 
 
 def momentum(steps: int, rho: float) -> Floats:
-    """a [tau] of SGD with momentum rho, its buffer zero at the start of a round: (1 - rho^(tau -
-    k)) / (1 - rho).
+    """a [tau] of SGD with momentum rho, its buffer zero at the start of a round:
+    (1 - rho^(tau - k)) / (1 - rho).
     """
     return (1 - rho ** np.arange(steps, 0, -1.0)) / (1 - rho)
 

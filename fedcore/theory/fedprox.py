@@ -2,8 +2,8 @@
 Theorems 4, 6 and 11.
 
 F_k is L-smooth with Hessians above -L_- I, mu > L_-, local problems are solved to
-gamma-inexactness, clients are B-dissimilar, and K of them are drawn a round: E f(w^{t+1}) <=
-f(w^t) - rho |grad f(w^t)|^2.
+gamma-inexactness, clients are B-dissimilar, and K of them are drawn a round:
+E f(w^{t+1}) <= f(w^t) - rho |grad f(w^t)|^2.
 """
 
 from dataclasses import dataclass
@@ -54,8 +54,8 @@ def rho(given: ProxAssumptions, dissimilarity: float) -> float:
 
 
 def dissimilarity_of(variance: float, accuracy: float) -> float:
-    """The B that a gradient variance sigma^2 allows where |grad f|^2 >= `accuracy`: sqrt(1 +
-    sigma^2 / epsilon) (Corollary 10).
+    """The B that a gradient variance sigma^2 allows where |grad f|^2 >= `accuracy`:
+    sqrt(1 + sigma^2 / epsilon) (Corollary 10).
     """
     return sqrt(1 + variance / accuracy)
 

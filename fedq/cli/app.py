@@ -207,7 +207,7 @@ def _command() -> Callable[..., None]:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        echo(f"fedq {version.release()}")
+        echo(f"fedq {version.find_release()}")
         raise typer.Exit
 
 
@@ -225,7 +225,7 @@ def _begin(key: connection.Key = None, version: Version = False) -> None:  # noq
 def _check_installation() -> None:
     try:
         configuration.settings()
-        if packages.installed():
+        if packages.find_installed():
             components.check_packages()
     except (SettingsError, ExtensionError) as error:
         for flaw in str(error).splitlines():
@@ -234,7 +234,7 @@ def _check_installation() -> None:
 
 
 def application() -> typer.Typer:
-    """All commands."""
+    """The command line with every command."""
     app = Commands(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=True)
     app.callback(help=HELP)(_begin)
     for panel, commands in PANELS.items():

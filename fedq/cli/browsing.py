@@ -229,7 +229,7 @@ def diff(a: Compared, b: Compared, as_json: AsJson = False) -> None:
     with connect() as client:
         described = [_described(client, one) for one in (a, b)]
     ids = [id for id, _ in described]
-    first, second = (dict(parameters.leaves(document)) for _, document in described)
+    first, second = (dict(parameters.flatten_document(document)) for _, document in described)
     changed = [path for path in {**first, **second} if first.get(path) != second.get(path)]
     if as_json:
         found = [{"path": path, "a": first.get(path), "b": second.get(path)} for path in changed]

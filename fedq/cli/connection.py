@@ -81,7 +81,9 @@ def complete_blocks(incomplete: str) -> Choices:
 
 
 def complete_kinds(incomplete: str) -> Choices:
-    """Settings that choose the kind of a block, `PATH.kind=KIND`, with those of installed packages."""
+    """Settings that choose the kind of a block, `PATH.kind=KIND`, kinds of installed packages
+    included.
+    """
     return _asked(
         lambda client: [
             (f"{block.path}.kind={kind.kind}", kind.description.partition("\n")[0])
@@ -93,7 +95,7 @@ def complete_kinds(incomplete: str) -> Choices:
 
 
 def complete_metrics(incomplete: str) -> Choices:
-    """The measures of the service, with those of installed packages."""
+    """Measures that the service knows, measures of installed packages included."""
     return _asked(lambda client: [(name, "") for name in client.catalogue().measures], incomplete)
 
 

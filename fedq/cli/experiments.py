@@ -174,9 +174,9 @@ def locate_errors(file: Path | None) -> Iterator[None]:
         yield
     except clients.InvalidRequestError as error:
         if file is not None and file != STDIN:
-            from fedq.validation_errors import located
+            from fedq.validation_errors import locate_errors
 
-            flaws = located(error.flaws, file.read_text(encoding="utf-8"))
+            flaws = locate_errors(error.flaws, file.read_text(encoding="utf-8"))
             error.problem = error.problem.model_copy(update={"errors": flaws})
         raise
 

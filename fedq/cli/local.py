@@ -83,7 +83,7 @@ def prepared(
     """Validate a specification and open its folder; ends the command with what is wrong."""
     changes = overrides(assignments or [])
     wanted = checked_specification(spec, preset, changes, code)
-    made_with = provenance.code()
+    made_with = provenance.describe_code()
     if preset is None:
         wanted = wanted.with_estimates()
     else:

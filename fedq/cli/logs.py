@@ -77,7 +77,9 @@ def logs(
 
 
 def _print_files(experiment: str | None, lines: int, level: LogLevel, *, follow: bool, as_json: bool) -> None:
-    """Print lines of the files of this machine; of an experiment without any, those of the service."""
+    """Print lines of the log files of this machine; for an experiment without any, the log lines of
+    the service.
+    """
     folder = configuration.settings().home / "logs"
     wanted = () if experiment is None else _ids(experiment)
     if experiment is None and not folder.is_dir():
@@ -100,7 +102,7 @@ def _print_files(experiment: str | None, lines: int, level: LogLevel, *, follow:
 
 
 def _ids(experiment: str) -> list[str]:
-    """The id of an experiment, and those of its runs."""
+    """The id of an experiment, followed by the ids of its runs."""
     with connect() as client:
         found = client.experiment(experiment).id
         return [found, *(run.id for run in client.runs(found))]

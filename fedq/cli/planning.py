@@ -128,7 +128,7 @@ def _validate(file: str, document: dict[str, Any], text: str) -> ExperimentSpec:
         flaws = validation_errors.errors_of(error.errors(), specs.ExperimentSpec, document)
     except SpecificationError as error:
         flaws = [schemas.Flaw(pointer=error.pointer, detail=error.detail)]
-    raise _tell(file, validation_errors.located(flaws, text))
+    raise _tell(file, validation_errors.locate_errors(flaws, text))
 
 
 def _tell(file: Path | str, flaws: list[Flaw]) -> typer.Exit:

@@ -271,7 +271,7 @@ def compare(
 def report(experiment: ExperimentId, output: Page = None, as_json: AsJson = False) -> None:
     """Write a report of an experiment with tables and figures, and print its path.
 
-    HTML contains its figures; those of Markdown are files beside it.
+    HTML contains its figures; the figures of Markdown are files beside it.
     """
     with connect() as client:
         path = output or Path(f"{client.experiment(experiment).id}.html")

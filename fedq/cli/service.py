@@ -223,15 +223,15 @@ def presets(name: PresetName = None, as_json: AsJson = False) -> None:
 
 
 def catalogue(block: BlockPath = None, as_json: AsJson = False) -> None:
-    """List all algorithms, data sets, models and other components of a specification: those of the
-    service, or if none answers those that are installed here.
+    """List all algorithms, data sets, models and other components of a specification that the
+    service has, or if none answers, that are installed here.
     """
     try:
         with connect() as client:
             catalog = client.catalogue()
     except clients.ServiceUnreachableError:
         stderr().print("no service answers: these components are installed here")
-        catalog = catalogues.catalog()
+        catalog = catalogues.build_catalog()
     if block is not None:
         show(_block(catalog, block), views.kinds, as_json=as_json)
     elif as_json:

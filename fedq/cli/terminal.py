@@ -56,7 +56,7 @@ class Command(TyperCommand):
     """A command whose help shows no type beside flags."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Parameters of the command, with those that show its help."""
+        """Parameters of the command, the ones that show its help included."""
         return _without_types(super().get_params(ctx))
 
 
@@ -72,7 +72,7 @@ class CommandGroup(TyperGroup):
             raise
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Parameters of the command, with those that show its help."""
+        """Parameters of the command, the ones that show its help included."""
         return _without_types(super().get_params(ctx))
 
 
@@ -284,7 +284,7 @@ def conclude(experiment: Experiment) -> None:
 
 
 def conclude_all(experiments: Sequence[Experiment]) -> None:
-    """Print why experiments did not succeed, and warnings about those that did, and end the command
+    """Print why experiments did not succeed, and warnings about the others, and end the command
     with the exit code for all of them.
     """
     for one in experiments:

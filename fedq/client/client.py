@@ -110,7 +110,7 @@ class AsyncClient(AllCalls):
         patience_s: float = PATIENCE_S,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """As Client's."""
+        """Take the arguments of `Client`."""
         super().__init__(_transport(AsyncWire, url, api_key, patience_s, timeout_s))
         self.webhooks = WebhookCalls(self._transport)
         """Calls for webhooks."""
@@ -134,7 +134,7 @@ class AsyncClient(AllCalls):
 
 
 class Webhooks:
-    """Webhook calls of Client; each method is that of WebhookCalls."""
+    """Webhook calls of Client; each method is the one of WebhookCalls."""
 
     def __init__(self, calls: WebhookCalls) -> None:
         self._calls = calls

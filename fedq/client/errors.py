@@ -85,7 +85,7 @@ KINDS: dict[int, type[ServiceError]] = {
 }
 
 
-def refusal(status: HTTPStatus, detail: str) -> ServiceError:
+def make_refusal(status: HTTPStatus, detail: str) -> ServiceError:
     """Return the exception for a request that is not sent, since the answer is known."""
     problem = ProblemDetails(
         type="about:blank", title=status.phrase, status=status, detail=detail, instance="", errors=[]

@@ -11,7 +11,7 @@ from httpx_sse import ServerSentEvent, SSEError
 
 from fedcore.platform.status import ENDED, Status
 from fedq.client.errors import ServiceUnavailableError, ServiceUnreachableError, TooManyRequestsError
-from fedq.client.transport import EXPERIMENTS, RUNS, Transport, given
+from fedq.client.transport import EXPERIMENTS, RUNS, Transport, drop_absent
 from fedq.event_positions import Position
 from fedq.schemas import (
     ArmArrival,
@@ -48,7 +48,7 @@ class Seen:
     rounds: dict[str, int] = field(default_factory=dict)
     statuses: dict[str | None, Status] = field(default_factory=dict)
     decisions: set[tuple[int, int]] = field(default_factory=set)
-    """By arm and rung."""
+    """Arms and rungs at which a decision is known."""
 
     @property
     def ended(self) -> bool:
@@ -113,8 +113,8 @@ async def _stream(
 ) -> AsyncGenerator[Event | None, None]:
     """Yield the events of one connection."""
     resumed = seen.place not in (None, NOW)
-    headers = given(Accept="text/event-stream", **{"Last-Event-ID": seen.place if resumed else None})
-    params = given(heartbeat=heartbeat_s, since=None if resumed else seen.place)
+    headers = drop_absent(Accept="text/event-stream", **{"Last-Event-ID": seen.place if resumed else None})
+    params = drop_absent(heartbeat=heartbeat_s, since=None if resumed else seen.place)
     path = (EXPERIMENTS, experiment_id, "events")
     listening = transport.stream("GET", path, headers=headers, params=params, timeout=SILENCE_S)
     async with listening as response, aclosing(transport.wire.messages(response)) as messages:

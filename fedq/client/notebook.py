@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from fedcore.platform.status import Status
-from fedcore.statistics.summary import headline
+from fedcore.statistics.summary import choose_headline
 from fedq.client.events import Event
 from fedq.results.html import runs_html
 from fedq.results.presentation import measurement
@@ -24,7 +24,7 @@ def round_note(row: RoundEvent) -> str:
         for name, value in {**row.extra, **row.model_dump(exclude={"extra"})}.items()
         if value is not None
     }
-    metric = headline(measured)
+    metric = choose_headline(measured)
     return measurement(metric, measured[metric]) if metric in measured else ""
 
 

@@ -17,7 +17,7 @@ from fedq.schemas import RoundEvent, Run, StatusEvent
 Tell = Callable[[Event], None]
 
 MOST_BARS = 40
-"""With more runs, all share one bar: separate bars would not fit the screen."""
+"""Maximum number of bars. More runs all share one: separate bars would not fit the screen."""
 
 
 @contextmanager

@@ -25,7 +25,7 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent
 from pydantic import BaseModel, ValidationError
 
-from fedq.client.errors import ServiceUnreachableError, error_of, refusal
+from fedq.client.errors import ServiceUnreachableError, error_of, make_refusal
 from fedq.schemas.base import Page
 
 Answer = TypeVar("Answer")
@@ -189,7 +189,7 @@ class Contact:
 
 
 class Transport:
-    """Sends requests to one service and repeats those that are safe to repeat."""
+    """Sends requests to one service and repeats requests that are safe to repeat."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class Transport:
 
     async def read(self, model: type[Model], path: RequestPath, **params: Any) -> Model:
         """GET `path`; parameters that are None are omitted."""
-        return await self.send(model, "GET", path, params=given(**params))
+        return await self.send(model, "GET", path, params=drop_absent(**params))
 
     async def walk(
         self, model: type[Page[Item]], path: RequestPath, **params: Any
@@ -267,8 +267,8 @@ class Transport:
         Parameters that are None are omitted. `accept` is the media type wanted (default: any).
         """
         partial = path.with_name(f".{path.name}.partial")
-        headers = given(Accept=accept)
-        async with self.stream("GET", source, params=given(**params), headers=headers) as response:
+        headers = drop_absent(Accept=accept)
+        async with self.stream("GET", source, params=drop_absent(**params), headers=headers) as response:
             with partial.open("wb") as file:
                 async for piece in self.wire.pieces(response):
                     file.write(piece)
@@ -301,13 +301,15 @@ class Transport:
         try:
             request = self.wire.http.build_request(method, _encoded(path), **options)
         except httpx.InvalidURL as error:
-            raise refusal(HTTPStatus.REQUEST_URI_TOO_LONG, f"the request is too long: {error}") from error
+            raise make_refusal(
+                HTTPStatus.REQUEST_URI_TOO_LONG, f"the request is too long: {error}"
+            ) from error
         except UnicodeEncodeError as error:
-            raise refusal(HTTPStatus.BAD_REQUEST, f"the request cannot be sent: {error}") from error
+            raise make_refusal(HTTPStatus.BAD_REQUEST, f"the request cannot be sent: {error}") from error
         for name, value in request.headers.items():
             # httpx finds this when it sends, and calls it an error of the connection.
             if not value.isprintable() or value != value.strip():
-                raise refusal(
+                raise make_refusal(
                     HTTPStatus.BAD_REQUEST,
                     f"the request cannot be sent: {name} has control characters, or blanks at an end",
                 )
@@ -352,7 +354,7 @@ class Transport:
         return response
 
 
-def given(**params: Any) -> dict[str, Any]:
+def drop_absent(**params: Any) -> dict[str, Any]:
     """Return the parameters that are not None."""
     return {name: value for name, value in params.items() if value is not None}
 
@@ -368,7 +370,7 @@ def _encoded(path: RequestPath) -> str:
     collection, *segments = path
     for segment in segments:
         if segment in ("", ".", "..") or "/" in segment:
-            raise refusal(
+            raise make_refusal(
                 HTTPStatus.NOT_FOUND,
                 f"{segment[:SHOWN]!r} is no id, and no name that can be looked up: those contain no slash,"
                 " and are not empty, '.' or '..'",

@@ -35,7 +35,7 @@ class ValueAxis:
     """Ends of the axis in its units; None where there are no values."""
     exponent: int = 0
     lowest: float = SMALLEST
-    """Where zero and negative values lie on a logarithmic axis: below all others."""
+    """Value at which zero and negative values are drawn on a logarithmic axis: below all others."""
 
     @classmethod
     def of(

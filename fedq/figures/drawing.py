@@ -52,7 +52,7 @@ drawing = Lock()
 """Matplotlib's settings are global, so one figure is drawn at a time."""
 
 
-def measured(curve: Curve, horizontal: Horizontal) -> bool:
+def is_measured(curve: Curve, horizontal: Horizontal) -> bool:
     """True if every point of a curve has a value for this axis: all runs have rounds and bytes, but
     only some a simulated clock or an epsilon.
     """
@@ -102,12 +102,12 @@ def _about(form: Format, source: str | None) -> dict[str, str | None]:
             return {"CreationDate": None, "Subject": source}
 
 
-def plain(text: str) -> str:
+def escape_dollars(text: str) -> str:
     """Escape dollar signs, which would enclose a formula."""
     return text.replace("$", r"\$")
 
 
-def strokes() -> Iterator[tuple[str, str]]:
+def cycle_strokes() -> Iterator[tuple[str, str]]:
     """Pairs of colour and dash, one per line; all colours are used before a dash is repeated."""
     return cycle((colour, dashes) for dashes in DASHES for colour in COLOURS)
 
@@ -158,13 +158,13 @@ def _fill(
     if horizontal == "round" and not log_x:
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     # By its place among all, an arm looks the same in every picture.
-    each = list(islice(strokes(), max((arm.index for arm in arms), default=0) + 1))
+    each = list(islice(cycle_strokes(), max((arm.index for arm in arms), default=0) + 1))
     for arm, curve, values in zip(arms, curves, across, strict=True):
-        line(axes, figure_axes, curve, values, arm.name, *each[arm.index])
+        draw_line(axes, figure_axes, curve, values, arm.name, *each[arm.index])
         if look.markers:
             step = max(1, len(curve.mean) // MARKED)
             axes.lines[-1].set(marker=MARKERS[arm.index % len(MARKERS)], markevery=(arm.index % step, step))
-    axes.set_title(plain(results.name if look.title is None else look.title))
+    axes.set_title(escape_dollars(results.name if look.title is None else look.title))
     axes.set_xlabel(AXES[horizontal][1])
     axes.set_ylabel(metric_title(metric))
     if 0 < len(arms) <= LEGEND_LIMIT:
@@ -173,7 +173,9 @@ def _fill(
 
 
 def _drawn(results: ArmResults, metric: str, horizontal: Horizontal) -> list[ArmResult]:
-    return [arm for arm in results.arms if metric in arm.curves and measured(arm.curves[metric], horizontal)]
+    return [
+        arm for arm in results.arms if metric in arm.curves and is_measured(arm.curves[metric], horizontal)
+    ]
 
 
 def _lay_over(
@@ -197,7 +199,7 @@ def _lay_over(
             axes.plot(across, values, color=THEORY, linewidth=1, linestyle=(0, (1, 2)), zorder=3)
 
 
-def line(
+def draw_line(
     axes: "Axes",
     figure_axes: FigureAxes,
     curve: Curve,
@@ -212,7 +214,7 @@ def line(
     places, means = figure_axes.x.place(across), figure_axes.y.place(curve.mean)
     low, high = map(figure_axes.y.place, _spread(curve))
     marker = "o" if len(places) == 1 else None
-    axes.plot(places, means, color=colour, linestyle=dashes, label=plain(name), marker=marker)
+    axes.plot(places, means, color=colour, linestyle=dashes, label=escape_dollars(name), marker=marker)
     axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
 
 

@@ -32,7 +32,7 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.engines import facts_about
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Study
-from fedcore.spec.space import conflict
+from fedcore.spec.space import find_conflict
 from fedcore.statistics import significance, summary
 from fedcore.statistics.poor_runs import RunWarning
 from fedcore.statistics.series import Series
@@ -46,7 +46,7 @@ from fedq.schemas import Results
 
 POLL_S = 0.2
 POINTS = 2_000
-"""Of a curve in the results, at most."""
+"""Maximum number of points of a curve in the results."""
 _PART = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 
 
@@ -203,8 +203,8 @@ class LocalExperiment:
     def _play_next(self, waiting: deque[Trial]) -> Iterator[tuple[Trial, RoundReport]]:
         """Play the first of the waiting trials.
 
-        Every waiting trial will be played, so the others are begun meanwhile; the decisions are
-        those of one process.
+        Every waiting trial will be played, so the others are begun meanwhile; the decisions are the
+        same as in one process.
         """
         for trial in waiting:
             self._submit(trial.arm, RunKey(trial.arm.index, trial.seed), trial.until)
@@ -283,7 +283,7 @@ class LocalExperiment:
                 files.finish(run.model_copy(update={"status": Status.SUCCEEDED, **stopped}))
                 self._note(key)
             elif run is None and isinstance(self._spec.search, Study):
-                reason = conflict(self._spec, self._study.search.proposed[key.arm])
+                reason = find_conflict(self._spec, self._study.search.proposed[key.arm])
                 failed = {"status": Status.FAILED, "error": reason, "finished_at": datetime.now(UTC)}
                 files.finish(files.start({}).model_copy(update=failed))
                 self._note(key)

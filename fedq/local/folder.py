@@ -212,7 +212,7 @@ class RunFolder:
         self._files.put(CHECKPOINT, checkpoint)
 
     def checkpoint(self) -> bytes | None:
-        """Return the last stored state; None without one."""
+        """Return the last stored state; None if there is none."""
         return _content(self._path / CHECKPOINT)
 
     def finish(self, run: LocalRun, models: Mapping[str, bytes] = MappingProxyType({})) -> None:

@@ -23,7 +23,7 @@ import torch
 
 from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, FedcoreError
-from fedcore.platform.artifacts import model_files, provenance
+from fedcore.platform.artifacts import describe_run, model_files
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR, is_out_of_memory, release_memory, user_message
 from fedcore.platform.provenance import ENGINE_CHOICE, warning_entry
 from fedcore.platform.status import Status
@@ -32,7 +32,7 @@ from fedcore.settings import settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.components import requirements
+from fedcore.spec.components import find_requirements
 from fedcore.spec.engines import ArmFacts
 from fedcore.statistics.poor_runs import OBJECTIVES, MeasureEnds
 from fedq.local.code import load_code
@@ -226,8 +226,8 @@ class _Stage:
         return warning_entry(ends, simulation.chance_accuracy)
 
     def _provenance(self, simulation: Simulation) -> dict[str, Any]:
-        (needed,) = requirements(self._spec)
-        found = provenance(simulation, self._device, json.loads(needed) if needed else ())
+        (needed,) = find_requirements(self._spec)
+        found = describe_run(simulation, self._device, json.loads(needed) if needed else ())
         if self._spec.code is not None:
             found[BUNDLE] = {"digest": self._spec.code.digest, "confinement": "none"}
         return found

@@ -1,4 +1,4 @@
-"""Data sets that a plan needs, beside those that workers or this machine have."""
+"""Data sets that a plan needs and that neither workers nor this machine have."""
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path

@@ -9,14 +9,14 @@ from typing import Any
 
 from fedcore.core import Algorithm
 from fedcore.simulation import pruning
-from fedcore.simulation.halving import HalvingSchedule, expected
+from fedcore.simulation.halving import HalvingSchedule, plan_stages
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.spec.problem import Problem, dimension
-from fedcore.spec.search import Halving, Study, batches
-from fedcore.spec.space import extremes
+from fedcore.spec.search import Halving, Study, list_batches
+from fedcore.spec.space import list_extremes
 from fedq.planning.data import planned_data
-from fedq.planning.traffic import bytes_down, bytes_up, drawn_clients, informed_clients, reached
+from fedq.planning.traffic import bytes_down, bytes_up, count_reached, drawn_clients, informed_clients
 from fedq.planning.work import count_gradients, count_round, count_work
 from fedq.schemas import ArmPlan, Plan, PrivacyPlan, SearchPlan, Stretch
 
@@ -43,7 +43,7 @@ for a checkpoint.
 DATA_COPIES = 3
 """Copies of a data set while it is read, partitioned and converted."""
 LABEL_BYTES = 8
-"""Of each label of a sequence."""
+"""Bytes of each label of a sequence."""
 WORKING_BYTES = 256 << 20
 """Batches and activations, losses over data sets, and machine code."""
 
@@ -63,8 +63,8 @@ class RunEstimate:
 
 
 def estimate_runs(spec: ExperimentSpec) -> list[RunEstimate]:
-    """Estimate a run of each arm of `spec`; of a study one for all trials, whose work is that of the
-    specification as it is, and whose memory that of the largest of the space.
+    """Estimate a run of each arm of `spec`; of a study one for all trials, with the work of the
+    specification as it is, and the memory of the largest trial of the space.
     """
     if isinstance(spec.search, Study):
         return [replace(_estimate(spec.arms()[0].spec), memory_bytes=memory_needed(spec)[0])]
@@ -72,8 +72,8 @@ def estimate_runs(spec: ExperimentSpec) -> list[RunEstimate]:
 
 
 def plan(spec: ExperimentSpec, estimates: Sequence[RunEstimate] | None = None) -> Plan:
-    """The arms and runs of `spec`, and what they would cost by `estimates`, those of `estimate_runs`
-    (default: made here).
+    """The arms and runs of `spec`, and what they would cost by `estimates`, which `estimate_runs`
+    returns (default: made here).
     """
     if estimates is None:
         estimates = estimate_runs(spec)
@@ -117,7 +117,7 @@ def _plan_study(spec: ExperimentSpec, search: Study, base: RunEstimate) -> Plan:
             stretches=[Stretch(until=until, arms=arms) for until, arms in stages],
             rounds=played * len(spec.seeds),
             saving=1 - played / (search.trials * spec.rounds),
-            parallel=max(batch.last - batch.first for batch in batches(search, spec.rounds)),
+            parallel=max(batch.last - batch.first for batch in list_batches(search, spec.rounds)),
         ),
         local_steps=runs * base.local_steps,
         gradients=runs * base.gradients,
@@ -131,7 +131,7 @@ def _plan_study(spec: ExperimentSpec, search: Study, base: RunEstimate) -> Plan:
 
 
 def _plan_search(spec: ExperimentSpec, search: Halving) -> SearchPlan:
-    stretches = expected(HalvingSchedule.of(search, spec.arm_count, spec.rounds), spec.rounds)
+    stretches = plan_stages(HalvingSchedule.of(search, spec.arm_count, spec.rounds), spec.rounds)
     played = _played(stretches)
     saving = 1 - played / (spec.arm_count * spec.rounds)
     listed = [Stretch(until=until, arms=arms) for until, arms in stretches]
@@ -150,7 +150,7 @@ def memory_needed(spec: ExperimentSpec) -> list[int]:
     """Bytes that a run of each arm needs of its worker's memory, rather too many than too few."""
     if isinstance(spec.search, Study):
         # Settings are not known yet; each end of each range was found to be valid.
-        ends = [spec.arms()[0].spec, *extremes(spec.search, spec)]
+        ends = [spec.arms()[0].spec, *list_extremes(spec.search, spec)]
         return [max(map(_memory_of, ends))] * spec.search.trials
     return [_memory_of(arm.spec) for arm in spec.arms()]
 
@@ -193,9 +193,9 @@ def _word(spec: ExperimentSpec) -> int:
 
 
 def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int) -> int:
-    """Of one run on a CPU, at its height.
+    """Peak memory of one run on a CPU, in bytes.
 
-    The factors are those that were measured, and then some (docs/decisions/0023).
+    The factors are somewhat above what was measured (docs/decisions/0023).
     """
     vector, rule = dimension(spec.problem) * word, algorithm.rule
     booked, booked_per_client = algorithm.aggregator.vectors_kept()
@@ -211,7 +211,7 @@ def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int)
     )
     if spec.asynchrony is not None:
         server += spec.asynchrony.models_kept()
-    vectors = server + KEPT_COPIES * kept * reached(spec) + client * drawn
+    vectors = server + KEPT_COPIES * kept * count_reached(spec) + client * drawn
     if spec.participation.asks() == "gradient":
         vectors += ASKED_VECTORS * informed_clients(spec)
     return round(WORKING_BYTES + DATA_COPIES * _data_bytes(spec.problem, word) + vector * vectors)

@@ -5,12 +5,12 @@ from math import gcd
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.problem import dimension
 from fedcore.spec.search import Halving
-from fedcore.spec.sweep import paths
+from fedcore.spec.sweep import list_paths
 from fedq.planning.work import count_scored, count_trained, weigh_gradient
 
 INTERVALS = (1, 2, 5, 10, 20, 50, 100)
 SHARE = 0.2
-"""Of the training's work that evaluations may take."""
+"""Share of the training's work that evaluations may take."""
 NEGLIGIBLE = 2e10
 """Samples scored in a run times parameters that need no longer interval: a few seconds at most for
 dense networks.
@@ -30,7 +30,7 @@ def default_interval(spec: ExperimentSpec) -> int:
     is 1 where the work is NEGLIGIBLE, under early stopping, whose patience counts evaluations, for
     sweeps over evaluations, exact problems, and components that this process does not know.
     """
-    swept = {path.partition(".")[0] for path in paths(spec.sweep)}
+    swept = {path.partition(".")[0] for path in list_paths(spec.sweep)}
     if spec.early_stopping is not None or swept & {"evaluation", "early_stopping"}:
         return 1
     rounds = spec.rounds

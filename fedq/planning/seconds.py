@@ -9,7 +9,7 @@ from fedq.results.presentation import counted
 from fedq.schemas import Plan
 
 SPREAD = 2.0
-"""Factor by which a run of the same kind may be slower or faster than those that were seen.
+"""Factor by which a run of the same kind may be slower or faster than the runs that were seen.
 
 Batches of 10 to 600 samples of MNIST change the rate of `logistic` by a factor of 2.8, and of `cnn` of
 1.4; runs of a second on tiny data are up to 8 times slower.

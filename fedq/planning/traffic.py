@@ -12,7 +12,7 @@ from fedcore.spec.problem import dimension, population
 
 
 def drawn_clients(spec: ExperimentSpec) -> float:
-    """Mean number of distinct clients sampled in a round; in an asynchronous run, of those that
+    """Mean number of distinct clients sampled in a round; in an asynchronous run, of clients that
     arrive.
     """
     if spec.asynchrony is not None:
@@ -83,15 +83,17 @@ def _reported_bytes(spec: ExperimentSpec, arrived: float, dim: int, word: int) -
 
 
 def bytes_down(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, arrived: float, word: int) -> float:
-    """Of a run: a client's first download is dense, a later one makes up for the rounds it missed,
-    or is dense where that is shorter.
+    """Bytes that clients download in a run: a client's first download is dense, a later one makes
+    up for the rounds it missed, or is dense where that is shorter.
     """
     dim = dimension(spec.problem)
     dense, message = (
         models_bytes(algorithm.rule, link, dim, word) for link in (Compressor(), _model_links(algorithm)[1])
     )
     shared = spec.rounds * drawn * len(algorithm.rule.shared()) * dim * word
-    models = reached(spec) * dense + shared + _messages(spec, algorithm, arrived, dense / message) * message
+    models = (
+        count_reached(spec) * dense + shared + _messages(spec, algorithm, arrived, dense / message) * message
+    )
     return models + arrived * _exchanged(spec, algorithm, algorithm.downlink, word)
 
 
@@ -105,7 +107,7 @@ def _messages(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, most: 
     return spec.rounds * arrived + _made_up(spec, most + 1) - _made_up(spec, 1)
 
 
-def reached(spec: ExperimentSpec) -> float:
+def count_reached(spec: ExperimentSpec) -> float:
     """Clients that take part in some round of a run."""
     given = given_cohorts(spec)
     if given is not None:
@@ -154,7 +156,8 @@ def _made_up_in(cohorts: Sequence[set[int]], most: float) -> float:
 
 
 def _mean_made_up(rounds: int, odds: float, most: float) -> float:
-    """Of one client that takes part in each of T = `rounds` rounds with odds s = `odds`.
+    """Expected sum of min(gap, `most`) over the gaps between the rounds of one client, which takes
+    part in each of T = `rounds` rounds with odds s = `odds`.
 
     With q = 1 - s it has A_j = s (T - j) q^(j-1) - q^j + q^T gaps of j rounds or more; the sum is
     A_1 + ... + A_most.

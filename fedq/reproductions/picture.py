@@ -10,8 +10,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedcore.presets.sheet import Drawing
-from fedcore.spec.sweep import label
-from fedq.figures.drawing import STYLE, FigureAxes, Format, drawing, line, plain, strokes
+from fedcore.spec.sweep import format_label
+from fedq.figures.drawing import STYLE, FigureAxes, Format, cycle_strokes, draw_line, drawing, escape_dollars
 from fedq.reproductions.sheets import Part, SheetReproduction
 from fedq.schemas import ArmResult
 
@@ -25,7 +25,7 @@ LETTER_IN, STROKE_IN = 0.1, 0.7
 
 
 class Facet(NamedTuple):
-    """Arms that one row or column shows: all, or those with one value of a swept path."""
+    """Arms that one row or column shows: all, or the arms with one value of a swept path."""
 
     path: str | None = None
     value: Any = None
@@ -33,7 +33,7 @@ class Facet(NamedTuple):
     @property
     def label(self) -> str:
         """Part of the arms' names that describes the facet; empty if it shows all arms."""
-        return label(self.path, self.value) if self.path else ""
+        return format_label(self.path, self.value) if self.path else ""
 
     def shows(self, arm: ArmResult) -> bool:
         """Return True if the facet includes `arm`."""
@@ -82,10 +82,10 @@ def draw(reproduction: SheetReproduction, form: Format) -> bytes:
             for axes, (row, column) in zip(grid.flat, product(rows, columns), strict=True):
                 _fill(axes, row, column, layout, styles)
             for axes, column in zip(grid[0], columns, strict=True):
-                axes.set_title(plain(over_a_column(column.title)))
+                axes.set_title(escape_dollars(over_a_column(column.title)))
             for axes, row in zip(grid[:, 0], rows, strict=True):
                 axes.set_ylabel(
-                    plain("\n".join(filter(None, (row.metric.replace("_", " "), row.facet.label))))
+                    escape_dollars("\n".join(filter(None, (row.metric.replace("_", " "), row.facet.label))))
                 )
             handles = {
                 text: handle
@@ -132,7 +132,7 @@ def _facets(path: str | None, arms: Iterable[ArmResult]) -> Iterator[Facet]:
 def _styles(parts: Sequence[Part], layout: Drawing) -> dict[str, tuple[str, str]]:
     """Colour and dash by name, the same in all cells."""
     names = dict.fromkeys(_name(arm, layout) for part in parts for arm in part.results.arms)
-    return dict(zip(names, islice(strokes(), len(names)), strict=True))
+    return dict(zip(names, islice(cycle_strokes(), len(names)), strict=True))
 
 
 def _fill(
@@ -149,14 +149,14 @@ def _fill(
     figure_axes.y.set_up(axes)
     for arm, curve in zip(arms, curves, strict=True):
         name = _name(arm, layout)
-        line(axes, figure_axes, curve, curve.rounds, name, *styles[name])
+        draw_line(axes, figure_axes, curve, curve.rounds, name, *styles[name])
     axes.set_xlabel("round")
 
 
 def _name(arm: ArmResult, layout: Drawing) -> str:
     """Name of an arm without the parts given by its row and column."""
     said = {
-        label(path, arm.settings[path])
+        format_label(path, arm.settings[path])
         for path in (layout.rows, layout.columns)
         if path and path in arm.settings
     }

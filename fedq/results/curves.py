@@ -70,7 +70,7 @@ def first_reaching(run: Series, metric: str, target: float, better: Callable[...
     return int(reached[0]) + 1 if len(reached) else None
 
 
-def curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
+def average_curve(runs: Sequence[Series], metric: str, window: Window) -> Curve | None:
     """Return the mean over the runs that have a value, with the megabytes that they had sent,
     their simulated time and their epsilon; None if there is no value.
 

@@ -57,7 +57,9 @@ TOTALS = ("local_steps", "megabytes_up", "megabytes_down", "megabytes_sent", "se
 
 
 def columns_of(results: ArmResults, table: Table) -> tuple[str, ...]:
-    """`COLUMNS[table]`, then the settings: those in which the arms may differ, and all others."""
+    """`COLUMNS[table]`, then settings: first the ones in which the arms may differ, then all
+    others.
+    """
     return tuple(
         dict.fromkeys(
             (*COLUMNS[table], *names_of(arm.parameters for arm in results.arms), *results.parameters)
@@ -70,7 +72,7 @@ def names_of(parameters: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for own in parameters for path in own))
 
 
-def lines(results: ArmResults, table: Table) -> list[Line]:
+def list_lines(results: ArmResults, table: Table) -> list[Line]:
     """The lines of a table, with `columns_of` it; a figure that no run has is left out."""
     tabulate = _summary if table == "summary" else _curves
     told = [_of_arm(results, arm) | line for arm in results.arms for line in tabulate(arm)]
@@ -93,7 +95,7 @@ def _summary(arm: ArmResult) -> Iterator[Line]:
 
 
 def _to_target(arm: ArmResult, metric: str) -> Iterator[Line]:
-    """Of each cost its mean over the runs that reached the target.
+    """Yield for each cost its mean over the runs that reached the target.
 
     Their share of all runs is the mean of `reached_target`.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
 from fedcore.statistics.significance import Conclusion
-from fedcore.statistics.summary import headline
+from fedcore.statistics.summary import choose_headline
 from fedcore.visible_text import visible
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def is_share(metric: str) -> bool:
 
 
 def lossy_copies(data_sources: Iterable[str]) -> list[str]:
-    """Those of the data that runs have read that are copies with losses; their names end so."""
+    """The data sources of runs that are copies with losses; their names end so."""
     return [source for source in data_sources if source.endswith("copy)")]
 
 
@@ -133,7 +133,7 @@ def comparison_cells(results: ArmResults, metric: str | None = None) -> Comparis
     """Best and final of a metric over the seeds, beside the baseline what may be concluded,
     traffic; absent, the most telling metric.
     """
-    metric = metric or headline({name for arm in results.arms for name in arm.metrics})
+    metric = metric or choose_headline({name for arm in results.arms for name in arm.metrics})
     number: Format = _percent if is_share(metric) else _plain
     rows = [list(_row(arm, metric, number)) for arm in results.arms]
     beside = f"final - {results.arms[results.baseline].name} [{results.confidence:.0%} CI]"

@@ -16,12 +16,12 @@ from fedcore.spec.evaluation import ExactFigure, scalar_measures
 from fedcore.statistics import significance, summary
 from fedcore.statistics.poor_runs import RunWarning, summarise_warnings
 from fedcore.statistics.series import Series
-from fedq.results.curves import MEGABYTE, Window, area, curve, megabytes
+from fedq.results.curves import MEGABYTE, Window, area, average_curve, megabytes
 from fedq.schemas import ArmResult, Difference, Estimate, MetricResult
 
 
 def metric_names() -> tuple[str, ...]:
-    """The metrics that figures can show, with those of installed packages."""
+    """The metrics that figures can show, metrics of installed packages included."""
     return (*scalar_measures(), *get_args(ExactFigure), "epsilon")
 
 
@@ -63,7 +63,7 @@ Measured = TypeVar("Measured", bound=MeasuredRun)
 
 
 def by_arm(runs: Iterable[Measured]) -> dict[int, list[Measured]]:
-    """Return the runs by arm, in order of the arms; those of seeds added later come last."""
+    """Return the runs by arm, in order of the arms; runs of seeds added later come last."""
     ordered = sorted(runs, key=lambda run: run.arm)
     return {arm: list(members) for arm, members in groupby(ordered, key=lambda run: run.arm)}
 
@@ -123,7 +123,7 @@ def have_data_of(settings: Sequence[Mapping[str, Any]], baseline: int) -> list[b
 class _Run:
     record: MeasuredRun
     series: Series | None
-    """None without rows."""
+    """Curves of the run; None if it has no rows."""
 
     @property
     def whole(self) -> bool:
@@ -167,7 +167,7 @@ def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Windo
     first, started = arm[0].record, [run for run in arm if run.series is not None]
     window = window._replace(first=max(window.first, start))
     curves = {
-        metric: curve([run.series for run in arm if run.series is not None], metric, window)
+        metric: average_curve([run.series for run in arm if run.series is not None], metric, window)
         for metric in metrics
     }
     measured = {metric: found for metric, found in curves.items() if found is not None}
@@ -214,8 +214,8 @@ def _compared(
         held = comparable_only(by_seed, comparable)
         comparisons = significance.compare(held, baseline, whole, summary.better_of(metric), paired)
         for fields, values, comparison in zip(found, by_seed, comparisons, strict=True):
-            fields[name] = estimated(values)
-            fields[f"{name}_difference"] = None if comparison is None else differing(comparison)
+            fields[name] = estimate_mean(values)
+            fields[f"{name}_difference"] = None if comparison is None else make_difference(comparison)
     return [MetricResult.model_validate(fields) for fields in found]
 
 
@@ -239,14 +239,14 @@ def comparable_only(
     return [values if same else {} for values, same in zip(by_seed, comparable, strict=True)]
 
 
-def differing(comparison: significance.ArmComparison) -> Difference:
+def make_difference(comparison: significance.ArmComparison) -> Difference:
     """Return a comparison as answered."""
     tests = {name: value for name, value in comparison._asdict().items() if name != "difference"}
     return Difference(**comparison.difference._asdict(), **tests)
 
 
 def _estimate(runs: Iterable[_Run], figure: _Figure) -> Estimate | None:
-    return estimated(_by_seed(runs, figure))
+    return estimate_mean(_by_seed(runs, figure))
 
 
 def _by_seed(runs: Iterable[_Run], figure: _Figure) -> dict[int, float]:
@@ -254,7 +254,7 @@ def _by_seed(runs: Iterable[_Run], figure: _Figure) -> dict[int, float]:
     return {seed: value for seed, value in figures if value is not None}
 
 
-def estimated(values: Mapping[int, float]) -> Estimate | None:
-    """Return the mean over seeds with its confidence interval; None without values."""
+def estimate_mean(values: Mapping[int, float]) -> Estimate | None:
+    """Return the mean over seeds with its confidence interval; None if there are no values."""
     found = summary.estimate(list(values.values()))
     return None if found is None else Estimate(**found._asdict())

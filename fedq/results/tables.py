@@ -8,7 +8,7 @@ from io import BytesIO, StringIO
 from typing import Any
 
 from fedq import schemas
-from fedq.results.frames import COLUMNS, Frame, Line, Table, columns_of, lines, names_of
+from fedq.results.frames import COLUMNS, Frame, Line, Table, columns_of, list_lines, names_of
 from fedq.schemas import ArmResults, Estimate
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
@@ -17,14 +17,14 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Beginnings of what spreadsheets take for a formula (OWASP, CSV injection)."""
 
 
-def written(results: ArmResults, table: Table, media_type: str) -> bytes:
+def encode_table(results: ArmResults, table: Table, media_type: str) -> bytes:
     """The table as a file of this type."""
     return to_csv(results, table) if media_type == CSV else to_parquet(results, table)
 
 
 def to_csv(results: ArmResults, table: Table) -> bytes:
     """RFC 4180, with a header; an absent value is an empty field."""
-    return csv_of(columns_of(results, table), lines(results, table))
+    return csv_of(columns_of(results, table), list_lines(results, table))
 
 
 def csv_of(columns: Sequence[str], rows: Iterable[Line]) -> bytes:
@@ -61,7 +61,7 @@ def to_parquet(results: ArmResults, table: Table) -> bytes:
         ],
         about,
     )
-    rows = [as_typed(line, schema) for line in lines(results, table)]
+    rows = [as_typed(line, schema) for line in list_lines(results, table)]
     file = BytesIO()
     parquet.write_table(pa.Table.from_pylist(rows, schema), file)
     return file.getvalue()

@@ -65,7 +65,7 @@ class ArmRow(Schema):
     megabytes_sent: Estimate | None
     """Megabytes (10^6 bytes) sent in both directions per run."""
     parameters: dict[str, str | bool | int | float] = Field(examples=[{"local.lr": 0.1}])
-    """All settings by dotted path, e.g. `local.lr`; absent ones are left out, lists are JSON."""
+    """Settings by dotted path, e.g. `local.lr`; absent ones are left out, lists are JSON."""
     metrics: dict[MetricName, ArmFigures]
     """Best and final value of each metric over the seeds."""
 

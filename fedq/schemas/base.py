@@ -83,8 +83,8 @@ class Flaw(Schema):
     detail: str = Field(examples=["required"])
     """Description of the error and of valid values."""
     line: int | None = None
-    """Where that begins in a YAML body of at most 64 KiB, counted from 1; of what is missing, the
-    block that lacks it. In JSON, only of what cannot be read.
+    """Line on which that begins in a YAML body of at most 64 KiB, counted from 1; of what is
+    missing, the block that lacks it. In JSON, only of what cannot be read.
     """
     column: int | None = None
     """Column in that line, from 1."""

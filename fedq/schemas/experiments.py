@@ -67,11 +67,11 @@ class ExperimentSummary(Schema):
     id: ExperimentId
     """Opaque; sorts by time of creation."""
     name: ExperimentName
-    """As submitted or last edited."""
+    """Name, as submitted or last edited."""
     description: str = Field(examples=["Does momentum help the clients?"])
-    """As submitted."""
+    """Description, as submitted."""
     tags: Tags
-    """As submitted or last edited."""
+    """Tags, as submitted or last edited."""
     status: Status
     """Combined status of the runs."""
     priority: int
@@ -144,8 +144,8 @@ class ArmPlan(ArmSummary):
     local_steps: int
     """Estimated mini-batch steps of one run, over all rounds."""
     gradients: int
-    """Estimated gradients of mini-batches in one run, over all rounds: those of its local steps, of
-    which some algorithms need several, and full gradients at the start of rounds.
+    """Estimated gradients of mini-batches in one run, over all rounds: gradients of its local
+    steps, of which some algorithms need several, and full gradients at the start of rounds.
     """
     work: float
     """Counted work of one run: gradients of samples, as multiples of scoring one, and samples that are
@@ -323,7 +323,7 @@ class ArmArrival(Schema):
     no value.
     """
     further_values: list[float | None] = Field(default_factory=list)
-    """Those of `further_metrics` of a study."""
+    """Values of `further_metrics` of a study."""
     arrived_at: datetime
     """Time at which the last run of the arm reached the rung."""
     verdict: Verdict | None
@@ -377,7 +377,7 @@ class SearchPage(Schema):
     pruner: str | None = None
     """Kind of the pruner of a study: its trials may be stopped at the rungs before the last."""
     rungs: list[int]
-    """Rounds of the rungs; of a study, those of its pruner and the last round."""
+    """Rounds of the rungs; for a study, the rungs of its pruner and the last round."""
     rounds: int
     """Maximum rounds of an arm."""
     items: list[ArmArrival]

@@ -25,9 +25,7 @@ class ReproductionOutcome(StrEnum):
     PENDING = "pending"
     """No difference so far, and some runs are unfinished."""
     IDENTICAL = "identical"
-    """All numbers of all rounds, except wall-clock times, and the final models are
-    bit-identical.
-    """
+    """Numbers of all rounds, except wall-clock times, and the final models are bit-identical."""
     DIFFERENT = "different"
     FAILED = "failed"
     """Runs of the reproduction have failed or were cancelled; all that was compared is identical."""

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from fedcore.platform.status import Status
 from fedcore.statistics.significance import Conclusion
-from fedq.results.frames import Frame, Table, columns_of, lines
+from fedq.results.frames import Frame, Table, columns_of, list_lines
 from fedq.results.html import results_html
 from fedq.results.presentation import comparison_text
 from fedq.schemas.base import (
@@ -171,7 +171,7 @@ class ArmResult(Schema):
     settings: SweptSettings
     """Swept paths and their values."""
     parameters: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the arm by dotted path, besides those that all arms share."""
+    """Settings of the arm by dotted path, besides the settings that all arms share."""
     seeds: list[int]
     """Seeds whose runs have completed rounds."""
     runs: dict[Status, int]
@@ -267,7 +267,7 @@ class ArmResults(Schema):
 
 
 def _frame(results: ArmResults, table: "Table") -> "Frame":
-    return Frame(columns_of(results, table), lines(results, table))
+    return Frame(columns_of(results, table), list_lines(results, table))
 
 
 class Results(ArmResults):
@@ -304,7 +304,9 @@ class Member(Schema):
 
 
 class Comparison(ArmResults):
-    """Comparison of arms of any experiments. Names and indexes are those of the comparison."""
+    """Comparison of arms of any experiments, whose names and indexes belong to the comparison, not
+    to their experiments.
+    """
 
     position: str = ""
     """Position of the results: `GET /v1/compare` of the same arms with `since=` this value returns of the

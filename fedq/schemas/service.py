@@ -170,7 +170,7 @@ class Preset(PresetSummary):
 
 
 class PresetList(Schema):
-    """All presets."""
+    """The presets that come with FedQ."""
 
     items: list[PresetSummary]
     """The presets, by name."""
@@ -201,7 +201,7 @@ class CatalogBlock(Schema):
 
 
 class Catalog(Schema):
-    """All components of a specification."""
+    """Components of a specification."""
 
     blocks: list[CatalogBlock]
     """Blocks with several kinds."""

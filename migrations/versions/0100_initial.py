@@ -41,7 +41,7 @@ TABLES = (
     "tally",
     "storage_removal",
 )
-"""In an order in which they can be made."""
+"""Tables in an order in which they can be made."""
 
 
 def upgrade() -> None:

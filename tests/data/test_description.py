@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedcore.data.description import SHOWN, Description, UploadedContent, description_rows, shortened
+from fedcore.data.description import SHOWN, Description, UploadedContent, description_rows, shorten_name
 from fedcore.data.user_datasets import Origin
 from tests.platform.uploads.files import arrays, npz, take
 
@@ -28,8 +28,8 @@ def test_samples_left_out_are_counted_too() -> None:
 
 
 def test_names_are_bounded_and_printable() -> None:
-    assert shortened("a\x1b[2J\n") == "a?[2J?"
-    assert len(shortened("x" * 1_000)) == 60
+    assert shorten_name("a\x1b[2J\n") == "a?[2J?"
+    assert len(shorten_name("x" * 1_000)) == 60
 
 
 def test_real_labels_are_described_by_their_range() -> None:

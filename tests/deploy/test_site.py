@@ -13,7 +13,7 @@ from deploy.site.formulas import with_mathml
 from deploy.site.python import undocumented
 from fedcore import presets
 from fedcore.measures import GROUPS, MEASURES
-from fedq.catalogue import catalog
+from fedq.catalogue import build_catalog
 from tests.support.described import described
 
 
@@ -53,7 +53,7 @@ def test_every_page_is_in_the_navigation(pages: dict[str, str]) -> None:
 
 
 def test_every_kind_is_there_with_its_source_and_its_fields(pages: dict[str, str]) -> None:
-    for block in catalog().blocks:
+    for block in build_catalog().blocks:
         page = pages[f"specification/{block.path.partition('.')[0]}.md"]
         for kind in block.kinds:
             _, _, part = page.partition(f"\n### `{kind.kind}`\n")
@@ -62,12 +62,12 @@ def test_every_kind_is_there_with_its_source_and_its_fields(pages: dict[str, str
             assert all(f"| `{field}` |" in page for field in fields)
     algorithms = pages["specification/algorithm.md"]
     assert algorithms.count("*Source:* ") == len(
-        next(block for block in catalog().blocks if block.path == "algorithm").kinds
+        next(block for block in build_catalog().blocks if block.path == "algorithm").kinds
     )
 
 
 def test_every_algorithm_has_a_formula() -> None:
-    (block,) = [block for block in catalog().blocks if block.path == "algorithm"]
+    (block,) = [block for block in build_catalog().blocks if block.path == "algorithm"]
     for kind in block.kinds:
         assert re.search(r" (<-|=) ", kind.description), f"{kind.kind} gives no recursion"
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from fedcore.platform.webhooks.events import PING, EventKind
-from fedcore.platform.webhooks.protocol import new_secret, signed
+from fedcore.platform.webhooks.protocol import new_secret, sign_message
 from fedq.cli.app import GROUPS
 
 ROOT = Path(__file__).parents[2]
@@ -47,12 +47,12 @@ def test_the_receiver_takes_what_is_signed_once_and_nothing_else(
         ensure_ascii=False,
     )
     moment = datetime.now(UTC)
-    genuine = signed("msg_1", moment, body, SECRET)
+    genuine = sign_message("msg_1", moment, body, SECRET)
     foreign, old = (
-        signed("msg_2", moment, body, new_secret()),
-        signed("msg_3", moment - timedelta(minutes=10), body, SECRET),
+        sign_message("msg_2", moment, body, new_secret()),
+        sign_message("msg_3", moment - timedelta(minutes=10), body, SECRET),
     )
-    another = signed("msg_4", moment, body, SECRET)
+    another = sign_message("msg_4", moment, body, SECRET)
     answers = [
         httpx.post(
             receiver, content=body.encode(), headers=dict(headers), timeout=60, trust_env=False

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedcore import ExperimentSpec, Simulation
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.fedavg import FedAvg
-from fedcore.core import ClientContext, ClientRule, ClientUpdate, overridden
+from fedcore.core import ClientContext, ClientRule, ClientUpdate, find_overridden
 from fedcore.engine.network_state import SharedPartOfGradients, SharedPartRule
 from fedcore.engine.personal import PersonalModels
 from fedcore.errors import SpecificationError
@@ -460,7 +460,7 @@ SAID = {"affine_form"}
 
 def test_every_method_is_passed_on_or_not_called_in_training_or_refused() -> None:
     """A new method of rules has to be put in one of these places."""
-    passed_on = overridden(SharedPartOfGradients(ClientRule(), 1), ClientRule)
+    passed_on = find_overridden(SharedPartOfGradients(ClientRule(), 1), ClientRule)
     every = {name for name in vars(ClientRule) if callable(getattr(ClientRule, name)) and name[0] != "_"}
     others = BEFORE_OR_AFTER | REFUSED | SAID
     assert passed_on.isdisjoint(others)

@@ -60,7 +60,7 @@ def test_the_kind_of_a_package_is_validated_built_and_described_without_torch(tm
         import json, sys
         from fedcore.spec import ExperimentSpec
         from fedcore.spec.components import check_packages, local_components
-        from fedcore.spec.kinds import kinds
+        from fedcore.spec.kinds import list_kinds
         check_packages()
         spec = ExperimentSpec.model_validate({
             "name": "n", "rounds": 2, "local": {"lr": 0.1, "steps": 1},
@@ -75,7 +75,7 @@ def test_the_kind_of_a_package_is_validated_built_and_described_without_torch(tm
             "again": ExperimentSpec.model_validate(spec.model_dump(mode="json")) == spec,
             "local": len(list(local_components(spec))),
             "field": schema["$defs"][mapping["ourlab/mine"].rpartition("/")[2]]["properties"]["strength"],
-            "kinds": [member.model_fields["kind"].default for member in kinds()["algorithm"]][-1],
+            "kinds": [member.model_fields["kind"].default for member in list_kinds()["algorithm"]][-1],
             "torch": "torch" in sys.modules or "numpy" in sys.modules,
         }))
         """,
@@ -216,9 +216,9 @@ def test_the_packages_of_a_specification_are_those_of_all_its_arms(tmp_path: Pat
     install(tmp_path, "ourlab-rules")
     done = python(
         """
-        from fedcore.packages import requirement
+        from fedcore.packages import encode_packages
         from fedcore.spec import ExperimentSpec
-        from fedcore.spec.components import packages_of, requirements
+        from fedcore.spec.components import packages_of, find_requirements
         document = {
             "name": "n", "rounds": 2, "local": {"lr": 0.1, "steps": 1},
             "problem": {"dataset": {"kind": "quadratic", "generate": {"clients": 3, "dim": 2, "seed": 0}}},
@@ -228,8 +228,8 @@ def test_the_packages_of_a_specification_are_those_of_all_its_arms(tmp_path: Pat
         swept = ExperimentSpec.model_validate(
             document | {"sweep": {"algorithm.kind": ["fedavg", "ourlab/mine"]}}
         )
-        print(packages_of(plain), requirements(plain))
-        print(*packages_of(swept), *map(requirement, [packages_of(arm.spec) for arm in swept.arms()]))
+        print(packages_of(plain), find_requirements(plain))
+        print(*packages_of(swept), *map(encode_packages, [packages_of(arm.spec) for arm in swept.arms()]))
         """,
         tmp_path,
     )

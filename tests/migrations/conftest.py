@@ -8,7 +8,7 @@ from pytest_alembic import Config
 from sqlalchemy import Engine
 
 import migrations
-from fedcore.platform.store.database import canonical, engine
+from fedcore.platform.store.database import make_engine, parse_database_url
 from fedcore.platform.store.migration import configuration
 from fedcore.platform.store.tables import Base
 
@@ -23,6 +23,6 @@ def alembic_config() -> Config:
 
 @pytest.fixture
 def alembic_engine(empty_url: str) -> Iterator[Engine]:
-    made = engine(canonical(empty_url))
+    made = make_engine(parse_database_url(empty_url))
     yield made
     made.dispose()

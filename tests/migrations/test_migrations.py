@@ -20,7 +20,7 @@ from sqlalchemy import Column, Connection, Integer, inspect, text
 from sqlalchemy.exc import OperationalError
 
 from fedcore.platform.store import Database, open_database, upgrade
-from fedcore.platform.store.database import canonical, engine
+from fedcore.platform.store.database import make_engine, parse_database_url
 from fedcore.platform.store.migration import migrating
 from tests.builders.claims import claim, commit
 from tests.builders.experiments import run_of, submit
@@ -58,7 +58,7 @@ def database_at(empty_url: str) -> Iterator[Database]:
 
 
 def tables(url: str) -> set[str]:
-    made = engine(canonical(url))
+    made = make_engine(parse_database_url(url))
     try:
         return set(inspect(made).get_table_names())
     finally:
@@ -110,7 +110,7 @@ def test_a_statement_of_a_migration_waits_no_longer_for_a_table_than_any_other(
         session.execute(text("SELECT count(*) FROM block"))
         with pytest.raises(OperationalError, match="lock timeout"):
             _rate(url)
-    made = engine(canonical(url))
+    made = make_engine(parse_database_url(url))
     assert "stars" not in {
         column["name"] for table in ("run", "block") for column in inspect(made).get_columns(table)
     }

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcore.models.examination import scores_of
-from fedcore.models.global_generators import restored, seeded
+from fedcore.models.global_generators import restore_generators, seed_generators
 from fedcore.random import generator
 
 WAIT_S = 0.2
@@ -25,7 +25,7 @@ def drawn() -> list[float]:
 
 
 def drawn_under(seed: int, meanwhile: Callable[[], None] = lambda: None) -> list[float]:
-    with seeded(generator(seed, "init")):
+    with seed_generators(generator(seed, "init")):
         first = drawn()
         meanwhile()
         return first + drawn()
@@ -59,11 +59,11 @@ def test_a_module_is_not_charged_with_the_draws_of_another_thread() -> None:
 @pytest.mark.parametrize("draw", [random.random, np.random.rand, lambda: torch.rand(())])
 def test_global_draws_of_a_block_are_named_and_restored(draw: Callable[[], object]) -> None:
     def following() -> list[float]:
-        with restored():
+        with restore_generators():
             return drawn()
 
     before = following()
-    with suppress(RuntimeError), restored() as names:
+    with suppress(RuntimeError), restore_generators() as names:
         assert names() == []
         draw()
         assert len(names()) == 1

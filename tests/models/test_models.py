@@ -16,7 +16,7 @@ from fedcore.models.convolutional import Cnn, Vgg11
 from fedcore.models.dense import Logistic, Mlp
 from fedcore.models.flat import Layout
 from fedcore.models.layers import build_module
-from fedcore.spec.problem import Problem, dimension, misfit
+from fedcore.spec.problem import Problem, dimension, find_misfit
 
 DATASETS = (
     {kind: {"kind": kind} for kind in ("synthetic", "digits", "mnist", "fashion_mnist", "cifar10")}
@@ -54,7 +54,7 @@ def parse(dataset: str, model: str) -> tuple[AnyDataset, AnyModel]:
 
 def fits(dataset: str, model: str) -> bool:
     data, spec = parse(dataset, model)
-    return misfit(spec, data.shape()) is None
+    return find_misfit(spec, data.shape()) is None
 
 
 PAIRS = [(dataset, model) for dataset in DATASETS for model in MODELS if fits(dataset, model)]

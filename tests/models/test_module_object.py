@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 from fedcore import ExperimentSpec, Simulation
 from fedcore.errors import SpecificationError
 from fedcore.spec.components import code_of_objects
-from fedcore.spec.extension import extended
+from fedcore.spec.extension import extend_spec
 from fedq.planning.data import start_warnings
 from tests.builders.specifications import DIGITS, Document
 
@@ -161,7 +161,7 @@ def test_seeds_with_one_start_must_say_so(model: Any) -> None:
             experiment(model, **fields)
         assert refused.value.pointer == "/problem/model/initial"
     with pytest.raises(SpecificationError, match=r'"initial": "shared"'):
-        extended(experiment(model, seeds=[7]), None, [8])
+        extend_spec(experiment(model, seeds=[7]), None, [8])
     given = model if isinstance(model, dict) else {"kind": "object", "module": model}
     assert len(experiment({**given, "initial": "shared"}, seeds=[0, 1]).seeds) == 2
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import ExtensionError, SettingsError
-from fedcore.platform.starting import starting
+from fedcore.platform.starting import exit_on_errors
 from tests.support.s3 import S3, Fault
 
 PROCESSES = {
@@ -51,7 +51,7 @@ def _ended(process: str, folder: Path, own: dict[str, str]) -> subprocess.Comple
 
 @pytest.mark.parametrize("flaw", [SettingsError("FEDQ_A: no\nFEDQ_B: no"), ExtensionError("theirs 0.3: no")])
 def test_each_flaw_is_a_line(flaw: Exception) -> None:
-    with pytest.raises(SystemExit) as ended, starting():
+    with pytest.raises(SystemExit) as ended, exit_on_errors():
         raise flaw
     assert ended.value.code == "\n".join(f"fedq: {line}" for line in str(flaw).split("\n"))
 

@@ -50,9 +50,9 @@ def test_without_a_repository_or_git_there_is_no_commit(
 def test_an_installation_is_told_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDQ_COMMIT", "1f0c7a5")
     settings.cache_clear()
-    version.commit.cache_clear()
+    version.find_commit.cache_clear()
     try:
-        assert version.commit() == "1f0c7a5"
+        assert version.find_commit() == "1f0c7a5"
     finally:
         settings.cache_clear()
-        version.commit.cache_clear()
+        version.find_commit.cache_clear()

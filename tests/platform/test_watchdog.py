@@ -13,15 +13,15 @@ from fedcore.platform.watchdog import (
     SILENT_S,
     START_S,
     Watchdog,
+    make_resetter,
     reset_from_thread,
-    resetter,
 )
 
 LOOK_S = 0.2
 RESETS = f"""
 import os
-from fedcore.platform.watchdog import resetter
-reset = resetter()
+from fedcore.platform.watchdog import make_resetter
+reset = make_resetter()
 reset()
 print(os.environ.get({DESCRIPTOR!r}))
 """
@@ -57,7 +57,7 @@ def watched() -> Iterator[Watched]:
 def reset(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Function that the process calls."""
     monkeypatch.setenv(DESCRIPTOR, str(watched.watchdog.writer))
-    return resetter()
+    return make_resetter()
 
 
 def test_a_process_hangs_when_it_was_silent_for_long_and_not_before(
@@ -126,10 +126,10 @@ def test_a_process_resets_the_watchdog_that_it_inherits_and_does_not_hand_it_on(
 def test_a_process_outlives_its_supervisor_and_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched()
     monkeypatch.setenv(DESCRIPTOR, str(watched.watchdog.writer))
-    reset = resetter()
+    reset = make_resetter()
     watched.watchdog.close()
     reset()
-    resetter()()
+    make_resetter()()
     reset_from_thread()
 
 

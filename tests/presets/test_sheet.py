@@ -10,7 +10,7 @@ from fedcore.data.exact import ExactProblem
 from fedcore.errors import PresetNotFoundError
 from fedcore.presets import PresetSpec
 from fedcore.presets.claims import BEST_SO_FAR
-from fedcore.presets.sheet import variants
+from fedcore.presets.sheet import list_variants
 from fedcore.solvers.schedules import InverseTimeLr
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.search import Study
@@ -59,7 +59,7 @@ def test_claims_name_panels_that_there_are(sheet_name: str) -> None:
     assert {panel for claim in sheet.claims for panel in claim.panels} <= sheet.parts.keys()
     assert {table.panel or "" for table in sheet.published} <= sheet.parts.keys()
     assert {preset for claim in sheet.claims for preset in claim.fails_in} <= {
-        sheet_name + variant.suffix for variant in variants(sheet)
+        sheet_name + variant.suffix for variant in list_variants(sheet)
     }
 
 
@@ -76,7 +76,9 @@ def test_departures_are_whole_and_not_what_a_comma_in_yaml_left_of_them(preset: 
 
 
 def test_names_lead_to_one_preset_each() -> None:
-    made = [name + variant.suffix for name, sheet in presets.sheets().items() for variant in variants(sheet)]
+    made = [
+        name + variant.suffix for name, sheet in presets.sheets().items() for variant in list_variants(sheet)
+    ]
     assert sorted(made) == presets.names()
 
 

@@ -147,7 +147,7 @@ def test_rungs_are_the_powers_of_eta_that_leave_room_for_one_more(
 
 def test_stretches_are_those_of_the_papers_table() -> None:
     # Li et al. 2020, Figure 1, bracket s = 0: n = 9, eta = 3, r = 1, R = 9.
-    assert halving.expected(HalvingSchedule(9, (1, 3), 3, maximise=False, asynchronous=False), 9) == [
+    assert halving.plan_stages(HalvingSchedule(9, (1, 3), 3, maximise=False, asynchronous=False), 9) == [
         (1, 9),
         (3, 3),
         (9, 1),

@@ -13,7 +13,7 @@ from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, Ve
 from fedcore.simulation.pruning import RungValues, decide, expected, rungs
 from fedcore.simulation.study import TrialResult, propose
 from fedcore.spec.experiment import Arm
-from fedcore.spec.search import Batch, Study, batches
+from fedcore.spec.search import Batch, Study, list_batches
 from tests.builders.specifications import QUADRATIC, merged, specification
 from tests.simulation.test_study import suboptimality
 
@@ -36,7 +36,7 @@ def test_brackets_of_hyperband_are_those_of_the_paper() -> None:
     search = study({"kind": "hyperband", "min_rounds": 1}, trials=81 + 34 + 15 + 8 + 5)
     ends = rungs(search, 81)
     found = []
-    for batch in batches(search, 81):
+    for batch in list_batches(search, 81):
         sizes = [batch.last - batch.first]
         values: dict[tuple[int, int], float] = {}
         for rung in range(batch.rung, len(ends) - 1):
@@ -90,7 +90,7 @@ def test_the_median_rule_is_that_of_optuna(mode: str) -> None:
     pruner = optuna.pruners.MedianPruner(n_startup_trials=4)
     ends = rungs(search, 9)
     assert ends == (2, 4, 6, 8, 9)
-    for batch in batches(search, 9):
+    for batch in list_batches(search, 9):
         going = set(range(batch.first, batch.last))
         for rung in range(len(ends)):
             values |= {(trial, rung): draw.random() for trial in going}

@@ -19,7 +19,7 @@ from fedcore.simulation.local_run import run
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.components import code_of_objects, local_components
-from fedcore.spec.kinds import kinds
+from fedcore.spec.kinds import list_kinds
 from fedq.client.bodies import body_of
 from fedq.client.errors import UnreadableSpecificationError
 
@@ -105,8 +105,8 @@ def test_components_that_only_this_process_knows_are_found() -> None:
 
 def test_the_kinds_that_a_service_offers_are_without_those_of_objects() -> None:
     experiment(HalfSpeed())
-    kinds.cache_clear()
-    assert HalfSpeed not in kinds()["algorithm"]
+    list_kinds.cache_clear()
+    assert HalfSpeed not in list_kinds()["algorithm"]
 
 
 def test_the_code_of_objects_is_named_by_class_module_and_digest_of_the_source() -> None:

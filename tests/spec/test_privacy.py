@@ -24,7 +24,7 @@ from fedcore.simulation.simulation import Simulation
 from fedcore.solvers.optimisers import LocalOptimiser
 from fedcore.solvers.schedules import InverseTimeLr, StepSizes
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.extension import check_history_unchanged, extended
+from fedcore.spec.extension import check_history_unchanged, extend_spec
 from fedcore.spec.privacy import private_run
 from fedcore.systems.attacks import SignFlipping
 from fedcore.systems.participation import Full
@@ -165,7 +165,7 @@ def test_rounds_cannot_be_added_where_the_noise_was_solved_for_fewer() -> None:
     spec = ExperimentSpec.model_validate(
         {**PRIVATE, "privacy": {"kind": "client_level", "target_epsilon": 5.0}}
     )
-    longer = extended(spec, 8, ())
+    longer = extend_spec(spec, 8, ())
     check_history_unchanged(spec, longer, {0: 0})
     with pytest.raises(StateConflictError, match="target_epsilon"):
         check_history_unchanged(spec, longer, {0: 2})

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ValidationError
 from fedcore import ExperimentSpec
 from fedcore.errors import SpecificationError
 from fedcore.spec.validation import (
-    advice,
     detail_of,
+    explain_error,
     join_pointer,
     not_among,
     place_of,
@@ -145,7 +145,7 @@ def test_every_closed_list_of_a_specification_suggests(changes: Document, pointe
         ExperimentSpec.model_validate(document)
     (error,) = raised.value.errors()
     assert place_of(error, document) == pointer
-    assert advice(error, ExperimentSpec).endswith(told)
+    assert explain_error(error, ExperimentSpec).endswith(told)
 
 
 TOP_K = {"kind": "top_k", "fraction": 0.05}

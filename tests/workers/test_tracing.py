@@ -105,7 +105,7 @@ def test_where_nobody_collects_traces_runs_belong_to_none(embedded: Deployment) 
     with embedded.runner() as runner:
         runner.work()
     assert all(run.done == run.rounds for run in embedded.runs(experiment))
-    assert tracing.traceparent() is None
+    assert tracing.get_traceparent() is None
 
 
 @pytest.mark.parametrize(

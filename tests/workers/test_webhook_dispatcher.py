@@ -23,7 +23,7 @@ from tests.builders.webhooks import pending_deliveries, pending_kinds, webhook_n
 from tests.support.polling import eventually
 from tests.support.receiver import LOOPBACK, Receiver, receiving
 from workers.reconciler import run_forever
-from workers.webhook_dispatcher import OF_ONE_OWNER, dispatching
+from workers.webhook_dispatcher import OF_ONE_OWNER, dispatch_webhooks
 
 LIMIT_S = 60.0
 
@@ -65,7 +65,7 @@ def test_a_life_of_an_experiment_arrives_signed_each_change_once(
     submit(database)
     finish(database, claim(database))
     kinds, ids = pending_kinds(database, hook), [row.id for row in pending_deliveries(database, hook)]
-    with dispatching(database, settings(tmp_path)):
+    with dispatch_webhooks(database, settings(tmp_path)):
         now = eventually(lambda: over(database, hook), LIMIT_S)
     verified = [Webhook(secret).verify(request.body, request.headers) for request in receiver.received]
     assert [event["type"] for event in verified] == kinds
@@ -80,7 +80,7 @@ def test_failed_delivery_arrives_later_under_the_same_id(
 ) -> None:
     hook, _ = listen(database, f"{receiver.url}/500")
     ping(database, hook)
-    with dispatching(database, settings(tmp_path)):
+    with dispatch_webhooks(database, settings(tmp_path)):
         failing = eventually(lambda: attempted(database, hook), LIMIT_S)
         assert (failing.last_status, failing.last_error) == (DeliveryStatus.PENDING, "the answer was 500")
         write(database, lambda session: webhooks.edit(session, hook.id, url=f"{receiver.url}/ok"))
@@ -96,7 +96,7 @@ def test_a_receiver_that_hangs_holds_up_nobody_else(
 ) -> None:
     hanging = [listen(database, f"{receiver.url}/hang", "ann")[0] for _ in range(OF_ONE_OWNER + 1)]
     other, _ = listen(database, f"{receiver.url}/ok", "bob")
-    with dispatching(database, settings(tmp_path)):
+    with dispatch_webhooks(database, settings(tmp_path)):
         for hook in hanging:
             ping(database, hook)
         eventually(lambda: len(receiver.received) == OF_ONE_OWNER, LIMIT_S)
@@ -114,7 +114,7 @@ def test_receiver_that_answers_it_is_gone_is_not_asked_again(
 ) -> None:
     hook, _ = listen(database, f"{receiver.url}/410")
     ping(database, hook)
-    with dispatching(database, settings(tmp_path)):
+    with dispatch_webhooks(database, settings(tmp_path)):
         eventually(lambda: over(database, hook), LIMIT_S)
     assert webhook_now(database, hook).disabled_reason == "it answered 410 Gone"
 
@@ -125,7 +125,7 @@ def test_by_default_this_machine_is_not_reached_and_the_log_names_the_setting_bu
 ) -> None:
     hook, secret = listen(database, f"{receiver.url}/ok?token=hunter2")
     ping(database, hook)
-    with dispatching(database, settings(tmp_path, webhook_networks=())):
+    with dispatch_webhooks(database, settings(tmp_path, webhook_networks=())):
         error = str(eventually(lambda: attempted(database, hook), LIMIT_S).last_error)
     assert "127.0.0.1 (loopback); the operator allows networks by FEDQ_WEBHOOK_NETWORKS" in error
     assert receiver.received == []

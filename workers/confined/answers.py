@@ -34,7 +34,7 @@ from workers.confined.protocol import ProtocolError
 MAX_DETAIL = 2 * MAX_LENGTH
 """Characters of a text."""
 MAX_COMPONENTS = 100
-"""In a specification without its sweep."""
+"""Maximum number of components in a specification without its sweep."""
 
 
 def _cleaned(value: Any) -> Any:

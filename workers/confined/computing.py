@@ -28,7 +28,7 @@ from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationE
 from fedcore.platform.out_of_memory import is_out_of_memory
 from fedcore.settings import settings
 from fedcore.simulation.simulation import Simulation
-from fedcore.spec.components import FAMILIES, outermost
+from fedcore.spec.components import FAMILIES, find_outermost
 from fedcore.spec.engines import facts_about
 from fedcore.testing.checks import CHECKS, ComponentCheck
 from fedcore.testing.subject import subject_of
@@ -47,12 +47,12 @@ def components(found: Components, _: Any) -> dict[str, list[str]]:
 
 
 CHECK_S = 7.0
-"""After this processor time no further check of a bundle is started."""
+"""Processor time after which no further check of a bundle is started."""
 
 
 def check(found: Components, _: Any) -> dict[str, Any]:
-    """The kinds of a bundle, by family, and the findings in its components that compute: those of the
-    checks that fit into CHECK_S. Documentation is left to `fedq check-extension`.
+    """The kinds of a bundle, by family, and the findings in its components that compute, by as many
+    checks as fit into CHECK_S. Documentation is left to `fedq check-extension`.
     """
     began, flaws, told = time.process_time(), [], set[tuple[str, str]]()
     for family, members in found.items():
@@ -85,7 +85,7 @@ def prepare(found: Components, document: Any) -> dict[str, Any]:
         "flaws": [],
         "components": {
             pointer: component.model_dump(mode="json")
-            for pointer, component in outermost(spec, lambda block: type(block) in own)
+            for pointer, component in find_outermost(spec, lambda block: type(block) in own)
         },
         "estimates": _ESTIMATES.dump_python(estimate_runs(spec), mode="json"),
     }
@@ -110,7 +110,7 @@ class Computing:
     """One session with the bundle in `folder`."""
 
     def __init__(self, descriptor: int, folder: Path) -> None:
-        """`descriptor` is that of a connected socket."""
+        """`descriptor` belongs to a connected socket."""
         self._channel = Channel(socket.socket(fileno=descriptor))
         self._folder = folder
         self._found: Components | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedcore.errors import FedcoreError
-from fedcore.packages import installed
+from fedcore.packages import find_installed
 from fedcore.settings import Settings
 from workers.confined.limits import BUNDLE, SCRATCH_BYTES, UPLOADS
 
@@ -24,7 +24,7 @@ _NAMESPACES = (
 _TRIAL_S = 30.0
 _GIVEN, _SCRATCH = Path("/given"), Path("/tmp")  # noqa: S108 - in the sandbox, a file system of its own
 _DEBIAN = ("/etc/alternatives", "/etc/ld.so.cache")
-"""Where the loader finds the libraries of Debian."""
+"""Paths by which the loader finds the libraries of Debian."""
 
 
 class ConfinementError(FedcoreError):
@@ -126,10 +126,10 @@ def _installed() -> list[Path]:
 @cache
 def _outside() -> tuple[Path, ...]:
     """The packages that the computing side imports and that are not installed in Python's folders:
-    those of a checkout, of editable installations and on PYTHONPATH.
+    packages of a checkout, of editable installations and on PYTHONPATH.
     """
     modules = {
-        one.entry.module.partition(".")[0] for family in installed().values() for one in family.values()
+        one.entry.module.partition(".")[0] for family in find_installed().values() for one in family.values()
     }
     specs = filter(None, map(find_spec, ("fedcore", "fedq", "workers", *sorted(modules))))
     found = (place for spec in specs for place in spec.submodule_search_locations or [str(spec.origin)])

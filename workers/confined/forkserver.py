@@ -2,7 +2,7 @@
 each session: `python -P -m workers.confined.forkserver DESCRIPTOR FOLDER MEMORY`.
 
 It is executed with an environment without credentials, under bubblewrap where that is possible. The
-descriptor is that of a connection, over which each session comes as a connection of its own.
+descriptor belongs to a connection, over which each session comes as a connection of its own.
 """
 
 import gc

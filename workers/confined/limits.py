@@ -13,7 +13,7 @@ BUNDLE, UPLOADS = "bundle", "uploads"
 ENDED = struct.Struct("!i")
 """Sent after each session: the exit code of its process, or minus the number of a signal."""
 MAX_PROCESSES = 64
-"""Of one bundle, at the same time."""
+"""Maximum number of processes of one bundle at the same time."""
 MAX_OPEN_FILES = 512
 SCRATCH_BYTES = 1 << 30
 """Size of the scratch folder under bubblewrap, and of any one file."""

@@ -38,7 +38,7 @@ class ProtocolError(UserCodeError):
     """A message that is not one, or says what cannot be."""
 
     def __init__(self, message: str) -> None:
-        """Of `message`, which may repeat what was received, 2,000 characters are kept."""
+        """Keep the first 2,000 characters of `message`, which may repeat what was received."""
         super().__init__(storable_text(message[:2_000]))
 
 

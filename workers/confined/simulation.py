@@ -45,8 +45,8 @@ class ConfinedSimulation:
     """One run of a bundle; `close` ends its computing process.
 
     Every answer is checked before it is used. Errors of the bundle are UserCodeError; errors of the
-    specification, the data, the checkpoint and of memory are those of `Simulation`. Once `is_lost`,
-    the computing process is ended, and what waits for it raises StaleLeaseError.
+    specification, the data, the checkpoint and of memory are the same as of `Simulation`. Once
+    `is_lost`, the computing process is ended, and what waits for it raises StaleLeaseError.
     """
 
     batched_runs = 1
@@ -131,7 +131,7 @@ class ConfinedSimulation:
 
     @property
     def noise_multiplier(self) -> float | None:
-        """As of `Simulation`."""
+        """z of differential privacy; see `Simulation.noise_multiplier`."""
         return self._state.noise_multiplier
 
     @property
@@ -141,7 +141,7 @@ class ConfinedSimulation:
 
     @property
     def best(self) -> BestRound | None:
-        """As of `Simulation`."""
+        """The best evaluated round so far; see `Simulation.best`."""
         best = self._state.best
         return None if best is None else BestRound(best.metric, best.round, best.value)
 
@@ -169,7 +169,7 @@ class ConfinedSimulation:
         return self._parameters("model")
 
     def best_model(self) -> dict[str, Tensor]:
-        """As of `Simulation`."""
+        """Parameters of the best model; see `Simulation.best_model`."""
         return self._parameters("best_model")
 
     def close(self) -> None:

@@ -11,11 +11,11 @@ from workers.confined.sandbox import Sandbox
 
 
 def copy_datasets(sandbox: Sandbox, storage: Storage, datasets: Iterable[DatasetSpec]) -> None:
-    """Copy those of the data sets that are uploaded from the storage; raises DataUnavailableError and
+    """Copy the uploaded ones among the data sets from the storage; raises DataUnavailableError and
     StorageError.
 
-    They are those of arms, which the service has looked up for the owner of the experiment: what a
-    bundle's own fields name is not copied.
+    `datasets` are the data sets of arms, which the service has looked up for the owner of the
+    experiment: what a bundle's own fields name is not copied.
     """
     shelf = SharedDatasetStorage(storage)
     for dataset in datasets:

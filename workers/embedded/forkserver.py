@@ -23,7 +23,7 @@ from pathlib import Path
 from select import select
 
 from fedcore.engine.process_tuning import release_freed_memory, release_library_pages
-from fedcore.platform.watchdog import DESCRIPTOR, end_with_parent, resetter
+from fedcore.platform.watchdog import DESCRIPTOR, end_with_parent, make_resetter
 from workers.embedded.gpus import VISIBLE
 
 LOADED = (
@@ -37,7 +37,9 @@ LOADED = (
     "kombu.transport.redis",
 )
 NUMBER = struct.Struct("q")
-"""Of a process, as soon as it is forked, then its exit code, or minus the number of a signal."""
+"""A number that is sent about a process: its id as soon as it is forked, then its exit code, or
+minus the number of a signal.
+"""
 LOOK_S = 0.2
 
 
@@ -114,7 +116,7 @@ class ForkedProcess:
 def main(descriptor: str) -> None:
     """Fork processes until SIGTERM, or the supervisor is gone; then the system asks them to end."""
     end_with_parent(signal.SIGTERM)
-    reset = resetter()
+    reset = make_resetter()
     gc.disable()  # While modules are loaded it finds nothing, and takes a fifth of the time.
     for module in LOADED:
         import_module(module)

@@ -16,8 +16,8 @@ _ENTRY = re.compile(r"^(?:GPU \d+|\s+MIG ).*\(UUID: ((?:GPU|MIG)-[^)]+)\)", re.M
 
 
 def devices(environment: Mapping[str, str], listing: str) -> list[str]:
-    """Names of the GPUs for `CUDA_VISIBLE_DEVICES`: those it has already, or those of the `listing` of
-    `nvidia-smi -L`.
+    """Names of the GPUs for `CUDA_VISIBLE_DEVICES`: the names that the variable has already, or
+    else names from the `listing` of `nvidia-smi -L`.
 
     A GPU that is divided (MIG) counts as its parts.
     """

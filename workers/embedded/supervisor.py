@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from fedcore.errors import ExtensionError, SchemaError, SettingsError
 from fedcore.lazy import LazyModule
-from fedcore.packages import installed
+from fedcore.packages import find_installed
 from fedcore.platform import local_credentials
 from fedcore.platform.logging import configure
 from fedcore.settings import Settings, settings
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signum, lambda *_: ended.set())
     try:
         configure(settings(), "supervisor")
-        if installed():  # else their families, all of specifications, would be loaded for nothing
+        if find_installed():  # else their families, all of specifications, would be loaded for nothing
             components.check_packages()
         options = _parser(settings()).parse_args(arguments)
         configured = settings().model_copy(update={"home": options.home.absolute()})

@@ -48,9 +48,9 @@ def _train(cohorts: list[_Cohort], widths: tuple[int, ...], loss: LossName, dtyp
     # Here, because only this engine needs a compiler.
     from fedcore.engine.accelerated import cpu
 
-    net = cpu.network(widths, np.dtype(dtype).itemsize, max(cohort.widest for cohort in cohorts))
+    net = cpu.make_network(widths, np.dtype(dtype).itemsize, max(cohort.widest for cohort in cohorts))
     # What is padded must live until all are trained.
-    models = [[cpu.padded(net, x) for x in cohort.starts] for cohort in cohorts]
+    models = [[cpu.pad_parameters(net, x) for x in cohort.starts] for cohort in cohorts]
     tasks, starts = _line([cohort.tasks(net, own) for cohort, own in zip(cohorts, models, strict=True)])
     counter = np.zeros(1, np.int64)
     run_on_threads(lambda: cpu.train(net, loss, tasks, starts, counter), len(starts) - 1)
@@ -104,7 +104,7 @@ class _Cohort:
 
     def tasks(self, net: Network, models: Sequence[Numbers]) -> tuple[Tasks, Ids]:
         """Return a task per client by descending work, the start of each group, and the end of the
-        last; `models` are those of `starts` in padded rows.
+        last; `models` are the rows of `starts` with padding.
         """
         from fedcore.engine.accelerated.cpu import TASK
 

@@ -69,7 +69,7 @@ class StreamingSums:
         self._net, self._starts = net, groups(work)
         self._counts: Numbers = np.ascontiguousarray(weights.numpy().T)
         shape = len(self._starts) - 1, len(weights) * net.starts[-1]
-        self._held: Numbers = cpu.aligned(prod(shape), self._counts.dtype).reshape(shape)
+        self._held: Numbers = cpu.allocate_aligned(prod(shape), self._counts.dtype).reshape(shape)
 
     def write(self, tasks: Tasks) -> Ids:
         """Write into the clients' tasks [M] the weights and addresses of the sums they add to.
@@ -97,4 +97,4 @@ class StreamingSums:
 
         run_on_threads(add, len(pieces))
         rows = total.reshape(-1, self._net.starts[-1])
-        return torch.from_numpy(np.stack([cpu.plain(self._net, row) for row in rows]))
+        return torch.from_numpy(np.stack([cpu.unpad_parameters(self._net, row) for row in rows]))

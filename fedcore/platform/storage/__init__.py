@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 from urllib.parse import unquote, urlparse
 
 from fedcore.errors import FedcoreError, ResourceNotFoundError, SettingsError, StorageError
-from fedcore.platform.storage.remote import TIMEOUT_S, RemoteStorage, nothing, package_of
+from fedcore.platform.storage.remote import TIMEOUT_S, RemoteStorage, describe_missing, package_of
 
 if TYPE_CHECKING:
     from fedcore.settings import Settings
@@ -205,7 +205,7 @@ class _ErrorTranslatingReader(io.BufferedIOBase):
 
 
 def read(storage: Storage, key: str) -> bytes:
-    """All that is stored under `key`; raises ResourceNotFoundError."""
+    """Everything that is stored under `key`; raises ResourceNotFoundError."""
     with _translated_errors(f"{key} could not be read"), storage.open(key) as file:
         return file.read()
 
@@ -238,7 +238,7 @@ class FolderStorage:
         try:
             return (self._folder / key).open("rb")
         except FileNotFoundError as error:
-            raise ResourceNotFoundError(nothing(key)) from error
+            raise ResourceNotFoundError(describe_missing(key)) from error
 
     def keys(self, prefix: str) -> list[str]:
         folder = self._folder / prefix

@@ -12,7 +12,9 @@ from fedcore.errors import ResourceNotFoundError
 TIMEOUT_S = 300.0
 """A store that takes longer for one file is taken to hang."""
 _REFUSALS = re.compile("Auth|Credential|Validation")
-"""In names of errors that packages of stores have for requests that would be refused again."""
+"""Parts of the names of errors that packages of stores have for requests that would be refused
+again.
+"""
 
 Result = TypeVar("Result")
 
@@ -70,7 +72,7 @@ class RemoteStorage:
             return cast("BinaryIO", self._within(lambda: self._files.open(self._path(key), "rb")))
         except FileNotFoundError as error:
             self.check()
-            raise ResourceNotFoundError(nothing(key)) from error
+            raise ResourceNotFoundError(describe_missing(key)) from error
 
     def keys(self, prefix: str) -> list[str]:
         try:
@@ -146,6 +148,6 @@ def _is_refusal(error: Exception) -> bool:
     return refused or _REFUSALS.search(type(error).__name__) is not None
 
 
-def nothing(key: str) -> str:
+def describe_missing(key: str) -> str:
     """Error message for a `key` under which nothing is stored."""
     return f"nothing is stored under {key!r}; its files may have been removed"

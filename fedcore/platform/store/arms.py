@@ -149,7 +149,7 @@ class ArmFilter(NamedTuple):
     """Which arms are wanted; None: any."""
 
     seen_by: str | None = None
-    """An owner who sees them: theirs, and those that others share with them."""
+    """An owner who sees them: their own arms, and arms that others share with them."""
     experiments: Sequence[str] | None = None
     """None: all but archived ones."""
     condition: Condition | None = None
@@ -162,7 +162,7 @@ class SeedFigures(NamedTuple):
     seed: int
     status: Status
     seconds: float | None
-    """None without rounds."""
+    """Computing time of the run; None if it has no rounds."""
     megabytes_sent: float | None
     figures: Mapping[MeasureFigure, float | None]
 
@@ -183,12 +183,12 @@ class ArmEntry(NamedTuple):
     common: Parameters
     """Settings that all arms of the experiment share."""
     own: Parameters
-    """All other settings."""
+    """The other settings."""
     seeds: Sequence[SeedFigures]
 
     @property
     def parameters(self) -> Parameters:
-        """All settings."""
+        """Settings of the arm, shared ones included."""
         return {**self.own, **self.common}
 
 
@@ -241,19 +241,23 @@ class ArmTable(NamedTuple):
     experiments: dict[str, str]
     """Names by id, in the order of the arms."""
     arms: dict[str, list[Any]]
-    """By arm: the place of its `experiment`, `arm`, `name`, `status`, and the number of its `runs`."""
+    """Columns with an entry for each arm: the place of its `experiment`, `arm`, `name`, `status`,
+    and the number of its `runs`.
+    """
     shared: Parameters
     """Settings of all arms."""
     settings: dict[str, list[Value | None]]
     """Settings in which arms differ, by arm; None: absent."""
     runs: dict[str, list[Any]]
-    """By run: `id`, `seed`, `status` and the kind of its `warning`, None: there is none."""
+    """Columns with an entry for each run: `id`, `seed`, `status` and the kind of its `warning`,
+    None: there is none.
+    """
     seconds: list[float | None]
-    """By run; None without rounds."""
+    """Computing time of each run; None if it has no rounds."""
     megabytes_sent: list[float | None]
-    """By run."""
+    """Megabytes that each run sent."""
     figures: list[list[float | None]]
-    """By run, for each figure."""
+    """Figures, each with its value for every run."""
     more: bool
     """True if there are further arms."""
 
@@ -298,8 +302,8 @@ def table(session: Session, wanted: ArmFilter, figures: Sequence[MeasureFigure],
 def _setting_columns(
     arms: Sequence[tuple[Parameters, Parameters]],
 ) -> tuple[Parameters, dict[str, list[Value | None]]]:
-    """Settings that all arms share, and columns of the others; an arm has those of its experiment and
-    its own.
+    """Settings that all arms share, and columns of the others; an arm has the settings of its
+    experiment and its own.
     """
     of_experiments = {id(common): common for common, _ in arms}.values()
     own = {path for _, settings in arms for path in settings}
@@ -358,9 +362,9 @@ class StoredParameters(NamedTuple):
     """Settings of the arms of an experiment, by dotted path."""
 
     common: Parameters
-    """Those that all arms share."""
+    """Settings that all arms share."""
     arms: Mapping[int, Parameters]
-    """All others, by arm."""
+    """The other settings, by arm."""
 
 
 def settings_of(session: Session, experiment_ids: Sequence[str]) -> dict[str, StoredParameters]:
@@ -479,7 +483,9 @@ def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
 
 
 def _status() -> ColumnElement[str]:
-    """As `lifecycle.derive_status`."""
+    """Status of an arm from the statuses of its runs, by the rules of
+    `lifecycle.derive_status`.
+    """
 
     def some(*statuses: Status) -> ColumnElement[bool]:
         return _count(RunRecord.status.in_(statuses)) > 0
@@ -583,7 +589,7 @@ def _typed(column: Column, dialect: str) -> _Typed:
 
 
 def _setting(path: str, dialect: str) -> _Typed:
-    """A setting, which is among those of the arm or else those of its experiment."""
+    """A setting, taken from the arm or else from its experiment."""
     places = ArmRecord.parameters, ExperimentRecord.parameters
     if dialect == "postgresql":
         kind = func.coalesce(*(func.json_typeof(func.json_extract_path(place, path)) for place in places))

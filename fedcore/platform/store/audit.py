@@ -10,7 +10,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from fedcore.platform.store.clock import database_time
-from fedcore.platform.store.records import RecordPage, floor, identifiers, insert_into, newest
+from fedcore.platform.store.records import RecordPage, insert_into, make_ids, make_least_id, read_newest
 from fedcore.platform.store.tables import AuditRecord
 
 
@@ -38,7 +38,7 @@ def record(session: Session, facts: AuditFacts, target: str) -> None:
     `target` is the id of the created, changed or deleted resource; empty if there is none.
     """
     at = database_time(session)
-    (id,) = identifiers("aud", at, 1)
+    (id,) = make_ids("aud", at, 1)
     session.execute(insert_into(AuditRecord), {"id": id, "at": at, "target": target, **asdict(facts)})
 
 
@@ -47,7 +47,7 @@ def prune(session: Session, older_than_s: float, limit: int = 1_000) -> int:
 
     Returns how many.
     """
-    first_kept = floor("aud", database_time(session) - timedelta(seconds=older_than_s))
+    first_kept = make_least_id("aud", database_time(session) - timedelta(seconds=older_than_s))
     old = select(AuditRecord.id).where(AuditRecord.id < first_kept).order_by(AuditRecord.id).limit(limit)
     # Several reconcilers may do so at once: what another is just removing is left to it.
     ids = session.scalars(old.with_for_update(skip_locked=True)).all()
@@ -64,10 +64,10 @@ def page(
     limit: int = 50,
     cursor: str | None = None,
 ) -> RecordPage[AuditRecord]:
-    """Entries, newest first: those of what `owner` did, or of what was done to `target`, where they
-    are given.
+    """Entries, newest first; where they are given, entries of what `owner` did, or of what was done
+    to `target`.
     """
     query = select(AuditRecord)
     query = query if owner is None else query.where(AuditRecord.owner == owner)
     query = query if target is None else query.where(AuditRecord.target == target)
-    return newest(session, query, AuditRecord.id, limit, cursor)
+    return read_newest(session, query, AuditRecord.id, limit, cursor)

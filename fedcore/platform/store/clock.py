@@ -26,7 +26,7 @@ class Timestamp(TypeDecorator[datetime]):
         return dialect.type_descriptor(String(23) if dialect.name == "sqlite" else TIMESTAMP(timezone=True))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
-        """To the database; a moment without a time zone is refused."""
+        """Convert a moment for the database; a moment without a time zone is refused."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -37,7 +37,7 @@ class Timestamp(TypeDecorator[datetime]):
         )
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        """From the database."""
+        """Convert a moment from the database."""
         if value is None:
             return None
         return (

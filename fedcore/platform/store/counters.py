@@ -1,8 +1,7 @@
 """Counters of events since the start of the service, incremented in the transaction of the event.
 
 Each source has rows of its own, so that workers never wait for one another; when a worker leaves,
-its counts are kept. Totals only grow: they are not those of the rows that exist, which users
-delete.
+its counts are kept. Totals only grow: they do not count the rows that exist, which users delete.
 """
 
 from bisect import bisect_left

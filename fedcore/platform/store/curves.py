@@ -46,7 +46,7 @@ class Figures(NamedTuple):
     """The round of `last`: the latest that has the measure."""
     total: float
     first: float | None = None
-    """The earliest value; None of what was stored before it was kept."""
+    """The earliest value; None for measures that were stored before it was kept."""
 
 
 def updated_figures(

@@ -55,7 +55,7 @@ class Database:
     """
 
     def __init__(self, url: str, idle_s: float = IDLE_S, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        self.url, self._idle_s, self._lock_timeout_s = canonical(url), idle_s, lock_timeout_s
+        self.url, self._idle_s, self._lock_timeout_s = parse_database_url(url), idle_s, lock_timeout_s
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -81,7 +81,7 @@ class Database:
 
     @cached_property
     def _engine(self) -> Engine:
-        return engine(self.url, self._idle_s, self._lock_timeout_s)
+        return make_engine(self.url, self._idle_s, self._lock_timeout_s)
 
     @cached_property
     def _snapshots(self) -> Engine:
@@ -100,7 +100,7 @@ def open_database(url: str, idle_s: float = IDLE_S, lock_timeout_s: float = LOCK
     return Database(url, idle_s, lock_timeout_s)
 
 
-def canonical(url: str) -> URL:
+def parse_database_url(url: str) -> URL:
     """`url` with the driver FedQ uses for its database.
 
     Raises SettingsError for another one.
@@ -124,7 +124,7 @@ def canonical(url: str) -> URL:
             raise SettingsError(f"FEDQ_DATABASE_URL: must be sqlite or postgresql, not {other}")
 
 
-def engine(url: URL, idle_s: float = IDLE_S, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Engine:
+def make_engine(url: URL, idle_s: float = IDLE_S, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Engine:
     """An engine with the safeguards of its database."""
     if url.get_backend_name() == "sqlite":
         return _sqlite(url, lock_timeout_s)

@@ -18,7 +18,7 @@ from fedcore import bundles
 from fedcore.errors import BackupError
 from fedcore.platform.private_files import private_files
 from fedcore.platform.status import ENDED
-from fedcore.platform.store.database import POOLER, canonical, engine
+from fedcore.platform.store.database import POOLER, make_engine, parse_database_url
 from fedcore.platform.store.migration import refuse_unknown
 from fedcore.platform.store.tables import BundleRecord, DatasetRecord, RunRecord, WeightsRecord
 from fedcore.platform.uploads import dataset_storage as datasets
@@ -34,7 +34,7 @@ _NO_LOG = b"\1\1"
 def dump(url: str, folder: Path) -> Path:
     """Copy the database at `url` as it is at one moment into `folder`; raises BackupError."""
     refuse_database(folder)
-    parsed = canonical(url)
+    parsed = parse_database_url(url)
     if parsed.get_backend_name() == "sqlite":
         return _copy(_file_of(parsed), folder / SQLITE, journal="DELETE")
     target = folder / POSTGRESQL
@@ -66,7 +66,7 @@ def check_loadable(url: str, folder: Path) -> None:
     """Raise BackupError unless the database at `url` is empty and the copy in `folder` is whole, and
     NewerSchemaError if this version does not know its schema.
     """
-    parsed = canonical(url)
+    parsed = parse_database_url(url)
     _refuse_if_filled(parsed)
     if parsed.get_backend_name() == "sqlite":
         source = _existing(folder / SQLITE)
@@ -89,7 +89,7 @@ def load(url: str, folder: Path) -> None:
 
     Raises BackupError if it cannot be written, or has been filled meanwhile.
     """
-    parsed = canonical(url)
+    parsed = parse_database_url(url)
     _refuse_if_filled(parsed)
     if parsed.get_backend_name() == "sqlite":
         source, target = _existing(folder / SQLITE), _file_of(parsed)
@@ -161,7 +161,7 @@ def _existing(path: Path) -> Path:
 def _refuse_if_filled(url: URL) -> None:
     if url.get_backend_name() == "sqlite" and not _file_of(url).exists():
         return
-    made = engine(url)
+    made = make_engine(url)
     try:
         if inspect(made).get_table_names():
             raise BackupError(

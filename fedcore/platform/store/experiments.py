@@ -16,7 +16,7 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy.orm import Session, defer
 
 from fedcore.errors import ForbiddenError, ResourceNotFoundError
-from fedcore.packages import requirement
+from fedcore.packages import encode_packages
 from fedcore.platform.access import LOCAL
 from fedcore.platform.status import ENDED, RunRequest, Status
 from fedcore.platform.store import (
@@ -39,11 +39,11 @@ from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lo
 from fedcore.platform.store.records import (
     RecordPage,
     arm_rows,
-    floor,
     get_by_id,
-    identifiers,
     insert_into,
-    newest,
+    make_ids,
+    make_least_id,
+    read_newest,
 )
 from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import (
@@ -98,7 +98,7 @@ class RunOutcome(NamedTuple):
     packages: str | None
     """Value of `RunRecord.packages`."""
     rows: Sequence[Document]
-    """From round 1 on, without the run's id."""
+    """Rows of rounds from round 1 on, without the run's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     is free again.
     """
     at = database_time(session)
-    (id,) = identifiers("exp", at, 1)
+    (id,) = make_ids("exp", at, 1)
     if new.idempotency_key is not None:
         made, request_hash = IdempotencyRecord.experiment_id, new.request_hash or _hash_of(new.spec)
         first = claim_key(session, made, new.owner, new.idempotency_key, request_hash, id, request="request")
@@ -250,7 +250,7 @@ def runs_of(
 ) -> list[Document]:
     """Return the rows of new runs: all `arms`, each with all seeds of `spec`."""
     points = [(arm, seed) for arm in arms for seed in spec.seeds]
-    packages = {arm.index: requirement(packages_of(arm.spec)) for arm in arms}
+    packages = {arm.index: encode_packages(packages_of(arm.spec)) for arm in arms}
     return [
         {
             "id": run_id,
@@ -271,7 +271,7 @@ def runs_of(
             "provenance": {},
             "figures": {},
         }
-        for run_id, (arm, seed) in zip(identifiers("run", moment, len(points)), points, strict=True)
+        for run_id, (arm, seed) in zip(make_ids("run", moment, len(points)), points, strict=True)
     ]
 
 
@@ -286,8 +286,8 @@ def origin(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which experiments are wanted: those with this owner, status, tag, name and star, created in
-    [after, before); None: any.
+    """Which experiments are wanted: experiments with this owner, status, tag, name and star,
+    created in [after, before); None: any.
     """
 
     owner: str | None = None
@@ -297,7 +297,7 @@ class Filter:
     created_after: datetime | None = None
     created_before: datetime | None = None
     seen_by: str | None = None
-    """An owner who sees them: theirs, and those that others share with them."""
+    """An owner who sees them: their own experiments, and experiments that others share with them."""
     search: str | None = None
     """Part of the name, in upper or lower case (of ASCII, on SQLite)."""
     starred: bool | None = None
@@ -316,7 +316,9 @@ def find(session: Session, experiment_id: str, owner: str | None = None) -> Expe
 
 
 def find_to_change(session: Session, experiment_id: str, owner: str | None) -> ExperimentRecord:
-    """As `find`; raises ForbiddenError if `owner` may only read it."""
+    """Find an experiment; raises what `find` raises, and ForbiddenError if `owner` may only read
+    it.
+    """
     record = find(session, experiment_id, owner)
     if sharing.access_of(session, experiment_id, record.owner, owner) is Access.READ:
         raise ForbiddenError(f"you may read {experiment_id}, not change it: ask {record.owner} for access")
@@ -324,7 +326,7 @@ def find_to_change(session: Session, experiment_id: str, owner: str | None) -> E
 
 
 def find_own(session: Session, experiment_id: str, owner: str | None) -> ExperimentRecord:
-    """As `find`; raises ForbiddenError unless it is `owner`'s."""
+    """Find an experiment; raises what `find` raises, and ForbiddenError unless it is `owner`'s."""
     record = find(session, experiment_id, owner)
     sharing.require_owner(record, owner, experiment_id)
     return record
@@ -355,7 +357,7 @@ def page(
     query = _within(query, wanted.created_after, wanted.created_before)
     if wanted.seen_by is not None:
         query = sharing.newest_visible(query, wanted.seen_by, limit + 1, cursor)
-    return newest(session, query, ExperimentRecord.id, limit, cursor)
+    return read_newest(session, query, ExperimentRecord.id, limit, cursor)
 
 
 def edit(
@@ -423,7 +425,7 @@ def expired(session: Session, older_than_s: float, after: str = "") -> Experimen
     # An id begins with the time of its creation, so no younger ones are read.
     query = select(ExperimentRecord).where(
         ExperimentRecord.id > after,
-        ExperimentRecord.id < floor("exp", before),
+        ExperimentRecord.id < make_least_id("exp", before),
         ExperimentRecord.status.in_(ENDED),
         ExperimentRecord.finished_at < before,
         ExperimentRecord.starred.is_(False),
@@ -471,8 +473,8 @@ def _within(
 ) -> Select[ExperimentRecord]:
     # An id begins with the time of its creation, so one index serves both the order and the bounds.
     if before:
-        query = query.where(ExperimentRecord.id < floor("exp", before))
-    return query.where(ExperimentRecord.id >= floor("exp", after)) if after else query
+        query = query.where(ExperimentRecord.id < make_least_id("exp", before))
+    return query.where(ExperimentRecord.id >= make_least_id("exp", after)) if after else query
 
 
 def _hash_of(spec: ExperimentSpec) -> str:
@@ -509,8 +511,8 @@ def _end_of(outcomes: Sequence[RunOutcome], at: datetime) -> Document:
 
 
 def _ended(runs: Sequence[Document], outcomes: Sequence[RunOutcome], at: datetime) -> list[Document]:
-    """Return the rows of ended runs, in the order of the outcomes: their ids then sort as those of
-    the runs they were exported from.
+    """Return the rows of ended runs, in the order of the outcomes: their ids then sort as the ids
+    of the runs they were exported from.
     """
     planned = {(run["arm"], run["seed"]): run for run in runs}
     figures = [

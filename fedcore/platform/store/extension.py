@@ -15,7 +15,7 @@ from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, lock_runs, re
 from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import ExperimentSpec, stored_spec
-from fedcore.spec.extension import check_history_unchanged, extended
+from fedcore.spec.extension import check_history_unchanged, extend_spec
 
 ENDED_BADLY = (Status.FAILED, Status.CANCELLED)
 
@@ -31,7 +31,7 @@ def extend(
     may_use_all: bool = False,
     made_with: Mapping[str, Any] | None = None,
 ) -> ExperimentRecord:
-    """Extend an experiment to `rounds` rounds and by those of `seeds` that it lacks.
+    """Extend an experiment to `rounds` rounds and by the seeds of `seeds` that it lacks.
 
     Nothing changes if it has both.
 
@@ -48,7 +48,7 @@ def extend(
     refuse_imported(session, experiment_id)
     record = session.get_one(ExperimentRecord, experiment_id, populate_existing=True)
     before = stored_spec(record.spec)
-    after = extended(before, rounds, seeds)
+    after = extend_spec(before, rounds, seeds)
     if after == before:
         return record
     check_history_unchanged(before, after, _played(session, experiment_id))
@@ -128,7 +128,7 @@ def _sow(
     values: Mapping[str, Any],
     memory_bytes: Sequence[int],
 ) -> None:
-    """Runs with the seeds that are new; their ids sort after those of all others."""
+    """Add runs with the seeds that are new; their ids sort after the ids of all others."""
     new = after.model_copy(update={"seeds": after.seeds[len(before.seeds) :]})
     made = runs_of(new, after.arms(), record.id, database_time(session), memory_bytes)
     if made:

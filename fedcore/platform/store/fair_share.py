@@ -39,7 +39,7 @@ class OwnerQueue(NamedTuple):
 class RunCandidate:
     """The runs that one key of an owner has waiting in a queue.
 
-    The rest is that of the best of them.
+    Priority, time and id are those of the best of these runs.
     """
 
     place: OwnerQueue
@@ -179,7 +179,7 @@ def compact(session: Session, most: int = MOST_ROWS) -> None:
 
 
 def archive(session: Session, workers: Sequence[str]) -> None:
-    """Add what these workers have recorded to what stays of those that are gone."""
+    """Add what these workers have recorded to the sums that stay of workers that are gone."""
     columns = ShareRecord.queue, ShareRecord.owner, ShareRecord.seconds, ShareRecord.lift, ShareRecord.clock
     sums: dict[OwnerQueue, tuple[float, float, float]] = {}
     for queue, owner, seconds, lift, clock in session.execute(

@@ -36,7 +36,7 @@ class Membership:
     connection: str = field(repr=False)
     """Secret that the two workers prove to each other when they meet, another one for each membership."""
     address: str
-    """Where the worker that holds the run is reached, "host:port"."""
+    """Address, "host:port", of the worker that holds the run."""
     place: OwnerQueue
     key_id: str
 
@@ -48,7 +48,7 @@ class ActiveGroup:
     run_id: str
     experiment_id: str
     name: str
-    """Of the experiment."""
+    """Name of the experiment."""
     arm_name: str
     seed: int
     queue: str
@@ -93,13 +93,13 @@ def join(
     device: str = "cpu",
     declined: Collection[Lease] = (),
 ) -> Membership | None:
-    """Take a free seat in a group of these queues for `lease_s` seconds; None where there is none, or
-    a run is queued that the worker could claim.
+    """Take a free seat in a group of these queues for `lease_s` seconds; None if there is no free
+    seat, or if a run is queued that the worker could claim.
 
-    Higher priority first; then by fair share between owners, as runs are claimed, each member counted
-    as a worker that serves the owner; of an owner's groups the one with the fewest members. Passed over
-    are groups on another type of `device`, those of claims that the worker has `declined`, and those
-    of keys without compute seconds.
+    Higher priority first; then by fair share between owners, as runs are claimed, each member
+    counted as a worker that serves the owner; of an owner's groups the one with the fewest members.
+    Passed over are groups on another type of `device`, groups of claims that the worker has
+    `declined`, and groups of keys without compute seconds.
     """
     packages = tuple(worker_packages)
     if scheduler.should_preempt(session, worker, queues, 0, worker_memory, packages, turn_over=True):

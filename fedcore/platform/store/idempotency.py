@@ -13,7 +13,7 @@ from fedcore.platform.store.clock import sql_now
 
 
 def dialect_of(session: Session) -> Any:
-    """Where `insert` knows what to do on a conflict."""
+    """The dialect whose `insert` knows what to do on a conflict."""
     return postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
 
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from fedcore.errors import AuthenticationError, ResourceNotFoundError, StateConflictError
 from fedcore.platform.access import Principal, Scope, Token, prefix_of
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.records import RecordPage, get_by_id, identifiers, newest
+from fedcore.platform.store.records import RecordPage, get_by_id, make_ids, read_newest
 from fedcore.platform.store.tables import KeyRecord
 
 USE_NOTED_S = 60.0
@@ -30,7 +30,7 @@ def create(
     `terms` are further columns: expiry, quotas, and the scope `code`.
     """
     moment = session.scalars(select(sql_now())).one()
-    (key_id,) = identifiers("key", moment, 1)
+    (key_id,) = make_ids("key", moment, 1)
     token = Token.of(key_id)
     record = KeyRecord(
         id=key_id,
@@ -81,7 +81,7 @@ def note_use(session: Session, key_id: str) -> None:
 
 def page(session: Session, *, limit: int = 50, cursor: str | None = None) -> RecordPage[KeyRecord]:
     """Keys, newest first."""
-    return newest(session, select(KeyRecord), KeyRecord.id, limit, cursor)
+    return read_newest(session, select(KeyRecord), KeyRecord.id, limit, cursor)
 
 
 def edit(session: Session, key_id: str, changes: Mapping[str, Any]) -> KeyRecord:

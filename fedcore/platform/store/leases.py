@@ -44,7 +44,7 @@ class LeaseTable:
     key: str
     expiry: str
     fence: str | None = None
-    """Without a fence, writes of a holder whose lease has expired are not refused."""
+    """Column of the fence; without one, writes of a holder whose lease has expired are not refused."""
     holder: str | None = None
     free_status: StrEnum | None = None
     leased_status: StrEnum | None = None
@@ -142,7 +142,7 @@ RUNS = LeaseTable(
 DELIVERIES = LeaseTable(DeliveryRecord, key="id", expiry="due_at", fence="fence")
 
 REMOVALS = LeaseTable(RemovalRecord, key="path", expiry="due_at")
-"""Without a fence: removing files twice is harmless."""
+"""Leases of removals, without a fence: removing files twice is harmless."""
 
 ANY_MEMORY = (1 << 63) - 1
 """Memory of a worker without a limit."""
@@ -166,11 +166,11 @@ class Claim:
     """Rounds committed."""
     rounds: int
     checkpoint: str | None
-    """Where the state after round `done` is stored; None before the first."""
+    """Storage key of the state after round `done`; None before the first."""
     until: int
     """Last round to execute: the last of all, or the next rung of its search."""
     model: str | None
-    """Where the model of an earlier rung is stored."""
+    """Storage key of the model of an earlier rung."""
     queues: tuple[str, ...]
     """The queues its worker serves."""
     provenance: Document

@@ -34,7 +34,7 @@ class RunStatuses:
 
     @property
     def over(self) -> bool:
-        """All runs have ended, or are about to."""
+        """True if every run has ended, or is about to."""
         return self.requested <= ENDED
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class RunStatuses:
 
 
 def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
-    """End the runs that have not ended; those that are running, at their next round boundary.
+    """End the runs that have not ended; running ones end at their next round boundary.
 
     Raises StateConflictError when all have ended otherwise.
     """
@@ -58,7 +58,7 @@ def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
 
 
 def pause(session: Session, experiment_id: str) -> ExperimentRecord:
-    """Stop the runs until `resume`; those that are running, at their next round boundary.
+    """Stop the runs until `resume`; running ones stop at their next round boundary.
 
     Raises StateConflictError when all have ended, or are about to.
     """
@@ -208,7 +208,7 @@ def _change(
 
 
 def _requeue(session: Session, experiment_id: str, old: Sequence[Status], **values: Any) -> None:
-    """Queue runs again; those that are at a rung wait there on."""
+    """Queue runs again; runs that were held at a rung wait there on."""
     again = {"not_before": None, "queued_at": sql_now(), "woken_at": None, **values}
     _change(session, experiment_id, old, RunRecord.held_at.is_not(None), status=Status.AT_RUNG, **again)
     _change(session, experiment_id, old, status=Status.QUEUED, **again)

@@ -13,7 +13,13 @@ from sqlalchemy import Connection, event, inspect, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from fedcore.errors import NewerSchemaError, SchemaError
-from fedcore.platform.store.database import LOCK_TIMEOUT_S, UNAVAILABLE, canonical, engine, open_database
+from fedcore.platform.store.database import (
+    LOCK_TIMEOUT_S,
+    UNAVAILABLE,
+    make_engine,
+    open_database,
+    parse_database_url,
+)
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -98,10 +104,10 @@ def migrating(url: str, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[Conn
     """A connection in a transaction that no other process migrates beside.
 
     On PostgreSQL it waits until the others are done. Its own statements wait for a table no longer
-    than `lock_timeout_s` seconds, as those of any transaction, because the requests of the service
-    wait behind them.
+    than `lock_timeout_s` seconds, as in any transaction, because the requests of the service wait
+    behind them.
     """
-    made = engine(canonical(url), lock_timeout_s=lock_timeout_s)
+    made = make_engine(parse_database_url(url), lock_timeout_s=lock_timeout_s)
     if made.dialect.name == "sqlite":
         event.listen(made, "connect", _let_tables_be_replaced)
     try:

@@ -71,7 +71,7 @@ class Overview(NamedTuple):
 
     progress: RunProgress
     arms: Sequence[ArmPoint]
-    """In order."""
+    """Arms, in their order."""
 
 
 class ExperimentSnapshot(NamedTuple):
@@ -79,7 +79,7 @@ class ExperimentSnapshot(NamedTuple):
 
     status: Status
     runs: dict[str, RunSnapshot]
-    """By id, in order."""
+    """Runs by id, in their order."""
 
 
 @dataclass(frozen=True, slots=True)

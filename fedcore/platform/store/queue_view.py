@@ -48,7 +48,7 @@ class QueuePosition:
 
     entry: QueuedExperiment
     position: int | None
-    """From 1; None where none of its runs can be taken now."""
+    """Position in the queue from 1; None where none of its runs can be taken now."""
     reason: str | None = None
     """Reason for not having a position."""
 
@@ -62,7 +62,7 @@ class RunningRun(NamedTuple):
     owner: str
     experiment_id: str
     name: str
-    """Of the experiment."""
+    """Name of the experiment."""
     arm_name: str
     seed: int
     done: int
@@ -72,7 +72,7 @@ class RunningRun(NamedTuple):
 def queue_positions(session: Session, seen_s: float) -> list[QueuePosition]:
     """List the experiments with queued runs, by queue and position.
 
-    Workers are those seen in the last `seen_s` seconds.
+    Workers count if they were seen in the last `seen_s` seconds.
     """
     entries = _entries(session)
     present, needed = workers.alive(session, seen_s), _needed_packages(session)

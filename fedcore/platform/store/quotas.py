@@ -30,9 +30,9 @@ class Quota:
     waiting_runs: int | None = None
     """Runs that are queued or paused."""
     running_runs: int | None = None
-    """Runs that workers hold; those that would be more wait."""
+    """Runs that workers hold; further ones wait."""
     stored_bytes: int | None = None
-    """Of uploads as they are kept: data sets, code bundles and weights."""
+    """Bytes of uploads as they are kept: data sets, code bundles and weights."""
     compute_seconds: float | None = None
     """Seconds that rounds took, deleted runs included; once they are used up, no run is executed.
     """
@@ -110,10 +110,10 @@ def check_resume(session: Session, experiment_id: str) -> None:
 
 
 def running_limits(session: Session, key_ids: Collection[str]) -> dict[str, int]:
-    """How many runs may be running at a time of those of these keys that may not have as many as
-    they like.
+    """How many runs of each of these keys may be running at a time, by key; unlimited keys are left
+    out.
 
-    None of a key that has used the seconds it may compute.
+    It is 0 for a key that has used the seconds it may compute.
     """
     limited = or_(KeyRecord.max_running_runs.is_not(None), KeyRecord.max_compute_seconds.is_not(None))
     columns = KeyRecord.id, KeyRecord.max_running_runs, KeyRecord.max_compute_seconds
@@ -125,7 +125,7 @@ def running_limits(session: Session, key_ids: Collection[str]) -> dict[str, int]
 
 
 def exhausted(session: Session, key_ids: Collection[str]) -> dict[str, float]:
-    """The seconds that those of these keys could compute that have used them all."""
+    """The seconds that each of these keys could compute, by key, for keys that have used them all."""
     if not key_ids:
         return {}
     query = select(KeyRecord.id, KeyRecord.max_compute_seconds).where(KeyRecord.id.in_(key_ids), _spent())
@@ -198,7 +198,7 @@ def _hold_seconds(quota: Quota, used: Usage) -> None:
 
 
 def _spent() -> ColumnElement[bool]:
-    """Of a key: that it has used the seconds it may compute."""
+    """Condition on a key: it has used the seconds it may compute."""
     computed = (
         select(func.coalesce(func.sum(RunRecord.seconds), 0.0))
         .where(RunRecord.key_id == KeyRecord.id)

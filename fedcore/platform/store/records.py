@@ -43,9 +43,9 @@ _LISTED = 5
 
 
 def resolve(session: Session, kind: type[Any], given: str, owner: str | None, own: str) -> str:
-    """Return the id of the record of `kind` that `given` stands for: an id, a name, the beginning of
-    an id, or `@last`, the newest one of the owner `own`, `@last~1` the one before it. Names and
-    beginnings are those of records of `owner`, if given.
+    """Return the id of the record of `kind` that `given` stands for: an id, a name, the beginning
+    of an id, or `@last`, the newest one of the owner `own`, `@last~1` the one before it. By names
+    and beginnings, only records of `owner` are found, if given.
 
     Returns `given` if it stands for none; raises ResourceNotFoundError if it stands for several, or
     if only names begin so.
@@ -110,7 +110,7 @@ class RecordPage(NamedTuple, Generic[Record]):
     """The cursor of the next page; None on the last."""
 
 
-def newest(
+def read_newest(
     session: Session, query: Select[Record], id: InstrumentedAttribute[str], limit: int, cursor: str | None
 ) -> RecordPage[Record]:
     """The first `limit` of what `query` selects, or those after `cursor`.
@@ -127,7 +127,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RANDOM_BITS = 80
 
 
-def identifiers(prefix: str, moment: datetime, count: int) -> list[str]:
+def make_ids(prefix: str, moment: datetime, count: int) -> list[str]:
     """Return `count` new identifiers of `moment`, in ascending order: a prefix and a ULID each."""
     # One random number and its successors, so that identifiers made together keep their order; 79
     # bits leave room to count.
@@ -135,7 +135,7 @@ def identifiers(prefix: str, moment: datetime, count: int) -> list[str]:
     return [f"{prefix}_{_ulid(first + index)}" for index in range(count)]
 
 
-def floor(prefix: str, moment: datetime) -> str:
+def make_least_id(prefix: str, moment: datetime) -> str:
     """Return the least identifier that one of `moment` can have.
 
     For moments before 1970, the least of all.

@@ -43,7 +43,7 @@ class LeaseWatch:
         self._deadlines: dict[SeenLease, float] | None = None
 
     def expired(self, session: Session) -> Sequence[SeenLease]:
-        """Look at all leases, and return those that have expired."""
+        """Look at all leases, and return the leases that have expired."""
         held = select(RunRecord.id, RunRecord.fence, RunRecord.lease_until, sql_now()).where(*RUNS.leased())
         found, now = session.execute(held).all(), self._clock()
         # The first look cannot wait for a renewal: workers may have been gone for long.

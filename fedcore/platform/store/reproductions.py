@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from fedcore.packages import Package, requirement
+from fedcore.packages import Package, encode_packages
 from fedcore.platform.provenance import ENGINE_CHOICE, PACKAGES
 from fedcore.platform.store import curves, runs
 from fedcore.platform.store.blocks import StoredRound
@@ -34,7 +34,7 @@ class RowDifference(NamedTuple):
 
     round: int
     measure: str
-    """Of a list, with the place of the first entry that differs, as `x[3]`."""
+    """Name of the measure; for a list, with the place of the first entry that differs, as `x[3]`."""
     original: float | None
     here: float | None
 
@@ -62,7 +62,7 @@ def packages_in(provenance: Document) -> str | None:
     used = provenance.get(PACKAGES)
     # A results file may contain anything.
     entries = used.items() if isinstance(used, dict) else ()
-    return requirement(
+    return encode_packages(
         Package(name, str(about.get("version"))) for name, about in entries if isinstance(about, dict)
     )
 

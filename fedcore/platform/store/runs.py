@@ -67,7 +67,7 @@ def of_experiment(
 
     None when there is no such experiment.
 
-    At most `limit` of them, those that follow the run `after`.
+    At most `limit` of the runs that follow the run `after`.
     """
     query = (
         select(RunRecord).where(RunRecord.experiment_id == experiment_id).order_by(RunRecord.id).limit(limit)
@@ -76,8 +76,8 @@ def of_experiment(
 
 
 def shared_errors(session: Session, experiment_id: str, errors: Collection[str]) -> dict[str, int]:
-    """Those of the errors that several runs of an experiment have, the most frequent first, with the
-    number of these runs.
+    """Errors that several runs of an experiment have, out of `errors`, the most frequent first,
+    with the number of these runs.
     """
     count = func.count()
     query = (
@@ -91,7 +91,7 @@ def shared_errors(session: Session, experiment_id: str, errors: Collection[str])
 
 
 def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[str]:
-    """Those of the runs that `owner` may read, or all that there are where none is given."""
+    """The runs, out of these, that `owner` may read, or all that exist where no owner is given."""
     query = select(RunRecord.id).where(RunRecord.id.in_(run_ids))
     if owner is not None:
         shared = RunRecord.experiment_id.in_(sharing.shared_with(owner))
@@ -342,7 +342,9 @@ def after_loss(request: RunRequest, attempts: int, max_attempts: int) -> Status:
 
 
 def _intact(claim: Claim) -> tuple[ColumnElement[bool], ...]:
-    """All that the claim has committed is there: the database was not set back."""
+    """Condition: everything that the claim has committed is there, so the database was not set
+    back.
+    """
     return (RunRecord.done == claim.done,)
 
 

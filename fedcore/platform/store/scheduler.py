@@ -75,8 +75,8 @@ def next_run(
 ) -> str | None:
     """Choose a queued run of `queues`, lock it and record the pick.
 
-    Runs that others are just claiming, and those that need more memory than `worker_memory` or other
-    packages than `worker_packages`, are passed over.
+    Passed over are runs that others are just claiming, and runs that need more memory than
+    `worker_memory` or other packages than `worker_packages`.
     """
     usable = usable_packages(session, worker_packages)
     suitable = {"worker_memory": worker_memory, "usable": usable}
@@ -138,7 +138,7 @@ def suits(
 
 
 def running(session: Session) -> list[Running]:
-    """All runs that workers execute."""
+    """Runs that workers execute."""
     columns = RunRecord.queue, RunRecord.owner, RunRecord.key_id, RunRecord.experiment_id, RunRecord.worker
     rows = session.execute(select(*columns).where(RunRecord.status == Status.RUNNING))
     return [
@@ -357,7 +357,7 @@ def _first_needed(run: type[RunRecord], *conditions: ColumnElement[bool]) -> Sca
 
 @cache
 def _by_experiment() -> Select[Any]:
-    """Of each experiment of a candidate the run queued longest: its id, experiment and age."""
+    """The run queued longest of each experiment of a candidate: its id, experiment and age."""
     names = "id", "experiment_id", "queued_at"
     after = aliased(RunRecord, name="after")
     scan = _skip_scan(names, _first(RunRecord, *_alike(RunRecord)))

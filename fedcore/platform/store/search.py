@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 SETTLED = frozenset({Status.SUCCEEDED, Status.FAILED})
 """Runs that come to no further rung, unless a failed one is retried in time."""
 _ARMS = 500
-"""In one statement."""
+"""Maximum number of arms in one statement."""
 
 
 def begin(session: Session, experiment_id: str, search: AnySearch, spec: ExperimentSpec) -> None:
-    """An experiment with a search was made: its runs, in a study those of the first trials, may play
-    up to the first rung.
+    """Begin the search of a new experiment: its runs, or in a study the runs of the first trials,
+    may play up to the first rung.
     """
     if isinstance(search, Study):
         for arm in study.begin(session, experiment_id, spec):
@@ -60,7 +60,7 @@ def lock(session: Session, experiment_id: str) -> None:
 
 
 def lock_all(session: Session, experiment_ids: Sequence[str]) -> Sequence[str]:
-    """`lock`, for several; the ids of those that have a search."""
+    """Call `lock` for several; returns the ids of the experiments that have a search."""
     wanted = select(SearchRecord.experiment_id).where(SearchRecord.experiment_id.in_(experiment_ids))
     return session.scalars(wanted.order_by(SearchRecord.experiment_id).with_for_update()).all()
 
@@ -84,7 +84,9 @@ def arrivals(
 
 
 def decided(session: Session, experiment_ids: Sequence[str]) -> dict[str, int]:
-    """How many decisions each of these experiments has, by id; those that have some."""
+    """How many decisions each of these experiments has, by id; experiments without decisions are
+    left out.
+    """
     made = ArrivalRecord.experiment_id.in_(experiment_ids), ArrivalRecord.verdict.is_not(None)
     query = (
         select(ArrivalRecord.experiment_id, func.count()).where(*made).group_by(ArrivalRecord.experiment_id)
@@ -198,7 +200,7 @@ def _advance_study(session: Session, record: SearchRecord, arm: int) -> None:
 def _arrival(
     session: Session, record: SearchRecord, arm: int, opened: study.OpenStudy | None = None
 ) -> RungResult | None:
-    """That of the arm at its next rung, if it is there.
+    """Arrival of the arm at its next rung, if it is there.
 
     None too where it was there before: then what was decided holds.
     """

@@ -63,7 +63,9 @@ class EndedRuns:
 
 
 def snapshot(session: Session, within_s: float, ended: EndedRuns) -> ServiceSnapshot:
-    """Read the state of the service; workers are those seen in the last `within_s` seconds."""
+    """Read the state of the service; workers count if they were seen in the last `within_s`
+    seconds.
+    """
     return ServiceSnapshot(
         [*_groups(session, set(Status) - ENDED), *ended.read(session)],
         workers.alive(session, within_s),

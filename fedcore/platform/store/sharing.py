@@ -23,11 +23,11 @@ class Access(StrEnum):
     """Rights to an experiment or an upload; each includes those after it."""
 
     OWNER = "owner"
-    """To delete and share it."""
+    """May delete and share it."""
     WRITE = "write"
-    """To edit, control and extend it; of experiments only."""
+    """May edit, control and extend it; of experiments only."""
     READ = "read"
-    """To see it: an experiment with all its results; an upload, which may be used, too."""
+    """May see it: an experiment with all its results; an upload, which may be used, too."""
 
 
 def shared_with(owner: str) -> Select[str]:
@@ -36,8 +36,8 @@ def shared_with(owner: str) -> Select[str]:
 
 
 def visible_to(kind: type[Owned], owner: str | None) -> ColumnElement[bool]:
-    """Condition on records of `kind`: those of `owner`, and those that others share with them; all, if
-    `owner` is None.
+    """Condition on records of `kind` that `owner` may read: their own, and records that others
+    share with them; all, if `owner` is None.
     """
     if owner is None:
         return true()
@@ -52,8 +52,8 @@ def is_shared(kind: type[Owned]) -> ColumnElement[bool]:
 
 
 def newest_visible(query: Select[Any], owner: str, limit: int, cursor: str | None = None) -> Select[Any]:
-    """Of the experiments that `query` selects and `owner` may read, the newest `limit` or a few more,
-    older than `cursor`.
+    """Select the newest `limit` or a few more of the experiments that `query` selects and `owner`
+    may read, older than `cursor`.
     """
     # Also of an owner with very many, only the newest are read.
     ids = query.with_only_columns(ExperimentRecord.id)
@@ -65,7 +65,9 @@ def newest_visible(query: Select[Any], owner: str, limit: int, cursor: str | Non
 
 
 def access_of(session: Session, resource_id: str, resource_owner: str, owner: str | None) -> Access | None:
-    """Rights of `owner`, None: of an administrator, to an experiment or an upload; None without any."""
+    """Rights of `owner` (None: an administrator) to an experiment or an upload; None if there are
+    none.
+    """
     if owner in (None, resource_owner):
         return Access.OWNER
     query = select(GrantRecord.may_change).where(

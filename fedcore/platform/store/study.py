@@ -26,8 +26,8 @@ from fedcore.simulation import study as proposals
 from fedcore.simulation.halving import Decision, Verdict
 from fedcore.simulation.study import TrialResult
 from fedcore.spec import ExperimentSpec, stored_spec
-from fedcore.spec.search import Study, batches
-from fedcore.spec.space import Settings, conflict
+from fedcore.spec.search import Study, list_batches
+from fedcore.spec.space import Settings, find_conflict
 from fedcore.spec.sweep import trial_name
 
 KIND = "study"
@@ -53,7 +53,7 @@ def with_first_trials(spec: ExperimentSpec) -> ExperimentSpec:
 
 
 def begin(session: Session, experiment_id: str, spec: ExperimentSpec) -> list[int]:
-    """Record the study of a new experiment, whose runs are queued; hold those of later trials.
+    """Record the study of a new experiment, whose runs are queued; hold the runs of later trials.
 
     Returns the trials whose settings are not valid together: their runs have failed.
     """
@@ -66,7 +66,7 @@ def begin(session: Session, experiment_id: str, spec: ExperimentSpec) -> list[in
     session.add(SearchRecord(experiment_id=experiment_id, **values, **size))
     session.flush()
     known = len(search.proposed)
-    for batch in batches(search, spec.rounds):
+    for batch in list_batches(search, spec.rounds):
         if batch.first < known:
             own = _of(experiment_id), RunRecord.arm >= batch.first, RunRecord.arm < batch.last
             session.execute(update(RunRecord).where(*own).values(until=rungs[batch.rung]))
@@ -98,8 +98,8 @@ class OpenStudy:
         return pruning.batch_of(self._search, self._spec.rounds, arm).rung
 
     def values(self, run: RunRecord, round: int) -> list[float | None]:
-        """The values of a run at a rung, or at its end, by metric: those of this round, or the best
-        so far.
+        """The values of a run at a rung, or at its end, by metric: the values of this round, or the
+        best so far.
         """
         if self._search.round == "final":
             return [curves.value(self._session, run, one.metric, round) for one in self._search.objectives]
@@ -115,7 +115,7 @@ class OpenStudy:
         if self._search.pruner is None:
             return []
         trials = self._trials()
-        for batch in batches(self._search, self._spec.rounds):
+        for batch in list_batches(self._search, self._spec.rounds):
             if not self.is_proposed(batch.first):
                 break
             going = [trial for trial in range(batch.first, batch.last) if not trials.has_ended(trial)]
@@ -184,12 +184,12 @@ class _Trials:
     def __init__(self, rungs: Sequence[int]) -> None:
         self._rungs = rungs
         self._last: dict[int, Sequence[float]] = {}
-        """By trial, the values at its last rung."""
+        """Values of each trial at its last rung."""
         self._verdicts: dict[int, Verdict | None] = {}
         self.rung: dict[int, int] = {}
-        """By trial, its last one."""
+        """Last rung of each trial."""
         self.values: dict[tuple[int, int], float] = {}
-        """Of the first metric, by trial and rung."""
+        """Values of the first metric, by trial and rung."""
 
     def add(self, trial: int, rung: int, values: Sequence[float], verdict: Verdict | None) -> None:
         """Add an arrival, after those at earlier rungs."""
@@ -231,7 +231,7 @@ def _checked(
     valid: list[int] = []
     invalid: list[int] = []
     for arm, chosen in enumerate(spec.search.proposed[first:], first):
-        reason = conflict(spec, chosen)
+        reason = find_conflict(spec, chosen)
         (invalid if reason else valid).append(arm)
         if reason:
             _fail(session, experiment_id, arm, reason)

@@ -135,7 +135,7 @@ class ArmRecord(Base):
     )
     arm: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     parameters: Mapped[Document]
-    """Its settings, by dotted path, besides those of the experiment."""
+    """The arm's settings, by dotted path, besides settings of the experiment."""
 
 
 class RunRecord(Base):
@@ -180,7 +180,7 @@ class RunRecord(Base):
     attempts: Mapped[int] = mapped_column(default=0)
     """Claims since the last committed round."""
     not_before: Mapped[datetime | None]
-    """After an error: when it may be claimed again."""
+    """Time before which it may not be claimed again, after an error."""
     shortages: Mapped[int] = mapped_column(default=0)
     """How often memory ran out in it; it is then executed without a batch, with fewer clients at a
     time.
@@ -194,9 +194,9 @@ class RunRecord(Base):
     packages: Mapped[str | None] = mapped_column(Text)
     """The packages that its worker must have, as a sorted JSON list of "name version"; None: any."""
     checkpoint: Mapped[str | None] = mapped_column(Text)
-    """Where the state after round `done` is stored."""
+    """Storage key of the state after round `done`."""
     model: Mapped[str | None] = mapped_column(Text)
-    """Where the final model is stored; of a run at a rung, or one that went on from there, the
+    """Storage key of the final model; of a run at a rung, or one that went on from there, of the
     model of that round.
     """
     diverged_round: Mapped[int | None]
@@ -274,7 +274,7 @@ class SearchRecord(Base):
     arms: Mapped[int]
     rounds: Mapped[int]
     rungs: Mapped[list[int]]
-    """Their rounds; of a study, those of its pruner and the last round."""
+    """Rounds of the rungs; for a study, the rungs of its pruner and the last round."""
     arrivals: Mapped[int] = mapped_column(default=0)
     """Number of arrivals recorded."""
 
@@ -299,15 +299,15 @@ class ArrivalRecord(Base):
     value.
     """
     further_values: Mapped[list[float | None] | None] = mapped_column(JSON(none_as_null=True))
-    """Those of further metrics of a study."""
+    """Values of the further metrics of a study."""
     arrived_at: Mapped[datetime]
     verdict: Mapped[Verdict | None]
     rank: Mapped[int | None]
-    """Among the arms at its rung when it was decided, from 1."""
+    """Rank among the arms at its rung when it was decided, from 1."""
     field: Mapped[int | None]
-    """Number of those: arms at this rung with a sequence up to `decided_by`."""
+    """Number of arms that were ranked: arms at this rung with a sequence up to `decided_by`."""
     places: Mapped[int | None]
-    """Number of those that could be promoted."""
+    """Number of arms that could be promoted."""
     decided_by: Mapped[int | None]
     """The arrival that brought the decision."""
     decided_at: Mapped[datetime | None]
@@ -334,9 +334,9 @@ class RunLogRecord(Base):
 
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
-    """In the order in which lines were stored."""
+    """Number in the order in which lines were stored."""
     at: Mapped[datetime]
-    """By the clock of the worker."""
+    """Time of the line, by the clock of the worker."""
     level: Mapped[LogLevel]
     worker: Mapped[str]
     event: Mapped[str] = mapped_column(Text)
@@ -350,7 +350,7 @@ class ResourceRecord(Base):
 
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
-    """In the order in which samples were stored."""
+    """Number in the order in which samples were stored."""
     at: Mapped[datetime]
     """End of the sample, by the clock of the worker."""
     seconds: Mapped[float]
@@ -413,9 +413,9 @@ class GroupRecord(Base):
 
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     fence: Mapped[int]
-    """That of the claim."""
+    """Fence of the claim."""
     address: Mapped[str]
-    """Where the worker that holds the run is reached, "host:port"."""
+    """Address, "host:port", of the worker that holds the run."""
     seats: Mapped[int]
     """The most members."""
     device: Mapped[str] = mapped_column(String, server_default="cpu")
@@ -432,7 +432,7 @@ class MemberRecord(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     worker: Mapped[str] = mapped_column(primary_key=True)
     fence: Mapped[int]
-    """That of the run's claim."""
+    """Fence of the run's claim."""
     lease_until: Mapped[datetime]
     connection: Mapped[str] = mapped_column(String, server_default="")
     """Secret that the two workers prove to each other when they meet, another one for each membership."""
@@ -459,7 +459,7 @@ class ShareRecord(Base):
     source: Mapped[str] = mapped_column(primary_key=True)
     """A worker by its id."""
     seconds: Mapped[float]
-    """That its rounds for the owner took."""
+    """Seconds that its rounds for the owner took."""
     lift: Mapped[float]
     """Last lift: added for the time that the owner was away."""
     clock: Mapped[float]
@@ -481,7 +481,7 @@ class UploadRecord(Base):
     digest: Mapped[str] = mapped_column(String(71))
     """SHA-256 of the content; of bundles and weights, after `sha256:`."""
     size_bytes: Mapped[int] = mapped_column(BigInteger)
-    """Of the file in the storage."""
+    """Size of the file in the storage."""
     created_at: Mapped[datetime]
     key_id: Mapped[str] = mapped_column(String(40), default="")
     """The API key it was uploaded with; empty for none."""
@@ -610,14 +610,14 @@ class KeyRecord(Base):
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
-    """To the minute."""
+    """Time of the last request with the key, to the minute."""
     max_waiting_runs: Mapped[int | None]
     max_running_runs: Mapped[int | None]
     max_stored_bytes: Mapped[int | None] = mapped_column(BigInteger)
     max_compute_seconds: Mapped[float | None]
     spent_seconds: Mapped[float] = mapped_column(default=0.0)
-    """Seconds of rounds beside those of its runs: of runs that were deleted or went to another key, less
-    what runs had taken before they came to this one.
+    """Seconds of rounds that its runs do not count: of runs that were deleted or went to another
+    key, less what runs had taken before they came to this one.
     """
 
     @property

@@ -16,7 +16,7 @@ from fedcore.errors import ResourceNotFoundError, StateConflictError
 from fedcore.platform.store import removals, sharing
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import dialect_of
-from fedcore.platform.store.records import RecordPage, identifiers, newest
+from fedcore.platform.store.records import RecordPage, make_ids, read_newest
 from fedcore.platform.store.tables import ExperimentRecord, UploadRecord, UploadUseRecord
 
 UNUSED_S = 86_400.0
@@ -31,7 +31,7 @@ class Uploads(Generic[R]):
     record: type[R]
     use_record: type[UploadUseRecord]
     prefix: str
-    """Of ids."""
+    """Prefix of ids."""
     noun: str
     storage_key: Callable[[str, str], str]
     """Key of the file in the storage, by id and digest."""
@@ -44,7 +44,7 @@ class Uploads(Generic[R]):
 
     def new_id(self, session: Session) -> str:
         """An id for an upload that is about to be stored."""
-        return identifiers(self.prefix, database_time(session), 1)[0]
+        return make_ids(self.prefix, database_time(session), 1)[0]
 
     def name_of(self, upload: R) -> str:
         """The name by which users know an upload."""
@@ -79,7 +79,7 @@ class Uploads(Generic[R]):
     ) -> RecordPage[R]:
         """Uploads that `owner`, None: an administrator, may read, newest first."""
         query = select(self.record).where(sharing.visible_to(self.record, owner))
-        return newest(session, query, self.record.id, limit, cursor)
+        return read_newest(session, query, self.record.id, limit, cursor)
 
     def note_use(self, session: Session, experiment_id: str, ids: Sequence[str]) -> None:
         """Record, once, that an experiment uses uploads, whose rows are locked."""

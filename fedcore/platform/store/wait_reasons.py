@@ -17,7 +17,7 @@ GIGABYTE = 1e9
 def reasons(session: Session, runs: Iterable[RunRecord], seen_s: float) -> dict[str, str]:
     """Reasons, by id, why some of these runs cannot be claimed now.
 
-    Workers are those seen in the last `seen_s` seconds.
+    Workers count if they were seen in the last `seen_s` seconds.
     """
     queued = [run for run in runs if run.status is Status.QUEUED]
     if not queued:

@@ -13,7 +13,7 @@ from sqlalchemy import Select, exists, insert, select
 from sqlalchemy.orm import Session
 
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.records import identifiers
+from fedcore.platform.store.records import make_ids
 from fedcore.platform.store.tables import DeliveryRecord as Delivery
 from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord, WebhookRecord
 from fedcore.platform.webhooks.events import PING, EventKind
@@ -110,7 +110,7 @@ def _events_for(listeners: Sequence[WebhookRecord], kind: EventKind, facts: Docu
 
 def _write(session: Session, events: Sequence[_Event]) -> list[str]:
     moment = session.scalars(select(sql_now())).one()
-    ids = identifiers("msg", moment, len(events))
+    ids = make_ids("msg", moment, len(events))
     rows: list[dict[str, Any]] = [
         {"id": id, "webhook_id": webhook_id, "body": _body(kind, moment, facts)}
         for id, (webhook_id, kind, facts) in zip(ids, events, strict=True)

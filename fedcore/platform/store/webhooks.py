@@ -15,7 +15,7 @@ from fedcore.errors import QuotaError, ResourceNotFoundError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import counters
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.records import RecordPage, identifiers, newest
+from fedcore.platform.store.records import RecordPage, make_ids, read_newest
 from fedcore.platform.store.tables import DeliveryRecord, KeyRecord, WebhookRecord
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from fedcore.platform.webhooks.protocol import new_secret
@@ -37,7 +37,7 @@ def create(
     `most`.
     """
     moment = session.scalars(select(sql_now())).one()
-    (webhook_id,) = identifiers("whk", moment, 1)
+    (webhook_id,) = make_ids("whk", moment, 1)
     secret = new_secret()
     record = WebhookRecord(
         id=webhook_id,
@@ -69,9 +69,9 @@ def find(session: Session, webhook_id: str, owner: str | None = None) -> Webhook
 def page(
     session: Session, *, owner: str | None = None, limit: int = 50, cursor: str | None = None
 ) -> RecordPage[WebhookRecord]:
-    """Webhooks, newest first: those of `owner`, or of all where none is given."""
+    """Webhooks, newest first: the webhooks of `owner`, or of all owners where none is given."""
     query = select(WebhookRecord)
-    return newest(
+    return read_newest(
         session,
         query if owner is None else query.where(WebhookRecord.owner == owner),
         WebhookRecord.id,

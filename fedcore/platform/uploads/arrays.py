@@ -17,7 +17,7 @@ from fedcore.platform.uploads.limits import UploadLimits
 FEATURES, LABEL, CLIENT, TEST = "features", "label", "client", "test"
 NAMES = (FEATURES, LABEL, CLIENT, TEST)
 MAX_DIMENSIONS = 8
-"""Of one sample."""
+"""Maximum number of dimensions of one sample."""
 
 
 _NUMBERS = "fiub"

@@ -229,7 +229,7 @@ def _divided(places: Sequence[Place]) -> tuple[dict[str, list[Place]], list[str]
 
 
 def _check_parts(places: Sequence[Place], known: set[str]) -> None:
-    """Refuse folders beside those of the parts, and folders of parts below others."""
+    """Refuse folders beside the folders of parts, and folders of parts below others."""
     for place in places:
         if known and place[0] not in known:
             raise UploadError(

@@ -7,7 +7,7 @@ class UploadLimits(NamedTuple):
     """Bounds that hold for every upload, whatever its format."""
 
     bytes: int
-    """Of the file, and of the arrays in it once unpacked."""
+    """Maximum size of the file, and of the arrays in it once unpacked, in bytes."""
     samples: int = 10_000_000
     features: int = 1_000_000
     """Numbers per sample."""

@@ -331,7 +331,9 @@ def _values(column: Any) -> NDArray[Any]:
 
 
 def _label(column: Any) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Labels [n], and the names of the classes [C]: those of text in alphabetical order, or none."""
+    """Labels [n], and the names of the classes [C]: texts in alphabetical order, or none for
+    numbers.
+    """
     if not _is_text(column.type):
         return _numbers(LABEL, column.cast(_entries(column.type))), ()
     texts, codes = _coded(LABEL, column)

@@ -1,4 +1,4 @@
-"""From a user's file to checked samples.
+"""Reading of a user's file into checked samples.
 
 What samples must be to be trained on, and the form they are kept in.
 """
@@ -18,8 +18,8 @@ from fedcore.platform.uploads.limits import UploadLimits
 _CHUNK_NUMBERS = 1 << 22
 _SHOWN = 3
 _KEPT = {"|u1": "|u1", "|b1": "|u1", "|i1": "<f4", "<u2": "<f4", "<i2": "<f4", "<f2": "<f4", "<f4": "<f4"}
-"""By type of the features, the smallest of uint8, float32 and float64 that holds them; all others
-are kept as float64.
+"""Type in which features of each type are kept: the smallest of uint8, float32 and float64 that
+holds them; all others are kept as float64.
 """
 
 

@@ -22,7 +22,7 @@ REFUSED = 3
 """Exit code of a process that found something wrong with an upload."""
 TIMEOUT_S = 600.0
 _LIBRARIES_BYTES = 4 << 30
-"""Of addresses, most of which are never used: libraries, and what their allocators set aside."""
+"""Address space of libraries, most of which is never used, and of what their allocators set aside."""
 LOADED_BYTES = 200 << 20
 """Memory of the libraries, and of what they unpack at a time."""
 PEAK_FACTOR = 5

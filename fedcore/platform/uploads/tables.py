@@ -132,8 +132,8 @@ def as_parquet(path: Path, form: str, columns: Mapping[str, str]) -> Rewritten:
 def parquet_of(
     table: Any, columns: Mapping[str, str], class_names: Sequence[str] = (), candidates: Sequence[str] = ()
 ) -> Rewritten:
-    """A table as a Parquet file in memory, its `columns` renamed. `class_names` are those of labels that
-    are numbers, `candidates` columns that may hold labels. Raises UploadError.
+    """A table as a Parquet file in memory, its `columns` renamed. `class_names` are the names of
+    labels that are numbers, `candidates` columns that may hold labels. Raises UploadError.
     """
     table = _renamed(table, columns)
     refuse_unlabelled(table.column_names, candidates)

@@ -10,14 +10,14 @@ from fedcore import json_documents
 from fedcore.errors import UploadError
 
 MAX_HEADER_BYTES = 16 << 20
-"""Of the JSON before the tensors: some 100,000 tensors."""
+"""Maximum size of the JSON before the tensors: some 100,000 tensors."""
 MAX_CONFIGURATION_BYTES = 1 << 20
 MAX_TOKENIZER_BYTES = 64 << 20
 """A tokenizer of 260,000 tokens has some 30 MB."""
 
 Content = Literal["weights", "configuration", "tokenizer"]
 SUFFIXES: dict[str, str] = {"weights": "safetensors", "configuration": "json", "tokenizer": "json"}
-"""Of the names by which runs find files of each content."""
+"""Suffixes of the names by which runs find files of each content."""
 
 
 class UploadedFile(NamedTuple):

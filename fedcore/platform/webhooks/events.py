@@ -15,11 +15,11 @@ class EventKind(StrEnum):
     EXPERIMENT_PAUSED = "experiment.paused"
     """Nothing of it runs or waits for a worker."""
     EXPERIMENT_SUCCEEDED = "experiment.succeeded"
-    """All of its runs have succeeded."""
+    """Its runs have all succeeded."""
     EXPERIMENT_FAILED = "experiment.failed"
-    """All of its runs have ended, one failed and none was cancelled."""
+    """Its runs have all ended, one failed and none was cancelled."""
     EXPERIMENT_CANCELLED = "experiment.cancelled"
-    """All of its runs have ended and one was cancelled."""
+    """Its runs have all ended and one was cancelled."""
     RUN_QUEUED = "run.queued"
     """It waits for a worker: at first, after its turn when others wait, after a fault, or since it
     was resumed or retried.
@@ -31,7 +31,7 @@ class EventKind(StrEnum):
     RUN_PAUSED = "run.paused"
     """It waits for `resume`."""
     RUN_SUCCEEDED = "run.succeeded"
-    """All of its rounds are done, or it diverged or was stopped early."""
+    """It has done all its rounds, diverged or was stopped early."""
     RUN_FAILED = "run.failed"
     """It was given up after repeated faults."""
     RUN_CANCELLED = "run.cancelled"

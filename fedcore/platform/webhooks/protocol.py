@@ -21,7 +21,7 @@ def new_secret() -> str:
     return f"whsec_{base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}"
 
 
-def signed(id: str, moment: datetime, body: str, secret: str) -> Mapping[str, str]:
+def sign_message(id: str, moment: datetime, body: str, secret: str) -> Mapping[str, str]:
     """Headers that sign `body` with `secret` as the message `id`, sent at `moment` (in UTC)."""
     return {
         "webhook-id": id,

@@ -93,7 +93,9 @@ def _said(error: Exception) -> str:
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """Certificates are verified against those of `certifi`, or of SSL_CERT_FILE or SSL_CERT_DIR."""
+    """Context that verifies certificates against the roots of `certifi`, or of SSL_CERT_FILE or
+    SSL_CERT_DIR.
+    """
     import httpx
 
     return httpx.create_ssl_context()
@@ -141,7 +143,7 @@ class _Bounded(httpcore.NetworkStream):
         self._stream, self._deadline, self._read = stream, deadline, 0
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """As the stream does."""
+        """Read within the deadline."""
         del timeout
         found = self._stream.read(max_bytes, _left(self._deadline))
         self._read += len(found)
@@ -150,25 +152,25 @@ class _Bounded(httpcore.NetworkStream):
         return found
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """As the stream does."""
+        """Write within the deadline."""
         del timeout
         self._stream.write(buffer, _left(self._deadline))
 
     def close(self) -> None:
-        """As the stream does."""
+        """Close the stream."""
         self._stream.close()
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        """As the stream does."""
+        """Start TLS within the deadline."""
         del timeout
         return _Bounded(
             self._stream.start_tls(ssl_context, server_hostname, _left(self._deadline)), self._deadline
         )
 
     def get_extra_info(self, info: str) -> Any:
-        """As the stream does."""
+        """The stream's information under this name."""
         return self._stream.get_extra_info(info)
 
 

@@ -1,8 +1,8 @@
 """URLs that webhooks may be sent to, and the addresses behind them that may be reached.
 
-The networks are those of IANA's registries of special-purpose addresses (RFC 6890 and what
-followed), written out: what Python's `ipaddress` takes for global depends on its version, and what
-embeds an IPv4 address in an IPv6 one it takes for global by its outside.
+The networks are listed in IANA's registries of special-purpose addresses (RFC 6890 and what
+followed) and written out here: what Python's `ipaddress` takes for global depends on its version,
+and what embeds an IPv4 address in an IPv6 one it takes for global by its outside.
 """
 
 import socket
@@ -79,10 +79,10 @@ class WebhookTarget:
 
     scheme: str
     host: str
-    """As DNS knows it, or an address."""
+    """Name, as DNS knows it, or an address."""
     port: int
     path: str
-    """With the query."""
+    """Path of the URL, with its query."""
 
     @classmethod
     def parse(cls, text: str) -> Self:

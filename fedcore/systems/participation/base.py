@@ -116,10 +116,10 @@ class Participation(Block):
         kind: str
     weighting: Weighting | None = None
     """`samples`: n_i renormalised over the cohort; `uniform`: equal; `unbiased`: divided by the
-    expected number of times client i is drawn, so that the weighted update is unbiased for sum_i
-    p_i Delta_i; `original`: p_i without renormalisation, as if all other clients had stayed at x, x
-    <- sum_S p_i y_i + sum_not_S p_i x (the baseline scheme of Li et al.). Default: that of the
-    algorithm, else that of the scheme.
+    expected number of times client i is drawn, so that the weighted update is unbiased for
+    sum_i p_i Delta_i; `original`: p_i without renormalisation, as if all other clients had stayed
+    at x, x <- sum_S p_i y_i + sum_not_S p_i x (the baseline scheme of Li et al.). Default: that of
+    the algorithm, else that of the scheme.
     """
 
     @property
@@ -193,7 +193,9 @@ class Participation(Block):
         return Selection(self.choose(candidates, answers))
 
     def update_state(self, state: SelectionState, outcome: Outcome, facts: RoundFacts) -> SelectionState:
-        """The state after a round, in arrays of its own; `facts` are those the round began with."""
+        """The state after a round, in arrays of its own; `facts` are the facts that the round began
+        with.
+        """
         return state
 
     def expected_draws(self, share: Floats, clients: Ids) -> Floats:
@@ -239,7 +241,7 @@ class Participation(Block):
         """Raise SpecificationError if the block does not fit N = `clients` and `rounds`."""
 
 
-def normalised(weight: Floats) -> Floats:
+def normalise_weights(weight: Floats) -> Floats:
     """`weight` [M], made to sum to 1."""
     total = float(weight.sum())
     return weight / total

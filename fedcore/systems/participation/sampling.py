@@ -24,9 +24,9 @@ from fedcore.systems.availability import (
     check_probability,
     each_probability,
     expected_count,
-    probabilities,
+    read_probabilities,
 )
-from fedcore.systems.participation.base import Participation, normalised
+from fedcore.systems.participation.base import Participation, normalise_weights
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -260,20 +260,20 @@ class Bernoulli(Participation):
 
     def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
         if isinstance(self.probability, tuple):
-            return _among(reachable, _by_chance(probabilities(self.probability), rng))
+            return _among(reachable, _by_chance(read_probabilities(self.probability), rng))
         # Draw the number of clients, then the clients: no draw for those that stay away.
         size = rng.binomial(len(share), self.probability)
         return _among(reachable, rng.choice(len(share), size, replace=False))
 
     def expected_draws(self, share: Floats, clients: Ids) -> Floats:
-        return np.broadcast_to(probabilities(self.probability).each, len(share))[clients]
+        return np.broadcast_to(read_probabilities(self.probability).each, len(share))[clients]
 
     def chance_to_keep_any(self, share: Floats, clients: Ids, least: int) -> Floats | float:
         if isinstance(self.probability, float):
             from scipy.special import bdtrc
 
             return float(bdtrc(least - 2, len(share) - 1, self.probability))
-        return chance_of_others(probabilities(self.probability).each)[clients]
+        return chance_of_others(read_probabilities(self.probability).each)[clients]
 
     def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
         return expected_count(self.probability, clients) * reachable / clients
@@ -359,7 +359,7 @@ def draw_by_share(share: Floats, among: Ids | None, size: int, rng: Generator) -
     clients = np.flatnonzero(share) if among is None else among[share[among] > 0]
     if not len(clients):
         return clients
-    return rng.choice(clients, min(size, len(clients)), replace=False, p=normalised(share[clients]))
+    return rng.choice(clients, min(size, len(clients)), replace=False, p=normalise_weights(share[clients]))
 
 
 # The shares of a problem are the same in all its rounds.

@@ -73,15 +73,15 @@ class Selecting(Participation):
 
 
 class PowerOfChoice(Selecting):
-    """Of d candidates, drawn without replacement with probability p_i, the K with the largest losses
-    F_i(x), each weighing 1/K.
+    """Select the K of d candidates with the largest losses F_i(x), each weighing 1/K; candidates
+    are drawn without replacement with probability p_i.
 
     `losses: exact` is pow-d: candidates receive x and return F_i(x). `losses: stored` is rpow-d:
     the server compares the losses that clients reported when they last took part, infinite for
-    those that never have, and candidates are sent nothing. Departures: a reported loss is F_i over
-    all samples at the model that the client received, in place of its mean over the local steps;
-    equal losses go to the lowest client, in place of a random one. Batches for estimates (cpow-d)
-    are left out. d = K is `by_share`.
+    clients that never have, and candidates are sent nothing. Departures: a reported loss is F_i
+    over all samples at the model that the client received, in place of its mean over the local
+    steps; equal losses go to the lowest client, in place of a random one. Batches for estimates
+    (cpow-d) are left out. d = K is `by_share`.
     """
 
     source = (
@@ -94,7 +94,7 @@ class PowerOfChoice(Selecting):
 
     kind: Literal["power_of_choice"] = "power_of_choice"
     candidates: ClientCount
-    """d, clients among which those with the largest losses are selected."""
+    """d, the number of candidates, among which the clients with the largest losses are selected."""
     losses: Literal["exact", "stored"] = "exact"
     """Losses that are compared: `exact` at the current model, or `stored` from last time."""
 
@@ -135,14 +135,14 @@ class Importance(Selecting):
         u_i = p_i |Delta_i|  (`by: update_norm`)    or    u_i = p_i F_i(x)  (`by: loss`)
         q_i = (1 - mix) o_i + mix K / N
 
-    where o minimises the variance: with u_(1) <= ... <= u_(N), o_i = (K + l - N) u_i /
-    (u_(1) + ... + u_(l)) for the l smallest and 1 for the others, l being the largest for which no o_i
-    exceeds 1. The cohort has K clients on average and may be empty. Departures: |Delta_i| is that of
-    the client's last participation, not of this round, for which every client would have to train;
-    a client that has never taken part counts like the largest p_i |Delta_i| known. Losses below 0
-    count as 0. The mixture, which the paper does not have, keeps every q_i positive and the weights
-    bounded. The authors' code approximates o by repeated scaling, so that the server sees sums only;
-    here it is exact.
+    where o minimises the variance: with u_(1) <= ... <= u_(N),
+    o_i = (K + l - N) u_i / (u_(1) + ... + u_(l)) for the l smallest and 1 for the others, l being
+    the largest for which no o_i exceeds 1. The cohort has K clients on average and may be empty. Departures:
+    |Delta_i| is that of the client's last participation, not of this round, for which every client
+    would have to train; a client that has never taken part counts like the largest p_i |Delta_i|
+    known. Losses below 0 count as 0. The mixture, which the paper does not have, keeps every q_i
+    positive and the weights bounded. The authors' code approximates o by repeated scaling, so that
+    the server sees sums only; here it is exact.
     """
 
     source = "Chen, Horvath and Richtarik, Optimal Client Sampling for Federated Learning, TMLR 2022"
@@ -232,10 +232,10 @@ class Oort(Selecting):
 
     R is the round, L_i the round of the client's last participation, t_i the seconds it took, T the
     preferred duration. (1 - epsilon) K clients are drawn with probability proportional to Util_i
-    among those with at least 0.95 of the ((1 - epsilon) K)-th largest; the others uniformly from
+    among clients with at least 0.95 of the ((1 - epsilon) K)-th largest; the others uniformly from
     clients that have never taken part. epsilon = max(epsilon_min, epsilon_start decay^(R - 1)). The
-    pacer adds `pacer_seconds` to T whenever the sum of U over the cohorts of the last `pacer_rounds`
-    is below that of as many before.
+    pacer adds `pacer_seconds` to T whenever the sum of U over the cohorts of the last
+    `pacer_rounds` is below that of as many before.
 
     Departures: loss_i is F_i over all samples at the model received in place of the root of the
     mean squared sample loss in training; exploration does not prefer fast clients, since the server
@@ -338,15 +338,15 @@ class Oort(Selecting):
 
 
 class DivFl(Selecting):
-    """The K clients whose gradients represent those of all candidates best, by greedy maximisation of
-    the facility-location function, each weighing 1/K.
+    """The K clients whose gradients represent the gradients of all candidates best, by greedy
+    maximisation of the facility-location function, each weighing 1/K.
 
         minimise over S:   G(S) = sum_k min_{i in S} |grad F_k(x) - grad F_i(x)|
 
     Candidates receive x and send their full gradients, which is what this selection costs. Ties go
     to the lowest client; a subset of candidates, if given, is drawn uniformly. The authors' code
-    collects all gradients in the first round only, replaces those of the selected clients afterwards,
-    and weighs clients by their samples.
+    collects all gradients in the first round only, replaces the gradients of the selected clients
+    afterwards, and weighs clients by their samples.
     """
 
     source = (
@@ -389,8 +389,8 @@ def _updated(values: Floats, clients: Ids, new: Floats | float) -> Floats:
 
 
 class FedCs(Selecting):
-    """As many of the candidates as finish within the deadline, one after another the one that delays
-    the round least.
+    """Select as many candidates as finish within the deadline, one after another the one that
+    delays the round least.
 
     A round in which the clients S take part is estimated at
 

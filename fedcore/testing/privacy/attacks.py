@@ -59,7 +59,7 @@ class Mechanism:
 
     @cached_property
     def _aggregator(self) -> Aggregator:
-        within = with_combine(Aggregator(), keeping(self._messages), each=True)
+        within = with_combine(Aggregator(), keep_messages(self._messages), each=True)
         return self.privacy.aggregator(within, self.run)
 
     def history(self, seed: int, *, present: bool) -> list[float]:
@@ -90,7 +90,7 @@ class Mechanism:
         return found
 
 
-def keeping(messages: list[Tensor]) -> Callable[..., Aggregate]:
+def keep_messages(messages: list[Tensor]) -> Callable[..., Aggregate]:
     """A `combine` for `with_combine` that puts the messages [M, D] of the round into the list."""
 
     def combine(own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors) -> Aggregate:
@@ -220,7 +220,7 @@ class TradeOff:
     """
 
     def __init__(self, release: GaussianRelease, count: int) -> None:
-        """Of `count` releases."""
+        """Compute the curve of `count` releases."""
         self._deltas = np.array(delta_of(release, count, EPSILONS.tolist()))
 
     def __call__(self, false_positives: float) -> float:

@@ -21,7 +21,7 @@ TOLERANCE = 1e-6
 LEAST_NOISE, MOST_NOISE = 0.5, 1.5
 """Deviation of the noise of a round over the declared one, for vectors long enough to tell."""
 ENOUGH = 100
-"""Length of such vectors."""
+"""Length from which vectors are long enough to tell."""
 CORRELATED = 6
 """Standard deviations by which the correlation of two rounds' noises may be off."""
 CHANGES_OF_OTHERS = "changes of other clients"
@@ -36,7 +36,7 @@ class Violation(NamedTuple):
     round: int
     what: str
     ratio: float | None = None
-    """By how many times its sensitivity a released value moved."""
+    """Move of the released values over the largest that is allowed."""
 
     def __str__(self) -> str:
         return f"{self.what} (round {self.round}, canary `{self.canary}`)"
@@ -47,7 +47,7 @@ class Tape:
     """Values that a run released, and all else that its adversary saw; filled in place as it is played."""
 
     history: Tape | None = None
-    """That of the first world, with whose released values the second goes on."""
+    """Tape of the first world, with whose released values the second goes on; None for the first."""
     round: int = 0
     values: dict[Key, Tensor] = field(default_factory=dict)
     """Released values by (name, round, ...), with the noise that both worlds share."""
@@ -58,7 +58,7 @@ class Tape:
     noise: dict[Key, Tensor] = field(default_factory=dict)
     """Noise over its declared deviation."""
     views: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """All else that must be the same, by round; what other clients keep and change, to rounding."""
+    """Other facts that must be the same, by round; what other clients keep and change, to rounding."""
     arrived: dict[int, Ids] = field(default_factory=dict)
     orders: dict[Key, NDArray[Any]] = field(default_factory=dict)
     """Permutations of the cohort, by purpose and round."""
@@ -131,14 +131,16 @@ class WorldComparison:
                 yield self._violation(round, "other clients take part")
                 return
             seen, again = self.first.views.get(round, {}), self.second.views.get(round, {})
-            differing = [name for name in seen.keys() | again.keys() if not equal(name, seen, again)]
+            differing = [name for name in seen.keys() | again.keys() if not are_equal(name, seen, again)]
             if differing:
                 names = ", ".join(sorted(differing)[:5])
                 yield self._violation(round, f"what is not released with noise differs: {names}")
                 return
 
     def _counted(self, rounds: int) -> Iterator[Violation]:
-        """As many releases as are accounted for, each with noise of its own."""
+        """Find gradients without noise of their own or not accounted for, and rounds without a
+        release.
+        """
         if self.privacy.clips_samples:
             yield from self._counted_gradients(rounds)
             return
@@ -226,7 +228,7 @@ class WorldComparison:
                     return
 
     def _total(self, rounds: int) -> Iterator[Violation]:
-        """All rounds so far move, over their noise, by what the accountant counts.
+        """The moves of all rounds so far, over their noise, are at most what the accountant counts.
 
         mu^2 = sum_d m_d' (F F')^-1 m_d, where F [T, K] are the noises of the rounds and m_d [T] the
         moves in coordinate d, over the deviation.
@@ -258,7 +260,7 @@ class WorldComparison:
                 return
 
 
-def equal(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+def are_equal(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """True if both have it, to the bit; what other clients keep and change to rounding."""
     if name not in first or name not in second:
         return False

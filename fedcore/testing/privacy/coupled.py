@@ -42,9 +42,9 @@ from fedcore.testing.privacy.comparison import (
     Tape,
     Violation,
     WorldComparison,
-    equal,
+    are_equal,
 )
-from fedcore.testing.privacy.worlds import Canary, WithoutClient, World, canaries, problem_of
+from fedcore.testing.privacy.worlds import Canary, WithoutClient, World, list_canaries, problem_of
 
 ROUNDS = 3
 SENT = "sent"
@@ -69,7 +69,7 @@ class CoupledAudit(Simulation):
         """Load the data of `spec`, whose `privacy` is audited over the first `rounds` rounds."""
         assert spec.privacy is not None
         super().__init__(
-            audited(spec),
+            prepare_audit(spec),
             seed,
             data_dir=data_dir,
             shelf=shelf,
@@ -87,7 +87,7 @@ class CoupledAudit(Simulation):
         if not self._privacy.noise(self._run):
             return [Violation("none", 1, "no noise is added: `noise_multiplier` is 0")]
         found: list[Violation] = [*self._declared(), *self._without_noise()]
-        for canary in canaries(self.neighbours) if chosen is None else chosen:
+        for canary in list_canaries(self.neighbours) if chosen is None else chosen:
             found += self.pair(canary)
         return found
 
@@ -114,7 +114,7 @@ class CoupledAudit(Simulation):
             moved = self._play(world, client, Tape(disturbed=(slot, count)))
             sent = [name for view in tape.views.values() for name in view if name.startswith(SENT)]
             if all(
-                equal(name, tape.views[round], moved.views.get(round, {}))
+                are_equal(name, tape.views[round], moved.views.get(round, {}))
                 for name in set(sent)
                 for round in tape.views
                 if name in tape.views[round]
@@ -136,7 +136,7 @@ class CoupledAudit(Simulation):
         return int(np.lexsort((sizes, often))[-1])
 
     def _declared(self) -> Iterator[Violation]:
-        """Compare the releases that are declared of a round with those that the accountant counts."""
+        """Compare the releases that a round declares with the releases that the accountant counts."""
         privacy, run = self._privacy, self._run
         if privacy.noise_of_rounds(2) != Privacy.noise_of_rounds(privacy, 2):
             return  # rounds share noise: all are compared together
@@ -417,7 +417,7 @@ class _RecordedStack:
         return torch.stack([self._note(*row) for row in rows])
 
 
-def audited(spec: ExperimentSpec) -> ExperimentSpec:
+def prepare_audit(spec: ExperimentSpec) -> ExperimentSpec:
     """The specification as it is audited: in float64, without measures and early ends."""
     execution = spec.execution.model_copy(update={"precision": "float64", "autocast": None})
     return spec.model_copy(
@@ -462,7 +462,7 @@ def with_combine(
 
 @contextmanager
 def _coupled_orders(tape: Tape, client: int) -> Iterator[None]:
-    """Have orders of the cohort without `client` be those of the first world without it."""
+    """Give orders of the cohort without `client` as the first world has them without it."""
     original = random.generator
 
     class Ordered(np.random.Generator):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedcore.core import Aggregator
 from fedcore.privacy.base import DIRECTION, MESSAGE, Privacy, PrivateRun
-from fedcore.testing.privacy.attacks import DIM, cohort_of, keeping
+from fedcore.testing.privacy.attacks import DIM, cohort_of, keep_messages
 from fedcore.testing.privacy.coupled import with_combine
 
 LONG = 4_096
@@ -64,7 +64,7 @@ def examine(name: str, noise: Floats) -> Iterator[str]:
 def _noise(privacy: Privacy, run: PrivateRun, seed: int) -> dict[str, Floats]:
     """[R, LONG] by name: rows of rounds, and of messages also of clients."""
     messages: list[Tensor] = []
-    aggregator = privacy.aggregator(with_combine(Aggregator(), keeping(messages), each=True), run)
+    aggregator = privacy.aggregator(with_combine(Aggregator(), keep_messages(messages), each=True), run)
     clients = np.arange(run.clients)
     seen = torch.zeros(run.clients, LONG, dtype=torch.float64)
     state = aggregator.start(seen[0])

@@ -27,8 +27,8 @@ from fedcore.spec.privacy import private_run
 from fedcore.spec.problem import dimension
 from fedcore.systems.participation import Bernoulli
 from fedcore.testing.privacy.attacks import binomial_bound
-from fedcore.testing.privacy.coupled import CoupledAudit, audited, with_combine
-from fedcore.testing.privacy.worlds import canaries
+from fedcore.testing.privacy.coupled import CoupledAudit, prepare_audit, with_combine
+from fedcore.testing.privacy.worlds import list_canaries
 
 PAIRED_ROUNDS = 2
 CANARIES, FEWEST = 1_000, 50
@@ -37,7 +37,9 @@ CANARY_BYTES = 256 << 20
 MANY_DIMENSIONS = 20
 """Parameters for each canary from which on random directions are as good as orthogonal ones."""
 GUESSES = 0.4
-"""Share of the canaries about which a guess is made: those with the highest and lowest scores."""
+"""Share of the canaries about which a guess is made: the canaries with the highest and lowest
+scores.
+"""
 CONFIDENCE = 0.999
 COINS = "coins of canaries"
 TAKES_PART = "canaries that take part"
@@ -59,7 +61,7 @@ class GuessedCanaries(BaseModel):
     right: int
     """How many guesses were right."""
     epsilon_at_least: float
-    """With a confidence of 99.9 %."""
+    """Lower bound of epsilon, with a confidence of 99.9 %."""
     epsilon_shown_at_most: float
     """The bound if all guesses were right: the test cannot show more."""
 
@@ -74,7 +76,7 @@ class ArmAudit(BaseModel):
     mechanism: str
     """Kind of `privacy`."""
     epsilon: float
-    """As reported after the last round."""
+    """epsilon as reported after the last round."""
     delta: float
     """delta of (epsilon, delta)."""
     pairs: int
@@ -102,7 +104,7 @@ class PrivacyReport(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     arms: list[ArmAudit]
-    """In the order of the specification."""
+    """Audits of arms, in the order of the specification."""
     refuted: bool
     """True if the epsilon of an arm does not hold."""
 
@@ -152,7 +154,7 @@ def _report(
         mechanism=spec.privacy.kind,
         epsilon=epsilon,
         delta=spec.privacy.delta,
-        pairs=len(canaries(spec.privacy.neighbours(run))),
+        pairs=len(list_canaries(spec.privacy.neighbours(run))),
         rounds=min(PAIRED_ROUNDS, spec.rounds),
         violations=[str(violation) for violation in coupled.violations()],
         guessed=guessed,
@@ -206,7 +208,7 @@ class CanaryGame(Simulation):
         """
         assert spec.privacy is not None
         super().__init__(
-            audited(spec),
+            prepare_audit(spec),
             seed,
             data_dir=data_dir,
             shelf=shelf,

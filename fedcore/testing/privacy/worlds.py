@@ -79,7 +79,7 @@ ZERO, HUGE_CHANGE, OPPOSITE, NOT_FINITE, AS_LONG_AS_C = (
 MANY = World(samples="many", change=_constant(0.0))
 
 
-def canaries(neighbours: Neighbours) -> Sequence[Canary]:
+def list_canaries(neighbours: Neighbours) -> Sequence[Canary]:
     """The eight canaries of a kind of neighbours."""
     if neighbours == "sample zeroed":
         # A sample whose gradient is not finite counts as zero.
@@ -123,11 +123,13 @@ class WithoutClient:
         self._given, self._client = given, client
 
     def empty_round_seconds(self) -> float:
-        """As without it."""
+        """Simulated length of a round without clients: as of the `given` availability, 0 without
+        one.
+        """
         return 0.0 if self._given is None else self._given.empty_round_seconds()
 
     def reachable_at(self, seconds: float, population: int, seed: int, round: int) -> Reachable:
-        """All others who can be reached."""
+        """The other clients that can be reached."""
         given = None if self._given is None else self._given.reachable_at(seconds, population, seed, round)
         return OtherClients(given, population, self._client)
 
@@ -153,7 +155,7 @@ class OtherClients:
         return found
 
     def oversample_size(self, wanted: int) -> int | None:  # noqa: ARG002 - the protocol's signature
-        """All are at hand."""
+        """None, since asking all is as fast."""
         return None
 
 

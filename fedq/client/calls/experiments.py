@@ -13,7 +13,7 @@ from fedq.client.bodies import Specification, body_of
 from fedq.client.calls.uploads import CHECK_TIMEOUT_S, UploadCalls
 from fedq.client.events import NOW, Event, arrivals_of, follow
 from fedq.client.progress import report
-from fedq.client.transport import EXPERIMENTS, RUNS, given
+from fedq.client.transport import EXPERIMENTS, RUNS, drop_absent
 from fedq.schemas import (
     Claims,
     Experiment,
@@ -76,7 +76,7 @@ class ExperimentCalls(UploadCalls):
         """
         digest = None if code is None else (await self.send_bundle(code)).digest
         content = body_of(specification, overrides or {}, digest)
-        options: dict[str, Any] = {"content": content, "headers": JSON, "params": given(dry_run=True)}
+        options: dict[str, Any] = {"content": content, "headers": JSON, "params": drop_absent(dry_run=True)}
         if digest is not None:
             options["timeout"] = CHECK_TIMEOUT_S
         return await self._transport.send(Plan, "POST", EXPERIMENTS, repeatable=True, **options)
@@ -100,7 +100,7 @@ class ExperimentCalls(UploadCalls):
         """Iterate over matching experiments, newest first: with exactly this `name`, or whose name
         contains `search`. Archived experiments are left out, or with `archived=True` the only ones.
         """
-        filters = given(
+        filters = drop_absent(
             status=status,
             tag=tag,
             name=name,
@@ -241,7 +241,7 @@ class ExperimentCalls(UploadCalls):
 
         ConflictError if completed rounds depend on the total number of rounds.
         """
-        wanted = given(rounds=rounds, seeds=seeds)
+        wanted = drop_absent(rounds=rounds, seeds=seeds)
         return await self._transport.send(
             Experiment, "POST", (EXPERIMENTS, id, "extend"), json=wanted, repeatable=True
         )
@@ -258,7 +258,7 @@ class ExperimentCalls(UploadCalls):
         archived: bool | None = None,
     ) -> Experiment:
         """Change the given fields; `notes` are Markdown."""
-        changes = given(
+        changes = drop_absent(
             name=name, tags=tags, priority=priority, notes=notes, starred=starred, archived=archived
         )
         return await self._transport.send(Experiment, "PATCH", (EXPERIMENTS, id), json=changes)

@@ -11,7 +11,7 @@ from fedq.client.bodies import UPLOAD_TIMEOUT_S
 from fedq.client.calls.experiments import JSON, ExperimentCalls
 from fedq.client.exports import files as archives
 from fedq.client.exports.sinks import ExportForm, ModelForm, Sink, WhichModel, export_errors, open_sink
-from fedq.client.transport import EXPERIMENTS, RUNS, given
+from fedq.client.transport import EXPERIMENTS, RUNS, drop_absent
 from fedq.errors import MissingPackageError
 from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
 from fedq.results import tables
@@ -51,7 +51,9 @@ class OutcomeCalls(ExperimentCalls):
         over all rounds or between the two of `rounds`. A `target`, e.g. `test_accuracy:0.9`, adds
         the cost of reaching it.
         """
-        params = given(baseline=baseline, metric=metrics, points=points, target=target, **_window(rounds))
+        params = drop_absent(
+            baseline=baseline, metric=metrics, points=points, target=target, **_window(rounds)
+        )
         return await self._transport.read(Results, (EXPERIMENTS, id, "results"), **params)
 
     async def compare(
@@ -69,7 +71,7 @@ class OutcomeCalls(ExperimentCalls):
         `baseline` is the position of the baseline arm in the comparison; `metrics`, `points` and
         `rounds` as for `results`.
         """
-        asked = given(arm=arms, baseline=baseline, metric=metrics, points=points, **_window(rounds))
+        asked = drop_absent(arm=arms, baseline=baseline, metric=metrics, points=points, **_window(rounds))
         return await self._transport.read(Comparison, COMPARE, **asked)
 
     async def save_comparison_figure(
@@ -84,7 +86,7 @@ class OutcomeCalls(ExperimentCalls):
         """Draw the compared curves to `path`, as SVG, PNG, PDF or CSV by its suffix, and return the
         path. Style as in `figure`.
         """
-        params = given(arm=arms, metric=metric, x=x, **look)
+        params = drop_absent(arm=arms, metric=metric, x=x, **look)
         return await self._transport.download((COMPARE, f"figure.{_form(path)}"), Path(path), **params)
 
     async def theory(self, id: str) -> Theory:
@@ -135,7 +137,7 @@ class OutcomeCalls(ExperimentCalls):
         self, experiments: Sequence[str] | None, limit: int | None = None, **wanted: str | None
     ) -> list[ArmRow]:
         size = ARMS_PAGE if limit is None else min(limit, ARMS_PAGE)
-        params = given(experiment=experiments, limit=size, **wanted)
+        params = drop_absent(experiment=experiments, limit=size, **wanted)
         found: list[ArmRow] = []
         pages = self._transport.walk(ArmPage, "/v1/arms", **params)
         async with aclosing(pages):
@@ -163,7 +165,7 @@ class OutcomeCalls(ExperimentCalls):
         arms by name or index (default: all); each keeps its colour. The style is given as in
         `figure(id, "pdf", width="single", font="serif", markers=True, arms=[0, 2], ylim="0.5:1")`.
         """
-        params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
+        params = drop_absent(arm=arms, metric=metric, x=x, theory=theory or None, **look)
         picture = await self._transport.request("GET", (EXPERIMENTS, id, f"figure.{form}"), params=params)
         return Figure(picture.content)
 
@@ -181,7 +183,7 @@ class OutcomeCalls(ExperimentCalls):
         """Write the figure to `path`, as SVG, PNG, PDF or CSV by its suffix, and return the
         path.
         """
-        params = given(arm=arms, metric=metric, x=x, theory=theory or None, **look)
+        params = drop_absent(arm=arms, metric=metric, x=x, theory=theory or None, **look)
         return await self._transport.download(
             (EXPERIMENTS, id, f"figure.{_form(path)}"), Path(path), **params
         )

@@ -10,7 +10,7 @@ from fedq.client.calls.experiments import JSON
 from fedq.client.calls.results import ExportCalls
 from fedq.client.calls.uploads import BUNDLES, DATASETS, WEIGHTS
 from fedq.client.errors import NotFoundError
-from fedq.client.transport import EXPERIMENTS, RequestPath, given
+from fedq.client.transport import EXPERIMENTS, RequestPath, drop_absent
 from fedq.schemas import (
     AuditEntry,
     AuditPage,
@@ -56,7 +56,7 @@ class SharingCalls(Calls):
         Users are the owners of valid API keys; InvalidRequestError for a name that is none. An empty
         list takes the access back: experiments that others have submitted go on.
         """
-        changes = given(read=read, write=write)
+        changes = drop_absent(read=read, write=write)
         path = await self._access_path(id)
         return await self._transport.send(SharedAccess, "PATCH", path, json=changes, repeatable=True)
 
@@ -158,7 +158,7 @@ class WebhookCalls(Calls):
 
         The result contains the signing `secret`, which is not shown again.
         """
-        wanted = given(url=url, events=events, name=name, experiment_id=experiment_id)
+        wanted = drop_absent(url=url, events=events, name=name, experiment_id=experiment_id)
         return await self._transport.send(NewWebhook, "POST", WEBHOOKS, json=wanted)
 
     def list(self) -> AsyncGenerator[Webhook, None]:

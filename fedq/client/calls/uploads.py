@@ -9,7 +9,7 @@ from fedcore.errors import ExtensionError
 from fedq.client.bodies import UPLOAD_TIMEOUT_S, Pieces, Upload, dataset_name, file_of
 from fedq.client.calls import Calls
 from fedq.client.errors import UnreadableDataError
-from fedq.client.transport import Model, given
+from fedq.client.transport import Model, drop_absent
 from fedq.schemas import Bundle, BundlePage, Dataset, DatasetPage, Weights, WeightsPage
 
 DATASETS = "/v1/datasets"
@@ -32,7 +32,7 @@ class UploadCalls(Calls):
         existing data set. Raises UnreadableDataError if the data cannot be read.
         """
         params = {"name": name or dataset_name(data)}
-        headers = given(**{"Idempotency-Key": idempotency_key})
+        headers = drop_absent(**{"Idempotency-Key": idempotency_key})
         with file_of(data) as file:
             return await self._upload(Dataset, DATASETS, file, headers=headers, params=params)
 
@@ -41,7 +41,7 @@ class UploadCalls(Calls):
         return await self._transport.read(Dataset, (DATASETS, id))
 
     def datasets(self) -> AsyncGenerator[Dataset, None]:
-        """Iterate over the data sets, newest first; your own and those that others share with you."""
+        """Iterate over the data sets, newest first; your own and the ones that others share with you."""
         return self._transport.walk(DatasetPage, DATASETS)
 
     async def delete_dataset(self, id: str) -> None:

@@ -43,7 +43,7 @@ class Tables(ABC):
         """Write the files."""
         files = {
             "rounds": self.frame(rows_of(self._runs, arms)),
-            "summary": tables.written(results, "summary", self.media_type),
+            "summary": tables.encode_table(results, "summary", self.media_type),
             "arms": self.frame(arms_of(arms)),
         }
         for name, content in files.items():

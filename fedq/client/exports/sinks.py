@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from fedcore.spec.parameters import Value, leaves
+from fedcore.spec.parameters import Value, flatten_document
 from fedcore.spec.sweep import expand
 from fedq import schemas
 from fedq.client.errors import ExportError
@@ -84,7 +84,7 @@ def export_errors(tool: str) -> Iterator[None]:
         raise ExportError(f"the export to {tool} failed: {words}") from error
 
 
-def fitted(name: str, forbidden: str, longest: int) -> str:
+def fit_name(name: str, forbidden: str, longest: int) -> str:
     """`name` as a tool takes it: without the characters of the pattern `forbidden`, and not longer than
     `longest`.
     """
@@ -95,7 +95,7 @@ def fitted_key(name: str, forbidden: str, longest: int) -> str:
     """`name` as `fitted`, but with a digest at its end if it had to be changed, so that different names
     stay different.
     """
-    found = fitted(name, forbidden, longest)
+    found = fit_name(name, forbidden, longest)
     if found == name:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -106,7 +106,7 @@ NO_MEASURES = frozenset({"round", "extra", "committed_at"})
 NO_PARAMETERS = frozenset({"name", "description", "tags", "seeds"})
 
 
-def scalars(row: schemas.RoundRow) -> dict[str, float]:
+def flatten_row(row: schemas.RoundRow) -> dict[str, float]:
     """Measures of a round by name, without absent ones; entries of a list as `NAME/INDEX`."""
     usual = row.model_dump(exclude=set(NO_MEASURES))
     return {name: float(value) for name, value in _entries({**usual, **row.extra}) if value is not None}
@@ -120,14 +120,14 @@ def _entries(measures: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
             yield name, value
 
 
-def arms(experiment: schemas.Experiment) -> list[dict[str, Any]]:
+def expand_arms(experiment: schemas.Experiment) -> list[dict[str, Any]]:
     """The specification of each arm, without the sweep."""
     return [point.document for point in expand(experiment.specification)]
 
 
-def parameters(document: Mapping[str, Any], seed: int) -> dict[str, Value]:
+def flatten_parameters(document: Mapping[str, Any], seed: int) -> dict[str, Value]:
     """Parameters of a run by dotted path: the specification of its arm, without null values, and
     its seed.
     """
     wanted = {name: value for name, value in document.items() if name not in NO_PARAMETERS}
-    return dict(leaves({"seed": seed, **wanted}))
+    return dict(flatten_document({"seed": seed, **wanted}))

@@ -21,9 +21,9 @@ with warnings.catch_warnings():
     from mlflow.utils.validation import MAX_ENTITY_KEY_LENGTH, MAX_EXPERIMENT_TAG_VAL_LENGTH
 
 from fedcore.platform.status import Status
-from fedcore.spec.parameters import leaves
+from fedcore.spec.parameters import flatten_document
 from fedq import schemas
-from fedq.client.exports.sinks import arms, fitted_key, parameters, scalars
+from fedq.client.exports.sinks import expand_arms, fitted_key, flatten_parameters, flatten_row
 
 STATUSES = {
     Status.QUEUED: "SCHEDULED",
@@ -59,7 +59,7 @@ class MlflowRuns:
 
     def __init__(self, experiment: schemas.Experiment, folder: Path, tracking_uri: str | None) -> None:
         self.where = tracking_uri or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
-        self._arms = arms(experiment)
+        self._arms = expand_arms(experiment)
         if tracking_uri is None:
             folder.mkdir(parents=True, exist_ok=True)
         with _quiet():
@@ -74,7 +74,7 @@ class MlflowRuns:
         there, done = self._run(run)
         given = [
             Param(mlflow_key(name), str(value))
-            for name, value in parameters(self._arms[run.arm], run.seed).items()
+            for name, value in flatten_parameters(self._arms[run.arm], run.seed).items()
         ]
         self._client.log_batch(there, params=given, tags=_tags(run))
         fresh = [row for row in rows if row.round > done]
@@ -96,7 +96,7 @@ class MlflowRuns:
         found = self._client.search_experiments(filter_string=f"tags.`{EXPERIMENT}` = '{experiment.id}'")
         said = {
             mlflow_key(f"fedq.{name}"): str(value)[:MAX_EXPERIMENT_TAG_VAL_LENGTH]
-            for name, value in leaves(experiment.provenance)
+            for name, value in flatten_document(experiment.provenance)
         }
         tags = {
             EXPERIMENT: experiment.id,
@@ -125,7 +125,7 @@ class MlflowRuns:
 
 def _tags(run: schemas.Run) -> list[RunTag]:
     facts = {name: getattr(run, name) for name in FACTS if getattr(run, name) is not None}
-    said = dict(leaves({"provenance": run.provenance}))
+    said = dict(flatten_document({"provenance": run.provenance}))
     return [RunTag(mlflow_key(f"fedq.{name}"), str(value)) for name, value in {**facts, **said}.items()]
 
 
@@ -138,7 +138,7 @@ def mlflow_key(name: str) -> str:
 
 def _metrics(row: schemas.RoundRow) -> list[Metric]:
     at = _milliseconds(row.committed_at)
-    return [Metric(mlflow_key(name), value, at, row.round) for name, value in scalars(row).items()]
+    return [Metric(mlflow_key(name), value, at, row.round) for name, value in flatten_row(row).items()]
 
 
 def _milliseconds(moment: datetime) -> int:

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 
 from fedcore.platform.status import ENDED, Status
 from fedcore.simulation.report import StopReason
-from fedcore.simulation.study import directions, distributions
+from fedcore.simulation.study import convert_directions, convert_ranges
 from fedcore.spec.search import Study
 from fedq import schemas
 from fedq.client.errors import ExportError
@@ -23,10 +23,10 @@ from fedq.client.errors import ExportError
 class OptunaTrials:
     """Trials in `study.db`; see Sink.
 
-    The values of a trial are means over its seeds; those of its rounds are its intermediate values,
+    The values of a trial are means over its seeds; means of its rounds are its intermediate values,
     which Optuna has for one metric only. A trial with a failed or diverged run, or without a finite
-    value, has failed; one that the study's pruner stopped was pruned; one that has not ended is left
-    out.
+    value, has failed; one that the study's pruner stopped was pruned; one that has not ended is
+    left out.
     """
 
     def __init__(self, experiment: schemas.Experiment, folder: Path, _tracking_uri: str | None) -> None:
@@ -43,7 +43,7 @@ class OptunaTrials:
         self.where = f"sqlite:///{self._file}"
         self._runs: defaultdict[int, list[schemas.Run]] = defaultdict(list)
         self._curves: defaultdict[int, list[Sequence[dict[int, float]]]] = defaultdict(list)
-        """By trial and run, a curve for each metric."""
+        """Curves by trial and run, one for each metric."""
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
         """Keep the metrics of a run by round until `close`."""
@@ -58,7 +58,7 @@ class OptunaTrials:
         study = optuna.create_study(
             storage=storage,
             study_name=self._name,
-            directions=directions(self._search),
+            directions=convert_directions(self._search),
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -84,7 +84,7 @@ class OptunaTrials:
             state=state,
             values=values or None,
             params=settings,
-            distributions=distributions(self._search.space),
+            distributions=convert_ranges(self._search.space),
             user_attrs={"fedq.arm": arm, "fedq.arm_name": runs[0].arm_name},
             intermediate_values={round: fmean(curve[0][round] for curve in curves) for round in shared},
         )

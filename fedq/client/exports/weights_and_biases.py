@@ -15,14 +15,14 @@ import wandb
 
 from fedcore.platform.status import Status
 from fedq import schemas
-from fedq.client.exports.sinks import arms, fitted, parameters, scalars
+from fedq.client.exports.sinks import expand_arms, fit_name, flatten_parameters, flatten_row
 
 FACTS = ("arm", "arm_name", "status", "diverged_round", "stop_reason", "error", "worker")
 """Fields of a run that become entries of its summary, as `fedq.NAME`."""
 LONGEST_NAME = 128
 """Characters of the name of a project or a run; W&B refuses longer ones."""
 FORBIDDEN = r"[/\\#?%:]"
-"""In the name of a project."""
+"""Characters that W&B refuses in the name of a project."""
 
 
 class WandbRuns:
@@ -31,7 +31,7 @@ class WandbRuns:
     def __init__(self, experiment: schemas.Experiment, folder: Path, _tracking_uri: str | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._experiment, self._folder, self.where = experiment, folder, str(folder)
-        self._arms = arms(experiment)
+        self._arms = expand_arms(experiment)
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
         """Write a run and delete the one of an earlier export."""
@@ -41,13 +41,13 @@ class WandbRuns:
         with wandb.init(
             mode="offline",
             dir=self._folder,
-            project=fitted(self._experiment.name, FORBIDDEN, LONGEST_NAME),
+            project=fit_name(self._experiment.name, FORBIDDEN, LONGEST_NAME),
             group=self._experiment.id,
             tags=self._experiment.tags,
             id=run.id,
             name=run.arm_name[: LONGEST_NAME - len(suffix)] + suffix,
             notes=f"{self._experiment.name}: {run.arm_name}{suffix}",
-            config=parameters(self._arms[run.arm], run.seed),
+            config=flatten_parameters(self._arms[run.arm], run.seed),
             # Nothing of this machine belongs to runs that others have computed.
             settings=wandb.Settings(
                 silent=True,
@@ -62,7 +62,7 @@ class WandbRuns:
             ),
         ) as written:
             for row in rows:
-                written.log({**scalars(row), "_timestamp": row.committed_at.timestamp()}, step=row.round)
+                written.log({**flatten_row(row), "_timestamp": row.committed_at.timestamp()}, step=row.round)
             facts = {name: getattr(run, name) for name in FACTS if getattr(run, name) is not None}
             written.summary.update({f"fedq.{name}": _plain(value) for name, value in facts.items()})
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedcore import presets
 from fedcore.platform.store import Database, runs, workers
-from fedcore.platform.version import commit
+from fedcore.platform.version import find_commit
 from fedcore.spec.digest import specification_sha256
 from tests.builders.experiments import submit_over_http
 from tests.builders.specifications import TINY, Document, merged
@@ -62,7 +62,7 @@ def test_a_preset_is_submitted_by_name_with_overrides(http: httpx.Client) -> Non
     assert specification["local"]["epochs"] == presets.load("demo").spec["local"]["epochs"]
     assert made["provenance"] == {
         "fedq": version("fedq"),
-        "commit": commit(),
+        "commit": find_commit(),
         "preset": "demo",
         "preset_version": 1,
         "overrides": changes,

@@ -15,7 +15,7 @@ import pytest
 from api.openapi.examples import UNKNOWN_TEXT
 from fedcore.block import kind_of
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.kinds import kinds
+from fedcore.spec.kinds import list_kinds
 from fedq.schemas import ProblemDetails
 from tests.builders.runs import carry_out
 from tests.builders.specifications import TINY, Document
@@ -142,9 +142,9 @@ def test_no_example_is_a_text_that_says_nothing(document: Document) -> None:
     assert [name for name, field in _fields(document) if f"'{UNKNOWN_TEXT}'" in str(field["examples"])] == []
 
 
-@pytest.mark.parametrize("path", kinds())
+@pytest.mark.parametrize("path", list_kinds())
 def test_the_example_of_every_kind_is_in_the_document(path: str, document: Document) -> None:
-    for member in kinds()[path]:
+    for member in list_kinds()[path]:
         (example,) = document["components"]["schemas"][member.__name__]["examples"]
         assert example["kind"] == kind_of(member)
         assert member.model_validate(example) == member.model_validate(

@@ -108,8 +108,8 @@ def drawn(case: Case) -> Data:
 def trained(case: Case, data: Data, *, delta: bool = False, x: Any = None) -> Any:
     """The model [D] that the kernels train."""
     x = data.x if x is None else x
-    net, out = cpu.network(case.widths, x.itemsize, case.batch), np.empty_like(x)
-    padded, task = cpu.padded(net, x), np.zeros(1, cpu.TASK)
+    net, out = cpu.make_network(case.widths, x.itemsize, case.batch), np.empty_like(x)
+    padded, task = cpu.pad_parameters(net, x), np.zeros(1, cpu.TASK)
     for name in ("features", "labels", "rows", "batches", "sizes"):
         task[name] = getattr(data, name).ctypes.data
     task["held"], task["kinds"], task["width"], task["steps"] = (

@@ -25,7 +25,7 @@ from wandb.proto.wandb_internal_pb2 import Record
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedq.client import Client, ExportError, MissingPackageError, UnreadableDataError
-from fedq.client.exports.sinks import ExportForm, export_errors, fitted
+from fedq.client.exports.sinks import ExportForm, export_errors, fit_name
 from fedq.client.exports.tracking import mlflow_key
 from fedq.client.exports.weights_and_biases import FORBIDDEN, LONGEST_NAME
 from tests.builders.claims import end_runs, report
@@ -271,7 +271,7 @@ def test_a_store_that_cannot_be_used_is_told_as_such(client: Client, tmp_path: P
 
 @given(st.text(min_size=1, max_size=300), st.text(min_size=1, max_size=300))
 def test_names_are_those_that_each_tool_takes(one: str, other: str) -> None:
-    wandb.Settings(project=fitted(one, FORBIDDEN, LONGEST_NAME))
+    wandb.Settings(project=fit_name(one, FORBIDDEN, LONGEST_NAME))
     keys = [mlflow_key(f"problem.model.arguments.{name}") for name in (one, other)]
     for key in keys:
         validation._validate_param(key, "1")
@@ -282,7 +282,7 @@ def test_names_are_those_that_each_tool_takes(one: str, other: str) -> None:
 
 @pytest.mark.parametrize("name", ["local.lr", "x/0", "client_accuracy_std", "fedq.provenance.engine"])
 def test_names_that_a_tool_takes_stay_as_they_are(name: str) -> None:
-    assert mlflow_key(name) == fitted(name, "[^a-z0-9_./]", 100) == name
+    assert mlflow_key(name) == fit_name(name, "[^a-z0-9_./]", 100) == name
 
 
 @pytest.mark.parametrize("form", get_args(ExportForm))

@@ -12,7 +12,7 @@ from scipy import stats
 
 from fedcore.statistics import summary
 from fedcore.statistics.series import Series
-from fedq.results.curves import Window, curve, moments, thinned
+from fedq.results.curves import Window, average_curve, moments, thinned
 
 Floats = NDArray[np.float64]
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -93,7 +93,7 @@ def _run(values: list[float], sent: float = 1e6) -> Series:
 
 
 def test_runs_that_end_before_count_up_to_there() -> None:
-    made = curve([_run([3.0, 2.0, 1.0]), _run([5.0], 3e6)], "train_loss", Window(10))
+    made = average_curve([_run([3.0, 2.0, 1.0]), _run([5.0], 3e6)], "train_loss", Window(10))
     assert made is not None
     assert (made.rounds, made.mean, made.n) == ([1, 2, 3], [4.0, 2.0, 1.0], [2, 1, 1])
     assert made.std == [pytest.approx(2**0.5), None, None]
@@ -102,8 +102,8 @@ def test_runs_that_end_before_count_up_to_there() -> None:
 
 
 def test_a_metric_that_no_run_has_is_no_curve() -> None:
-    assert curve([], "train_loss", Window(10)) is None
-    assert curve([_run([nan, nan])], "train_loss", Window(10)) is None
+    assert average_curve([], "train_loss", Window(10)) is None
+    assert average_curve([_run([nan, nan])], "train_loss", Window(10)) is None
 
 
 @given(
@@ -114,8 +114,8 @@ def test_a_metric_that_no_run_has_is_no_curve() -> None:
 def test_a_stretch_of_a_curve_is_cut_out_of_the_whole(values: list[float], first: int, length: int) -> None:
     runs = [_run(values), _run(values[: len(values) // 2], 3e6)]
     whole, part = (
-        curve(runs, "train_loss", Window(1_000)),
-        curve(runs, "train_loss", Window(1_000, first, first + length)),
+        average_curve(runs, "train_loss", Window(1_000)),
+        average_curve(runs, "train_loss", Window(1_000, first, first + length)),
     )
     assert whole is not None
     assert part is not None
@@ -127,14 +127,16 @@ def test_a_stretch_of_a_curve_is_cut_out_of_the_whole(values: list[float], first
 def test_a_stretch_has_as_many_points_as_the_whole_had_and_keeps_its_spikes() -> None:
     values = np.linspace(1.0, 0.0, 10_000)
     values[5_005] = 9.0
-    made = curve([_run(list(values))], "train_loss", Window(100, 5_000, 5_999))
+    made = average_curve([_run(list(values))], "train_loss", Window(100, 5_000, 5_999))
     assert made is not None
     assert (made.rounds[0], made.rounds[-1], max(made.mean)) == (5_000, 5_999, 9.0)
     assert 80 < len(made.rounds) <= 100
 
 
 def test_the_interval_of_each_point_is_students() -> None:
-    made = curve([_run([1.0, 4.0, 5.0]), _run([2.0, 6.0]), _run([4.0, 7.0])], "train_loss", Window(10))
+    made = average_curve(
+        [_run([1.0, 4.0, 5.0]), _run([2.0, 6.0]), _run([4.0, 7.0])], "train_loss", Window(10)
+    )
     assert made is not None
     for at, values in enumerate([[1.0, 2.0, 4.0], [4.0, 6.0, 7.0]]):
         interval = stats.t.interval(0.95, 2, loc=np.mean(values), scale=stats.sem(values))
@@ -143,7 +145,7 @@ def test_the_interval_of_each_point_is_students() -> None:
 
 
 def test_an_interval_beyond_the_largest_number_ends_there() -> None:
-    made = curve([_run([1e308]), _run([-1e308])], "train_loss", Window(10))
+    made = average_curve([_run([1e308]), _run([-1e308])], "train_loss", Window(10))
     assert made is not None
     largest = float(np.finfo(np.float64).max)
     assert (made.low, made.high) == ([-largest], [largest])

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from fedcore.errors import SettingsError
 from fedcore.platform.store import UNAVAILABLE, Database, open_database, workers
 from fedcore.platform.store.clock import sql_now
-from fedcore.platform.store.database import canonical
+from fedcore.platform.store.database import parse_database_url
 from tests.support.polling import eventually
 
 
@@ -166,7 +166,7 @@ def test_a_process_that_froze_within_a_transaction_finds_the_database_away(postg
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
 def test_any_usual_name_of_postgresql_means_the_same(scheme: str) -> None:
-    assert canonical(f"{scheme}://user@host/name").drivername == "postgresql+psycopg"
+    assert parse_database_url(f"{scheme}://user@host/name").drivername == "postgresql+psycopg"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_any_usual_name_of_postgresql_means_the_same(scheme: str) -> None:
 )
 def test_other_databases_are_refused_by_setting_without_their_password(url: str, words: str) -> None:
     with pytest.raises(SettingsError, match=rf"^FEDQ_DATABASE_URL: {words}$"):
-        canonical(url)
+        parse_database_url(url)
 
 
 SAFEGUARDS = "lock_timeout", "idle_in_transaction_session_timeout", "TimeZone"

@@ -16,7 +16,7 @@ from fedcore.simulation.pruning import decide, rungs
 from fedcore.simulation.report import StopReason
 from fedcore.simulation.study import TrialResult, first_trials, next_trials, propose
 from fedcore.spec import stored_spec
-from fedcore.spec.search import Batch, Study, batches
+from fedcore.spec.search import Batch, Study, list_batches
 from fedcore.spec.space import Settings
 from tests.builders.claims import QUEUE, claim, commit_slice, fail, pause_or_finish, report
 from tests.builders.experiments import runs_of, status_of, submit
@@ -255,7 +255,7 @@ def pruned_longhand(pruner: dict[str, Any], seeds: tuple[int, ...]) -> tuple[tup
     ends = rungs(known, 9)
     values: dict[tuple[int, int], float] = {}
     results: list[TrialResult] = []
-    for first, last, _ in batches(known, 9):
+    for first, last, _ in list_batches(known, 9):
         settings = propose(known, results, last - first, 9)
         known = known.model_copy(update={"proposed": (*known.proposed, *settings)})
         going, reached = set(range(first, last)), {}

@@ -18,7 +18,7 @@ from fedcore.platform.webhooks.protocol import (
     RETRIES,
     new_secret,
     pause_s,
-    signed,
+    sign_message,
 )
 
 
@@ -67,7 +67,7 @@ BODY, SIGNATURE = '{"test": 2432232314}', "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELV
 
 
 def test_the_published_example() -> None:
-    headers = signed(ID, datetime.fromtimestamp(SECONDS, UTC), BODY, SECRET)
+    headers = sign_message(ID, datetime.fromtimestamp(SECONDS, UTC), BODY, SECRET)
     assert headers == {"webhook-id": ID, "webhook-timestamp": str(SECONDS), "webhook-signature": SIGNATURE}
 
 
@@ -79,12 +79,15 @@ def test_the_recursion_of_the_specification_longhand() -> None:
     )
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.new(key, f"{ID}.{int(moment.timestamp())}.{body}".encode(), hashlib.sha256).digest()
-    assert signed(ID, moment, body, secret)["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+    assert (
+        sign_message(ID, moment, body, secret)["webhook-signature"]
+        == f"v1,{base64.b64encode(digest).decode()}"
+    )
 
 
 def test_only_its_own_secret_verifies_a_signature() -> None:
     secret, moment = new_secret(), datetime.now(UTC)
-    headers = dict(signed(ID, moment, BODY, secret))
+    headers = dict(sign_message(ID, moment, BODY, secret))
     assert Webhook(secret).verify(BODY, headers) == {"test": 2432232314}
     with pytest.raises(WebhookVerificationError):
         Webhook(new_secret()).verify(BODY, headers)

@@ -22,7 +22,7 @@ from fedcore.problems.gradients import SampleClipping
 from fedcore.simulation import simulation as simulations
 from fedcore.testing.privacy.comparison import Violation
 from fedcore.testing.privacy.coupled import CoupledAudit
-from fedcore.testing.privacy.worlds import ZERO, Canary, World, canaries
+from fedcore.testing.privacy.worlds import ZERO, Canary, World, list_canaries
 from tests.builders.specifications import Document, merged
 from tests.testing import test_combinations as combined
 from tests.testing.test_combinations import FAMILIES, Row
@@ -79,7 +79,7 @@ def rows(strength: int) -> list[Row]:
 def audit(spec: ExperimentSpec, chosen: slice = slice(None), seed: int = SEED) -> list[Violation]:
     """Violations that the `chosen` canaries show."""
     audited = CoupledAudit(spec, seed)
-    return audited.violations(canaries(audited.neighbours)[chosen])
+    return audited.violations(list_canaries(audited.neighbours)[chosen])
 
 
 @pytest.mark.parametrize("part", range(QUICK_PARTS))

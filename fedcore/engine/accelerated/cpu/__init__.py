@@ -14,18 +14,28 @@ from fedcore.engine.accelerated.cpu.layout import (
     Network,
     Numbers,
     Tasks,
-    aligned,
-    network,
-    padded,
-    parts,
-    plain,
+    allocate_aligned,
+    make_network,
+    pad_parameters,
+    size_buffers,
+    unpad_parameters,
 )
 from fedcore.engine.accelerated.cpu.routine import Code, once, translate
 from fedcore.engine.accelerated.cpu.simd import WORD, Emitter, Value
 from fedcore.engine.accelerated.cpu.training import Trainer
 from fedcore.problems.dense import LossName
 
-__all__ = ["TASK", "Network", "Numbers", "Tasks", "aligned", "network", "padded", "plain", "train"]
+__all__ = [
+    "TASK",
+    "Network",
+    "Numbers",
+    "Tasks",
+    "allocate_aligned",
+    "make_network",
+    "pad_parameters",
+    "train",
+    "unpad_parameters",
+]
 
 
 def train(
@@ -38,7 +48,7 @@ def train(
     one after another.
     """
     sums = int(tasks["summed"].max()) * net.starts[-1]
-    room = aligned(sum(parts(net).values()) + sums, np.dtype(f"f{net.size}"))
+    room = allocate_aligned(sum(size_buffers(net).values()) + sums, np.dtype(f"f{net.size}"))
     _function(_code(net, loss).address)(
         counter.ctypes.data, tasks.ctypes.data, starts.ctypes.data, len(starts) - 1, room.ctypes.data
     )

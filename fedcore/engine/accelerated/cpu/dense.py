@@ -188,8 +188,8 @@ def accumulate(
     rows: Word,
     count: Word,
 ) -> None:
-    """target[o, j] <- keep source[o, j] + sum_b errors[o, b] inputs[b, j] for o < rows, over b <
-    count; source has the layout of target.
+    """target[o, j] <- keep source[o, j] + sum_b errors[o, b] inputs[b, j] for o < rows, over
+    b < count; source has the layout of target.
     """
     factor, output = emit.splat(keep), Variable(emit.word(0))
     for high in _OUTPUTS:

@@ -15,8 +15,8 @@ Numbers = NDArray[np.floating]
 TOGETHER = 128
 """Samples that go through the network at a time; a larger batch is summed in parts."""
 READY_BYTES = 4 << 20
-"""Of one client's samples, in rows as the first layer takes them; who holds more has them copied
-batch by batch.
+"""Memory for one client's samples in rows as the first layer takes them; the samples of a client
+with more are copied batch by batch.
 """
 
 
@@ -65,7 +65,7 @@ class Network(NamedTuple):
         return -(-count // self.lanes) * self.lanes
 
 
-def network(widths: tuple[int, ...], size: int, largest: int) -> Network:
+def make_network(widths: tuple[int, ...], size: int, largest: int) -> Network:
     """Return the network of these widths, for batches of at most `largest` samples.
 
     Rounded up to few distinct networks, since code is generated for each.
@@ -73,7 +73,7 @@ def network(widths: tuple[int, ...], size: int, largest: int) -> Network:
     return Network(widths, size, min(max(16, 1 << (largest - 1).bit_length()), TOGETHER))
 
 
-def parts(net: Network) -> dict[tuple[str, int, int], int]:
+def size_buffers(net: Network) -> dict[tuple[str, int, int], int]:
     """Sizes of a thread's buffers in numbers, by name, pass (0 at y, 1 at x) and layer."""
     words, layers = 8 // net.size, range(len(net.strides))
     single = dict.fromkeys((("y", 0, 0), ("velocity", 0, 0), ("offset", 0, 0)), net.starts[-1])
@@ -89,7 +89,7 @@ def parts(net: Network) -> dict[tuple[str, int, int], int]:
     return single
 
 
-def aligned(size: int, dtype: np.dtype[np.floating]) -> Numbers:
+def allocate_aligned(size: int, dtype: np.dtype[np.floating]) -> Numbers:
     """Allocate this many numbers, starting at a cache line."""
     line = 64
     held = np.empty(size + line // dtype.itemsize, dtype)
@@ -97,16 +97,16 @@ def aligned(size: int, dtype: np.dtype[np.floating]) -> Numbers:
     return held[first : first + size]
 
 
-def padded(net: Network, theta: Numbers) -> Numbers:
+def pad_parameters(net: Network, theta: Numbers) -> Numbers:
     """Return the parameters `theta` [D] as rows of whole registers, padded with zeros."""
-    rows = aligned(net.starts[-1], theta.dtype)
+    rows = allocate_aligned(net.starts[-1], theta.dtype)
     rows[:] = 0
     for layer, held in _layers(net, rows, theta):
         layer[:] = held
     return rows
 
 
-def plain(net: Network, rows: Numbers) -> Numbers:
+def unpad_parameters(net: Network, rows: Numbers) -> Numbers:
     """Return the parameters [D] held in the padded `rows`."""
     theta = np.empty(sum(fan_out * (fan_in + 1) for fan_in, fan_out in pairwise(net.widths)), rows.dtype)
     for layer, held in _layers(net, rows, theta):

@@ -22,7 +22,7 @@ Number = Annotated[Value, "a number of the type that the code works on"]
 
 
 DIGEST_BYTES = 32
-"""Of SHA-256, before the object code in a file."""
+"""Length of the SHA-256 digest before the object code in a file."""
 
 
 class Code(NamedTuple):

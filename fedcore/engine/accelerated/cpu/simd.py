@@ -78,7 +78,7 @@ class Value:
         return Value(self.b, self.b.select(self.ir, _operand(chosen, other.ir.type), other.ir))
 
     def cast(self, kind: Any) -> Value:
-        """The same bits as a value of another type."""
+        """Take the same bits as a value of another type."""
         return Value(self.b, self.b.bitcast(self.ir, kind))
 
     def _with(self, other: Operand, whole: str, real: str) -> Value:
@@ -331,7 +331,7 @@ class Emitter(ControlFlow):
         return left[0]
 
     def _fold(self, first: Value | None, second: Value | None, half: int) -> Value | None:
-        """In each group of 2 `half` lanes, the halves of `first` added up, then those of
+        """In each group of 2 `half` lanes, the halves of `first` added up, then the halves of
         `second`.
         """
         if first is None:
@@ -343,7 +343,7 @@ class Emitter(ControlFlow):
         return self.shuffle(first, second, kept) + self.shuffle(first, second, moved)
 
     def transposed(self, vectors: list[Value]) -> list[Value]:
-        """As many vectors as there are lanes, lanes and vectors exchanged."""
+        """Exchange lanes and vectors; there are as many vectors as lanes."""
         half = self.lanes // 2
         while half:
             lower = [lane % (2 * half) < half for lane in range(self.lanes)]

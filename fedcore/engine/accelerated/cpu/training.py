@@ -27,7 +27,7 @@ from fedcore.engine.accelerated.cpu.dense import (
     rectify,
     scores,
 )
-from fedcore.engine.accelerated.cpu.layout import TASK, Network, Task, parts
+from fedcore.engine.accelerated.cpu.layout import TASK, Network, Task, size_buffers
 from fedcore.engine.accelerated.cpu.routine import Number, Word, routine
 from fedcore.engine.accelerated.cpu.simd import DOUBLE, WORD, Emitter, Matrix, Value, Variable
 from fedcore.problems.dense import LossName
@@ -99,7 +99,7 @@ class Passes:
         self._emit, self._net, self._loss = emit, net, loss
         self.layers, self._last = range(len(net.strides)), len(net.strides) - 1
         self.one, self.zero = (Value(emit.b, ir.Constant(emit.number, number)) for number in (1.0, 0.0))
-        sizes = parts(net)
+        sizes = size_buffers(net)
         self._at = {
             name: emit.after(room, begin)
             for name, begin in zip(sizes, running(sizes.values(), initial=0), strict=False)
@@ -108,7 +108,7 @@ class Passes:
         self.sums = emit.after(room, sum(sizes.values()))
 
     def prepare(self) -> None:
-        """Set the tables of rows, and the ones at the ends of those that go into later layers."""
+        """Set the tables of rows, and the ones at the ends of rows that go into later layers."""
         emit, net = self._emit, self._net
         for name, way, layer in [key for key in self._at if key[0] == "table"]:
             rows = Matrix(self._at["rows", way, layer], emit.word(net.strides[layer]))
@@ -267,7 +267,7 @@ class Trainer:
         )
 
     def _train(self, task: Task) -> None:
-        """All local steps of one client."""
+        """Take the local steps of one client."""
         emit, passes = self._emit, self._passes
         passes.lay_ready(task)
         direct = task.momentum.equals(0.0) & (task.width <= self._net.samples)
