@@ -165,7 +165,7 @@ def test_a_checkpoint_of_another_seed_is_refused() -> None:
 
 
 def test_a_missing_data_set_is_reported_before_the_first_round(tmp_path: Path) -> None:
-    with pytest.raises(DataUnavailableError, match=r"python -m fedcore\.data\.download mnist"):
+    with pytest.raises(DataUnavailableError, match=r"python -m fedq\.download mnist"):
         Simulation(specification(MNIST), seed=0, data_dir=tmp_path)
 
 

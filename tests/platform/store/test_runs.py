@@ -420,7 +420,7 @@ def test_each_claim_of_a_run_has_a_higher_fence(database: Database, given_up: st
                 lose(database)
 
 
-# Companions: which runs, and how many, a worker takes beside the one it holds.
+# Batches: which runs, and how many, a worker takes beside the one it holds.
 
 SEEN_S = 30.0
 

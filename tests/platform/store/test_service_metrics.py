@@ -59,7 +59,7 @@ def test_the_latest_runs_count(database: Database) -> None:
     assert sorted(_rates(database)) == pytest.approx(range(2, MOST_RUNS + 2))
 
 
-# The census: what there is at one moment.
+# Metrics of the whole service at one moment.
 
 
 def test_metrics_count_runs_by_queue_and_status_and_say_how_long_they_wait(database: Database) -> None:
