@@ -23,7 +23,6 @@ OWN = {
     },
     "in the database": {
         "api/runs/service.py",
-        "fedcore/platform/store/blocks.py",
         "fedcore/platform/store/leases.py",
         "fedcore/platform/store/progress.py",
         "fedcore/platform/store/scheduler.py",

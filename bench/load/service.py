@@ -64,7 +64,8 @@ class Service:
                 ).fetchall()
             )
             found = connection.execute(
-                "SELECT run_id, count(*), min(round), max(round) FROM round GROUP BY run_id"
+                "SELECT run_id, sum(jsonb_array_length(rounds::jsonb -> 'committed_at')), max(last)"
+                " FROM block GROUP BY run_id"
             ).fetchall()
         if runs != experiments:
             raise RuntimeError(
@@ -72,7 +73,7 @@ class Service:
                 f" {runs.items() ^ experiments.items()}"
             )
         if {run_id: spread for run_id, *spread in found} != {
-            run_id: [count, 1, count] for run_id, count in rows.items()
+            run_id: [count, count] for run_id, count in rows.items()
         }:
             raise RuntimeError(f"rows are missing: {found}")
 

@@ -82,11 +82,21 @@ REFUSED = (ConflictError, InvalidRequestError, NotAllowedError, NotFoundError)
 COUNTING = (
     "CREATE TABLE committed (rounds bigint)",
     """CREATE FUNCTION count_committed() RETURNS trigger LANGUAGE plpgsql AS
-    'BEGIN INSERT INTO committed SELECT count(*) FROM added; RETURN NULL; END'""",
-    """CREATE TRIGGER counting AFTER INSERT ON round REFERENCING NEW TABLE AS added
-    FOR EACH STATEMENT EXECUTE FUNCTION count_committed()""",
+    'DECLARE before int := 0;
+    BEGIN
+        IF TG_OP = $$UPDATE$$ THEN
+            before := OLD.last;
+        ELSE
+            SELECT coalesce(max(last), 0) INTO before FROM block
+                WHERE run_id = NEW.run_id AND last < NEW.last;
+        END IF;
+        INSERT INTO committed VALUES (NEW.last - before);
+        RETURN NULL;
+    END'""",
+    """CREATE TRIGGER counting AFTER INSERT OR UPDATE ON block
+    FOR EACH ROW EXECUTE FUNCTION count_committed()""",
 )
-"""Counts the rows of rounds that were ever committed, those of deleted experiments included."""
+"""Counts the rounds that were ever committed, also of experiments that were deleted since."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from tests.support.polling import eventually
 from tests.support.processes import served
 
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
-HELD_UP = "SELECT pid FROM pg_locks WHERE relation = 'round'::regclass AND NOT granted"
+HELD_UP = "SELECT pid FROM pg_locks WHERE relation = 'block'::regclass AND NOT granted"
 
 
 def at_the_server(url: URL) -> psycopg.Connection:
@@ -60,7 +60,7 @@ def _in_a_commit(world: World, run: RunRecord) -> float:
     is killed.
     """
     with closing(at_the_server(world.deployment.database.url)) as server, server.transaction():
-        server.execute("LOCK TABLE round IN SHARE MODE")
+        server.execute("LOCK TABLE block IN SHARE MODE")
         world.deployment.let_go(world.run.done + 1)
         eventually(lambda: server.execute(HELD_UP).fetchone(), timeout_s=END_S)
         return _worker(world, run)

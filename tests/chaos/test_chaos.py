@@ -68,11 +68,14 @@ def test_a_run_whose_object_store_fails_in_every_way_is_the_run_of_the_library_a
 
 
 DAMAGES = (
-    ("UPDATE round SET bytes_up = bytes_up + 1 WHERE round = 1", "differs from the library in round 1"),
+    (
+        "UPDATE block SET rounds = jsonb_set(rounds::jsonb, $${columns,bytes_up,0}$$, $$1$$)::text",
+        "differs from the library in round 1",
+    ),
     ("UPDATE run SET seconds = seconds + 1 WHERE done > 0", "s, and its rounds"),
     ("UPDATE api_key SET spent_seconds = spent_seconds + 1", "keys have spent"),
     ("UPDATE tally SET value = value + 1 WHERE name = 'rounds'", "rounds were counted"),
-    ("DELETE FROM round WHERE round = 1", "has rounds"),
+    ("UPDATE block SET last = last + 1", "has rounds"),
     ("UPDATE run SET status = 'cancelled'", "its runs make it cancelled"),
     ("UPDATE run SET status = 'queued'", "keys have runs that wait or run"),
     ("UPDATE run SET request = 'pause'", "has ended with a request"),

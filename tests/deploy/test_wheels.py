@@ -93,7 +93,7 @@ print(Client.__module__, AsyncClient.__module__, ExperimentSpec.__module__)
 """
     assert "fedq.client" in _succeeds([python, "-c", program], project)
     fedq = python.with_name("fedq")
-    assert "experiment.yaml: valid" in _succeeds([fedq, "validate", "experiment.yaml"], project)
+    assert "quadratic: 1 run" in _succeeds([fedq, "plan", "experiment.yaml"], project)
     for command in ("up", "demo"):
         refused = _run([fedq, command], project)
         assert refused.returncode == 2

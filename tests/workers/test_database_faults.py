@@ -18,7 +18,7 @@ from tests.workers.deployment import END_S, EXPERIMENT, Deployment, assert_undis
 
 SHORT = merged(EXPERIMENT, {"rounds": 40})
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
-HELD_UP = "SELECT pid FROM pg_locks WHERE relation = 'round'::regclass AND NOT granted"
+HELD_UP = "SELECT pid FROM pg_locks WHERE relation = 'block'::regclass AND NOT granted"
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def test_connections_cut_in_the_middle_of_a_commit_lose_and_repeat_nothing(produ
             with server.transaction():
                 # Whoever commits a slice now has written to the run, and waits here to write its
                 # rounds.
-                server.execute("LOCK TABLE round IN SHARE MODE")
+                server.execute("LOCK TABLE block IN SHARE MODE")
                 (pid,) = eventually(lambda: server.execute(HELD_UP).fetchone(), timeout_s=END_S)
                 server.execute("SELECT pg_terminate_backend(%s)", (pid,))
         (run,) = deployment.ended(experiment)

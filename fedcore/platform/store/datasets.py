@@ -120,7 +120,8 @@ def use(
 
     Data sets are locked before what is noted of them, as in `delete`.
     """
-    DATASETS.note_use(session, experiment_id, check_use(session, document, arms, owner, lock=True))
+    if ids := check_use(session, document, arms, owner, lock=True):
+        DATASETS.note_use(session, experiment_id, ids)
 
 
 def unknown(pointer: str, dataset_id: str) -> SpecificationError:

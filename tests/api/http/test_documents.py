@@ -286,6 +286,7 @@ import sys
 from pathlib import Path
 from api.app import create_app
 from fedcore.platform.store import upgrade
+from fedcore.settings import Settings
 from tests.support.access import key_for
 from tests.support.asgi import calling
 from yaml import safe_load
@@ -308,6 +309,6 @@ def test_the_api_process_imports_neither_the_model_nor_a_tensor_library(tmp_path
         str(tmp_path),
         str(OWN),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3])
     status, imported = done.stdout.splitlines()[-2:]
     assert (status, imported) == ("201", "")
