@@ -282,7 +282,7 @@ class InBytes(ByteImages):
 
 
 class InNumbers(InBytes):
-    """The same, converted when they are read."""
+    """The samples of `InBytes` as numbers, converted when they are read."""
 
     kind: Literal["in_numbers"] = "in_numbers"  # type: ignore[assignment]
 

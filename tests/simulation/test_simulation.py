@@ -365,7 +365,7 @@ def test_a_round_that_nobody_reaches_holds_nobody_up() -> None:
 
 @dataclass(frozen=True)
 class Cubes(ClientRule):
-    """Of a form that no recursion has."""
+    """A rule that is no affine recursion: the step is the cube of the gradient."""
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad * grad * grad

@@ -70,7 +70,7 @@ class Deployment:
     folder: Path
 
     def with_settings(self, **values: Any) -> "Deployment":
-        """The same deployment, its processes under other settings: `slice_seconds=1` is
+        """Return this deployment with processes under other settings: `slice_seconds=1` is
         FEDQ_SLICE_SECONDS.
         """
         return replace(
