@@ -83,11 +83,16 @@ class S3:
         """Names of all buckets."""
         return {bucket["Name"] for bucket in self.client.list_buckets()["Buckets"]}
 
+    def keys(self, bucket: str) -> list[str]:
+        """Keys of the objects in a bucket."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+
     def objects(self, bucket: str) -> dict[str, bytes]:
         """Contents of a bucket by key."""
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
-        keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
-        return {key: self.client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+        return {
+            key: self.client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in self.keys(bucket)
+        }
 
 
 class _FaultyHandler(MotoRequestHandler):
