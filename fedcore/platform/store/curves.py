@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from sqlalchemy import JSON, Integer, Text, bindparam, cast, func, select
 from sqlalchemy.orm import Session
 
+from fedcore.lazy import np
 from fedcore.platform.provenance import CHANCE_ACCURACY, WARNING, warning_entry
 from fedcore.platform.store.blocks import RoundBlock, StoredRound, append_rows
 from fedcore.platform.store.clock import database_time
@@ -160,8 +161,6 @@ def value(session: Session, run: RunRecord, metric: str, round: int) -> float | 
 
 def of_runs(session: Session, run_ids: Iterable[str], *metrics: str) -> dict[str, Series]:
     """The curves of these measures for those of the runs that have rounds, by run id."""
-    import numpy as np
-
     wanted = dict.fromkeys(run_ids, 0)
     parts: defaultdict[str, list[list[Floats]]] = defaultdict(list)
     for run_id, _, document in session.execute(_BLOCKS, {"cursors": wanted}):

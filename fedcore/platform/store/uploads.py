@@ -82,10 +82,9 @@ class Uploads(Generic[R]):
         return read_newest(session, query, self.record.id, limit, cursor)
 
     def note_use(self, session: Session, experiment_id: str, ids: Sequence[str]) -> None:
-        """Record, once, that an experiment uses uploads, whose rows are locked."""
+        """Record, once, that an experiment uses uploads, at least one, whose rows are locked."""
         noted = dialect_of(session).insert(self.use_record).on_conflict_do_nothing()
-        if ids:
-            session.execute(noted, [{"upload_id": id, "experiment_id": experiment_id} for id in ids])
+        session.execute(noted, [{"upload_id": id, "experiment_id": experiment_id} for id in ids])
 
     def delete(self, session: Session, name: str, owner: str | None, own: str | None = None) -> None:
         """Remove an upload of `owner`, None: of anyone, for an administrator; as `find` chooses.

@@ -40,7 +40,8 @@ def use(session: Session, experiment_id: str, digests: Collection[str], owner: s
             raise SpecificationError(
                 "/problem", f"{record.content} {record.digest} are no longer shared with {owner}"
             )
-    WEIGHTS.note_use(session, experiment_id, list(found.values()))
+    if found:
+        WEIGHTS.note_use(session, experiment_id, list(found.values()))
 
 
 def used_by(session: Session, experiment_id: str) -> Sequence[WeightsRecord]:
