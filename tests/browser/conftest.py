@@ -20,6 +20,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from fedcore.platform.status import Status
 from fedq.client import Client
 from fedq.embedded import embedded_service
 
@@ -58,6 +59,15 @@ def stack() -> Iterator[Stack]:
     """A stack with one worker."""
     with embedded_service(workers=1) as (url, key), Client(url, key) as client:
         yield Stack(url, key, client)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(stack: Stack) -> Iterator[None]:
+    """What a test leaves queued or running, as one that fails does, would keep the worker from the next."""
+    yield
+    for status in (Status.QUEUED, Status.RUNNING):
+        for experiment in stack.client.experiments(status=status):
+            stack.client.cancel(experiment.id)
 
 
 @pytest.fixture(scope="session")
