@@ -4,6 +4,7 @@ the files in its folder.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -20,14 +21,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from fedcore.errors import FedcoreError
+from fedcore.lazy import torch
 from fedcore.platform.provenance import DIVERGENCE, run_warning
 from fedcore.platform.status import ENDED, Status
 from fedcore.settings import settings
-from fedcore.simulation.local_run import HalvingSearch, StudySearch, Trial
 from fedcore.simulation.report import RoundReport, StopReason
+from fedcore.simulation.searches import HalvingSearch, StudySearch, Trial
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.engines import facts_about
 from fedcore.spec.experiment import Arm
@@ -331,6 +332,10 @@ def _devices() -> list[str]:
     device = settings().device
     if device != "auto":
         return [device]
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:  # Without a driver there is nothing to ask PyTorch for, which takes two seconds to load.
+        return ["cpu"]
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
 
 

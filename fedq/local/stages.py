@@ -17,26 +17,33 @@ from multiprocessing.queues import SimpleQueue
 from multiprocessing.sharedctypes import SynchronizedArray
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, FedcoreError
-from fedcore.platform.artifacts import describe_run, model_files
+from fedcore.lazy import LazyModule, torch
 from fedcore.platform.out_of_memory import MEMORY_DIVISOR, is_out_of_memory, release_memory, user_message
 from fedcore.platform.provenance import ENGINE_CHOICE, warning_entry
 from fedcore.platform.status import Status
 from fedcore.platform.watchdog import end_with_parent
 from fedcore.settings import settings
 from fedcore.simulation.report import RoundReport
-from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.components import find_requirements
 from fedcore.spec.engines import ArmFacts
 from fedcore.statistics.poor_runs import OBJECTIVES, MeasureEnds
 from fedq.local.code import load_code
 from fedq.local.folder import MODEL, LocalRun, RunFolder, RunKey
+
+if TYPE_CHECKING:
+    from fedcore.engine import choice
+    from fedcore.platform import artifacts
+    from fedcore.simulation import simulation as simulations
+    from fedcore.simulation.simulation import Simulation
+else:
+    # Only the computing processes load PyTorch.
+    artifacts = LazyModule("fedcore.platform.artifacts")
+    choice = LazyModule("fedcore.engine.choice")
+    simulations = LazyModule("fedcore.simulation.simulation")
 
 ATTEMPTS = 3
 """Maximum number of attempts of a stage, each with less memory than the one before."""
@@ -168,7 +175,7 @@ class _Stage:
         return simulation
 
     def _simulation(self, made_with: dict[str, Any], memory_divisor: int) -> Simulation:
-        return Simulation(
+        return simulations.Simulation(
             self._spec,
             self._stage.key.seed,
             arm=self._stage.key.arm,
@@ -176,7 +183,7 @@ class _Stage:
             data_dir=settings().datasets,
             models_allowed=settings().models_allowed,
             arms=self._stage.arms,
-            recorded=EngineChoice.of(made_with.get(ENGINE_CHOICE)),
+            recorded=choice.EngineChoice.of(made_with.get(ENGINE_CHOICE)),
             memory_divisor=memory_divisor,
         )
 
@@ -200,7 +207,7 @@ class _Stage:
 
     def _end(self, run: LocalRun, simulation: Simulation) -> None:
         finished = simulation.finished
-        files, digests = model_files(simulation, MODEL, run.id, self._stage.experiment_id)
+        files, digests = artifacts.model_files(simulation, MODEL, run.id, self._stage.experiment_id)
         self._files.finish(
             run.model_copy(
                 update={
@@ -227,7 +234,7 @@ class _Stage:
 
     def _provenance(self, simulation: Simulation) -> dict[str, Any]:
         (needed,) = find_requirements(self._spec)
-        found = describe_run(simulation, self._device, json.loads(needed) if needed else ())
+        found = artifacts.describe_run(simulation, self._device, json.loads(needed) if needed else ())
         if self._spec.code is not None:
             found[BUNDLE] = {"digest": self._spec.code.digest, "confinement": "none"}
         return found

@@ -16,7 +16,7 @@ from fedcore.settings import settings
 from fedq.client import Client
 from fedq.local.folder import ExperimentFolder
 from tests.builders.specifications import SYNTHETIC, merged
-from tests.fedq.local.test_runs import bits, call, committed, spec_file
+from tests.fedq.local.test_experiment import bits, call, committed, spec_file
 from tests.support.commands import started, url_of
 from tests.support.polling import eventually
 from tests.support.slurm import GRACE_S, Slurm, cluster, missing

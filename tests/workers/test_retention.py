@@ -20,7 +20,7 @@ from tests.builders.runs import finish_with_models
 from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.builders.transactions import read as see
 from tests.builders.transactions import write
-from tests.simulation.test_local_run import HALVING, SEARCH
+from tests.simulation.test_searches import HALVING, SEARCH
 from tests.support.s3 import S3, Fault
 from tests.workers.deployment import Deployment
 from workers.reconciler import remove_due

@@ -16,7 +16,7 @@ from fedcore.simulation.halving import Decision
 from fedcore.simulation.report import StopReason
 from fedcore.simulation.simulation import Simulation
 from tests.builders.specifications import merged
-from tests.simulation.test_local_run import HALVING, SEARCH
+from tests.simulation.test_searches import HALVING, SEARCH
 from tests.workers.deployment import Deployment
 
 SPEED = {"execution": {"engine": "reference"}, "seeds": [0]}

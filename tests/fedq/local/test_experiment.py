@@ -1,6 +1,7 @@
 """`fedq run`, with its processes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -123,6 +124,21 @@ def test_a_plan_knows_the_rates_of_the_runs_that_have_ended(
     # Runs that had ended before are not counted again.
     assert call("run", file, "--output", out) == 0
     assert planned()["seconds_source"] == "2 recent runs of logistic, engine auto, on this machine"
+
+
+def test_only_the_processes_that_compute_load_pytorch(tmp_path: Path) -> None:
+    code = """\
+import sys
+from fedq.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    assert "torch" not in sys.modules
+"""
+    file, out = spec_file(tmp_path, merged(SYNTHETIC, {"rounds": 1, "seeds": [0]})), tmp_path / "out"
+    command = [sys.executable, "-c", code, "run", str(file), f"--output={out}"]
+    subprocess.run(command, env={**os.environ, "FEDQ_DEVICE": "cpu"}, timeout=START_S, check=True)
+    assert committed(out) == 1
 
 
 def has_committed(out: Path, rounds: int) -> bool:
