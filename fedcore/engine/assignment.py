@@ -116,9 +116,40 @@ class StackedUpdates:
         return vector.new_empty(self._count, *vector.shape)
 
 
+class SummedUpdates:
+    """The weighted sums of the deltas of M clients, each added when those before it in `order` have been,
+    so that it changes no bit who is done first.
+    """
+
+    def __init__(self, job: Job, order: Sequence[int]) -> None:
+        """Wait for the updates of a job with sums; `order` has the rows of all clients."""
+        assert job.sums is not None
+        self._weights, self._order = job.sums, iter(order)
+        self._next = next(self._order)
+        self._early: dict[int, Tensor] = {}
+        self._sums: Tensor | None = None
+        self._stacked = StackedUpdates(len(order)) if job.each else None
+
+    def put(self, row: int, update: ClientUpdate) -> None:
+        """Add the update of a client, and those that have waited for it."""
+        if self._stacked is not None:
+            self._stacked.put(row, update)
+        if self._sums is None:
+            self._sums = update.delta.new_zeros(len(self._weights), len(update.delta))
+        self._early[row] = update.delta
+        while (delta := self._early.pop(self._next, None)) is not None:
+            self._sums.addr_(self._weights[:, self._next], delta)
+            self._next = next(self._order, -1)
+
+    def whole(self) -> AggregatedUpdate:
+        """Return the sums, and the deltas if the job asks for each."""
+        assert self._sums is not None
+        return AggregatedUpdate(self._sums, None if self._stacked is None else self._stacked.whole().delta)
+
+
 def with_statistics(update: ClientUpdate, passes: ForwardPasses | None) -> ClientUpdate:
     """One client's `update` with its running statistics after its `passes`, where there are such."""
-    if passes is None:
+    if passes is None or not passes.statistics.shape[1]:
         return update
     return replace(update, memory={**update.memory, STATISTICS: passes.statistics[0]})
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedcore.core import ClientContext, ClientUpdate
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Job, StackedUpdates, with_statistics
+from fedcore.engine.assignment import Job, Result, StackedUpdates, SummedUpdates, with_statistics
 from fedcore.engine.local_solver import (
     evaluates_elsewhere,
     initial_state,
@@ -24,15 +24,11 @@ from fedcore.problems.passes import ForwardPasses, step_of
 
 def reference(jobs: Sequence[Job]) -> list[ClientUpdate]:
     """Train run after run, client after client, step after step."""
-    stacked = _stacks_for(jobs)
+    stacked = [StackedUpdates(len(job.work.clients)) for job in jobs]
     for job, updates in zip(jobs, stacked, strict=True):
         for row in range(len(job.work.clients)):
             updates.put(row, _train_by_definition(job, row))
     return [updates.whole() for updates in stacked]
-
-
-def _stacks_for(jobs: Sequence[Job]) -> list[StackedUpdates]:
-    return [StackedUpdates(len(job.work.clients)) for job in jobs]
 
 
 def _train_by_definition(job: Job, row: int) -> ClientUpdate:
@@ -94,7 +90,7 @@ def _gradient_of_step(
     return evaluate(y)
 
 
-def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
+def parallel(jobs: Sequence[Job]) -> list[Result]:
     """Train the clients of all jobs one by one, most samples first, on the tensor library's
     threads.
 
@@ -104,18 +100,27 @@ def parallel(jobs: Sequence[Job]) -> list[ClientUpdate]:
     replicas = [WorkerCopies(job.problem.replica) for job in jobs]
     line = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.work.clients))]
     line.sort(key=lambda turn: -jobs[turn[0]].work.batches[turn[1]].size)
-    stacked = _stacks_for(jobs)
+    received = [
+        _receiver(job, [row for other, row in line if other == number]) for number, job in enumerate(jobs)
+    ]
 
     def put(place: int, update: ClientUpdate) -> None:
         number, row = line[place]
-        stacked[number].put(row, update)
+        received[number].put(row, update)
 
     parallel_map(
         [partial(_train_on_replica, jobs[number], row, replicas[number]) for number, row in line],
         jobs[0].work.local.x.device,
         put,
     )
-    return [updates.whole() for updates in stacked]
+    return [updates.whole() for updates in received]
+
+
+def _receiver(job: Job, order: Sequence[int]) -> StackedUpdates | SummedUpdates:
+    passes = job.work.passes
+    if job.sums is None or (passes is not None and passes.statistics.shape[1]):
+        return StackedUpdates(len(order))
+    return SummedUpdates(job, order)
 
 
 def _train_on_replica(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:

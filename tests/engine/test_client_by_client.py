@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ import torch
 from torch import Tensor
 
 from fedcore import Simulation
-from fedcore.engine.assignment import Job
+from fedcore.core import ClientUpdate
+from fedcore.engine.assignment import AggregatedUpdate, Job, Result, SummedUpdates
 from fedcore.engine.client_by_client import parallel
 from fedcore.engine.round import open_round
 from fedcore.errors import DataUnavailableError
 from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Gradient
+from fedcore.problems.network import STATISTICS
 from tests.builders.specifications import DIGITS_CNN, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 SINGLE: Document = {
@@ -94,19 +97,73 @@ def test_threads_change_no_bit_of_full_gradients() -> None:
     assert torch.equal(problem.client_gradients(problem.initial(), np.arange(4)), together)
 
 
-def job(document: Document, **changes: Any) -> Job:
+def job(document: Document, *, each: bool = True, **changes: Any) -> Job:
     simulation = Simulation(specification(document, **changes), seed=0)
-    opened = open_round(simulation._setting, simulation._server, simulation._clients, simulation._traffic, 1)
+    opened = open_round(
+        simulation._setting, simulation._server, simulation._clients, simulation._traffic, 1, each=each
+    )
     assert opened.job is not None
     return opened.job
 
 
+def numbers(result: Result) -> list[Tensor]:
+    """All that an engine returns."""
+    if isinstance(result, AggregatedUpdate):
+        return [result.sums, *([] if result.deltas is None else [result.deltas])]
+    return [result.delta, *result.memory.values(), *result.shared.values()]
+
+
 def test_jobs_side_by_side_are_trained_as_if_alone() -> None:
     torch.set_num_threads(2)
-    jobs = [job(merged(DIGITS_CNN, SINGLE)), job(SYNTHETIC), job(DIGITS_CNN, algorithm={"kind": "fedprox"})]
+    jobs = [
+        job(merged(DIGITS_CNN, SINGLE)),
+        job(SYNTHETIC, each=False),
+        job(DIGITS_CNN, algorithm={"kind": "fedprox"}),
+        job(DIGITS_CNN),
+    ]
     for together, alone in zip(parallel(jobs), (parallel([one])[0] for one in jobs), strict=True):
-        assert torch.equal(together.delta, alone.delta)
-        assert all(torch.equal(vector, alone.memory[name]) for name, vector in together.memory.items())
+        assert list(map(torch.equal, numbers(together), numbers(alone))) == [True] * len(numbers(alone))
+
+
+def test_sums_are_those_of_the_deltas_and_the_same_whoever_is_done_first() -> None:
+    wanted = job(SYNTHETIC)
+    assert wanted.sums is not None
+    wanted = replace(wanted, sums=torch.cat([wanted.sums, torch.linspace(-1, 2, wanted.sums.shape[1])[None]]))
+    rows = range(len(wanted.work.clients))
+    deltas = torch.randn(len(rows), 40, generator=torch.manual_seed(0), dtype=torch.float64)
+    found = []
+    for arrivals in (rows, rows[::-1], Random(0).sample(rows, len(rows))):
+        for each in (True, False):
+            received = SummedUpdates(replace(wanted, each=each), rows)
+            for row in arrivals:
+                received.put(row, ClientUpdate(deltas[row]))
+            found.append(received.whole())
+            assert (found[-1].deltas is not None) == each
+            assert torch.equal(found[-1].sums, found[0].sums)
+    torch.testing.assert_close(found[0].sums, wanted.sums @ deltas, rtol=0, atol=1e-13)
+    assert found[0].deltas is not None
+    assert torch.equal(found[0].deltas, deltas)
+
+
+@pytest.mark.parametrize("model", [{"kind": "mlp"}, {"kind": "dropout_cnn"}])
+def test_deltas_that_nobody_asks_for_are_not_kept(model: Document) -> None:
+    document = DIGITS_CNN | {"problem": DIGITS_CNN["problem"] | {"model": model}}
+    seen, unseen = (
+        parallel([job(document, each=each, algorithm={"kind": "fedavg"})])[0] for each in (True, False)
+    )
+    assert isinstance(seen, AggregatedUpdate)
+    assert isinstance(unseen, AggregatedUpdate)
+    assert seen.deltas is not None
+    assert unseen.deltas is None
+    assert torch.equal(seen.sums, unseen.sums)
+
+
+def test_running_statistics_of_each_client_are_kept() -> None:
+    model = {"kind": "fedbn_cnn", "batch_norm": "average"}
+    document = DIGITS_CNN | {"problem": DIGITS_CNN["problem"] | {"model": model}}
+    (result,) = parallel([job(document, each=False, algorithm={"kind": "fedavg"})])
+    assert isinstance(result, ClientUpdate)
+    assert result.memory[STATISTICS].shape[0] == len(result.delta)
 
 
 class Gone:
