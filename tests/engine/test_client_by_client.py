@@ -128,19 +128,19 @@ def test_jobs_side_by_side_are_trained_as_if_alone() -> None:
 def test_sums_are_those_of_the_deltas_and_the_same_whoever_is_done_first() -> None:
     wanted = job(SYNTHETIC)
     assert wanted.sums is not None
-    wanted = replace(wanted, sums=torch.cat([wanted.sums, torch.linspace(-1, 2, wanted.sums.shape[1])[None]]))
+    weights = torch.cat([wanted.sums, torch.linspace(-1, 2, wanted.sums.shape[1])[None]])
     rows = range(len(wanted.work.clients))
     deltas = torch.randn(len(rows), 40, generator=torch.manual_seed(0), dtype=torch.float64)
     found = []
     for arrivals in (rows, rows[::-1], Random(0).sample(rows, len(rows))):
         for each in (True, False):
-            received = SummedUpdates(replace(wanted, each=each), rows)
+            received = SummedUpdates(replace(wanted, sums=weights, each=each), rows)
             for row in arrivals:
                 received.put(row, ClientUpdate(deltas[row]))
             found.append(received.whole())
             assert (found[-1].deltas is not None) == each
             assert torch.equal(found[-1].sums, found[0].sums)
-    torch.testing.assert_close(found[0].sums, wanted.sums @ deltas, rtol=0, atol=1e-13)
+    torch.testing.assert_close(found[0].sums, weights @ deltas, rtol=0, atol=1e-13)
     assert found[0].deltas is not None
     assert torch.equal(found[0].deltas, deltas)
 
