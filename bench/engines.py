@@ -140,15 +140,15 @@ def measure(
     return Cost(times, _peak_mb() - (before or 0.0))
 
 
-def _step_ms(setting: RunContext, engine: EngineName) -> float:
-    server, clients = initial_state(setting), len(setting.problem.share)
-    table = ClientTable(client_vectors(setting.algorithm, server.x), clients)
-    traffic = Traffic(setting.algorithm, clients, setting.problem.dim, 4)
+def _step_ms(context: RunContext, engine: EngineName) -> float:
+    server, clients = initial_state(context), len(context.problem.share)
+    table = ClientTable(client_vectors(context.algorithm, server.x), clients)
+    traffic = Traffic(context.algorithm, clients, context.problem.dim, 4)
     seconds: list[float] = []
     steps = 0
     # The first round compiles, and warms up.
     while len(seconds) < 3 or (sum(seconds[1:]) < LEAST_S and len(seconds) < MOST_ROUNDS):
-        opened = open_round(setting, server, table, traffic, len(seconds) + 1)
+        opened = open_round(context, server, table, traffic, len(seconds) + 1)
         assert opened.job is not None
         began = time.process_time()
         result = ENGINES[engine]([opened.job])[0]

@@ -121,20 +121,20 @@ class HeldRuns:
         return json.dumps(noted).encode() + b"\n"
 
 
-def requeue_oom_killed(configured: Settings, backoff_s: float = BACKOFF_S) -> None:
+def requeue_oom_killed(settings: Settings, backoff_s: float = BACKOFF_S) -> None:
     """Requeue the runs of workers of this machine that ended while the system was killing processes
     for memory; they are not claimed again for `backoff_s`, or longer the more often this has happened.
     """
-    for path in sorted((configured.home / FOLDER).glob("*.json")):
+    for path in sorted((settings.home / FOLDER).glob("*.json")):
         # Gone: another worker has seen to it. Locked: its worker lives.
         with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left, age_s = json.loads(file.readline()), time.time() - path.stat().st_mtime
-            if _is_over(configured, left, age_s, backoff_s):
+            if _is_over(settings, left, age_s, backoff_s):
                 path.unlink()
 
 
-def _is_over(configured: Settings, left: dict[str, Any], age_s: float, backoff_s: float) -> bool:
+def _is_over(settings: Settings, left: dict[str, Any], age_s: float, backoff_s: float) -> bool:
     """Requeue the runs of a file written `age_s` ago if its worker was killed.
 
     Returns False where the file must stay.
@@ -143,13 +143,13 @@ def _is_over(configured: Settings, left: dict[str, Any], age_s: float, backoff_s
         # Of a machine that has restarted, or of another one that shares the folder and sees to it.
         return age_s > FORGET_S
     none_killed = oom_kill_count() <= left["kills"]
-    return none_killed or _requeue(configured, left["worker"], left["runs"], backoff_s)
+    return none_killed or _requeue(settings, left["worker"], left["runs"], backoff_s)
 
 
-def _requeue(configured: Settings, worker: str, run_ids: Sequence[str], backoff_s: float) -> bool:
+def _requeue(settings: Settings, worker: str, run_ids: Sequence[str], backoff_s: float) -> bool:
     """Requeue the runs of a worker that was killed; False while the database is away."""
     error = f"memory ran out, and the system ended the worker; {ADVICE}"
-    database = open_database(configured.database)
+    database = open_database(settings.database)
     try:
         with database.transaction() as session:
             taken = recovery.requeue_oom_killed(session, worker, error, MAX_ATTEMPTS, backoff_s)

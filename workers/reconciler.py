@@ -76,18 +76,18 @@ def main() -> None:
     run_forever(database, configured, ended)
 
 
-def run_forever(database: Database, configured: Settings, ended: threading.Event) -> None:
+def run_forever(database: Database, settings: Settings, ended: threading.Event) -> None:
     """Reconcile every second, send webhooks, and remove files and old experiments, until `ended`."""
     reset_watchdog = watchdog.make_resetter()
-    storage, leases = open_storage(configured.storage), recovery.LeaseWatch(configured.lease_seconds)
-    wakeups = WakeupNotifier(partial(send_wakeup, broker=configured.broker))
+    storage, leases = open_storage(settings.storage), recovery.LeaseWatch(settings.lease_seconds)
+    wakeups = WakeupNotifier(partial(send_wakeup, broker=settings.broker))
     removing = _in_thread("removal", partial(remove_due, database, storage))
-    expiring = _expiring(database, storage, configured)
-    with dispatch_webhooks(database, configured), removing, expiring, closing(wakeups):
+    expiring = _expiring(database, storage, settings)
+    with dispatch_webhooks(database, settings), removing, expiring, closing(wakeups):
         while not ended.wait(PERIOD_S):
             reset_watchdog()
             try:
-                reconcile(database, configured, wakeups, leases)
+                reconcile(database, settings, wakeups, leases)
             except UNAVAILABLE as error:
                 log.warning("the database is away: %s", driver_error(error))
             except Exception:
@@ -96,31 +96,31 @@ def run_forever(database: Database, configured: Settings, ended: threading.Event
 
 
 def reconcile(
-    database: Database, configured: Settings, wakeups: WakeupNotifier, leases: recovery.LeaseWatch
+    database: Database, settings: Settings, wakeups: WakeupNotifier, leases: recovery.LeaseWatch
 ) -> None:
     """Requeue runs of workers that are gone, wake a worker of every queue with runs that none was
     notified of, and delete old audit entries.
     """
-    lost, queues = reconcile_once(database, configured, leases)
+    lost, queues = reconcile_once(database, settings, leases)
     if lost:
         log.warning("runs had lost their workers", run_ids=list(lost))
     wakeups.notify(queues)
-    if configured.audit_retention_days is not None:
+    if settings.audit_retention_days is not None:
         with database.transaction() as session:
-            removed = audit.prune(session, configured.audit_retention_days * 86_400)
+            removed = audit.prune(session, settings.audit_retention_days * 86_400)
         if removed:
             log.info("old entries of the audit log were removed", entries=removed)
 
 
 def reconcile_once(
-    database: Database, configured: Settings, leases: recovery.LeaseWatch
+    database: Database, settings: Settings, leases: recovery.LeaseWatch
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return the ids of the runs just requeued, and the queues whose workers are to be woken."""
     with database.transaction() as session:
         lost = recovery.requeue_expired(session, leases, MAX_ATTEMPTS, backoff_s=BACKOFF_S)
         # Wake-ups of queues without workers would pile up. One per queue is enough: a worker that
         # finds a run wakes the next worker.
-        served = sorted(workers.memory_limits(session, configured.seen_seconds))
+        served = sorted(workers.memory_limits(session, settings.seen_seconds))
         queues = [queue for queue in served if recovery.runs_to_wake(session, queue, WAKE_AGAIN_S)]
         workers.forget(session, FORGET_WORKER_S)
         fair_share.compact(session)
@@ -153,16 +153,16 @@ def _in_thread(name: str, step: Callable[[threading.Event], None]) -> Iterator[N
         thread.join(THREAD_GRACE_S)
 
 
-def _expiring(database: Database, storage: Storage, configured: Settings) -> AbstractContextManager[None]:
+def _expiring(database: Database, storage: Storage, settings: Settings) -> AbstractContextManager[None]:
     """Remove old experiments in a thread, if they are to be removed."""
-    if configured.retention_days is None:
+    if settings.retention_days is None:
         return nullcontext()
     # Here, because most services keep all, and it takes memory.
     from workers.retention import remove_expired
 
-    archive = None if configured.archive is None else open_storage(configured.archive, "FEDQ_ARCHIVE_URL")
+    archive = None if settings.archive is None else open_storage(settings.archive, "FEDQ_ARCHIVE_URL")
     return _in_thread(
-        "retention", partial(remove_expired, database, storage, archive, configured.retention_days)
+        "retention", partial(remove_expired, database, storage, archive, settings.retention_days)
     )
 
 

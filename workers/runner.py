@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 def build_runner(
-    configured: Settings,
+    settings: Settings,
     worker_id: str,
     stopping: Callable[[], bool],
     *,
@@ -73,7 +73,7 @@ def build_runner(
     """
     # Processes share the cores; threads would compete for them.
     torch.set_num_threads(1)
-    device = configured.device
+    device = settings.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -83,7 +83,7 @@ def build_runner(
         raise SettingsError(f"FEDQ_DEVICE: {device} cannot be used: {reason}") from error
     # A worker that is silent in a transaction for as long as its lease, its machine gone perhaps,
     # has lost its runs: their rows are unlocked.
-    database = database or open_database(configured.database, idle_s=configured.lease_seconds)
+    database = database or open_database(settings.database, idle_s=settings.lease_seconds)
     packages = installed_packages()
     for package in packages:
         file_digest(package.name)  # Of the files as they are loaded: they may be edited later.
@@ -91,24 +91,24 @@ def build_runner(
         worker_id,
         socket.gethostname(),
         os.getpid(),
-        configured.queues,
+        settings.queues,
         device,
-        memory_limit(device, configured.memory_bytes),
+        memory_limit(device, settings.memory_bytes),
         tuple(map(str, packages)),
-        configured.datasets,
+        settings.datasets,
     )
-    storage = open_storage(configured.storage)
+    storage = open_storage(settings.storage)
     weights = UploadedWeights(database, storage)
     simulations = SimulationCache(
         device,
         SharedDatasetStorage(storage),
         weights,
-        ConfinedRuns(configured, device, storage, weights),
-        partial(create, data_dir=configured.datasets, models_allowed=configured.models_allowed),
+        ConfinedRuns(settings, device, storage, weights),
+        partial(create, data_dir=settings.datasets, models_allowed=settings.models_allowed),
     )
-    resources = Resources(configured, database, storage, simulations, device, stopping, pacing or Pacing())
-    held_runs, collector = HeldRuns(configured.home, worker_id), TelemetryCollector(ResourceMeter(device))
-    return Runner(resources, Heartbeat(database, identity, configured.lease_seconds, held_runs, collector))
+    resources = Resources(settings, database, storage, simulations, device, stopping, pacing or Pacing())
+    held_runs, collector = HeldRuns(settings.home, worker_id), TelemetryCollector(ResourceMeter(device))
+    return Runner(resources, Heartbeat(database, identity, settings.lease_seconds, held_runs, collector))
 
 
 class Runner:

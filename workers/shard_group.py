@@ -421,7 +421,7 @@ class _SharedWork(Generic[T]):
 
 def serve(
     database: Database,
-    member: Membership,
+    membership: Membership,
     load: Callable[[], Simulation],
     lease_s: float,
     stopping: Callable[[], bool],
@@ -433,11 +433,11 @@ def serve(
     `load` makes a run like that one, which stays before its first round. Raises PeerLostError if the
     other worker cannot be reached, and what `load` raises.
     """
-    renewal = Renewal(database, member, lease_s, pacing.look_s)
+    renewal = Renewal(database, membership, lease_s, pacing.look_s)
     renewal.start()
     try:
         simulation = load()
-        peer = _connect(member, pacing, lambda: renewal.over or stopping())
+        peer = _connect(membership, pacing, lambda: renewal.over or stopping())
         if peer is None:
             return
         try:
@@ -449,14 +449,14 @@ def serve(
                     renewal.charge(time.monotonic() - began)
                     peer.send(answer)
         except PeerLostError as error:
-            log.info("the group of run %s has ended: %s", member.run.run_id, error)
+            log.info("the group of run %s has ended: %s", membership.run.run_id, error)
         finally:
             peer.close()
     finally:
         renewal.stop()
 
 
-def _connect(member: Membership, pacing: GroupPacing, abandoned: Callable[[], bool]) -> Peer | None:
+def _connect(membership: Membership, pacing: GroupPacing, abandoned: Callable[[], bool]) -> Peer | None:
     """Reach the worker that holds the run; None if the attempt is `abandoned` first.
 
     Raises PeerLostError.
@@ -466,7 +466,7 @@ def _connect(member: Membership, pacing: GroupPacing, abandoned: Callable[[], bo
 
     def reach() -> None:
         try:
-            connection = connect(member.address, member.connection, pacing.connect_s)
+            connection = connect(membership.address, membership.connection, pacing.connect_s)
         except PeerLostError as error:
             found.put(error)
             return
@@ -502,9 +502,9 @@ def _answer(simulation: Simulation, message: ShardMessage) -> ShardMessage:
 class Renewal(threading.Thread):
     """Thread that renews a membership, until it should end."""
 
-    def __init__(self, database: Database, member: Membership, lease_s: float, look_s: float) -> None:
+    def __init__(self, database: Database, membership: Membership, lease_s: float, look_s: float) -> None:
         super().__init__(name="membership", daemon=True)
-        self._database, self._member, self._lease_s = database, member, lease_s
+        self._database, self._member, self._lease_s = database, membership, lease_s
         self._every_s = min(look_s, lease_s / _RENEWALS_PER_LEASE)
         self._stopped, self._lock, self._seconds = threading.Event(), threading.Lock(), 0.0
         self.over = False

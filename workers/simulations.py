@@ -116,17 +116,17 @@ class SimulationCache:
     def __init__(
         self,
         device: str,
-        shelf: DatasetStorage,
+        storage: DatasetStorage,
         weights: UploadedWeights,
         confined: ConfinedRuns,
         create: Callable[..., Simulation] = Simulation,
     ) -> None:
-        """Compute on `device`; uploaded data sets are in `shelf`.
+        """Compute on `device`; uploaded data sets are in `storage`.
 
         Runs with a code bundle are computed by `confined`, others by what `create` makes.
         """
         self._create_simulation = create
-        self._device, self._shelf, self._confined = device, shelf, confined
+        self._device, self._storage, self._confined = device, storage, confined
         self._weights = weights
         self._document: Document = {}
         self._arms: list[Arm] = []
@@ -211,10 +211,10 @@ class SimulationCache:
             claim.seed,
             arm=claim.arm,
             device=self._device,
-            shelf=self._shelf,
+            storage=self._storage,
             weights_dir=self._weights.folder_for(claim) if arm.spec.weights_files else None,
             arms=self._facts,
-            recorded=EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
+            choice=EngineChoice.of(claim.provenance.get(ENGINE_CHOICE)),
             memory_divisor=MEMORY_DIVISOR**claim.shortages,
         )
 

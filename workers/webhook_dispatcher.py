@@ -36,13 +36,13 @@ class WebhookDispatcher:
     def __init__(
         self,
         database: Database,
-        configured: Settings,
+        settings: Settings,
         look_up: Resolve = resolve,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """`look_up` resolves host names; `timeout_s` ends an attempt."""
         self._database, self._look_up, self._timeout_s = database, look_up, timeout_s
-        self._allowed = configured.webhook_networks
+        self._allowed = settings.webhook_networks
         self._busy: dict[str, str] = {}  # owners by webhook
         self._lock, self._awake = threading.Lock(), threading.Event()
 
@@ -127,9 +127,9 @@ class WebhookDispatcher:
 
 
 @contextmanager
-def dispatch_webhooks(database: Database, configured: Settings) -> Iterator[None]:
+def dispatch_webhooks(database: Database, settings: Settings) -> Iterator[None]:
     """Send webhook deliveries, in threads, as long as the block lasts."""
-    dispatcher, ended = WebhookDispatcher(database, configured), threading.Event()
+    dispatcher, ended = WebhookDispatcher(database, settings), threading.Event()
     thread = threading.Thread(target=dispatcher.run, args=[ended], name="webhooks")
     thread.start()
     try:

@@ -45,10 +45,10 @@ on a busy machine takes long.
 log = logging.getLogger(__name__)
 
 
-def _build_runner(configured: Settings, worker_id: str, stopping: Callable[[], bool]) -> Runner:
+def _build_runner(settings: Settings, worker_id: str, stopping: Callable[[], bool]) -> Runner:
     from workers.runner import build_runner
 
-    return build_runner(configured, worker_id, stopping)
+    return build_runner(settings, worker_id, stopping)
 
 
 def main(build: Callable[[Settings, str, Callable[[], bool]], Runner] = _build_runner) -> None:
@@ -89,13 +89,13 @@ class WorkerProcess:
     """The two halves of a worker, before and after its fork; they share a flag and a watchdog."""
 
     def __init__(
-        self, configured: Settings, build: Callable[[Settings, str, Callable[[], bool]], Runner]
+        self, settings: Settings, build: Callable[[Settings, str, Callable[[], bool]], Runner]
     ) -> None:
-        self._settings, self._build = configured, build
+        self._settings, self._build = settings, build
         # Shared memory without a lock: a child killed at any moment cannot leave it locked.
         self._stop_flag = mmap.mmap(-1, 1)
         self._useless_flag = mmap.mmap(-1, 1)
-        self._watchdog = ChildWatchdog(max(configured.lease_seconds, PATIENCE_S))
+        self._watchdog = ChildWatchdog(max(settings.lease_seconds, PATIENCE_S))
         self.queue = own_queue()
         """Queue of the messages to this worker alone."""
         self._runner: Runner | None = None

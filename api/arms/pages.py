@@ -65,18 +65,18 @@ def _wanted(principal: Principal, experiment: str | None, condition: str | None)
     )
 
 
-def _rows(database: Database, wanted: ArmFilter) -> Response:
+def _rows(database: Database, filters: ArmFilter) -> Response:
     fields = fields_of(None)
     with database.reading() as session:
-        for id in wanted.experiments or ():
-            experiments.find(session, id, wanted.seen_by)
-        found = arms.table(session, wanted, fields.figures, limit=MOST_ROWS)
+        for id in filters.experiments or ():
+            experiments.find(session, id, filters.seen_by)
+        found = arms.table(session, filters, fields.figures, limit=MOST_ROWS)
     figures = dict(zip(map(_name, fields.figures), found.figures, strict=True))
     figures |= {"megabytes_sent": found.megabytes_sent, "seconds": found.seconds}
     figures = {name: values for name, values in figures.items() if any(value is not None for value in values)}
     estimates = {name: _estimates(values, found.arms["runs"]) for name, values in figures.items()}
     telling = distinguishing_settings(found.settings)
-    compared = {} if wanted.experiments is None else {path: found.settings[path] for path in telling}
+    compared = {} if filters.experiments is None else {path: found.settings[path] for path in telling}
     return JSONResponse(
         {
             "metrics": [

@@ -138,17 +138,19 @@ class Feed:
         changed = [self._spread(channel, newcomers[id], found.get(id)) for id, channel in channels.items()]
         return any(changed)
 
-    def _spread(self, channel: _Channel, newcomers: Sequence[Subscription], news: Snapshot | None) -> bool:
+    def _spread(
+        self, channel: _Channel, newcomers: Sequence[Subscription], snapshot: Snapshot | None
+    ) -> bool:
         """Notify the listeners of one experiment, None: it was deleted. Returns whether it has
         changed.
         """
-        if news is None:
+        if snapshot is None:
             _tell(channel.mailboxes, None)
             return False
         # Rows never come without rounds done, and are new only once.
-        changed = channel.news is None or news._replace(lines=()) != channel.news._replace(lines=())
-        channel.news = news
-        _tell(channel.mailboxes if changed else newcomers, news)
+        changed = channel.news is None or snapshot._replace(lines=()) != channel.news._replace(lines=())
+        channel.news = snapshot
+        _tell(channel.mailboxes if changed else newcomers, snapshot)
         return changed
 
 
@@ -200,8 +202,8 @@ def read_decisions(database: Database, experiment_id: str, told: int) -> Sequenc
     ]
 
 
-def _tell(mailboxes: Sequence[Subscription], news: Snapshot | None) -> None:
+def _tell(mailboxes: Sequence[Subscription], snapshot: Snapshot | None) -> None:
     for mailbox in mailboxes:
         if mailbox.full():
             mailbox.get_nowait()
-        mailbox.put_nowait(news)
+        mailbox.put_nowait(snapshot)

@@ -73,15 +73,15 @@ class Listener:
         """True once the final status of the experiment was sent."""
         return self._up_to_date and self._position.experiment in ENDED
 
-    def missing(self, news: Snapshot) -> Mapping[str, int]:
+    def missing(self, snapshot: Snapshot) -> Mapping[str, int]:
         """Return the runs with rounds that were not sent, with the last round that was."""
         told = ((run_id, self._position.rounds[index]) for run_id, index in self._index.items())
-        return {run_id: round for run_id, round in told if news.runs[run_id][1] > round}
+        return {run_id: round for run_id, round in told if snapshot.runs[run_id][1] > round}
 
-    def beginnings(self, news: Snapshot) -> Iterator[Event]:
+    def beginnings(self, snapshot: Snapshot) -> Iterator[Event]:
         """Yield changes to statuses that rounds may follow; sent before the rows."""
-        self._admit(news)
-        return self._changes(news, ended=False)
+        self._admit(snapshot)
+        return self._changes(snapshot, ended=False)
 
     def rounds(self, lines: Sequence[SerializedRow]) -> Iterator[Event]:
         """Yield the rows that come next: none that were sent before, and none after a gap."""
@@ -91,10 +91,10 @@ class Listener:
                 self._position.rounds[index] = line.round
                 yield Event("round", line.row, str(self._position))
 
-    def undecided(self, news: Snapshot) -> int | None:
+    def undecided(self, snapshot: Snapshot) -> int | None:
         """Return the number of decisions sent if there are more; otherwise None."""
         told = self._position.decisions
-        return told if told < news.decisions else None
+        return told if told < snapshot.decisions else None
 
     def decisions(self, made: Sequence[str]) -> Iterator[Event]:
         """Yield the decisions that follow those already sent."""
@@ -102,27 +102,27 @@ class Listener:
             self._position.decisions += 1
             yield Event("decision", decision, str(self._position))
 
-    def endings(self, news: Snapshot) -> Iterator[Event]:
+    def endings(self, snapshot: Snapshot) -> Iterator[Event]:
         """Yield changes to final statuses, that of the experiment last; sent after the rows."""
-        yield from self._changes(news, ended=True)
+        yield from self._changes(snapshot, ended=True)
         self._up_to_date = True
 
-    def _admit(self, news: Snapshot) -> None:
+    def _admit(self, snapshot: Snapshot) -> None:
         """Add runs that were created since; their ids sort after all earlier ones."""
-        for run_id in sorted(news.runs.keys() - self._index.keys()):
+        for run_id in sorted(snapshot.runs.keys() - self._index.keys()):
             self._index[run_id] = len(self._index)
             self._position.statuses.append(None)
             self._position.rounds.append(0)
 
-    def _changes(self, news: Snapshot, *, ended: bool) -> Iterator[Event]:
+    def _changes(self, snapshot: Snapshot, *, ended: bool) -> Iterator[Event]:
         for run_id, index in self._index.items():
-            status, done = news.runs[run_id]
+            status, done = snapshot.runs[run_id]
             if status != self._position.statuses[index] and (status in ENDED) == ended:
                 self._position.statuses[index] = status
                 yield self._status(run_id, status, done)
-        if news.status != self._position.experiment and (news.status in ENDED) == ended:
-            self._position.experiment = news.status
-            yield self._status(None, news.status, None)
+        if snapshot.status != self._position.experiment and (snapshot.status in ENDED) == ended:
+            self._position.experiment = snapshot.status
+            yield self._status(None, snapshot.status, None)
 
     def _status(self, run_id: str | None, status: Status, done: int | None) -> Event:
         data = StatusEvent(experiment_id=self._experiment_id, run_id=run_id, status=status, rounds_done=done)

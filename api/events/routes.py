@@ -231,18 +231,18 @@ async def _listen(
 
 
 async def _tell(
-    experiment_id: str, listener: Listener, news: Snapshot, feed: Feed
+    experiment_id: str, listener: Listener, snapshot: Snapshot, feed: Feed
 ) -> AsyncGenerator[Sequence[Event], None]:
     """Yield the events in a snapshot, in batches; rows that it lacks are read from the database."""
-    yield list(listener.beginnings(news))
-    lines = news.lines or await feed.lines(listener.missing(news))
+    yield list(listener.beginnings(snapshot))
+    lines = snapshot.lines or await feed.lines(listener.missing(snapshot))
     while lines:
         told = listener.rounds(lines)
         while events := list(islice(told, AT_ONCE)):
             yield events
-        lines = await feed.lines(listener.missing(news))
-    while (known := listener.undecided(news)) is not None and (
+        lines = await feed.lines(listener.missing(snapshot))
+    while (known := listener.undecided(snapshot)) is not None and (
         made := await feed.decisions(experiment_id, known)
     ):
         yield list(listener.decisions(made))
-    yield list(listener.endings(news))
+    yield list(listener.endings(snapshot))

@@ -102,21 +102,26 @@ def _line(
     depths: Iterable[QueueDepth],
     waiting: Sequence[QueuePosition],
     alive: Iterable[WorkerRecord],
-    who: Visibility,
+    visibility: Visibility,
 ) -> QueueLine:
     depth = next((depth for depth in depths if depth.queue == name), None)
-    rows = [QueueRow(item, who.covers(item.entry.owner, item.entry.experiment_id)) for item in waiting[:MOST]]
+    rows = [
+        QueueRow(item, visibility.covers(item.entry.owner, item.entry.experiment_id))
+        for item in waiting[:MOST]
+    ]
     return QueueLine(
         name, depth, sum(name in worker.queues for worker in alive), rows, max(0, len(waiting) - MOST)
     )
 
 
-def _benches(alive: Iterable[WorkerRecord], busy: Iterable[RunningRun], who: Visibility) -> list[WorkerRow]:
+def _benches(
+    alive: Iterable[WorkerRecord], busy: Iterable[RunningRun], visibility: Visibility
+) -> list[WorkerRow]:
     held: defaultdict[str | None, list[RunningRun]] = defaultdict(list)
     for run in busy:
         held[run.worker].append(run)
     seen = {
-        worker.id: [run for run in held[worker.id] if who.covers(run.owner, run.experiment_id)]
+        worker.id: [run for run in held[worker.id] if visibility.covers(run.owner, run.experiment_id)]
         for worker in alive
     }
     return [

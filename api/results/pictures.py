@@ -173,11 +173,11 @@ def render_figure(
     metric: str,
     x: Horizontal,
     form: Form,
-    look: FigureStyle,
+    style: FigureStyle,
     theory: Theory | None = None,
 ) -> Response:
     """Return a figure, or the numbers in it; raises InvalidDocumentError."""
-    _check(look, metric)
+    _check(style, metric)
     if form == "csv":
         drawn = [
             one.model_copy(update={"curves": {metric: one.curves[metric]}})
@@ -187,22 +187,22 @@ def render_figure(
         return Response(to_csv(found.model_copy(update={"arms": drawn}), "curves"), media_type=CSV)
     url = request.url
     numbers = quote(str(url.replace(path=f"{url.path.rpartition('.')[0]}.csv")), safe=":/?&=%+,~[]")
-    drawing = draw(found, metric, x, form, theory, look=look, source=numbers)
+    drawing = draw(found, metric, x, form, theory, style=style, source=numbers)
     return Response(
         drawing, media_type=PICTURES[form], headers={"Link": f'<{numbers}>; rel="describedby"; type="{CSV}"'}
     )
 
 
 async def answer_in_thread(
-    request: Request, principal: Principal, form: Form, look: FigureStyle, work: Callable[[], Response]
+    request: Request, principal: Principal, form: Form, style: FigureStyle, work: Callable[[], Response]
 ) -> Response:
     """Return the result of `work`, called in a thread; drawings one at a time.
 
     Raises InvalidDocumentError for too many pixels.
     """
-    if form == "png" and look.pixels > MAX_PIXELS:
-        dpi = int(look.dpi * (MAX_PIXELS / look.pixels) ** 0.5)
-        size = f"a PNG of this size would have {look.pixels / 1e6:.0f} million pixels at {look.dpi} dpi"
+    if form == "png" and style.pixels > MAX_PIXELS:
+        dpi = int(style.dpi * (MAX_PIXELS / style.pixels) ** 0.5)
+        size = f"a PNG of this size would have {style.pixels / 1e6:.0f} million pixels at {style.dpi} dpi"
         raise InvalidDocumentError.at(
             "?dpi",
             f"{size}, and may have {MAX_PIXELS / 1e6:.0f} million: at most {dpi} dpi, or a smaller width or"
@@ -212,11 +212,11 @@ async def answer_in_thread(
     return await gate.run(principal.owner, work)
 
 
-def _check(look: FigureStyle, metric: str) -> None:
+def _check(style: FigureStyle, metric: str) -> None:
     """Raise InvalidDocumentError for limits that a logarithmic axis cannot have."""
-    axes: tuple[tuple[Literal["x", "y"], Limits], ...] = (("x", look.xlim), ("y", look.ylim))
+    axes: tuple[tuple[Literal["x", "y"], Limits], ...] = (("x", style.xlim), ("y", style.ylim))
     for axis, limits in axes:
-        if look.logarithmic(axis, metric) and any(limit is not None and limit <= 0 for limit in limits):
+        if style.logarithmic(axis, metric) and any(limit is not None and limit <= 0 for limit in limits):
             raise InvalidDocumentError.at(f"?{axis}lim", "must be above 0 where the axis is logarithmic")
 
 

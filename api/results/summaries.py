@@ -47,12 +47,12 @@ def results_of(
     metrics: Collection[str],
     window: Window,
     baseline: int = 0,
-    since: Position | None = None,
+    position: Position | None = None,
 ) -> Results:
     """Return the results of an experiment for these `metrics`; `rows` contain them and `TOTALS`.
 
     Curves cover the `window`, and of it only rounds that can have changed after the position
-    `since`; differences are to the arm with the index `baseline`.
+    `position`; differences are to the arm with the index `baseline`.
     """
     experiment = rows.experiment
     arms = list(by_arm(rows.runs).values())
@@ -77,21 +77,21 @@ def results_of(
                 metrics,
                 window,
                 baseline,
-                starts=None if since is None else changed_from(arms, rows.runs, since),
+                starts=None if position is None else changed_from(arms, rows.runs, position),
             )
         ],
     )
 
 
 def changed_from(
-    arms: Iterable[Sequence[RunRecord]], runs: Sequence[RunRecord], since: Position
+    arms: Iterable[Sequence[RunRecord]], runs: Sequence[RunRecord], position: Position
 ) -> list[int]:
     """Return the first round of each arm, given by its runs, whose mean over them can have changed since
     a position of all `runs`, in order of their ids.
 
     An arm without a change gets the round after its last one.
     """
-    before = {run.id: done for run, done in zip(runs, since.rounds, strict=True)}
+    before = {run.id: done for run, done in zip(runs, position.rounds, strict=True)}
     starts = []
     for members in arms:
         changed = [min(run.done, before[run.id]) + 1 for run in members if run.done != before[run.id]]

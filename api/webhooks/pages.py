@@ -39,6 +39,6 @@ def read_one(request: Request, principal: Reader, webhook_id: WebhookId, databas
     )
 
 
-def _terms(hook: Webhook) -> str:
+def _terms(webhook: Webhook) -> str:
     """Return the editable fields as JSON for the form."""
-    return hook.model_dump_json(include=EDITABLE)
+    return webhook.model_dump_json(include=EDITABLE)

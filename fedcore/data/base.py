@@ -135,7 +135,7 @@ class DatasetSpec(Block):
         raise NotImplementedError
 
     def open(
-        self, folder: Path, uploads: DatasetStorage, weights_dir: Path | None
+        self, folder: Path, storage: DatasetStorage, weights_dir: Path | None
     ) -> UndividedDataset | FederatedData:
         """Read the data from `folder`, or from where uploaded data are stored. Uploaded tokenizers are
         in the folder `weights_dir`.

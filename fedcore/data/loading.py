@@ -37,10 +37,10 @@ def federate(
     device: str,
     dtype: torch.dtype,
     data_dir: Path,
-    shelf: DatasetStorage,
+    storage: DatasetStorage,
     weights_dir: Path | None = None,
 ) -> FederatedData:
-    """The data of a run by client, on `device` and in `dtype`; uploaded data come from `shelf`, uploaded
+    """The data of a run by client, on `device` and in `dtype`; uploaded data come from `storage`, uploaded
     tokenizers from `weights_dir`.
 
     Raises DataUnavailableError if the data set is not under `data_dir`, SpecificationError if it
@@ -51,7 +51,7 @@ def federate(
     block = _block(spec.dataset.for_seed(seed))
     # The folder belongs to one experiment: other data sets are shared between experiments.
     files = weights_dir if getattr(spec.dataset, "tokenizer", None) else None
-    dataset = _loaded(block, device, dtype, data_dir, shelf, files, numbers=numbers)
+    dataset = _loaded(block, device, dtype, data_dir, storage, files, numbers=numbers)
     if isinstance(dataset, FederatedData):
         if spec.partition is None:
             return dataset
@@ -72,12 +72,12 @@ def _loaded(
     device: str,
     dtype: torch.dtype,
     data_dir: Path,
-    shelf: DatasetStorage,
+    storage: DatasetStorage,
     weights_dir: Path | None,
     *,
     numbers: bool,
 ) -> UndividedDataset | FederatedData:
-    data = spec.value.open(data_dir, shelf, weights_dir)
+    data = spec.value.open(data_dir, storage, weights_dir)
     whole = data.dataset if isinstance(data, FederatedData) else data
     shape, published = spec.value.shape(), bool(spec.value.files)
     whole = validate_samples(as_features(whole, shape), shape, published=published)

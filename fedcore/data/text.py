@@ -92,7 +92,7 @@ class Text(DatasetSpec):
         return self._read(folder, [])
 
     def open(
-        self, folder: Path, uploads: DatasetStorage, weights_dir: Path | None
+        self, folder: Path, storage: DatasetStorage, weights_dir: Path | None
     ) -> UndividedDataset | FederatedData:
         return self._read(folder, [] if weights_dir is None else [weights_dir])
 

@@ -166,9 +166,9 @@ class Uploaded(StoredDataset):
         return self.content
 
     def open(
-        self, folder: Path, uploads: DatasetStorage, weights_dir: Path | None
+        self, folder: Path, storage: DatasetStorage, weights_dir: Path | None
     ) -> UndividedDataset | FederatedData:
-        return self.read(uploads)
+        return self.read(storage)
 
     def data_source(self) -> str:
         return f"uploaded {self.id or 'file'} (sha256 {self.known.digest})"

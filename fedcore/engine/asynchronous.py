@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 
 def open_step(
-    setting: RunContext,
+    context: RunContext,
     server: ServerState,
     table: ClientTable,
     traffic: Traffic,
@@ -55,20 +55,20 @@ def open_step(
     that a run without staleness is the synchronous one. `each` asks for the delta of each client; it
     changes no bit of the result.
     """
-    asynchrony = setting.spec.asynchrony
+    asynchrony = context.spec.asynchrony
     assert asynchrony is not None
-    setting = replace(setting, problem=bind_state(setting.problem, server.statistics, table))
-    rule = setting.algorithm.rule.with_parameters(server.adaptive_parameters)
-    setting = replace(setting, algorithm=replace(setting.algorithm, rule=rule))
+    context = replace(context, problem=bind_state(context.problem, server.statistics, table))
+    rule = context.algorithm.rule.with_parameters(server.adaptive_parameters)
+    context = replace(context, algorithm=replace(context.algorithm, rule=rule))
     received = [0]
 
     def plan(started: Ids) -> Planned:
         bytes_down = traffic.down(started, number)
         received.append(int(bytes_down.sum()))
-        return _plan(setting, traffic, started, bytes_down, number)
+        return _plan(context, traffic, started, bytes_down, number)
 
     queue = (server.queue or EventQueue()).with_version(number - 1, server.broadcast, server.statistics)
-    arrived = _await(setting, server, queue, traffic, number, plan)
+    arrived = _await(context, server, queue, traffic, number, plan)
     tiers = arrived.queue.tiers
     # By client, as in a synchronous round, whose sums then have the same bits.
     flights = sorted(arrived.flights, key=lambda flight: flight.client)
@@ -83,12 +83,12 @@ def open_step(
         timing=RoundTiming(arrived.busy, arrived.places, staleness),
     )
     memory = table.gather(selected.arrived.clients)
-    work = _assign(setting, server, flights, queue, memory, number)
-    weight = asynchrony.weights(_weights(setting, selected.arrived), staleness)
+    work = _assign(context, server, flights, queue, memory, number)
+    weight = asynchrony.weights(_weights(context, selected.arrived), staleness)
     training = CohortTraining(
         work=work,
-        cohort=cohort_of(setting, work, weight, number),
-        links=Links(setting, selected.arrived.clients, number),
+        cohort=cohort_of(context, work, weight, number),
+        links=Links(context, selected.arrived.clients, number),
         memory=memory,
         kept={},
         factor=1.0,
@@ -100,11 +100,11 @@ def open_step(
         ),
     )
     server = replace(server, queue=arrived.queue.without_unused())
-    return PendingRound(setting, number, server, selected, training, each)
+    return PendingRound(context, number, server, selected, training, each)
 
 
 def _await(
-    setting: RunContext,
+    context: RunContext,
     server: ServerState,
     queue: EventQueue,
     traffic: Traffic,
@@ -112,12 +112,12 @@ def _await(
     plan: Callable[[Ids], Planned],
 ) -> Arrivals:
     """The arrivals that make step `number`, of clients or of a tier."""
-    asynchrony, share, seed = setting.spec.asynchrony, setting.problem.share, setting.seed
-    available = setting.availability
+    asynchrony, share, seed = context.spec.asynchrony, context.problem.share, context.seed
+    available = context.availability
     if isinstance(asynchrony, ClientsAtATime):
         return await_arrivals(queue, asynchrony, number - 1, len(share), seed, plan, available)
     assert isinstance(asynchrony, FedAT)
-    tiers = queue.tiers or _form_tiers(setting, server, traffic, asynchrony.tiers)
+    tiers = queue.tiers or _form_tiers(context, server, traffic, asynchrony.tiers)
     queue = replace(queue, tiers=tiers)
 
     def draw_cohorts(idle: Sequence[int], seconds: float) -> Ids:
@@ -127,7 +127,7 @@ def _await(
             if available is not None:
                 reachable = available.reachable_at(seconds, len(share), seed, number)
                 members = members[reachable.has(members)]
-            scheme = setting.spec.participation
+            scheme = context.spec.participation
             cohorts.append(draw(scheme, share, seed, number, TraceAvailable(members)).clients)
         return np.concatenate(cohorts)
 
@@ -137,16 +137,16 @@ def _await(
     return await_tier(queue, number - 1, draw_cohorts, plan, wait)
 
 
-def _form_tiers(setting: RunContext, server: ServerState, traffic: Traffic, count: int) -> Tiers:
-    timing = estimate_timing(setting, traffic, 1, np.arange(len(setting.problem.share)))
+def _form_tiers(context: RunContext, server: ServerState, traffic: Traffic, count: int) -> Tiers:
+    timing = estimate_timing(context, traffic, 1, np.arange(len(context.problem.share)))
     return Tiers.by_latency(timing.total, count, server.x, server.statistics)
 
 
-def _plan(setting: RunContext, traffic: Traffic, clients: Ids, received: Ids, number: int) -> Planned:
+def _plan(context: RunContext, traffic: Traffic, clients: Ids, received: Ids, number: int) -> Planned:
     """The work of `clients` [M] that start in step `number` with `received` [M] bytes, and its duration."""
-    systems = setting.spec.systems
-    work, _ = plan_work(setting.spec.local, systems, setting.problem.sizes, clients, setting.seed, number)
-    speed = speed_of(setting, clients, received, traffic.up(1), 1 + (received > 0))
+    systems = context.spec.systems
+    work, _ = plan_work(context.spec.local, systems, context.problem.sizes, clients, context.seed, number)
+    speed = speed_of(context, clients, received, traffic.up(1), 1 + (received > 0))
     return Planned(work, speed.seconds(np.array([item.steps for item in work], np.int64)))
 
 
@@ -156,7 +156,7 @@ def _drawn(flights: Sequence[Flight]) -> Drawn:
 
 
 def _assign(
-    setting: RunContext,
+    context: RunContext,
     server: ServerState,
     flights: Sequence[Flight],
     queue: EventQueue,
@@ -176,7 +176,7 @@ def _assign(
         )
         held = {name: vectors[torch.from_numpy(rows).to(vectors.device)] for name, vectors in memory.items()}
         start = replace(server, broadcast=queue.models[version])
-        parts.append(assign_work(setting, start, selected, held, version + 1, scheduled=number))
+        parts.append(assign_work(context, start, selected, held, version + 1, scheduled=number))
     return parts[0] if len(parts) == 1 else _together(parts)
 
 
@@ -208,12 +208,12 @@ def _together(parts: Sequence[CohortWork]) -> CohortWork:
     )
 
 
-def _weights(setting: RunContext, arrived: Drawn) -> Floats:
+def _weights(context: RunContext, arrived: Drawn) -> Floats:
     """[M] weights without regard to staleness, which sum to 1."""
-    spec = setting.spec
+    spec = context.spec
     assert spec.asynchrony is not None
     preferred = spec.algorithm.weighting or spec.asynchrony.weighting
-    return weights(spec.participation, arrived, setting.problem.share, preferred)
+    return weights(spec.participation, arrived, context.problem.share, preferred)
 
 
 def _statistics(queue: EventQueue, flights: Sequence[Flight]) -> Tensor | None:

@@ -53,7 +53,7 @@ def choose_engine(
     problem: TrainingProblem,
     device: torch.device,
     arms: ArmFacts,
-    recorded: EngineChoice | None = None,
+    choice: EngineChoice | None = None,
 ) -> EngineChoice:
     """Return the engine requested, or recorded with the run's earlier rounds, or that of the rule.
 
@@ -62,10 +62,10 @@ def choose_engine(
     if wanted != "auto":
         check_supported(wanted, algorithm, problem)
         return EngineChoice(wanted, "forced")
-    if recorded is not None and supports(recorded.engine, algorithm, problem):
-        return recorded
+    if choice is not None and supports(choice.engine, algorithm, problem):
+        return choice
     chosen = EngineChoice(engine_by_rule(algorithm, problem, device, arms), "rule")
-    return chosen if recorded is None else replace(chosen, instead_of=recorded.engine)
+    return chosen if choice is None else replace(chosen, instead_of=choice.engine)
 
 
 def engine_by_rule(

@@ -56,14 +56,14 @@ class SelectedCohort:
     """[M] seconds on the simulated clock, if there is one."""
 
 
-def select_cohort(setting: RunContext, server: ServerState, traffic: Traffic, round: int) -> SelectedCohort:
+def select_cohort(context: RunContext, server: ServerState, traffic: Traffic, round: int) -> SelectedCohort:
     """Select the clients of round `round`, counted from 1, which begins at the model x [D] of
     `server`; `traffic` changes in place.
     """
-    spec, seed, problem, x = setting.spec, setting.seed, setting.problem, server.broadcast
+    spec, seed, problem, x = context.spec, context.seed, context.problem, server.broadcast
     scheme, word = spec.participation, x.element_size()
-    drawn = draw(scheme, problem.share, seed, round, _reachable(setting, server, round))
-    estimate = partial(estimate_timing, setting, traffic, round) if spec.systems.devices else None
+    drawn = draw(scheme, problem.share, seed, round, _reachable(context, server, round))
+    estimate = partial(estimate_timing, context, traffic, round) if spec.systems.devices else None
     facts = RoundFacts(round, problem.share, problem.sizes, estimate)
     received, bytes_up, bytes_down, evaluations = None, 0, 0, 0
     if scheme.selects():
@@ -72,7 +72,7 @@ def select_cohort(setting: RunContext, server: ServerState, traffic: Traffic, ro
             received = traffic.down(drawn.clients, round)
             bytes_down, evaluations = int(received.sum()), len(drawn.clients)
             bytes_up = evaluations * word * (1 if question == "loss" else problem.dim)
-            answers = _answers(setting, x, drawn.clients, question)
+            answers = _answers(context, x, drawn.clients, question)
         candidates = drawn.clients
         drawn = select(scheme, drawn, answers, server.selection, facts, seed)
         if received is not None:
@@ -84,12 +84,12 @@ def select_cohort(setting: RunContext, server: ServerState, traffic: Traffic, ro
     seconds = timing = client_seconds = None
     if spec.systems.devices is not None:
         planned = TimedRound(work, arrives, 0.0)
-        (work, arrives, seconds), each = _timed(setting, traffic, drawn.clients, received, planned, round)
+        (work, arrives, seconds), each = _timed(context, traffic, drawn.clients, received, planned, round)
         busy = np.minimum(each, seconds).sum() / seconds if seconds else len(each)
         timing, client_seconds = RoundTiming(float(busy), len(each)), each[arrives]
     losses, arrived = None, drawn[arrives]
     if "loss" in scheme.observes():
-        losses = lowest_losses(problem, setting.algorithm.rule, x, arrived.clients)
+        losses = lowest_losses(problem, context.algorithm.rule, x, arrived.clients)
         bytes_up, evaluations = bytes_up + word * len(losses), evaluations + len(losses)
     return SelectedCohort(
         arrived=arrived,
@@ -106,16 +106,16 @@ def select_cohort(setting: RunContext, server: ServerState, traffic: Traffic, ro
     )
 
 
-def _reachable(setting: RunContext, server: ServerState, round: int) -> Reachable | None:
+def _reachable(context: RunContext, server: ServerState, round: int) -> Reachable | None:
     """The clients that can be reached when the round begins; None if all can."""
-    if setting.availability is None:
+    if context.availability is None:
         return None
-    return setting.availability.reachable_at(server.seconds, len(setting.problem.share), setting.seed, round)
+    return context.availability.reachable_at(server.seconds, len(context.problem.share), context.seed, round)
 
 
-def _answers(setting: RunContext, x: Tensor, clients: Ids, question: Question) -> Floats:
+def _answers(context: RunContext, x: Tensor, clients: Ids, question: Question) -> Floats:
     """Losses [m] of the candidates at x [D], or the distances [m, m] between their gradients."""
-    rule, problem = setting.algorithm.rule, setting.problem
+    rule, problem = context.algorithm.rule, context.problem
     if question == "loss":
         return lowest_losses(problem, rule, x, clients)
     gradients = _full_gradients(problem, choose_models(problem, rule, x, clients).x, clients).double()
@@ -126,14 +126,14 @@ def _answers(setting: RunContext, x: Tensor, clients: Ids, question: Question) -
 
 
 def selection_state(
-    selected: SelectedCohort, setting: RunContext, state: SelectionState, received: Tensor | None
+    selected: SelectedCohort, context: RunContext, state: SelectionState, received: Tensor | None
 ) -> SelectionState:
     """The `state` of the scheme after a round; `received` [M, D] are the changes that reached the
     server, which a scheme that observes their norms needs.
     """
     if selected.facts is None:
         return state
-    scheme, norms = setting.spec.participation, None
+    scheme, norms = context.spec.participation, None
     if "update_norm" in scheme.observes():
         assert received is not None
         norms = received.double().norm(dim=1).numpy(force=True)
@@ -141,45 +141,45 @@ def selection_state(
     return scheme.update_state(state, reports, selected.facts)
 
 
-def estimate_timing(setting: RunContext, traffic: Traffic, round: int, clients: Ids) -> Timing:
+def estimate_timing(context: RunContext, traffic: Traffic, round: int, clients: Ids) -> Timing:
     """Estimate of `clients` [m] that receive the whole model and are no stragglers."""
-    spec = setting.spec
+    spec = context.spec
     systems = spec.systems.model_copy(update={"stragglers": None})
-    work, _ = plan_work(spec.local, systems, setting.problem.sizes, clients, setting.seed, round)
+    work, _ = plan_work(spec.local, systems, context.problem.sizes, clients, context.seed, round)
     dense, none = np.full(len(clients), traffic.dense()), np.zeros(len(clients), np.int64)
     download, upload = (
-        speed_of(setting, clients, down, up, 1) for down, up in ((dense, 0), (none, traffic.up(1)))
+        speed_of(context, clients, down, up, 1) for down, up in ((dense, 0), (none, traffic.up(1)))
     )
     steps = np.array([item.steps for item in work], np.int64)
     return Timing(download.sending, steps / download.speed, upload.sending)
 
 
 def speed_of(
-    setting: RunContext, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int
+    context: RunContext, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int
 ) -> DeviceSpeed:
     """`device_speed` of `clients` [M] on the simulated clock of the run."""
-    devices = setting.spec.systems.devices
+    devices = context.spec.systems.devices
     assert devices is not None
-    return device_speed(devices, clients, bytes_down, bytes_up, messages, setting.seed, setting.device_trace)
+    return device_speed(devices, clients, bytes_down, bytes_up, messages, context.seed, context.device_trace)
 
 
 def _timed(
-    setting: RunContext, traffic: Traffic, clients: Ids, received: Ids, planned: TimedRound, round: int
+    context: RunContext, traffic: Traffic, clients: Ids, received: Ids, planned: TimedRound, round: int
 ) -> tuple[TimedRound, Floats]:
     """Apply the simulated clock's deadline to `planned`; also the seconds [M] that each client takes."""
-    systems, (up, down), settling = setting.spec.systems, traffic.exchange(1, round), traffic.settling(1)
+    systems, (up, down), settling = context.spec.systems, traffic.exchange(1, round), traffic.settling(1)
     # The upload; the model, and then the next one, if they are sent; and an exchange of gradients,
     # up and down.
     messages = 1 + (received > 0) + (settling > 0) + 2 * bool(up or down)
-    cohort = speed_of(setting, clients, received + down + settling, traffic.up(1) + up, messages)
+    cohort = speed_of(context, clients, received + down + settling, traffic.up(1) + up, messages)
     timed = apply_deadline(systems.deadline, cohort, planned.work, planned.arrives)
-    if setting.availability is not None and not len(clients) and systems.deadline is None:
-        timed = timed._replace(seconds=setting.availability.empty_round_seconds())
+    if context.availability is not None and not len(clients) and systems.deadline is None:
+        timed = timed._replace(seconds=context.availability.empty_round_seconds())
     return timed, cohort.seconds(np.array([item.steps for item in timed.work], np.int64))
 
 
 def assign_work(
-    setting: RunContext,
+    context: RunContext,
     server: ServerState,
     selected: SelectedCohort,
     memory: Vectors,
@@ -191,9 +191,9 @@ def assign_work(
 
     `scheduled` is the round that the schedule of the step size is read at, if it is another one.
     """
-    spec, seed, problem, clients = setting.spec, setting.seed, setting.problem, selected.arrived.clients
+    spec, seed, problem, clients = context.spec, context.seed, context.problem, selected.arrived.clients
     sizes = spec.local.step_sizes(spec.rounds, scheduled or round, server.clock)
-    chosen = choose_models(problem, setting.algorithm.rule, server.broadcast, clients)
+    chosen = choose_models(problem, context.algorithm.rule, server.broadcast, clients)
     steps = np.array([item.steps for item in selected.work], np.int64)
     noise = problem.gradient_noise
     return CohortWork(
@@ -207,7 +207,7 @@ def assign_work(
         if noise
         else None,
         sizes=sizes,
-        local=_context(setting, chosen.x, server, clients, memory, sizes, steps),
+        local=_context(context, chosen.x, server, clients, memory, sizes, steps),
         models=chosen.numbers,
     )
 

@@ -27,9 +27,9 @@ class Divergence(NamedTuple):
     """
 
 
-def find_divergence(opened: PendingRound, result: Result | None, x: Tensor) -> Divergence:
+def find_divergence(pending: PendingRound, result: Result | None, x: Tensor) -> Divergence:
     """Find where the run of a round diverged whose `result` led to the model x [D]."""
-    job, number = opened.job, opened.number
+    job, number = pending.job, pending.number
     if job is not None and result is not None:
         found = [
             (step, row)
@@ -41,7 +41,7 @@ def find_divergence(opened: PendingRound, result: Result | None, x: Tensor) -> D
             client = int(job.work.clients[row])
             place = f"local step {step}" if step else "before its first local step"
             return Divergence(f"client {client}, {place} of round {number}", client, step)
-        if (client_ := _sender(opened, job, result)) is not None:
+        if (client_ := _sender(pending, job, result)) is not None:
             return Divergence(f"the message of client {client_} in round {number}", client_)
     if bool(x.isfinite().all()):
         return Divergence(f"the training loss after round {number}, of a finite model")
@@ -56,14 +56,14 @@ def _suspects(job: Job, result: Result) -> list[int]:
     return _broken(changes)
 
 
-def _sender(opened: PendingRound, job: Job, result: Result) -> int | None:
+def _sender(pending: PendingRound, job: Job, result: Result) -> int | None:
     """The first client that sent what is not finite although its training was."""
     if not isinstance(result, ClientUpdate):
         return None
     clients = torch.from_numpy(job.work.clients).to(result.delta.device)
     sent = [result.delta, *result.shared.values()]
-    if opened.setting.attackers is not None:
-        sent[0] = opened.setting.attackers.forge(result.delta, clients, opened.number)
+    if pending.setting.attackers is not None:
+        sent[0] = pending.setting.attackers.forge(result.delta, clients, pending.number)
     rows = [row for vectors in sent for row in _broken(vectors)]
     return int(job.work.clients[min(rows)]) if rows else None
 

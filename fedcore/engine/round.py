@@ -125,7 +125,7 @@ class CohortTraining:
 
 
 def open_round(
-    setting: RunContext,
+    context: RunContext,
     server: ServerState,
     table: ClientTable,
     traffic: Traffic,
@@ -137,18 +137,18 @@ def open_round(
 
     `each` asks for the delta of each client; it changes no bit of the round's result.
     """
-    setting = replace(setting, problem=bind_state(setting.problem, server.statistics, table))
-    selected = select_cohort(setting, server, traffic, number)
-    each = each or "update_norm" in setting.spec.participation.observes()
+    context = replace(context, problem=bind_state(context.problem, server.statistics, table))
+    selected = select_cohort(context, server, traffic, number)
+    each = each or "update_norm" in context.spec.participation.observes()
     if not len(selected.arrived.clients):
-        return PendingRound(setting, number, server, selected, None, each)
-    rule = setting.algorithm.rule.with_parameters(server.adaptive_parameters)
-    setting = replace(setting, algorithm=replace(setting.algorithm, rule=rule))
+        return PendingRound(context, number, server, selected, None, each)
+    rule = context.algorithm.rule.with_parameters(server.adaptive_parameters)
+    context = replace(context, algorithm=replace(context.algorithm, rule=rule))
     clients = selected.arrived.clients
-    weight = _weights(setting, selected)
-    memory, links = table.gather(clients), Links(setting, clients, number)
-    assignment = assign_work(setting, server, selected, memory, number)
-    cohort = cohort_of(setting, assignment, weight, number)
+    weight = _weights(context, selected)
+    memory, links = table.gather(clients), Links(context, clients, number)
+    assignment = assign_work(context, server, selected, memory, number)
+    cohort = cohort_of(context, assignment, weight, number)
     kept: Vectors = {}
     if rule.exchanges_gradients():
         assert assignment.local.full_gradient is not None
@@ -157,9 +157,9 @@ def open_round(
         )
         server = replace(server, residual=residual)
         assignment = replace(assignment, local=replace(assignment.local, mean_gradient=gathered))
-    factor = iterate_factor(setting.spec.participation, weight)
+    factor = iterate_factor(context.spec.participation, weight)
     return PendingRound(
-        setting,
+        context,
         number,
         server,
         selected,
@@ -201,9 +201,9 @@ def close_round(
     )
 
 
-def _aggregate_empty(opened: PendingRound) -> ServerState:
+def _aggregate_empty(pending: PendingRound) -> ServerState:
     """The server after a round that no client reached."""
-    setting, server = opened.setting, opened.server
+    setting, server = pending.setting, pending.server
     if not setting.algorithm.aggregator.moves_alone():
         return server
     clients = np.zeros(0, np.int64)
@@ -217,19 +217,19 @@ def _aggregate_empty(opened: PendingRound) -> ServerState:
         steps=none,
         normaliser=none,
     )
-    aggregator = setting.algorithm.aggregator.of_round(setting.seed, opened.number)
+    aggregator = setting.algorithm.aggregator.of_round(setting.seed, pending.number)
     deltas = server.broadcast.new_zeros(0, len(server.broadcast))
     combined = aggregator.combine(deltas, cohort, server.aggregator_state)
-    return _move(server, Links(setting, clients, opened.number), combined, 1.0)
+    return _move(server, Links(setting, clients, pending.number), combined, 1.0)
 
 
 def _aggregate(
-    opened: PendingRound, training: CohortTraining, result: Result, table: ClientTable
+    pending: PendingRound, training: CohortTraining, result: Result, table: ClientTable
 ) -> tuple[ServerState, Observation]:
     """The server's part: uplink, aggregation, server step, and the clients' new memory."""
     algorithm, server, assignment, kept = (
-        opened.setting.algorithm,
-        opened.server,
+        pending.setting.algorithm,
+        pending.server,
         training.work,
         training.kept,
     )
@@ -239,8 +239,8 @@ def _aggregate(
         received = deltas
     else:
         result, state = without_state(result)
-        if (attackers := opened.setting.attackers) is not None:
-            forged = attackers.forge(result.delta, training.cohort.clients, opened.number)
+        if (attackers := pending.setting.attackers) is not None:
+            forged = attackers.forge(result.delta, training.cohort.clients, pending.number)
             result = replace(result, delta=forged)
         seen, deltas, upload = result.delta, result.delta, result
         if server.models_compressed:
@@ -253,7 +253,7 @@ def _aggregate(
         received = seen
         sums = algorithm.aggregator.weighted_sums(training.cohort)
         seen = seen if sums is None else sums @ seen
-    aggregator = algorithm.aggregator.of_round(opened.setting.seed, opened.number)
+    aggregator = algorithm.aggregator.of_round(pending.setting.seed, pending.number)
     if upload is not None and aggregator.drops_changes():
         seen = _marked(seen, [*upload.shared.values(), *state.values()])
     server, combined = _combine(aggregator, seen, training, server)
@@ -263,15 +263,15 @@ def _aggregate(
     )
     if upload is not None:
         dropped = None if combined.dropped is None or not bool(combined.dropped.any()) else combined.dropped
-        server, kept = _settle(opened.setting, server, training, upload, state, kept, dropped)
+        server, kept = _settle(pending.setting, server, training, upload, state, kept, dropped)
     table.scatter(assignment.clients, kept)
-    chosen = selection_state(opened.selected, opened.setting, server.selection, received)
-    server, timing = replace(server, selection=chosen), opened.selected.timing
+    chosen = selection_state(pending.selected, pending.setting, server.selection, received)
+    server, timing = replace(server, selection=chosen), pending.selected.timing
     return server, Observation(algorithm, assignment, deltas, training.cohort, combined, timing)
 
 
 def _settle(
-    setting: RunContext,
+    context: RunContext,
     server: ServerState,
     training: CohortTraining,
     upload: ClientUpdate,
@@ -283,10 +283,10 @@ def _settle(
 
     Nothing of clients that are `dropped` [M] counts, and they keep the memory that they had.
     """
-    rule, cohort, sent, statistics = setting.algorithm.rule, training.cohort, upload.shared, None
+    rule, cohort, sent, statistics = context.algorithm.rule, training.cohort, upload.shared, None
     if state and server.statistics is not None:
         before, trained = server.statistics, state[STATISTICS]
-        statistics, state = split_statistics(setting.problem, rule, before, trained, training.memory)
+        statistics, state = split_statistics(context.problem, rule, before, trained, training.memory)
     if dropped is not None:
         cohort = cohort.without(dropped)
         sent = {name: vectors[~dropped] for name, vectors in sent.items()}
@@ -322,18 +322,18 @@ def _combine(
     return server, combined
 
 
-def _end_tier_round(server: ServerState, tier: int, combined: Aggregate) -> tuple[ServerState, Aggregate]:
-    """The server with the new model of `tier`, whose clients' changes were `combined`, and the mixture of
+def _end_tier_round(server: ServerState, tier: int, aggregate: Aggregate) -> tuple[ServerState, Aggregate]:
+    """The server with the new model of `tier`, whose clients' changes were `aggregate`, and the mixture of
     the models of all tiers in their place.
     """
     queue = server.queue
     assert queue is not None
     assert queue.tiers is not None
-    tiers = queue.tiers.ended(tier, combined.direction)
+    tiers = queue.tiers.ended(tier, aggregate.direction)
     mixed = replace(
-        combined,
-        direction=tiers.move(tier, combined.direction, server.x),
-        coefficients=float(tiers.weights()[tier]) * combined.coefficients,
+        aggregate,
+        direction=tiers.move(tier, aggregate.direction, server.x),
+        coefficients=float(tiers.weights()[tier]) * aggregate.coefficients,
     )
     return replace(server, queue=replace(queue, tiers=tiers)), mixed
 
@@ -357,11 +357,11 @@ def _with_statistics(
     return replace(server, statistics=tiers.mixed_statistics(), queue=replace(server.queue, tiers=tiers))
 
 
-def _sends_deltas(setting: RunContext) -> bool:
+def _sends_deltas(context: RunContext) -> bool:
     """Return True if clients send plain deltas, so that weighted sums of them are all the server
     needs.
     """
-    algorithm, attackers = setting.algorithm, setting.attackers
+    algorithm, attackers = context.algorithm, context.attackers
     if attackers is not None and attackers.attack.forges():
         return False
     rule = type(algorithm.rule)
@@ -373,38 +373,38 @@ def _sends_deltas(setting: RunContext) -> bool:
     return not own and (algorithm.uplink == NO_COMPRESSION or algorithm.rule.exchanges_gradients())
 
 
-def _weights(setting: RunContext, selected: SelectedCohort) -> Floats:
+def _weights(context: RunContext, selected: SelectedCohort) -> Floats:
     """[M] w_i.
 
     Where x must be the average of what distinct clients hold, each counts once however often it was
     drawn.
     """
-    arrived, algorithm = selected.arrived, setting.spec.algorithm
+    arrived, algorithm = selected.arrived, context.spec.algorithm
     if algorithm.averages_exactly:
         arrived = replace(arrived, times=np.ones_like(arrived.times))
-    stragglers = setting.spec.systems.stragglers
+    stragglers = context.spec.systems.stragglers
     return weights(
-        setting.spec.participation,
+        context.spec.participation,
         arrived,
-        setting.problem.share,
+        context.problem.share,
         algorithm.weighting,
         selected.drawn,
         stragglers,
     )
 
 
-def cohort_of(setting: RunContext, assignment: CohortWork, weight: Floats, number: int) -> Cohort:
+def cohort_of(context: RunContext, assignment: CohortWork, weight: Floats, number: int) -> Cohort:
     """The clients of round `number` with their weights [M], as aggregators see them."""
-    x, clients, share = assignment.local.x, assignment.clients, setting.problem.share
-    spec = setting.spec
+    x, clients, share = assignment.local.x, assignment.clients, context.problem.share
+    spec = context.spec
     objective = objective_weights(spec.participation, share, spec.algorithm.weighting)
     order = None
-    if setting.algorithm.aggregator.needs_order():
-        drawn = generator(setting.seed, "order of the cohort", number).permutation(len(clients))
+    if context.algorithm.aggregator.needs_order():
+        drawn = generator(context.seed, "order of the cohort", number).permutation(len(clients))
         order = torch.from_numpy(drawn).to(x.device)
     losses = None
-    if setting.algorithm.aggregator.needs_losses():
-        losses = torch.from_numpy(setting.problem.client_losses(x, clients)).to(x)
+    if context.algorithm.aggregator.needs_losses():
+        losses = torch.from_numpy(context.problem.client_losses(x, clients)).to(x)
     return Cohort(
         clients=torch.from_numpy(clients).to(x.device),
         weights=torch.from_numpy(weight).to(x),
@@ -419,12 +419,12 @@ def cohort_of(setting: RunContext, assignment: CohortWork, weight: Floats, numbe
     )
 
 
-def _move(server: ServerState, links: Links, combined: Aggregate, factor: float) -> ServerState:
+def _move(server: ServerState, links: Links, aggregate: Aggregate, factor: float) -> ServerState:
     """Return the server after its step.
 
     `factor` multiplies x itself before the direction is added.
     """
-    direction = combined.direction
+    direction = aggregate.direction
     if factor != 1.0:
         direction = direction + (factor - 1.0) * server.broadcast
     move, optimiser = links.setting.algorithm.server.step(direction, server.optimiser)
@@ -436,7 +436,7 @@ def _move(server: ServerState, links: Links, combined: Aggregate, factor: float)
         broadcast=server.broadcast + move,
         residual=residual,
         optimiser=optimiser,
-        aggregator_state=combined.aggregator_state,
+        aggregator_state=aggregate.aggregator_state,
     )
 
 

@@ -80,47 +80,47 @@ class ServerState:
         return self.broadcast + self.residual if self.models_compressed else self.broadcast
 
 
-def initial_state(setting: RunContext) -> ServerState:
+def initial_state(context: RunContext) -> ServerState:
     """Return the server before the first round.
 
     Evaluates the training loss f(x_0) for a rule that adapts to how the loss changes.
     """
-    x, algorithm = _first_models(setting), setting.algorithm
+    x, algorithm = _first_models(context), context.algorithm
     return ServerState(
         broadcast=x,
         residual=torch.zeros_like(x),
         optimiser={name: torch.full_like(x, value) for name, value in algorithm.server.start().items()},
         shared={name: torch.zeros_like(x) for name in algorithm.rule.shared()},
         aggregator_state=algorithm.aggregator.start(x),
-        adaptive_parameters=adapt_tuning(setting, algorithm.rule.adaptive_parameters(), x),
+        adaptive_parameters=adapt_tuning(context, algorithm.rule.adaptive_parameters(), x),
         models_compressed=not algorithm.rule.exchanges_gradients(),
-        statistics=initial_statistics(setting.problem),
-        selection=setting.spec.participation.start_state(len(setting.problem.share)),
+        statistics=initial_statistics(context.problem),
+        selection=context.spec.participation.start_state(len(context.problem.share)),
     )
 
 
-def _first_models(setting: RunContext) -> Tensor:
+def _first_models(context: RunContext) -> Tensor:
     """x [D]; of several models [k D], each drawn anew and set apart by noise."""
-    rule, problem = setting.algorithm.rule, setting.problem
+    rule, problem = context.algorithm.rule, context.problem
     count = rule.models_kept()
     if count == 1:
         return problem.initial()
     models = torch.cat([problem.initial(number) for number in range(count)])
-    noise = generator(setting.seed, INITIAL_MODELS).standard_normal(len(models))
+    noise = generator(context.seed, INITIAL_MODELS).standard_normal(len(models))
     models = models + rule.initial_spread() * torch.from_numpy(noise).to(models)
     return rule.with_shared_parameters(models.view(count, -1)).flatten()
 
 
-def adapt_tuning(setting: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:
+def adapt_tuning(context: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:
     """Return the rule's parameters adapted to the training loss of x [D].
 
     For a rule without adaptive parameters, nothing is evaluated.
     """
     if not tuning:
         return tuning
-    loss = setting.problem.evaluate(x, {"train_loss"})["train_loss"]
+    loss = context.problem.evaluate(x, {"train_loss"})["train_loss"]
     assert isinstance(loss, float)
-    return setting.algorithm.rule.adapt_parameters(tuning, loss)
+    return context.algorithm.rule.adapt_parameters(tuning, loss)
 
 
 def client_vectors(algorithm: Algorithm, x: Tensor) -> Mapping[str, Tensor]:

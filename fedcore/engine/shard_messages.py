@@ -104,10 +104,10 @@ def shard_of_message(
     algorithm: Algorithm,
     problem: TrainingProblem,
     device: torch.device,
-    kept: ClientTable,
+    table: ClientTable,
 ) -> Job:
     """The shard that a message is of, on `device`, in a run with this `algorithm` and `problem`; memory
-    that was not sent is among what is `kept` here.
+    that was not sent is in `table`.
     """
     header, tensors = message
     clients, steps = tensors["clients"].numpy(), tensors["steps"].numpy()
@@ -129,7 +129,7 @@ def shard_of_message(
         local=ClientContext(
             x=on_device["x"],
             shared=_under("shared", on_device),
-            memory=_memory(clients, header["memory_rows"], _under("memory", on_device), kept),
+            memory=_memory(clients, header["memory_rows"], _under("memory", on_device), table),
             full_gradient=on_device.get("full_gradient"),
             mean_gradient=on_device.get("mean_gradient"),
             steps=on_device["local_steps"],
@@ -185,11 +185,11 @@ def result_of_message(message: ShardMessage, device: torch.device) -> Result:
     return ClientUpdate(tensors["delta"], _under("memory", tensors), _under("shared", tensors))
 
 
-def _memory(clients: Ids, rows: list[int], sent: Vectors, kept: ClientTable) -> Vectors:
-    """The memory [M, D] of `clients` [M]: what was `sent` in its `rows`, and what is `kept` in the others."""
+def _memory(clients: Ids, rows: list[int], sent: Vectors, table: ClientTable) -> Vectors:
+    """The memory [M, D] of `clients` [M]: in `rows` what was `sent`, in the others that of `table`."""
     if len(rows) == len(clients):
         return sent
-    memory = kept.gather(clients, sent.keys())
+    memory = table.gather(clients, sent.keys())
     for name, vectors in sent.items():
         memory[name][torch.tensor(rows, dtype=torch.int64).to(vectors.device)] = vectors
     return memory

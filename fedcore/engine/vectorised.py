@@ -120,23 +120,23 @@ class ClientStack:
             for first in range(start, stop, length):
                 yield StepRange(first, min(first + length, stop), active)
 
-    def samples(self, stretch: StepRange) -> Tensor:
+    def samples(self, steps: StepRange) -> Tensor:
         """Sample indices [m, S, B] of the active rows.
 
         Where all rows repeat one batch, a view that repeats it.
         """
-        chosen, length = self.cut(slice(stretch.active)), stretch.stop - stretch.start
-        stacked = np.full((stretch.active, 1 if chosen.repeat else length, chosen.widest), PADDING, np.int64)
+        chosen, length = self.cut(slice(steps.active)), steps.stop - steps.start
+        stacked = np.full((steps.active, 1 if chosen.repeat else length, chosen.widest), PADDING, np.int64)
         for target, batch in zip(stacked, chosen.batches, strict=True):
-            target[:, : batch.shape[1]] = batch[:1] if chosen.repeat else batch[stretch.steps]
+            target[:, : batch.shape[1]] = batch[:1] if chosen.repeat else batch[steps.steps]
         return torch.from_numpy(stacked).expand(-1, length, -1)
 
-    def noise(self, stretch: StepRange, like: Tensor) -> Tensor | None:
+    def noise(self, steps: StepRange, like: Tensor) -> Tensor | None:
         """Noise added to the gradients of the active rows, [m, S, D]."""
         if self.jobs[0].work.noise is None:
             return None
         drawn = [noise for job in self.jobs for noise in job.work.noise or ()]
-        chosen = [drawn[row][stretch.steps] for row in self.number[: stretch.active]]
+        chosen = [drawn[row][steps.steps] for row in self.number[: steps.active]]
         return torch.from_numpy(np.stack(chosen)).to(like)
 
     def passes(self) -> ForwardPasses | None:
@@ -249,13 +249,13 @@ class GenericDescent:
         return step
 
 
-def step_sizes(rows: ClientStack, stretch: StepRange, like: Tensor) -> Sequence[Number]:
+def step_sizes(rows: ClientStack, steps: StepRange, like: Tensor) -> Sequence[Number]:
     """Factors of the rows' steps, for each step of a stretch."""
-    table = np.empty((stretch.active, stretch.stop - stretch.start))
+    table = np.empty((steps.active, steps.stop - steps.start))
     for owner, job in enumerate(rows.jobs):
-        mine = rows.owner[: stretch.active] == owner
-        scales = step_size_scales(job.algorithm.rule, job.work.steps)[rows.place[: stretch.active][mine]]
-        table[mine] = job.work.sizes.first_of(stretch.stop)[stretch.steps] * scales[:, None]
+        mine = rows.owner[: steps.active] == owner
+        scales = step_size_scales(job.algorithm.rule, job.work.steps)[rows.place[: steps.active][mine]]
+        table[mine] = job.work.sizes.first_of(steps.stop)[steps.steps] * scales[:, None]
     if (table == table[:1]).all():
         return [float(size) for size in table[0]]
     return torch.from_numpy(table.T[:, :, None].copy()).to(like).unbind(0)

@@ -129,7 +129,7 @@ def needs_deltas(asked: Asked) -> bool:
 def population_measures(
     problem: TrainingProblem,
     x: Tensor,
-    observed: Observation | None,
+    observation: Observation | None,
     asked: Asked,
     scales: Floats | float = 1.0,
     attackers: Attackers | None = None,
@@ -137,27 +137,27 @@ def population_measures(
 ) -> Measured:
     """The measures of `problem` over all clients among those asked for, at x [D].
 
-    `observed` is the round that led there, on a problem whose gradients are `scales` [N] times the
+    `observation` is the round that led there, on a problem whose gradients are `scales` [N] times the
     gradients of `problem`; `personal` gives the accuracies of the clients' personal models.
     """
     groups = [group for group in groups_of(asked) if group.of == "population"]
     if not groups:
         return {}  # else the weights would be read from the device
-    surrogate = None if observed is None else surrogate_weights(observed, len(problem.share)) * scales
-    seen = Evaluated(problem, x, observed, attackers, surrogate, personal)
+    surrogate = None if observation is None else surrogate_weights(observation, len(problem.share)) * scales
+    seen = Evaluated(problem, x, observation, attackers, surrogate, personal)
     return _measured(groups, seen, names_of(asked))
 
 
 def round_measures(
     problem: TrainingProblem,
     x: Tensor,
-    observed: Observation,
+    observation: Observation,
     asked: Asked,
     attackers: Attackers | None = None,
 ) -> Measured:
     """The measures of one round, which led to x [D], among those asked for."""
     groups = [group for group in groups_of(asked) if group.of == "round"]
-    return _measured(groups, Evaluated(problem, x, observed, attackers), names_of(asked))
+    return _measured(groups, Evaluated(problem, x, observation, attackers), names_of(asked))
 
 
 def model_measures(
@@ -171,9 +171,9 @@ def model_measures(
     )
 
 
-def _measured(groups: Iterable[MeasureSpec], seen: Evaluated, names: Collection[str]) -> Measured:
+def _measured(groups: Iterable[MeasureSpec], evaluated: Evaluated, names: Collection[str]) -> Measured:
     measured: Measured = {}
     for group in groups:
-        values = group.compute(seen)
+        values = group.compute(evaluated)
         measured |= values if isinstance(values, dict) else {group.names()[0]: float(values)}
     return {name: value for name, value in measured.items() if name in names}

@@ -105,6 +105,6 @@ class MeasureSpec(Block):
         """True if one of the measures is among `names`."""
         return any(name in names for name in cls.names())
 
-    def compute(self, seen: Evaluated) -> Measured | float:
+    def compute(self, evaluated: Evaluated) -> Measured | float:
         """The values by name, or the value of a single measure."""
         raise NotImplementedError

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
-def implied_weights(observed: Observation) -> tuple[Floats, float]:
+def implied_weights(observation: Observation) -> tuple[Floats, float]:
     """w [M] and tau_eff, by which every round is x <- x - tau_eff sum_i w_i eta d_i (FedNova, eqs.
     (8) to (10)).
 
@@ -30,28 +30,28 @@ def implied_weights(observed: Observation) -> tuple[Floats, float]:
     left out. A round in which no client counted (FedAWARE may follow others' momenta alone) has no
     weights: NaN, and tau_eff 0.
     """
-    travelled = _array(observed.combined.coefficients) * _array(observed.cohort.normaliser)
+    travelled = _array(observation.combined.coefficients) * _array(observation.cohort.normaliser)
     tau_eff = float(travelled.sum())
     return travelled / (tau_eff or nan), tau_eff
 
 
-def surrogate_weights(observed: Observation, population: int) -> Floats:
+def surrogate_weights(observation: Observation, population: int) -> Floats:
     """w [N] over all clients: the min-norm weights, or else the implied weights of the round's
     clients and 0 elsewhere.
     """
-    weights = hull_weights(observed, population)
+    weights = hull_weights(observation, population)
     if weights is None:
         weights = np.zeros(population)
-        weights[observed.work.clients], _ = implied_weights(observed)
+        weights[observation.work.clients], _ = implied_weights(observation)
     return weights
 
 
-def hull_weights(observed: Observation, population: int) -> Floats | None:
+def hull_weights(observation: Observation, population: int) -> Floats | None:
     """lambda [N] of FedAWARE or FedMGDA+, 0 for clients outside the hull.
 
     None for an algorithm without a min-norm point.
     """
-    book = observed.combined.aggregator_state
+    book = observation.combined.aggregator_state
     if "weights" not in book:
         return None
     weights = np.zeros(population)
@@ -59,7 +59,7 @@ def hull_weights(observed: Observation, population: int) -> Floats | None:
     return weights
 
 
-def min_norm_contribution(problem: TrainingProblem, observed: Observation) -> Measured:
+def min_norm_contribution(problem: TrainingProblem, observation: Observation) -> Measured:
     """The min-norm weights lambda, and how far they are from p; empty for other algorithms.
 
     min_norm_weights     lambda [N], by client id; 0 for those outside the hull
@@ -67,7 +67,7 @@ def min_norm_contribution(problem: TrainingProblem, observed: Observation) -> Me
     inf where only p_i is 0
     """
     share = problem.share
-    weights = hull_weights(observed, len(share))
+    weights = hull_weights(observation, len(share))
     if weights is None:
         return {}
     counted = weights != 0
@@ -76,7 +76,7 @@ def min_norm_contribution(problem: TrainingProblem, observed: Observation) -> Me
     return {"min_norm_weights": weights.tolist(), "fedaware_chi_square": float(ratios @ ratios)}
 
 
-def contribution(observed: Observation) -> Measured:
+def contribution(observation: Observation) -> Measured:
     """Weight bias, effective steps and slowdown of a round.
 
     Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff what
@@ -89,12 +89,12 @@ def contribution(observed: Observation) -> Measured:
     weight_bias is inf where only w_i is 0. It is what unequal local work adds to the sampling
     scheme: 0 for FedNova, and for FedAvg with equal work.
     """
-    weights, tau_eff = implied_weights(observed)
-    given = _array(observed.cohort.weights)
+    weights, tau_eff = implied_weights(observation)
+    given = _array(observation.cohort.weights)
     return {
         "weight_bias": chi_square(given / given.sum(), weights),
         "tau_eff": tau_eff,
-        "slowdown": float(observed.work.steps.mean()) / (tau_eff or nan),
+        "slowdown": float(observation.work.steps.mean()) / (tau_eff or nan),
     }
 
 
@@ -130,9 +130,9 @@ class Contribution(MeasureSpec):
 
     kind: Literal["contribution"] = "contribution"
 
-    def compute(self, seen: Evaluated) -> Measured:
-        assert seen.round is not None
-        return contribution(seen.round)
+    def compute(self, evaluated: Evaluated) -> Measured:
+        assert evaluated.round is not None
+        return contribution(evaluated.round)
 
 
 class MinNorm(MeasureSpec):
@@ -159,6 +159,6 @@ class MinNorm(MeasureSpec):
 
     kind: Literal["min_norm"] = "min_norm"
 
-    def compute(self, seen: Evaluated) -> Measured:
-        assert seen.round is not None
-        return min_norm_contribution(seen.problem, seen.round)
+    def compute(self, evaluated: Evaluated) -> Measured:
+        assert evaluated.round is not None
+        return min_norm_contribution(evaluated.problem, evaluated.round)

@@ -41,9 +41,9 @@ class DeviceUse(MeasureSpec):
 
     kind: Literal["timing"] = "timing"
 
-    def compute(self, seen: Evaluated) -> Measured:
+    def compute(self, evaluated: Evaluated) -> Measured:
         """Nothing without the simulated clock, and no staleness of synchronous rounds."""
-        if seen.round is None or (timing := seen.round.timing) is None:
+        if evaluated.round is None or (timing := evaluated.round.timing) is None:
             return {}
         used: Measured = {"concurrency": timing.busy, "idle_share": max(0.0, 1 - timing.busy / timing.places)}
         if timing.staleness is None:

@@ -110,5 +110,5 @@ class Dissimilarity(MeasureSpec):
 
     kind: Literal["dissimilarity"] = "dissimilarity"
 
-    def compute(self, seen: Evaluated) -> Measured:
-        return dissimilarity(seen.problem, seen.x, seen.surrogate)
+    def compute(self, evaluated: Evaluated) -> Measured:
+        return dissimilarity(evaluated.problem, evaluated.x, evaluated.surrogate)

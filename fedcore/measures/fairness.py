@@ -62,5 +62,5 @@ class Fairness(MeasureSpec):
 
     kind: Literal["fairness"] = "fairness"
 
-    def compute(self, seen: Evaluated) -> Measured:
-        return fairness(seen.problem, seen.x)
+    def compute(self, evaluated: Evaluated) -> Measured:
+        return fairness(evaluated.problem, evaluated.x)

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from fedcore.problems import TrainingProblem
 
 
-def drift(observed: Observation) -> Measured:
+def drift(observation: Observation) -> Measured:
     """client_drift, (1/M) sum_i |y_i - x|^2: Karimireddy et al., SCAFFOLD, Section 5, at the last
     local step.
     """
-    assert observed.deltas is not None
-    return {"client_drift": float(observed.deltas.double().square().sum(1).mean())}
+    assert observation.deltas is not None
+    return {"client_drift": float(observation.deltas.double().square().sum(1).mean())}
 
 
-def inexactness(problem: TrainingProblem, observed: Observation) -> Measured:
+def inexactness(problem: TrainingProblem, observation: Observation) -> Measured:
     """The largest and the mean gamma_i of the M clients of a round (FedProx, Definition 2), by full
     gradients of F_i.
 
@@ -35,21 +35,23 @@ def inexactness(problem: TrainingProblem, observed: Observation) -> Measured:
     is what their local optimiser descends along: the gradient with weight decay (except that of
     `adamw`), the proximal term and the rule's own correction, before clipping.
     """
-    assert observed.deltas is not None
-    gammas = np.array([_gamma(problem, observed, row, delta) for row, delta in enumerate(observed.deltas)])
+    assert observation.deltas is not None
+    gammas = np.array(
+        [_gamma(problem, observation, row, delta) for row, delta in enumerate(observation.deltas)]
+    )
     return {"gamma_inexactness": float(gammas.max()), "mean_gamma_inexactness": float(gammas.mean())}
 
 
-def _gamma(problem: TrainingProblem, observed: Observation, row: int, delta: Tensor) -> float:
-    client, local = int(observed.work.clients[row]), observed.work.local.take(row)
+def _gamma(problem: TrainingProblem, observation: Observation, row: int, delta: Tensor) -> float:
+    client, local = int(observation.work.clients[row]), observation.work.local.take(row)
     x = local.x
 
     def slope(y: Tensor) -> float:
         """|grad h_i(y; x)|."""
         grad = problem.gradient(y, client, None)
-        if observed.algorithm.rule.subtracts_gradient_at_x():
+        if observation.algorithm.rule.subtracts_gradient_at_x():
             grad = grad - problem.gradient(x, client, None)
-        algorithm = observed.algorithm
+        algorithm = observation.algorithm
         return float(algorithm.solver.direction(algorithm.rule, grad, y, local).double().norm())
 
     end, start = slope(x + delta), slope(x)
@@ -65,9 +67,9 @@ class Drift(MeasureSpec):
 
     kind: Literal["drift"] = "drift"
 
-    def compute(self, seen: Evaluated) -> Measured:
-        assert seen.round is not None
-        return drift(seen.round)
+    def compute(self, evaluated: Evaluated) -> Measured:
+        assert evaluated.round is not None
+        return drift(evaluated.round)
 
 
 class Inexactness(MeasureSpec):
@@ -93,6 +95,6 @@ class Inexactness(MeasureSpec):
 
     kind: Literal["inexactness"] = "inexactness"
 
-    def compute(self, seen: Evaluated) -> Measured:
-        assert seen.round is not None
-        return inexactness(seen.problem, seen.round)
+    def compute(self, evaluated: Evaluated) -> Measured:
+        assert evaluated.round is not None
+        return inexactness(evaluated.problem, evaluated.round)

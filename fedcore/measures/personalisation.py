@@ -92,8 +92,8 @@ class Personalisation(MeasureSpec):
 
     kind: Literal["personalisation"] = "personalisation"
 
-    def compute(self, seen: Evaluated) -> Measured:
+    def compute(self, evaluated: Evaluated) -> Measured:
         """Nothing without classes, or where test samples belong to no client."""
-        personal = None if seen.personal is None else seen.personal()
-        common = seen.problem.client_accuracies(seen.x)
+        personal = None if evaluated.personal is None else evaluated.personal()
+        common = evaluated.problem.client_accuracies(evaluated.x)
         return {} if personal is None or common is None else over_clients(personal, common)

@@ -28,15 +28,15 @@ class AttackSuccess(MeasureSpec):
 
     kind: Literal["attack_success"] = "attack_success"
 
-    def compute(self, seen: Evaluated) -> Measured:
+    def compute(self, evaluated: Evaluated) -> Measured:
         """Nothing for an attack that wants no labels, or without test samples that it aims at."""
-        if seen.attackers is None or not seen.attackers.attack.poisons():
+        if evaluated.attackers is None or not evaluated.attackers.attack.poisons():
             return {}
-        problem: SupervisedProblem = seen.problem  # type: ignore[assignment]
-        aimed = seen.attackers.wanted(problem.data.dataset.test)
+        problem: SupervisedProblem = evaluated.problem  # type: ignore[assignment]
+        aimed = evaluated.attackers.wanted(problem.data.dataset.test)
         if aimed is None or not len(aimed):
             return {}
-        return {"attack_success_rate": problem.accuracy(seen.x, aimed)}
+        return {"attack_success_rate": problem.accuracy(evaluated.x, aimed)}
 
 
 class HonestAccuracy(MeasureSpec):
@@ -56,12 +56,12 @@ class HonestAccuracy(MeasureSpec):
 
     kind: Literal["honest_accuracy"] = "honest_accuracy"
 
-    def compute(self, seen: Evaluated) -> Measured:
+    def compute(self, evaluated: Evaluated) -> Measured:
         """Nothing without classes, or if no honest client has samples to be tested on."""
-        accuracies = seen.problem.client_accuracies(seen.x)
-        if seen.attackers is None or accuracies is None:
+        accuracies = evaluated.problem.client_accuracies(evaluated.x)
+        if evaluated.attackers is None or accuracies is None:
             return {}
-        honest = np.delete(accuracies, seen.attackers.clients)
+        honest = np.delete(accuracies, evaluated.attackers.clients)
         known = honest[~np.isnan(honest)]
         return {"honest_client_accuracy": float(known.mean())} if len(known) else {}
 
@@ -85,12 +85,16 @@ class HonestDistance(MeasureSpec):
 
     kind: Literal["honest_distance"] = "honest_distance"
 
-    def compute(self, seen: Evaluated) -> Measured:
+    def compute(self, evaluated: Evaluated) -> Measured:
         """NaN if all clients of the round are malicious; nothing of a server with several models."""
-        if seen.attackers is None or seen.round is None or seen.round.cohort.models is not None:
+        if (
+            evaluated.attackers is None
+            or evaluated.round is None
+            or evaluated.round.cohort.models is not None
+        ):
             return {}
-        assert seen.round.deltas is not None
-        cohort = seen.round.cohort
-        weights = torch.where(seen.attackers.among(cohort.clients), 0.0, cohort.weights)
-        honest = (weights / weights.sum()) @ seen.round.deltas
-        return {"distance_to_honest_mean": float((seen.round.combined.direction - honest).norm())}
+        assert evaluated.round.deltas is not None
+        cohort = evaluated.round.cohort
+        weights = torch.where(evaluated.attackers.among(cohort.clients), 0.0, cohort.weights)
+        honest = (weights / weights.sum()) @ evaluated.round.deltas
+        return {"distance_to_honest_mean": float((evaluated.round.combined.direction - honest).norm())}

@@ -9,8 +9,7 @@ import torch
 
 from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
-from fedcore.data.uploaded import DatasetStorage
-from fedcore.data.uploaded import local_dataset_storage as local_shelf
+from fedcore.data.uploaded import DatasetStorage, local_dataset_storage
 from fedcore.errors import SpecificationError
 from fedcore.models.examination import ExpectedScores, scores_of
 from fedcore.models.layers import build_module, constants_digest, in_evaluation, share_constants
@@ -40,13 +39,13 @@ def load_problem(
     dtype: torch.dtype = torch.float32,
     autocast: bool = False,
     data_dir: Path,
-    shelf: DatasetStorage | None = None,
+    storage: DatasetStorage | None = None,
     weights_dir: Path | None = None,
 ) -> TrainingProblem:
     """Load the problem of a run, its data on `device` in `dtype`, its gradients in bfloat16 with
     `autocast`.
 
-    Users' own data come from `shelf` and uploaded files of pretrained networks from `weights_dir`, the
+    Users' own data come from `storage` and uploaded files of pretrained networks from `weights_dir`, the
     others from folders of `data_dir`.
 
     Raises DataUnavailableError if the data set is not under `data_dir`, SpecificationError if it
@@ -58,7 +57,9 @@ def load_problem(
         return load_least_squares(spec.dataset, device, dtype)
     assert spec.model is not None
     shape = spec.dataset.shape()
-    data = federate(spec, seed, device, dtype, data_dir, shelf or local_shelf(data_dir), weights_dir)
+    data = federate(
+        spec, seed, device, dtype, data_dir, storage or local_dataset_storage(data_dir), weights_dir
+    )
     vectors = data.dataset.vectors
     build = partial(
         build_module, spec.model, shape.features, shape.outputs, seed, vectors, data_dir, weights_dir

@@ -362,15 +362,15 @@ class NetworkProblem(SupervisedProblem):
         problem.bind(statistics, private)
         return problem
 
-    def _of_client(self, scorer: Automatic, client: int) -> Automatic:
-        """`scorer` with what a client has of its own."""
+    def _of_client(self, automatic: Automatic, client: int) -> Automatic:
+        """`automatic` with what a client has of its own."""
         if self._own is None:
-            return scorer
+            return automatic
         own = {name: vectors[0] for name, vectors in self._own(np.array([client])).items()}
         layout: Any = WithConstants(
             self._layout, {**self._norms.named(own[STATISTICS]), **self._private.named(own[PRIVATE])}
         )
-        return scorer.laid_out(layout)
+        return automatic.laid_out(layout)
 
     def gradient(self, theta: Tensor, client: int, samples: Tensor | None, *step: Step) -> Tensor:
         return self._train_or_score(self._plain, self._training, theta, client, samples, *step)
@@ -383,7 +383,7 @@ class NetworkProblem(SupervisedProblem):
 
     def _train_or_score(
         self,
-        scorer: Automatic,
+        automatic: Automatic,
         training: TrainingPass,
         theta: Tensor,
         client: int,
@@ -391,7 +391,7 @@ class NetworkProblem(SupervisedProblem):
         *step: Step,
     ) -> Tensor:
         if not step or samples is None:
-            return self._gradient(self._of_client(scorer, client), theta, client, samples)
+            return self._gradient(self._of_client(automatic, client), theta, client, samples)
         rows = self.data.rows(client)
         seen = self.data.seen(rows[samples % len(rows)], samples // len(rows))
         return training.gradient(theta, seen, *step)
@@ -433,7 +433,7 @@ class NetworkProblem(SupervisedProblem):
         assert self._own is not None
         held, private = samples.batches(self.capacity), self._own(np.array([client]))[PRIVATE]
         penalty = 0.5 * self._l2 * float(theta.square().sum() + private.square().sum())
-        return penalty + self._means(theta, held, scorer=self._of_client(self._fast, client))[0]
+        return penalty + self._means(theta, held, automatic=self._of_client(self._fast, client))[0]
 
     def _tested(self, theta: Tensor, owners: Ids, names: Collection[str], averaged: NetworkProblem) -> Values:
         """Means over the test samples, each scored with what its owner has of its own; without owner,
@@ -448,7 +448,7 @@ class NetworkProblem(SupervisedProblem):
             if test.labels.dim() > 1:
                 sums += torch.stack([self._score_sequences(theta, part, scorer) for part in own]).sum(0)
             else:
-                sums += self._scores(theta, own, accuracy="test_accuracy" in names, scorer=scorer).sum(0)
+                sums += self._scores(theta, own, accuracy="test_accuracy" in names, automatic=scorer).sum(0)
         if test.labels.dim() > 1:
             values = sequence_values(sums.tolist())
         else:

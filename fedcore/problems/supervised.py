@@ -446,8 +446,8 @@ class SupervisedProblem:
             return self._scores(theta, batches, accuracy=scoring.accuracy)
         return torch.stack([self._score_sequences(theta, samples) for samples in batches])
 
-    def _score_sequences(self, theta: Tensor, samples: Samples, scorer: Automatic | None = None) -> Tensor:
-        scores, labels = (scorer or self._fast).scores(theta, samples.features), samples.labels
+    def _score_sequences(self, theta: Tensor, samples: Samples, automatic: Automatic | None = None) -> Tensor:
+        scores, labels = (automatic or self._fast).scores(theta, samples.features), samples.labels
         surprise = nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none")
         sums = (
             self._loss.total(scores, labels),
@@ -500,20 +500,20 @@ class SupervisedProblem:
         return self._layout.named(torch.arange(self.dim, device=self.data.order.device))
 
     def _correct(
-        self, theta: Tensor, batches: Iterable[Samples], scorer: Automatic | None = None
+        self, theta: Tensor, batches: Iterable[Samples], automatic: Automatic | None = None
     ) -> NDArray[np.int64]:
         """[2, n] how many labels of each sample of `batches` are predicted, and how many it has:
         one, or one for each symbol of a sequence.
         """
         right = [
-            _right((scorer or self._fast).scores(theta, samples.features), samples.labels)
+            _right((automatic or self._fast).scores(theta, samples.features), samples.labels)
             for samples in batches
         ]
         return torch.cat(right, 1).numpy(force=True) if right else np.zeros((2, 0), np.int64)
 
-    def _accuracy_on(self, theta: Tensor, samples: Samples, scorer: Automatic | None = None) -> float:
+    def _accuracy_on(self, theta: Tensor, samples: Samples, automatic: Automatic | None = None) -> float:
         """Share of the labels of `samples` that are predicted; NaN without labels."""
-        right, labels = self._correct(theta, samples.batches(self.capacity), scorer).sum(1).tolist()
+        right, labels = self._correct(theta, samples.batches(self.capacity), automatic).sum(1).tolist()
         return right / labels if labels else np.nan
 
     def _means(
@@ -522,12 +522,12 @@ class SupervisedProblem:
         batches: Iterable[Samples],
         *,
         accuracy: bool = False,
-        scorer: Automatic | None = None,
+        automatic: Automatic | None = None,
     ) -> tuple[float, float]:
         """Mean loss over all samples of `batches` (over the clients' samples it is f, since
         p_i = n_i / n) and, if requested, accuracy.
         """
-        losses, correct, count = _added(self._scores(theta, batches, accuracy=accuracy, scorer=scorer))
+        losses, correct, count = _added(self._scores(theta, batches, accuracy=accuracy, automatic=automatic))
         return losses / count, correct / count
 
     def _scores(
@@ -536,7 +536,7 @@ class SupervisedProblem:
         batches: Iterable[Samples],
         *,
         accuracy: bool = False,
-        scorer: Automatic | None = None,
+        automatic: Automatic | None = None,
     ) -> Tensor:
         """The sum of the losses of each batch, the number of correct labels if requested, and the
         number of samples: [b, 3] in float64 on the CPU.
@@ -546,7 +546,7 @@ class SupervisedProblem:
             scores = (
                 self._dense_scores(theta, samples.features)
                 if self._layout.depth
-                else (scorer or self._fast).scores(theta, samples.features)
+                else (automatic or self._fast).scores(theta, samples.features)
             )
             right = (scores.argmax(-1) == samples.labels).sum().double() if accuracy else none
             loss = self._loss.total(scores, samples.labels).double()

@@ -107,11 +107,11 @@ class HalvingSchedule:
 class RungTable:
     """The arms that have arrived at each rung, and the decisions made. Changes in place."""
 
-    def __init__(self, ladder: HalvingSchedule) -> None:
-        self._ladder = ladder
-        self._ranking: list[list[tuple[bool, float, int]]] = [[] for _ in ladder.rungs]
+    def __init__(self, schedule: HalvingSchedule) -> None:
+        self._ladder = schedule
+        self._ranking: list[list[tuple[bool, float, int]]] = [[] for _ in schedule.rungs]
         """Arms at each rung, the best first."""
-        self._verdicts: list[dict[int, Verdict]] = [{} for _ in ladder.rungs]
+        self._verdicts: list[dict[int, Verdict]] = [{} for _ in schedule.rungs]
 
     def record(self, arrival: RungResult, verdict: Verdict | None) -> None:
         """Restore decisions recorded before."""
@@ -156,15 +156,17 @@ class RungTable:
         return max(now, self._ladder.survivors(rung)) if closed else now
 
 
-def replay(ladder: HalvingSchedule, arrivals: Iterable[RungResult]) -> list[list[Decision]]:
+def replay(schedule: HalvingSchedule, arrivals: Iterable[RungResult]) -> list[list[Decision]]:
     """Return the decisions that follow from arrivals in this order, arrival by arrival."""
-    board = RungTable(ladder)
+    board = RungTable(schedule)
     return [board.submit(arrival) for arrival in arrivals]
 
 
-def plan_stages(ladder: HalvingSchedule, rounds: int) -> list[tuple[int, int]]:
+def plan_stages(schedule: HalvingSchedule, rounds: int) -> list[tuple[int, int]]:
     """The stages of a search in which no more arms are promoted than by SHA: the round each ends
     at, and the number of arms that play it.
     """
-    ends: Sequence[int] = (*ladder.rungs, rounds)
-    return [(end, ladder.arms if rung == 0 else ladder.survivors(rung - 1)) for rung, end in enumerate(ends)]
+    ends: Sequence[int] = (*schedule.rungs, rounds)
+    return [
+        (end, schedule.arms if rung == 0 else schedule.survivors(rung - 1)) for rung, end in enumerate(ends)
+    ]

@@ -82,20 +82,20 @@ class Simulation:
         arm: int = 0,
         device: str = "cpu",
         data_dir: Path | None = None,
-        shelf: DatasetStorage | None = None,
+        storage: DatasetStorage | None = None,
         weights_dir: Path | None = None,
         models_allowed: Sequence[str] = (),
         arms: ArmFacts | None = None,
-        recorded: EngineChoice | None = None,
+        choice: EngineChoice | None = None,
         memory_divisor: int = 1,
         client_memory: MemoryBudget = CLIENT_MEMORY,
     ) -> None:
-        """Load the problem and stop before the first round; users' own data come from `shelf` and
+        """Load the problem and stop before the first round; users' own data come from `storage` and
         uploaded files of pretrained networks from `weights_dir`, others from folders of `data_dir`
         (default: DATA_DIR). `models_allowed` are the patterns of import paths whose code may be run.
 
         `arms` are the facts about all arms of its experiment, which have one engine (default: this run
-        is all). `recorded` is the engine of earlier rounds, which continues if it can. `memory_divisor`
+        is all). `choice` is the engine of earlier rounds, which continues if it can. `memory_divisor`
         divides the number of clients trained at once, after an out-of-memory error: the result has
         the same bits, except from the engine `vectorised`, where it agrees to rounding. `client_memory`
         is for what clients keep between rounds.
@@ -117,7 +117,7 @@ class Simulation:
             dtype=dtype,
             autocast=spec.execution.autocast is not None,
             data_dir=folder,
-            shelf=shelf,
+            storage=storage,
             weights_dir=weights_dir,
         )
         _check_own_tests(spec, problem)
@@ -170,7 +170,7 @@ class Simulation:
         """The best evaluated round so far, whose model is kept; None if there is none."""
         self._best_model: Mapping[str, Tensor] = {}
         self._arms = arms or facts_about(spec)
-        self._choose(recorded)
+        self._choose(choice)
 
     @property
     def finished(self) -> bool:
@@ -254,11 +254,11 @@ class Simulation:
         self._seconds = time.perf_counter() - began
         return opened
 
-    def end(self, opened: PendingRound, trained: TrainedRound) -> RoundReport:
+    def end(self, pending: PendingRound, trained: TrainedRound) -> RoundReport:
         """Play the round from its training on, and report it."""
         began = time.perf_counter()
-        self.round, self.batched_runs = opened.number, max(self.batched_runs, trained.together)
-        self._server, account = close_round(opened, trained.result, self._clients, self._traffic)
+        self.round, self.batched_runs = pending.number, max(self.batched_runs, trained.together)
+        self._server, account = close_round(pending, trained.result, self._clients, self._traffic)
         measured = self._measure(account.observation)
         if account.simulated_seconds is not None:
             measured["simulated_seconds"] = self._server.seconds
@@ -272,7 +272,7 @@ class Simulation:
         finite = _finite(self._server.x)
         self.diverged = not finite or not isfinite(measured.get("train_loss", 0.0))  # type: ignore[arg-type]
         if self.diverged:
-            measured |= self._diverged_at(opened, trained.result)
+            measured |= self._diverged_at(pending, trained.result)
         report = self._report(
             account, measured, self._seconds + trained.seconds + time.perf_counter() - began
         )
@@ -412,14 +412,14 @@ class Simulation:
         best = manifest["best"]
         self.best, self._best_model = best and BestRound(**best), _under("best.", tensors)
 
-    def _choose(self, recorded: EngineChoice | None) -> None:
+    def _choose(self, choice: EngineChoice | None) -> None:
         """Choose the engine.
 
         A run keeps it to its end, so that it ends in the same bits wherever it is interrupted.
         """
         setting, wanted = self._setting, self.spec.execution.engine
         self.choice = choose_engine(
-            wanted, setting.algorithm, setting.problem, self._server.x.device, self._arms, recorded
+            wanted, setting.algorithm, setting.problem, self._server.x.device, self._arms, choice
         )
         self._setting = replace(setting, engine=ENGINES[self.choice.engine])
         self.train_shards = one_by_one(self._setting.engine)
@@ -466,7 +466,7 @@ class Simulation:
         evaluation = self.spec.evaluation
         return evaluation.due(round, self.spec.rounds) and needs_deltas(evaluation.measures)
 
-    def _measure(self, observed: Observation | None) -> dict[str, float | list[float]]:
+    def _measure(self, observation: Observation | None) -> dict[str, float | list[float]]:
         evaluation, problem, x = self.spec.evaluation, self._bound(self._problem), self._first_model
         # What clients keep to themselves stays in this process.
         if self.share_scoring and isinstance(problem, SupervisedProblem) and not keeps_own(problem):
@@ -477,24 +477,24 @@ class Simulation:
             measured |= model_measures(problem, x, evaluation.measures, attackers)
             if "train_loss" in measured and self._loss_samples is not None:
                 measured["train_loss_samples"] = self._loss_samples
-            if observed is not None:
+            if observation is not None:
                 trained = self._bound(self._setting.problem)
-                measured |= round_measures(trained, x, observed, evaluation.measures, attackers)
+                measured |= round_measures(trained, x, observation, evaluation.measures, attackers)
         if evaluation.population_due(self.round, self.spec.rounds):
             trained = self._bound(self._setting.problem)
             scales = trained.factors if isinstance(trained, Transformed) else 1.0
             models = PersonalModels(self._setting, self._server, self._clients)
             personal = partial(models.accuracies, problem)
             measured |= population_measures(
-                problem, x, observed, evaluation.measures, scales, attackers, personal
+                problem, x, observation, evaluation.measures, scales, attackers, personal
             )
         if evaluation.record_parameters:
             measured["x"] = self._server.x.tolist()
         return measured
 
-    def _diverged_at(self, opened: PendingRound, result: Result | None) -> dict[str, float | list[float]]:
+    def _diverged_at(self, pending: PendingRound, result: Result | None) -> dict[str, float | list[float]]:
         """The client and the local step where the run diverged, as measures."""
-        found = find_divergence(opened, result, self._server.x)
+        found = find_divergence(pending, result, self._server.x)
         self.divergence = found.words
         known = {"diverged_client": found.client, "diverged_step": found.step}
         return {name: value for name, value in known.items() if value is not None}
@@ -508,16 +508,16 @@ class Simulation:
         return spent
 
     def _report(
-        self, account: RoundCost, measured: dict[str, float | list[float]], seconds: float
+        self, cost: RoundCost, measured: dict[str, float | list[float]], seconds: float
     ) -> RoundReport:
         columns = {name: measured.pop(name) for name in COLUMNS if name in measured}
         return RoundReport(
             arm=self.arm,
             seed=self.seed,
             round=self.round,
-            local_steps=account.local_steps,
-            bytes_up=account.bytes_up,
-            bytes_down=account.bytes_down,
+            local_steps=cost.local_steps,
+            bytes_up=cost.bytes_up,
+            bytes_down=cost.bytes_down,
             seconds=seconds,
             extra=measured,
             diverged=self.diverged,

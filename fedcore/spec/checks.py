@@ -283,22 +283,22 @@ def _check_weighting(spec: ExperimentSpec) -> None:
         )
 
 
-def _misweighted(scheme: Participation, algorithm: AlgorithmSpec) -> str | None:
+def _misweighted(participation: Participation, algorithm: AlgorithmSpec) -> str | None:
     """The reason why the algorithm cannot be run with the scheme's weighting."""
     kind = algorithm.kind
-    match scheme.weighting:
+    match participation.weighting:
         case "original" | "unbiased" if algorithm.averages_exactly:
             return (
-                f"{kind} requires x to be the average of the clients' models, but `{scheme.weighting}`"
+                f"{kind} requires x to be the average of the clients' models, but `{participation.weighting}`"
                 " weights do not sum to 1: its fixed point would not be an optimum; use `uniform` or"
                 " `samples`"
             )
-        case "unbiased" if scheme.unknown_probability() is not None:
-            return scheme.unknown_probability()
-        case "original" if scheme.draws_by_share:
+        case "unbiased" if participation.unknown_probability() is not None:
+            return participation.unknown_probability()
+        case "original" if participation.draws_by_share:
             return (
-                f"{scheme.kind} already draws with probability p_i, so weights p_i would count it twice; use"
-                " `uniform` or another scheme"
+                f"{participation.kind} already draws with probability p_i, so weights p_i would count it"
+                " twice; use `uniform` or another scheme"
             )
         case str() if algorithm.own_weights:
             return f"{kind} computes its own weights: omit `weighting`"
@@ -306,22 +306,22 @@ def _misweighted(scheme: Participation, algorithm: AlgorithmSpec) -> str | None:
             return None
 
 
-def _lossy(scheme: Participation, stragglers: Stragglers | None) -> str | None:
+def _lossy(participation: Participation, stragglers: Stragglers | None) -> str | None:
     """The reason why `unbiased` weights are not known where stragglers are dropped."""
     if (
-        (scheme.weighting or scheme.own_weighting) != "unbiased"
+        (participation.weighting or participation.own_weighting) != "unbiased"
         or stragglers is None
         or stragglers.policy != "drop"
         or stragglers.fraction < LOSES_ONE
     ):
         return None
-    unsaid = type(scheme).chance_to_keep_any is Participation.chance_to_keep_any
-    if unsaid and not scheme.loses_cohorts:
+    unsaid = type(participation).chance_to_keep_any is Participation.chance_to_keep_any
+    if unsaid and not participation.loses_cohorts:
         return (
-            f"{scheme.kind} does not say how likely its cohorts are to have another client, so that"
+            f"{participation.kind} does not say how likely its cohorts are to have another client, so that"
             " stragglers do not take all: override `chance_to_keep_any`, or use `uniform` or `samples`"
         )
-    if scheme.loses_cohorts and stragglers.fraction >= LOSES_PAIRS:
+    if participation.loses_cohorts and stragglers.fraction >= LOSES_PAIRS:
         return (
             f"if a fraction of {stragglers.fraction:g} is dropped, the probability of losing a whole cohort"
             " has no closed form; use `uniform` or `samples`, `policy: accept_partial`, or a scheme with"

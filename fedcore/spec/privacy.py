@@ -168,21 +168,21 @@ def of_aggregator(aggregator: Aggregator) -> Assurances:
     return find_assurances(aggregator) - (MESSAGES if aggregator.needs_losses() else set())
 
 
-def of_participation(scheme: Participation) -> Assurances:
+def of_participation(participation: Participation) -> Assurances:
     """Statements of a scheme, less what it announces to ask and observe."""
-    found, observed = find_assurances(scheme), scheme.observes()
-    if scheme.asks() is not None or "loss" in observed:
+    found, observed = find_assurances(participation), participation.observes()
+    if participation.asks() is not None or "loss" in observed:
         found -= MESSAGES
     return found - {Assurance.NOISE_FIRST} if "update_norm" in observed else found
 
 
-def _losses(systems: Systems, scheme: Participation) -> Iterator[AssuringPart]:
+def _losses(systems: Systems, participation: Participation) -> Iterator[AssuringPart]:
     """Blocks by which clients of a cohort do less, or do not arrive."""
     lost = frozenset({Assurance.ALL_ARRIVE})
     stragglers = systems.stragglers
     if stragglers is not None:
         # Which ones lag is drawn anew for each size of the cohort.
-        alike = isinstance(scheme, Uniform) or stragglers.fraction in (0, 1)
+        alike = isinstance(participation, Uniform) or stragglers.fraction in (0, 1)
         partial_work = stragglers.policy == "accept_partial"
         known = (lost if partial_work else set()) | ({Assurance.COHORT_SIZE} if alike else set())
         uniform = "use `participation: uniform`, " if partial_work else ""

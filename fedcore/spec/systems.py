@@ -47,7 +47,7 @@ class Systems(Block):
 
 
 def check_systems(
-    systems: Systems, scheme: Participation, clients: int, rounds: int, shape: DataShape
+    systems: Systems, participation: Participation, clients: int, rounds: int, shape: DataShape
 ) -> None:
     """Raise SpecificationError if blocks do not fit N = `clients`, `rounds`, data of `shape`, or one
     another.
@@ -56,23 +56,23 @@ def check_systems(
         work = getattr(systems, field)
         if work is not None:
             work.check(clients, rounds, f"/systems/{field}")
-    _check_unbiased(systems, scheme)
+    _check_unbiased(systems, participation)
     if systems.attack is not None:
         systems.attack.check(shape, clients)
     if systems.availability is not None:
         systems.availability.check(clients)
     if systems.devices is None:
-        _check_without_clock(systems, scheme)
+        _check_without_clock(systems, participation)
     else:
         systems.devices.check(clients)
 
 
-def _check_without_clock(systems: Systems, scheme: Participation) -> None:
+def _check_without_clock(systems: Systems, participation: Participation) -> None:
     """Nothing may need the devices that are not given."""
     availability = systems.availability
-    if scheme.needs_devices():
+    if participation.needs_devices():
         raise SpecificationError(
-            "/systems/devices", f"participation `{scheme.kind}` requires `devices`: give their speed"
+            "/systems/devices", f"participation `{participation.kind}` requires `devices`: give their speed"
         )
     if availability is not None and availability.needs_devices():
         raise SpecificationError(
@@ -86,9 +86,9 @@ def _check_without_clock(systems: Systems, scheme: Participation) -> None:
         )
 
 
-def _check_unbiased(systems: Systems, scheme: Participation) -> None:
+def _check_unbiased(systems: Systems, participation: Participation) -> None:
     """Weights that divide by a client's probability to take part need that probability."""
-    if (scheme.weighting or scheme.own_weighting) != "unbiased":
+    if (participation.weighting or participation.own_weighting) != "unbiased":
         return
     for field, chance in (("availability", "be drawn"), ("deadline", "be on time")):
         if getattr(systems, field) is not None:

@@ -96,7 +96,7 @@ class Asynchrony(Block):
     if TYPE_CHECKING:
         kind: str
 
-    def mean_arrivals(self, scheme: Participation, clients: int) -> float:
+    def mean_arrivals(self, participation: Participation, clients: int) -> float:
         """Mean number of clients whose arrival makes a step of the server, of N = `clients`."""
         raise NotImplementedError
 
@@ -110,7 +110,7 @@ class Asynchrony(Block):
         """
         raise NotImplementedError
 
-    def check(self, scheme: Participation, clients: int) -> None:
+    def check(self, participation: Participation, clients: int) -> None:
         """Raise SpecificationError if the block does not fit `participation` and N = `clients`."""
         raise NotImplementedError
 
@@ -130,14 +130,14 @@ class ClientsAtATime(Asynchrony):
         """Number of clients whose arrival makes a step of the server."""
         raise NotImplementedError
 
-    def mean_arrivals(self, scheme: Participation, clients: int) -> float:
+    def mean_arrivals(self, participation: Participation, clients: int) -> float:
         return self.arrivals
 
     def models_kept(self) -> int:
         return self.concurrency  # Those that clients in training started from.
 
-    def check(self, scheme: Participation, clients: int) -> None:
-        if not scheme.everyone:
+    def check(self, participation: Participation, clients: int) -> None:
+        if not participation.everyone:
             raise SpecificationError(
                 "/participation",
                 f"with `{self.kind}`, clients are started whenever fewer than `concurrency` train: omit this,"
@@ -176,8 +176,8 @@ class FedBuff(ClientsAtATime):
     def weights(self, weights: Floats, staleness: Ids) -> Floats:
         return weights * self.staleness.factors(staleness)
 
-    def check(self, scheme: Participation, clients: int) -> None:
-        super().check(scheme, clients)
+    def check(self, participation: Participation, clients: int) -> None:
+        super().check(participation, clients)
         if self.buffer > clients:
             raise SpecificationError(
                 "/asynchrony/buffer",
@@ -211,9 +211,9 @@ class FedAsync(ClientsAtATime):
     def weights(self, weights: Floats, staleness: Ids) -> Floats:
         return self.alpha * weights * self.staleness.factors(staleness)
 
-    def check(self, scheme: Participation, clients: int) -> None:
-        super().check(scheme, clients)
-        if scheme.weighting is not None:
+    def check(self, participation: Participation, clients: int) -> None:
+        super().check(participation, clients)
+        if participation.weighting is not None:
             raise SpecificationError(
                 "/participation/weighting",
                 "fedasync mixes one model at a time, with weight `alpha`: omit this",
@@ -250,8 +250,8 @@ class FedAT(Asynchrony):
     tiers: Annotated[int, Field(ge=1, le=1_000)] = 5
     """M, the number of tiers."""
 
-    def mean_arrivals(self, scheme: Participation, clients: int) -> float:
-        return scheme.expected_count(clients / self.tiers, clients, 1)
+    def mean_arrivals(self, participation: Participation, clients: int) -> float:
+        return participation.expected_count(clients / self.tiers, clients, 1)
 
     def models_kept(self) -> int:
         # Of each tier: the last one, and two of the one that its clients in training started from.
@@ -260,12 +260,12 @@ class FedAT(Asynchrony):
     def weights(self, weights: Floats, staleness: Ids) -> Floats:
         return weights
 
-    def check(self, scheme: Participation, clients: int) -> None:
-        if not isinstance(scheme, Full | Uniform):
+    def check(self, participation: Participation, clients: int) -> None:
+        if not isinstance(participation, Full | Uniform):
             raise SpecificationError(
                 "/participation",
                 f"with `fedat`, the clients of a round are drawn from a tier: use `uniform` or `full`, not"
-                f" `{scheme.kind}`",
+                f" `{participation.kind}`",
             )
         if self.tiers > clients:
             raise SpecificationError(

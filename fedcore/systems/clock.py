@@ -254,7 +254,7 @@ def device_speed(
 
 
 def apply_deadline(
-    deadline: Deadline | None, pace: DeviceSpeed, work: Sequence[Work], arrives: Mask
+    deadline: Deadline | None, speed: DeviceSpeed, work: Sequence[Work], arrives: Mask
 ) -> TimedRound:
     """Hold the work [M] of those who would arrive [M] to the deadline.
 
@@ -263,8 +263,8 @@ def apply_deadline(
     clients, and a round in which none arrives takes no time.
     """
     if deadline is not None:
-        work, arrives = _held(deadline, pace, work, arrives)
-    seconds = pace.seconds(np.array([item.steps for item in work], np.int64))[arrives]
+        work, arrives = _held(deadline, speed, work, arrives)
+    seconds = speed.seconds(np.array([item.steps for item in work], np.int64))[arrives]
     if deadline is not None and (not len(seconds) or not arrives.all()):
         return TimedRound(list(work), arrives, deadline.seconds)
     longest = float(seconds.max(initial=0.0))
@@ -272,18 +272,18 @@ def apply_deadline(
 
 
 def _held(
-    deadline: Deadline, pace: DeviceSpeed, work: Sequence[Work], arrives: Mask
+    deadline: Deadline, speed: DeviceSpeed, work: Sequence[Work], arrives: Mask
 ) -> tuple[list[Work], Mask]:
     steps = np.array([item.steps for item in work], np.int64)
-    fitting = _fitting(deadline, pace, steps)
+    fitting = _fitting(deadline, speed, steps)
     if deadline.policy == "drop":
         return list(work), arrives & (fitting == steps)
     cut = [replace(item, steps=max(1, int(most))) for item, most in zip(work, fitting, strict=True)]
     return cut, arrives & (fitting > 0)
 
 
-def _fitting(deadline: Deadline, pace: DeviceSpeed, steps: Ids) -> Ids:
+def _fitting(deadline: Deadline, speed: DeviceSpeed, steps: Ids) -> Ids:
     """[M] the most steps, of those planned, that let each client be on time."""
-    left = deadline.seconds * (1 + TOLERANCE) - pace.sending
-    most = np.multiply(left, pace.speed, out=np.full(len(left), np.inf), where=np.isfinite(pace.speed))
+    left = deadline.seconds * (1 + TOLERANCE) - speed.sending
+    most = np.multiply(left, speed.speed, out=np.full(len(left), np.inf), where=np.isfinite(speed.speed))
     return np.where(left < 0, 0, np.minimum(np.floor(most), steps)).astype(np.int64)

@@ -46,7 +46,7 @@ class Drawn:
 
 
 def draw(
-    scheme: Participation, share: Floats, seed: int, round: int, reachable: Reachable | None = None
+    participation: Participation, share: Floats, seed: int, round: int, reachable: Reachable | None = None
 ) -> Drawn:
     """The clients of one round (counted from 1) out of those `reachable`, None meaning all.
 
@@ -57,22 +57,23 @@ def draw(
     drawn `by_share`.
     """
     clients, times = np.unique(
-        scheme.draw(share, reachable, random.generator(seed, "cohort", round), round), return_counts=True
+        participation.draw(share, reachable, random.generator(seed, "cohort", round), round),
+        return_counts=True,
     )
     return Drawn(clients.astype(np.int64), times.astype(np.int64))
 
 
 def select(
-    scheme: Participation,
+    participation: Participation,
     candidates: Drawn,
     answers: Floats | None,
     state: SelectionState,
     facts: RoundFacts,
     seed: int,
 ) -> Drawn:
-    """The clients that `scheme` selects among the `candidates` that it has drawn."""
+    """The clients that `participation` selects among the `candidates` that it has drawn."""
     rng = random.generator(seed, "selection of clients", facts.round)
-    selected = scheme.select(candidates.clients, answers, state, facts, rng)
+    selected = participation.select(candidates.clients, answers, state, facts, rng)
     clients, first = np.unique(selected.clients, return_index=True)
     kept = np.isin(candidates.clients, clients)
     expected, others = (part if part is None else part[first] for part in selected[1:])
@@ -80,7 +81,7 @@ def select(
 
 
 def weights(
-    scheme: Participation,
+    participation: Participation,
     arrived: Drawn,
     share: Floats,
     preferred: Weighting | None,
@@ -99,7 +100,7 @@ def weights(
         return np.zeros(0)
     held: Floats = share[arrived.clients]
     times = arrived.times
-    match scheme.weighting or preferred or scheme.own_weighting:
+    match participation.weighting or preferred or participation.own_weighting:
         case "samples":
             return normalise_weights(held * times)
         case "uniform":
@@ -110,29 +111,31 @@ def weights(
             # Stragglers are any of the cohort alike, so each drawn client arrives with this chance,
             # unless all are dropped.
             arrives = 1.0 if cohort is None else len(times) / cohort
-            kept = _chance_to_keep_any(scheme, share, arrived, stragglers)
+            kept = _chance_to_keep_any(participation, share, arrived, stragglers)
             expected = arrived.expected
             if expected is None:
-                expected = scheme.expected_draws(share, arrived.clients)
+                expected = participation.expected_draws(share, arrived.clients)
             return held * times / (expected * arrives * kept)
 
 
-def objective_weights(scheme: Participation, share: Floats, preferred: Weighting | None) -> Floats:
+def objective_weights(participation: Participation, share: Floats, preferred: Weighting | None) -> Floats:
     """v [N], what each F_i counts in the objective of an algorithm whose clients count once: 1/N if
     they weigh alike, else p_i.
     """
-    return np.full(len(share), 1 / len(share)) if (scheme.weighting or preferred) == "uniform" else share
+    return (
+        np.full(len(share), 1 / len(share)) if (participation.weighting or preferred) == "uniform" else share
+    )
 
 
-def iterate_factor(scheme: Participation, cohort_weights: Floats) -> float:
+def iterate_factor(participation: Participation, cohort_weights: Floats) -> float:
     """Factor of x before the weighted changes are added: sum_S (N/K) p_i in S2, which averages
     models; else 1.
     """
-    return float(cohort_weights.sum()) if scheme.scales_model else 1.0
+    return float(cohort_weights.sum()) if participation.scales_model else 1.0
 
 
 def _chance_to_keep_any(
-    scheme: Participation, share: Floats, arrived: Drawn, stragglers: Stragglers | None
+    participation: Participation, share: Floats, arrived: Drawn, stragglers: Stragglers | None
 ) -> Floats | float:
     """[M] the chance that a cohort in which a client is does not lose all clients as stragglers."""
     if stragglers is None or stragglers.policy != "drop":
@@ -141,5 +144,5 @@ def _chance_to_keep_any(
     if least == 1:
         return 1.0
     # Of `chance_of_others` no other least size is accepted (`spec.checks`).
-    known = scheme.chance_to_keep_any(share, arrived.clients, least)
+    known = participation.chance_to_keep_any(share, arrived.clients, least)
     return known if arrived.chance_of_others is None else arrived.chance_of_others

@@ -50,7 +50,7 @@ def resumes_at_every_round(make: Make, seed: int = 1) -> None:
     while not undisturbed.finished:
         undisturbed.advance()
         states.append(undisturbed.checkpoint())
-    resumed = Simulation(make(), seed, recorded=undisturbed.choice)
+    resumed = Simulation(make(), seed, choice=undisturbed.choice)
     # The last first: what is kept beside the checkpoint is then from a later round.
     for round, (before, after) in [*enumerate(pairwise(states), start=1)][::-1]:
         resumed.restore(before)

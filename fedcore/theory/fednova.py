@@ -108,42 +108,42 @@ class Constants:
     """Lambda^2 max_i tau_i (tau_i - 1) (eq. (12))."""
 
 
-def constants(method: Framework) -> Constants:
+def constants(framework: Framework) -> Constants:
     """Return A, B and C of a method.
 
     Lambda is the largest entry of all a_i: 1 for plain SGD, up to 1 / (1 - rho) with momentum.
     """
-    travelled = np.array([a.sum() for a in method.accumulation])
-    square = np.array([a @ a for a in method.accumulation])
-    largest, tau, w = max(float(a.max()) for a in method.accumulation), method.steps, method.weights
+    travelled = np.array([a.sum() for a in framework.accumulation])
+    square = np.array([a @ a for a in framework.accumulation])
+    largest, tau, w = max(float(a.max()) for a in framework.accumulation), framework.steps, framework.weights
     return Constants(
-        a=float(len(w) * method.tau_eff * (w**2 * square / travelled**2).sum()),
+        a=float(len(w) * framework.tau_eff * (w**2 * square / travelled**2).sum()),
         b=float(largest * (w * (tau - 1) * square / travelled).sum()),
         c=float(largest**2 * (tau * (tau - 1)).max()),
     )
 
 
-def sampled_a(share: ArrayLike, method: Framework) -> float:
+def sampled_a(share: ArrayLike, framework: Framework) -> float:
     """A' = tau_eff sum_i (w_i^2 / p_i) ||a_i||_2^2 / ||a_i||_1^2, which with q clients drawn by p_i
     takes the place of A / m as A' / q.
 
     Of Theorem 3, as its proof has it (eq. (71)): the statement is not legible in the copy at hand.
     """
-    travelled = np.array([a.sum() for a in method.accumulation])
-    square = np.array([a @ a for a in method.accumulation])
-    return float(method.tau_eff * (method.weights**2 / np.asarray(share) * square / travelled**2).sum())
+    travelled = np.array([a.sum() for a in framework.accumulation])
+    square = np.array([a @ a for a in framework.accumulation])
+    return float(framework.tau_eff * (framework.weights**2 / np.asarray(share) * square / travelled**2).sum())
 
 
-def largest_step_size(method: Framework, problem: Assumptions) -> float:
+def largest_step_size(framework: Framework, problem: Assumptions) -> float:
     """The largest eta for which Theorem 1 is proved, 1/(2 L) min(1 / (max_i ||a_i||_1 sqrt(2
     beta^2 + 1)), 1 / tau_eff) (eq. (53)).
     """
-    farthest = max(float(a.sum()) for a in method.accumulation) * np.sqrt(2 * problem.beta_square + 1)
-    return float(1 / (2 * problem.smoothness * max(farthest, method.tau_eff)))
+    farthest = max(float(a.sum()) for a in framework.accumulation) * np.sqrt(2 * problem.beta_square + 1)
+    return float(1 / (2 * problem.smoothness * max(farthest, framework.tau_eff)))
 
 
 def optimisation_error(
-    method: Framework, problem: Assumptions, gap: float, eta: float, rounds: ArrayLike
+    framework: Framework, problem: Assumptions, gap: float, eta: float, rounds: ArrayLike
 ) -> Floats:
     """The bound on min_t E|grad F~|^2 of the surrogate F~ = sum_i w_i F_i after `rounds` [T]
     (Theorem 1 with its step size eta, eq. (49)).
@@ -154,57 +154,57 @@ def optimisation_error(
     `gap` is F~(x_0) - F~_inf. Raises ValueError for an eta beyond `largest_step_size`, where it is
     no bound.
     """
-    largest = largest_step_size(method, problem)
+    largest = largest_step_size(framework, problem)
     if eta > largest * (1 + 1e-12):
         raise ValueError(
             f"the bound holds for step sizes up to {largest:.6g} (FedNova, eq. (53)), not for {eta:.6g}"
         )
-    found, count, size = constants(method), len(method.weights), problem.smoothness
+    found, count, size = constants(framework), len(framework.weights), problem.smoothness
     floor = 4 * eta * size * problem.variance * found.a / count
     floor += (
         6 * (eta * size) ** 2 * problem.variance * found.b
         + 12 * (eta * size) ** 2 * problem.kappa_square * found.c
     )
-    return 4 * gap / (eta * method.tau_eff * np.asarray(rounds, np.float64)) + floor
+    return 4 * gap / (eta * framework.tau_eff * np.asarray(rounds, np.float64)) + floor
 
 
-def step_size(method: Framework, rounds: int) -> float:
+def step_size(framework: Framework, rounds: int) -> float:
     """eta = sqrt(m / (mean tau T)), which Theorem 1 takes when the number of rounds is given in
     advance, and large enough for eq. (53).
     """
-    return float(np.sqrt(len(method.weights) / (method.steps.mean() * rounds)))
+    return float(np.sqrt(len(framework.weights) / (framework.steps.mean() * rounds)))
 
 
-def gradient_bound(share: ArrayLike, method: Framework, problem: Assumptions, error: ArrayLike) -> Floats:
+def gradient_bound(share: ArrayLike, framework: Framework, problem: Assumptions, error: ArrayLike) -> Floats:
     """The bound on min_t E|grad F|^2 of the true objective, given that of the surrogate (Theorem
     2).
 
     2 [chi^2 (beta^2 - 1) + 1] error + 2 chi^2 kappa^2
     """
-    bias = chi_square(share, method.weights)
+    bias = chi_square(share, framework.weights)
     return 2 * (bias * (problem.beta_square - 1) + 1) * np.asarray(error, np.float64) + inconsistency_floor(
-        share, method, problem
+        share, framework, problem
     )
 
 
-def inconsistency_floor(share: ArrayLike, method: Framework, problem: Assumptions) -> float:
+def inconsistency_floor(share: ArrayLike, framework: Framework, problem: Assumptions) -> float:
     """2 chi^2 kappa^2: the part of the bound that no number of rounds removes (Theorem 2); 0 for
     FedNova.
     """
-    return 2 * chi_square(share, method.weights) * problem.kappa_square
+    return 2 * chi_square(share, framework.weights) * problem.kappa_square
 
 
 def strongly_convex_order(
-    method: Framework, problem: Assumptions, convexity: float, rounds: ArrayLike
+    framework: Framework, problem: Assumptions, convexity: float, rounds: ArrayLike
 ) -> Floats:
     """Order of the bound on the surrogate's error for eta_t = 6 / (c tau_eff (t + gamma)) (Theorem
     4).
 
     L sigma^2 A / (c^2 m tau_eff T) + L^2 (sigma^2 B + kappa^2 C) / (c^3 tau_eff^2 T^2)
     """
-    found, size = constants(method), problem.smoothness
-    travelled = convexity * method.tau_eff * np.asarray(rounds, np.float64)
-    noise = size * problem.variance * found.a / (convexity * len(method.weights) * travelled)
+    found, size = constants(framework), problem.smoothness
+    travelled = convexity * framework.tau_eff * np.asarray(rounds, np.float64)
+    noise = size * problem.variance * found.a / (convexity * len(framework.weights) * travelled)
     return noise + size**2 * (problem.variance * found.b + problem.kappa_square * found.c) / (
         convexity * travelled**2
     )

@@ -111,16 +111,16 @@ def look_of(  # noqa: PLR0913, PLR0917 - one parameter per option
 
 
 def drawing(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of `look_of` to a command, in place of its last parameter, `look`."""
-    options = inspect.signature(look_of, eval_str=True).parameters
+    """Add the options of `look_of` to a command, in place of its last parameter, `options`."""
+    added = inspect.signature(look_of, eval_str=True).parameters
     signature = inspect.signature(command, eval_str=True)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "look"]
-    shown = [*own, *options.values()]
+    own = [parameter for name, parameter in signature.parameters.items() if name != "options"]
+    shown = [*own, *added.values()]
 
     @wraps(command)
     def complete(**given: object) -> None:
-        look = look_of(**{name: given.pop(name) for name in options})  # type: ignore[arg-type]
-        command(**given, look=look)
+        options = look_of(**{name: given.pop(name) for name in added})  # type: ignore[arg-type]
+        command(**given, options=options)
 
     # Typer reads a command's options from these two.
     complete.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
@@ -229,13 +229,13 @@ def figure(
     arms: Shown = None,
     as_json: AsJson = False,
     *,
-    look: FigureOptions,
+    options: FigureOptions,
 ) -> None:
     """Draw the curves of an experiment in publication quality and print the path of the figure."""
     with connect() as client:
         path = output or Path(f"{client.experiment(experiment).id}.svg")
         with checking("--output"):
-            client.save_figure(experiment, path, metric=metric, x=x, theory=theory, arms=arms, **look)
+            client.save_figure(experiment, path, metric=metric, x=x, theory=theory, arms=arms, **options)
     tell(path, as_json=as_json, file=path)
 
 
@@ -248,17 +248,17 @@ def compare(
     x: Over = "round",
     as_json: AsJson = False,
     *,
-    look: FigureOptions,
+    options: FigureOptions,
 ) -> None:
     """Compare arms of any experiments. --figure also draws their curves, in the style of the other
     options.
     """
-    if figure is None and (x, look) != ("round", look_of()):
+    if figure is None and (x, options) != ("round", look_of()):
         raise typer.BadParameter("required by the options that style the figure", param_hint="--figure")
     with connect() as client, checking("--figure"):
         found = client.compare(arms, baseline=baseline)
         chosen = _known(found, metric)
-        picture = figure and client.save_comparison_figure(arms, figure, metric=chosen, x=x, **look)
+        picture = figure and client.save_comparison_figure(arms, figure, metric=chosen, x=x, **options)
     if as_json:
         echo_json(found.model_dump_json(indent=2))
     else:

@@ -488,10 +488,10 @@ def _outcome(item: Delivery) -> str:
     return f"{item.status}{attempted}{error}{following}"
 
 
-def _state(hook: Webhook) -> str:
-    if not hook.enabled:
-        return f"disabled: {hook.disabled_reason}"
-    return f"failing since {hook.failing_since:{TIME}} UTC" if hook.failing_since else "active"
+def _state(webhook: Webhook) -> str:
+    if not webhook.enabled:
+        return f"disabled: {webhook.disabled_reason}"
+    return f"failing since {webhook.failing_since:{TIME}} UTC" if webhook.failing_since else "active"
 
 
 def comparison(results: ArmResults, metric: str | None = None) -> Table:

@@ -70,7 +70,7 @@ def draw(
     form: Format,
     theory: Theory | None = None,
     *,
-    look: FigureStyle = DEFAULT,
+    style: FigureStyle = DEFAULT,
     source: str | None = None,
 ) -> bytes:
     """Draw a figure, with theory if given. Equal results give equal bytes. `source`, the URL of the
@@ -80,14 +80,14 @@ def draw(
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
-        with rc_context({**STYLE, **look.settings}):
-            figure = Figure(figsize=look.inches, layout="constrained")
+        with rc_context({**STYLE, **style.settings}):
+            figure = Figure(figsize=style.inches, layout="constrained")
             axes = figure.subplots()
-            figure_axes = _fill(axes, results, metric, horizontal, look)
+            figure_axes = _fill(axes, results, metric, horizontal, style)
             if theory is not None:
                 _lay_over(axes, figure_axes, results, metric, horizontal, theory)
             picture = BytesIO()
-            figure.savefig(picture, format=form, dpi=look.dpi, metadata=_about(form, source))
+            figure.savefig(picture, format=form, dpi=style.dpi, metadata=_about(form, source))
             return picture.getvalue()
 
 
@@ -144,15 +144,15 @@ class FigureAxes(NamedTuple):
 
 
 def _fill(
-    axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, look: FigureStyle
+    axes: "Axes", results: ArmResults, metric: str, horizontal: Horizontal, style: FigureStyle
 ) -> FigureAxes:
     from matplotlib.ticker import MaxNLocator
 
     arms = _drawn(results, metric, horizontal)
     curves = [arm.curves[metric] for arm in arms]
     across = [getattr(curve, AXES[horizontal][0]) for curve in curves]
-    log_x, log_y = look.logarithmic("x", metric), look.logarithmic("y", metric)
-    figure_axes = FigureAxes.around(across, curves, (look.xlim, look.ylim), log_x=log_x, log_y=log_y)
+    log_x, log_y = style.logarithmic("x", metric), style.logarithmic("y", metric)
+    figure_axes = FigureAxes.around(across, curves, (style.xlim, style.ylim), log_x=log_x, log_y=log_y)
     figure_axes.x.set_up(axes)
     figure_axes.y.set_up(axes, in_percent=is_share(metric))
     if horizontal == "round" and not log_x:
@@ -161,10 +161,10 @@ def _fill(
     each = list(islice(cycle_strokes(), max((arm.index for arm in arms), default=0) + 1))
     for arm, curve, values in zip(arms, curves, across, strict=True):
         draw_line(axes, figure_axes, curve, values, arm.name, *each[arm.index])
-        if look.markers:
+        if style.markers:
             step = max(1, len(curve.mean) // MARKED)
             axes.lines[-1].set(marker=MARKERS[arm.index % len(MARKERS)], markevery=(arm.index % step, step))
-    axes.set_title(escape_dollars(results.name if look.title is None else look.title))
+    axes.set_title(escape_dollars(results.name if style.title is None else style.title))
     axes.set_xlabel(AXES[horizontal][1])
     axes.set_ylabel(metric_title(metric))
     if 0 < len(arms) <= LEGEND_LIMIT:

@@ -183,7 +183,7 @@ class _Stage:
             data_dir=settings().datasets,
             models_allowed=settings().models_allowed,
             arms=self._stage.arms,
-            recorded=choice.EngineChoice.of(made_with.get(ENGINE_CHOICE)),
+            choice=choice.EngineChoice.of(made_with.get(ENGINE_CHOICE)),
             memory_divisor=memory_divisor,
         )
 

@@ -124,12 +124,12 @@ def test_a_gpu_stacks_dense_networks_of_any_size() -> None:
 
 def test_a_recorded_engine_goes_on() -> None:
     recorded = EngineChoice("parallel", "rule")
-    assert Simulation(specification(SYNTHETIC), seed=0, recorded=recorded).choice == recorded
+    assert Simulation(specification(SYNTHETIC), seed=0, choice=recorded).choice == recorded
     assert EngineChoice.of(recorded.document()) == recorded
 
 
 def test_a_recorded_engine_that_cannot_go_on_here_is_named_beside_the_new_one() -> None:
-    made = Simulation(specification(QUADRATIC), seed=0, recorded=EngineChoice("compiled", "rule")).choice
+    made = Simulation(specification(QUADRATIC), seed=0, choice=EngineChoice("compiled", "rule")).choice
     assert made == EngineChoice("vectorised", "rule", instead_of="compiled")
 
 
@@ -149,8 +149,8 @@ def test_engine_recorded_otherwise_counts_as_none(document: object) -> None:
 
 def test_a_run_taken_over_elsewhere_goes_on_with_its_engine_in_the_same_bits() -> None:
     spec, elsewhere = specification(SYNTHETIC, rounds=4), EngineChoice("vectorised", "rule")
-    whole = Simulation(spec, seed=0, recorded=elsewhere)
-    begun = Simulation(spec, seed=0, recorded=elsewhere)
+    whole = Simulation(spec, seed=0, choice=elsewhere)
+    begun = Simulation(spec, seed=0, choice=elsewhere)
     losses = [whole.advance().train_loss for _ in range(4)]
     begun.advance()
     resumed = Simulation(spec, seed=0)

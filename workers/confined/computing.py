@@ -161,10 +161,10 @@ class Computing:
             device=run["device"],
             data_dir=settings().datasets,
             models_allowed=settings().models_allowed,
-            shelf=LocalDatasetStorage(self._folder / UPLOADS),
+            storage=LocalDatasetStorage(self._folder / UPLOADS),
             weights_dir=self._folder / UPLOADS,
             arms=facts_about(spec),
-            recorded=EngineChoice.of(run["recorded"]),
+            choice=EngineChoice.of(run["recorded"]),
             memory_divisor=run["memory_divisor"],
         )
         return Message({"state": self._state()})

@@ -17,13 +17,13 @@ def copy_datasets(sandbox: Sandbox, storage: Storage, datasets: Iterable[Dataset
     `datasets` are the data sets of arms, which the service has looked up for the owner of the
     experiment: what a bundle's own fields name is not copied.
     """
-    shelf = SharedDatasetStorage(storage)
+    shared = SharedDatasetStorage(storage)
     for dataset in datasets:
         if not isinstance(dataset, Uploaded):
             continue
         path = sandbox.uploads / f"{dataset.known.digest}.npz"
         if not path.exists():
             partial = path.with_suffix(".partial")
-            with shelf.open(dataset) as source, partial.open("wb") as target:
+            with shared.open(dataset) as source, partial.open("wb") as target:
                 shutil.copyfileobj(source, target)
             partial.rename(path)

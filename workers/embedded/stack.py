@@ -59,10 +59,10 @@ class StackError(Exception):
 class Stack:
     """Broker, API, workers and reconciler on this machine; a context manager that ends them."""
 
-    def __init__(self, configured: Settings, host: str, port: int, gpus: Sequence[str | None]) -> None:
+    def __init__(self, settings: Settings, host: str, port: int, gpus: Sequence[str | None]) -> None:
         """`gpus` names the GPU of each worker; None: any or none."""
-        self._settings, self._host, self._port, self._gpus = configured, host, port, gpus
-        self._run, self._logs = configured.home / "run", configured.home / "logs"
+        self._settings, self._host, self._port, self._gpus = settings, host, port, gpus
+        self._run, self._logs = settings.home / "run", settings.home / "logs"
         self._open = ExitStack()
         self._children: list[ManagedProcess] = []
         self._environment: dict[str, str] = {}
@@ -214,7 +214,7 @@ class Stack:
             child.close()
 
 
-def _prepare(configured: Settings) -> str:
+def _prepare(settings: Settings) -> str:
     """Check the storage and bring the database up to date; returns the id of the administrator's key.
 
     In a process of its own: the supervisor would keep the 40 MB of SQLAlchemy and Alembic as long
@@ -223,8 +223,8 @@ def _prepare(configured: Settings) -> str:
     # As yet there is one thread; elsewhere system libraries may have started some.
     context = get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(1, context, _end_with_supervisor, (os.getpid(),)) as pool:
-        pool.submit(require_storage_and_archive, configured).result()
-        return pool.submit(ensure_admin_key, configured).result()
+        pool.submit(require_storage_and_archive, settings).result()
+        return pool.submit(ensure_admin_key, settings).result()
 
 
 def _end_with_supervisor(pid: int) -> None:
@@ -329,15 +329,15 @@ class ListenError(Exception):
     """The stack cannot listen on this address; the message says why, and what to do."""
 
 
-def ensure_admin_key(configured: Settings) -> str:
+def ensure_admin_key(settings: Settings) -> str:
     """Bring the database up to date, and create an administrator's key in the folder unless it holds
     a valid one; return its id.
     """
     from fedcore.platform.store import audit, keys, open_database, upgrade
 
-    upgrade(configured.database)
-    held = local_credentials.load(configured.home)
-    with closing(open_database(configured.database)) as database, database.transaction() as session:
+    upgrade(settings.database)
+    held = local_credentials.load(settings.home)
+    with closing(open_database(settings.database)) as database, database.transaction() as session:
         if held is not None:
             try:
                 return keys.verify(session, Token.parse(held))[0].id
@@ -345,19 +345,19 @@ def ensure_admin_key(configured: Settings) -> str:
                 pass  # Revoked, or that of another database: a new one is made.
         record, token = keys.create(session, owner=LOCAL, scope=Scope.ADMIN, name=KEY_NAME, code=True)
         audit.record(session, audit.AuditFacts("fedq up", 201, LOCAL, "", socket.gethostname()), record.id)
-    local_credentials.save(configured.home, token.text)
+    local_credentials.save(settings.home, token.text)
     return record.id
 
 
 @contextmanager
-def open_listener(configured: Settings, host: str, port: int, own_key_id: str) -> Iterator[socket.socket]:
+def open_listener(settings: Settings, host: str, port: int, own_key_id: str) -> Iterator[socket.socket]:
     """Open the socket of the API, held by the stack so that requests wait, instead of failing, while
     the API is restarted. Raises ListenError.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         if not ip_address(str(address[0]).partition("%")[0]).is_loopback and not _others_have_keys(
-            configured, own_key_id
+            settings, own_key_id
         ):
             raise ListenError(REFUSAL.format(host=host))
         listener = socket.create_server(address, family=family, backlog=256)
@@ -373,8 +373,8 @@ def open_listener(configured: Settings, host: str, port: int, own_key_id: str) -
         yield listener
 
 
-def _others_have_keys(configured: Settings, own_key_id: str) -> bool:
+def _others_have_keys(settings: Settings, own_key_id: str) -> bool:
     from fedcore.platform.store import keys, open_database
 
-    with closing(open_database(configured.database)) as database, database.reading() as session:
+    with closing(open_database(settings.database)) as database, database.reading() as session:
         return keys.opens(session, besides=own_key_id)

@@ -57,12 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser(configured: Settings) -> argparse.ArgumentParser:
+def _parser(settings: Settings) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m workers.embedded.supervisor", description="Run the embedded stack of FedQ."
     )
     parser.add_argument(
-        "--home", type=Path, default=configured.home, help="folder for all state (default: %(default)s)"
+        "--home", type=Path, default=settings.home, help="folder for all state (default: %(default)s)"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(

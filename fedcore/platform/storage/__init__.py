@@ -105,11 +105,11 @@ def _require_folder(folder: Path, setting: str) -> None:
         ) from error
 
 
-def require_storage_and_archive(configured: "Settings") -> None:
+def require_storage_and_archive(settings: "Settings") -> None:
     """`require_storage` for a process that also archives experiments, if the settings say so."""
-    require_storage(configured.storage)
-    if configured.archive is not None:
-        require_storage(configured.archive, "FEDQ_ARCHIVE_URL")
+    require_storage(settings.storage)
+    if settings.archive is not None:
+        require_storage(settings.archive, "FEDQ_ARCHIVE_URL")
 
 
 def folder_of(url: str) -> Path | None:

@@ -202,7 +202,7 @@ class ArmRecordPage(NamedTuple):
 
 def page(
     session: Session,
-    wanted: ArmFilter,
+    filters: ArmFilter,
     figures: Sequence[MeasureFigure] = (),
     order: Sequence[Order] = (),
     *,
@@ -216,8 +216,10 @@ def page(
     dialect = session.get_bind().dialect.name
     keys = [key for one in order for key in _keys(one, dialect)]
     keys += [_Key(_FIXED["experiment_id"], descending=True), _Key(_FIXED["arm"])]
-    query = _rows_of(wanted).add_columns(*(key.value.label(f"key_{place}") for place, key in enumerate(keys)))
-    found = _narrowed(query, wanted, session)
+    query = _rows_of(filters).add_columns(
+        *(key.value.label(f"key_{place}") for place, key in enumerate(keys))
+    )
+    found = _narrowed(query, filters, session)
     if cursor is not None:
         id, _, arm = cursor.rpartition(":")
         known = arm.isdecimal() and len(arm) < len("2147483648")
@@ -262,9 +264,9 @@ class ArmTable(NamedTuple):
     """True if there are further arms."""
 
 
-def table(session: Session, wanted: ArmFilter, figures: Sequence[MeasureFigure], *, limit: int) -> ArmTable:
+def table(session: Session, filters: ArmFilter, figures: Sequence[MeasureFigure], *, limit: int) -> ArmTable:
     """The newest arms that are wanted, with their runs and these figures of each."""
-    query = _narrowed(_rows_of(wanted), wanted, session)
+    query = _narrowed(_rows_of(filters), filters, session)
     columns = [_FIXED[name].label(name) for name in ("experiment_id", "arm", "name", "status")]
     newest = query.with_only_columns(*columns, ArmRecord.parameters).order_by(
         _FIXED["experiment_id"].desc(), _FIXED["arm"]
@@ -326,18 +328,18 @@ def _same(one: Value | None, other: Value | None) -> bool:
     return one == other and type(one) is type(other)
 
 
-def matching(session: Session, wanted: ArmFilter) -> dict[str, list[int]]:
+def matching(session: Session, filters: ArmFilter) -> dict[str, list[int]]:
     """The arms that are wanted, by experiment."""
-    query = _narrowed(_rows_of(wanted), wanted, session)
+    query = _narrowed(_rows_of(filters), filters, session)
     found: dict[str, list[int]] = {}
     for id, arm in session.execute(query.with_only_columns(_FIXED["experiment_id"], _FIXED["arm"])).all():
         found.setdefault(id, []).append(arm)
     return found
 
 
-def _narrowed(query: Select[Any], wanted: ArmFilter, session: Session) -> Select[Any]:
+def _narrowed(query: Select[Any], filters: ArmFilter, session: Session) -> Select[Any]:
     """The rows that fulfil the condition."""
-    condition, dialect = wanted.condition, session.get_bind().dialect.name
+    condition, dialect = filters.condition, session.get_bind().dialect.name
     if condition is None:
         return query
     for part in condition.conditions if isinstance(condition, All) else [condition]:
@@ -557,7 +559,7 @@ _SHOWN: tuple[FixedName, ...] = (
 )
 
 
-def _rows_of(wanted: ArmFilter) -> Select[Any]:
+def _rows_of(filters: ArmFilter) -> Select[Any]:
     """A row for each arm: its runs are grouped, so that conditions on figures are about their mean."""
     query = (
         select(*(_FIXED[name].label(name) for name in _SHOWN), ArmRecord.parameters)
@@ -569,11 +571,11 @@ def _rows_of(wanted: ArmFilter) -> Select[Any]:
         # The keys of the other tables, on which their other columns depend.
         .group_by(ExperimentRecord.id, RunRecord.arm, ArmRecord.experiment_id, ArmRecord.arm)
     )
-    query = query.where(sharing.visible_to(ExperimentRecord, wanted.seen_by))
-    if wanted.experiments is None:
+    query = query.where(sharing.visible_to(ExperimentRecord, filters.seen_by))
+    if filters.experiments is None:
         query = query.where(not_(ExperimentRecord.archived))
     else:
-        query = query.where(RunRecord.experiment_id.in_(wanted.experiments))
+        query = query.where(RunRecord.experiment_id.in_(filters.experiments))
     return query
 
 

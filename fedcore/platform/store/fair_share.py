@@ -82,29 +82,29 @@ class ScheduledRun:
     turn: int
 
 
-def choose_candidate(flows: Iterable[RunCandidate], books: FairShareState) -> ScheduledRun | None:
+def choose_candidate(flows: Iterable[RunCandidate], state: FairShareState) -> ScheduledRun | None:
     """Choose the candidate whose best run is taken next; None where none is queued."""
     waiting = list(flows)
     if not waiting:
         return None
     highest = max(flow.priority for flow in waiting)
     ranked = [flow for flow in waiting if flow.priority == highest]
-    queue = min({flow.place.queue for flow in ranked}, key=lambda queue: (books.turns.get(queue, 0), queue))
+    queue = min({flow.place.queue for flow in ranked}, key=lambda queue: (state.turns.get(queue, 0), queue))
     within = [flow for flow in ranked if flow.place.queue == queue]
-    clock = books.clocks.get(queue, 0.0)
-    starts = {flow.place: max(_time(books, flow.place), clock) for flow in within}
+    clock = state.clocks.get(queue, 0.0)
+    starts = {flow.place: max(_time(state, flow.place), clock) for flow in within}
     first = min(
         within,
-        key=lambda flow: (books.serving.get(flow.place, 0), starts[flow.place], flow.queued_at, flow.run_id),
+        key=lambda flow: (state.serving.get(flow.place, 0), starts[flow.place], flow.queued_at, flow.run_id),
     )
-    seconds = books.accounts.get(first.place, OwnerUsage()).seconds
+    seconds = state.accounts.get(first.place, OwnerUsage()).seconds
     return ScheduledRun(
-        first, starts[first.place] - seconds, min(starts.values()), 1 + max(books.turns.values(), default=0)
+        first, starts[first.place] - seconds, min(starts.values()), 1 + max(state.turns.values(), default=0)
     )
 
 
-def _time(books: FairShareState, place: OwnerQueue) -> float:
-    account = books.accounts.get(place, OwnerUsage())
+def _time(state: FairShareState, queue: OwnerQueue) -> float:
+    account = state.accounts.get(queue, OwnerUsage())
     return account.lift + account.seconds
 
 
@@ -157,10 +157,10 @@ def record_pick(session: Session, worker: str, choice: ScheduledRun) -> None:
     _write(session, worker, choice.flow.place, noted | {"seconds": 0.0}, noted)
 
 
-def add_seconds(session: Session, worker: str, place: OwnerQueue, seconds: float) -> None:
+def add_seconds(session: Session, worker: str, queue: OwnerQueue, seconds: float) -> None:
     """A worker has computed for an owner."""
     first = {"seconds": seconds, "lift": 0.0, "clock": 0.0, "turn": 0}
-    _write(session, worker, place, first, {"seconds": ShareRecord.seconds + seconds})
+    _write(session, worker, queue, first, {"seconds": ShareRecord.seconds + seconds})
 
 
 MOST_ROWS = 10_000
@@ -204,7 +204,7 @@ def _most(column: InstrumentedAttribute[float], value: float) -> Any:
 
 
 def _write(
-    session: Session, source: str, place: OwnerQueue, values: Mapping[str, Any], again: Mapping[str, Any]
+    session: Session, source: str, queue: OwnerQueue, values: Mapping[str, Any], again: Mapping[str, Any]
 ) -> None:
-    insert = dialect_of(session).insert(ShareRecord).values(source=source, **place._asdict(), **values)
+    insert = dialect_of(session).insert(ShareRecord).values(source=source, **queue._asdict(), **values)
     session.execute(insert.on_conflict_do_update(index_elements=_KEY, set_=again))

@@ -155,39 +155,39 @@ def join(
     return Membership(claim, worker, connection, group.address, choice.flow.place, run.key_id)
 
 
-def renew(session: Session, member: Membership, lease_s: float, seconds: float) -> bool:
+def renew(session: Session, membership: Membership, lease_s: float, seconds: float) -> bool:
     """Extend a membership to `lease_s` seconds from now, and charge the run's owner for `seconds` of
     training since the last time; returns False when a run is queued that the worker should claim instead,
     or the run's key has no compute seconds left.
 
     Raises StaleLeaseError when the group has ended, or the run has been claimed by another worker.
     """
-    _charge(session, member, seconds)
+    _charge(session, membership, seconds)
     held = (
-        *_own(member),
+        *_own(membership),
         exists().where(
-            RunRecord.id == member.run.run_id,
-            RunRecord.fence == member.run.fence,
+            RunRecord.id == membership.run.run_id,
+            RunRecord.fence == membership.run.fence,
             RunRecord.status == Status.RUNNING,
         ),
     )
     renewal = update(MemberRecord).where(*held).values(lease_until=sql_now(lease_s))
     if session.execute(renewal.returning(MemberRecord.worker)).first() is None:
         raise StaleLeaseError(
-            f"{member.worker} is no longer a member of the group of run {member.run.run_id}"
+            f"{membership.worker} is no longer a member of the group of run {membership.run.run_id}"
         )
-    run = member.run
-    if member.key_id and quotas.exhausted(session, [member.key_id]):
+    run = membership.run
+    if membership.key_id and quotas.exhausted(session, [membership.key_id]):
         return False
     return not scheduler.should_preempt(
-        session, member.worker, run.queues, 0, run.worker_memory, run.worker_packages, turn_over=True
+        session, membership.worker, run.queues, 0, run.worker_memory, run.worker_packages, turn_over=True
     )
 
 
-def leave(session: Session, member: Membership, seconds: float = 0.0) -> None:
+def leave(session: Session, membership: Membership, seconds: float = 0.0) -> None:
     """End a membership, and charge the run's owner for `seconds` of training since the last renewal."""
-    _charge(session, member, seconds)
-    session.execute(delete(MemberRecord).where(*_own(member)))
+    _charge(session, membership, seconds)
+    session.execute(delete(MemberRecord).where(*_own(membership)))
 
 
 def members(session: Session, claim: Claim) -> dict[str, str]:
@@ -236,12 +236,12 @@ def list_groups(session: Session, limit: int) -> list[ActiveGroup]:
     ]
 
 
-def _own(member: Membership) -> tuple[ColumnElement[bool], ...]:
+def _own(membership: Membership) -> tuple[ColumnElement[bool], ...]:
     return (
-        MemberRecord.run_id == member.run.run_id,
-        MemberRecord.worker == member.worker,
-        MemberRecord.fence == member.run.fence,
-        MemberRecord.connection == member.connection,
+        MemberRecord.run_id == membership.run.run_id,
+        MemberRecord.worker == membership.worker,
+        MemberRecord.fence == membership.run.fence,
+        MemberRecord.connection == membership.connection,
     )
 
 
@@ -275,10 +275,10 @@ def _serving(session: Session) -> Counter[OwnerQueue]:
     return executing + Counter(helping)
 
 
-def _charge(session: Session, member: Membership, seconds: float) -> None:
+def _charge(session: Session, membership: Membership, seconds: float) -> None:
     if not seconds:
         return
-    fair_share.add_seconds(session, member.worker, member.place, seconds)
-    if member.key_id:
+    fair_share.add_seconds(session, membership.worker, membership.place, seconds)
+    if membership.key_id:
         spent = {"spent_seconds": KeyRecord.spent_seconds + seconds}
-        session.execute(update(KeyRecord).where(KeyRecord.id == member.key_id).values(spent))
+        session.execute(update(KeyRecord).where(KeyRecord.id == membership.key_id).values(spent))

@@ -382,7 +382,7 @@ def _begin_experiment(session: Session, experiment_id: str) -> None:
 
 
 def claim_batch(
-    session: Session, held: Claim, arms: Collection[int], most: int, *, lease_s: float, seen_s: float
+    session: Session, claim: Claim, arms: Collection[int], most: int, *, lease_s: float, seen_s: float
 ) -> list[Claim]:
     """Claim queued runs of these arms of the experiment, for `lease_s` seconds: at most `most`, and
     a fair part.
@@ -391,34 +391,34 @@ def claim_batch(
     seconds, share the queued runs.
     """
     queue, key_id = session.execute(
-        select(RunRecord.queue, RunRecord.key_id).where(RunRecord.id == held.run_id)
+        select(RunRecord.queue, RunRecord.key_id).where(RunRecord.id == claim.run_id)
     ).one()
-    usable = scheduler.usable_packages(session, held.worker_packages)
+    usable = scheduler.usable_packages(session, claim.worker_packages)
     waiting = (
         *RUNS.free(),
-        RunRecord.experiment_id == held.experiment_id,
+        RunRecord.experiment_id == claim.experiment_id,
         RunRecord.queue == queue,
         # Those that an extension has added may be another key's, with quotas of its own.
         RunRecord.key_id == key_id,
         backoff.over(),
         RunRecord.shortages == 0,
         RunRecord.arm.in_(arms),
-        *scheduler.suits(RunRecord, held.worker_memory, usable),
+        *scheduler.suits(RunRecord, claim.worker_memory, usable),
     )
     # All are in memory at once, so there must be room for each beside the others, were it the
     # largest of them.
     largest = session.scalar(select(func.max(RunRecord.memory_bytes)).where(*waiting)) or 1
-    most = min(most, max(0, held.worker_memory - held.memory_bytes) // largest)
-    count, slots = _fair(session, waiting, held, queue, seen_s), quotas.free_slots(session, key_id)
+    most = min(most, max(0, claim.worker_memory - claim.memory_bytes) // largest)
+    count, slots = _fair(session, waiting, claim, queue, seen_s), quotas.free_slots(session, key_id)
     fit = min(most, count) if slots is None else min(most, count, slots)
     chosen = select(RunRecord.id).where(*waiting).order_by(RunRecord.id).limit(fit)
     ids = session.scalars(RUNS.lock_free(chosen)).all()
-    about = held.worker, held.queues, lease_s, held.worker_memory, held.worker_packages
+    about = claim.worker, claim.queues, lease_s, claim.worker_memory, claim.worker_packages
     return [claim_next(session, run_id, *about) for run_id in ids]
 
 
 def _fair(
-    session: Session, waiting: Sequence[ColumnElement[bool]], held: Claim, queue: str, seen_s: float
+    session: Session, waiting: Sequence[ColumnElement[bool]], claim: Claim, queue: str, seen_s: float
 ) -> int:
     """Number of queued runs left to this worker beside the one it holds, when idle workers that have the
     packages of that one take their parts.
@@ -427,7 +427,7 @@ def _fair(
     idle = [
         worker
         for worker in workers.alive(session, seen_s)
-        if queue in worker.queues and worker.id not in busy and {*held.packages} <= {*worker.packages}
+        if queue in worker.queues and worker.id not in busy and {*claim.packages} <= {*worker.packages}
     ]
     count = session.scalar(select(func.count()).where(*waiting)) or 0
     return -(-(count + 1) // (len(idle) + 1)) - 1

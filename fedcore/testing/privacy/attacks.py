@@ -100,12 +100,12 @@ def keep_messages(messages: list[Tensor]) -> Callable[..., Aggregate]:
     return combine
 
 
-def _value(name: str, combined: Aggregate, messages: list[Tensor], target: NDArray[np.bool_]) -> float:
+def _value(name: str, aggregate: Aggregate, messages: list[Tensor], target: NDArray[np.bool_]) -> float:
     """The first coordinate of what was released; zero of a message that was not sent."""
     if name == MESSAGE:
         sent = messages[0][torch.from_numpy(target)]
         return float(sent[0, 0]) if len(sent) else 0.0
-    return float(combined.direction[0]) if name == DIRECTION else 0.0
+    return float(aggregate.direction[0]) if name == DIRECTION else 0.0
 
 
 def cohort_of(clients: NDArray[np.int64], population: int) -> Cohort:

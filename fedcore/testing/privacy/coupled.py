@@ -62,7 +62,7 @@ class CoupledAudit(Simulation):
         *,
         rounds: int = ROUNDS,
         data_dir: Path | None = None,
-        shelf: DatasetStorage | None = None,
+        storage: DatasetStorage | None = None,
         weights_dir: Path | None = None,
         models_allowed: Sequence[str] = (),
     ) -> None:
@@ -72,7 +72,7 @@ class CoupledAudit(Simulation):
             prepare_audit(spec),
             seed,
             data_dir=data_dir,
-            shelf=shelf,
+            storage=storage,
             weights_dir=weights_dir,
             models_allowed=models_allowed,
         )

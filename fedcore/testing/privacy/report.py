@@ -114,7 +114,7 @@ def audit_privacy(
     *,
     canaries_guessed: int = CANARIES,
     data_dir: Path | None = None,
-    shelf: DatasetStorage | None = None,
+    storage: DatasetStorage | None = None,
     weights_dir: Path | None = None,
     models_allowed: Sequence[str] = (),
 ) -> PrivacyReport:
@@ -127,7 +127,7 @@ def audit_privacy(
         raise SpecificationError(POINTER, "is not given, so there is nothing to audit: add a mechanism")
     sources: dict[str, Any] = {
         "data_dir": data_dir,
-        "shelf": shelf,
+        "storage": storage,
         "weights_dir": weights_dir,
         "models_allowed": models_allowed,
     }
@@ -198,7 +198,7 @@ class CanaryGame(Simulation):
         count: int = CANARIES,
         *,
         data_dir: Path | None = None,
-        shelf: DatasetStorage | None = None,
+        storage: DatasetStorage | None = None,
         weights_dir: Path | None = None,
         models_allowed: Sequence[str] = (),
     ) -> None:
@@ -211,7 +211,7 @@ class CanaryGame(Simulation):
             prepare_audit(spec),
             seed,
             data_dir=data_dir,
-            shelf=shelf,
+            storage=storage,
             weights_dir=weights_dir,
             models_allowed=models_allowed,
         )
