@@ -1,5 +1,5 @@
 """Searches without a service: arms run up to a rung, are judged there, and continue or stop; in a study,
-they are proposed from the results of earlier ones. Whoever plays the rounds is passed in.
+they are proposed from the results of earlier ones. A function that is passed in plays the rounds.
 """
 
 from collections import deque

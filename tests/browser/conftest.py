@@ -63,7 +63,7 @@ def stack() -> Iterator[Stack]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(stack: Stack) -> Iterator[None]:
-    """What a test leaves queued or running, as one that fails does, would keep the worker from the next."""
+    """Cancel the experiments that a test leaves: they would keep the worker from those of the next test."""
     yield
     for status in (Status.QUEUED, Status.RUNNING):
         for experiment in stack.client.experiments(status=status):

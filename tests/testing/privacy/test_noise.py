@@ -9,6 +9,7 @@ import torch
 
 from fedcore import ExperimentSpec
 from fedcore.core import Aggregate
+from fedcore.engine.assignment import AggregatedUpdate
 from fedcore.privacy import PRIVACY, Privacy, PrivateRun
 from fedcore.privacy.client_level import PrivateMean, clip
 from fedcore.privacy.local import NoisyChanges
@@ -116,7 +117,9 @@ def test_gradients_of_samples_have_noise_of_the_declared_size_in_each_step(engin
         opened = simulation.begin()
         assert opened.training is not None
         (result,) = opened.setting.engine([opened.job])  # type: ignore[list-item]
-        found += list((result.delta * 6 / epochs**0.5).numpy())  # type: ignore[union-attr]
+        deltas = result.deltas if isinstance(result, AggregatedUpdate) else result.delta
+        assert deltas is not None
+        found += list((deltas * 6 / epochs**0.5).numpy())
         simulation.advance()
     assert list(examine("gradients", np.array(found))) == []
 
