@@ -115,8 +115,8 @@ def test_gradients_of_samples_have_noise_of_the_declared_size_in_each_step(engin
     found = []
     while not simulation.finished:
         opened = simulation.begin()
-        assert opened.training is not None
-        (result,) = opened.setting.engine([opened.job])  # type: ignore[list-item]
+        assert opened.job is not None
+        (result,) = opened.setting.engine([replace(opened.job, each=True)])
         deltas = result.deltas if isinstance(result, AggregatedUpdate) else result.delta
         assert deltas is not None
         found += list((deltas * 6 / epochs**0.5).numpy())
