@@ -15,6 +15,10 @@ Ids = NDArray[np.int64]
 Values = dict[str, float | list[float]]
 WORKING_BYTES = 64 << 20
 """Memory that one computation on a CPU may hold beside models and data sets."""
+STEP_BYTES = 256 << 20
+"""Memory that the gradient of a mini-batch may hold on a CPU: in parts, PyTorch reorders the weights of
+convolutions for each.
+"""
 _SHARES_OF_GPU = 16
 Gradient = Callable[..., Tensor]
 """A method with the signature of `TrainingProblem.gradient`."""
@@ -151,6 +155,11 @@ def capacity(sample_bytes: int, device: torch.device) -> int:
     `device`, at least one.
     """
     return max(1, working_bytes(device) // sample_bytes)
+
+
+def step_capacity(sample_bytes: int, device: torch.device) -> int:
+    """Return how many samples of a mini-batch are differentiated at once, at least one."""
+    return max(1, max(STEP_BYTES, working_bytes(device)) // sample_bytes)
 
 
 def working_bytes(device: torch.device) -> int:

@@ -29,7 +29,7 @@ from fedcore.models.forward import BatchStatistics, Site, TrainingForward
 from fedcore.models.layers import training_copy
 from fedcore.models.losses import Loss
 from fedcore.models.recurrent import step_by_step
-from fedcore.problems.base import Gradient, Ids, Stacked, Values, capacity
+from fedcore.problems.base import Gradient, Ids, Stacked, Values
 from fedcore.problems.gradients import Automatic, Gathered, Leaves
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
 from fedcore.problems.passes import ForwardPasses, PassKey, Step
@@ -92,6 +92,7 @@ class TrainingPass:
     dim: int
     """D; what comes behind in a vector is private."""
     capacity: int
+    step_capacity: int
     surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
     chain: Chain | None = None
     """The gradient of the same module by hand, if it has no batch norm."""
@@ -141,7 +142,7 @@ class TrainingPass:
         statistics = step.statistics(len(self.norms))[0]
         new = statistics
         # The statistics of a mini-batch are of all its samples.
-        length = len(samples) if len(self.norms) else self.capacity
+        length = len(samples) if len(self.norms) else self.step_capacity
         parts = []
         with self.surroundings():
             for batch, own, weight in zip(
@@ -267,7 +268,7 @@ class NetworkProblem(SupervisedProblem):
         self.statistics = statistics
         self.private = self._private.flat(module) if private else statistics.new_zeros(0)
         numbers, features = sum(site.numbers for site in sites), data.dataset.train.first(1).features
-        self.capacity = capacity(sample_bytes(module, features) + 4 * numbers, features.device)
+        self._limit_samples(sample_bytes(module, features) + 4 * numbers)
         layout: Any = WithPrivate(self._layout, self._private)
         self._training = TrainingPass(
             Automatic(training, layout, loss, autocast=autocast),
@@ -276,6 +277,7 @@ class NetworkProblem(SupervisedProblem):
             l2,
             self.dim,
             self.capacity,
+            self.step_capacity,
             step_by_step if self._recurrent else nullcontext,
         )
         images = Automatic(training, layout, loss, last=self._last, autocast=autocast)

@@ -22,7 +22,17 @@ from fedcore.models.layers import put_into_evaluation, reads_channels_last, trai
 from fedcore.models.losses import Loss
 from fedcore.models.pretrained import summarise_names
 from fedcore.models.recurrent import is_recurrent
-from fedcore.problems.base import PARALLEL, VECTORISED, Gradient, Ids, Stackable, Stacked, Values, capacity
+from fedcore.problems.base import (
+    PARALLEL,
+    VECTORISED,
+    Gradient,
+    Ids,
+    Stackable,
+    Stacked,
+    Values,
+    capacity,
+    step_capacity,
+)
 from fedcore.problems.batches import data_kind, stack_problems
 from fedcore.problems.dense import dense_network
 from fedcore.problems.gradients import (
@@ -162,7 +172,7 @@ class SupervisedProblem:
         self._dtype = next(module.parameters()).dtype
         self.dim, self.sizes = self._layout.dim, data.sizes
         self.share = data.sizes / data.sizes.sum()
-        self.capacity = capacity(sample_bytes(module, train.first(1).features), train.features.device)
+        self._limit_samples(sample_bytes(module, train.first(1).features))
         # Measured by `python -m bench engines`: stacked, small matrix products are many times as
         # fast, convolutions slower.
         self.engine = VECTORISED if self._stacks_layers else PARALLEL
@@ -197,6 +207,11 @@ class SupervisedProblem:
         except Exception:  # Users' code may raise any; that it runs without vmap was checked before.
             return False
         return True
+
+    def _limit_samples(self, kept: int) -> None:
+        """Set how many samples are worked on at a time, where a gradient keeps so many bytes of each."""
+        device = self.data.dataset.train.features.device
+        self.capacity, self.step_capacity = capacity(kept, device), step_capacity(kept, device)
 
     def _stack_one(self) -> None:
         """Differentiate by `torch.func.vmap` on one sample."""
@@ -332,7 +347,8 @@ class SupervisedProblem:
             train.take(rows) if samples is None else seen(rows[samples % len(rows)], samples // len(rows))
         )
         weights = theta.new_full((len(chosen),), 1 / len(chosen))
-        parts = zip(chosen.batches(self.capacity), torch.split(weights, self.capacity), strict=True)
+        length = self.capacity if samples is None else self.step_capacity
+        parts = zip(chosen.batches(length), torch.split(weights, length), strict=True)
         gradient = reduce(
             Tensor.add_, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts)
         )
