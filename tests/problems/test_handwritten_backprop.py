@@ -176,7 +176,7 @@ def test_with_dropout_the_gradient_has_the_bits_of_autograds(
     row = supported_layers(module, last=last, sites=sites)
     assert row is not None
     # Two parts, of three samples and of two.
-    automatic = TrainingPass(Automatic(module, layout, loss, last=last), norms, sites, 0.01, layout.dim, 3)
+    automatic = TrainingPass(Automatic(module, layout, loss, last=last), norms, sites, 0.01, layout.dim, 3, 3)
     by_hand = replace(automatic, chain=Chain(row, layout, loss, last=last))
     theta, samples = layout.flat(module), Samples(features, torch.arange(BATCH) % CLASSES)
     for number in range(3):
