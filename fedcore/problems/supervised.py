@@ -209,7 +209,7 @@ class SupervisedProblem:
         return True
 
     def _limit_samples(self, kept: int) -> None:
-        """Set how many samples are worked on at a time, where a gradient keeps so many bytes of each."""
+        """Set the numbers of samples to work on at a time, given the bytes that a gradient keeps per sample."""
         device = self.data.dataset.train.features.device
         self.capacity, self.step_capacity = capacity(kept, device), step_capacity(kept, device)
 
