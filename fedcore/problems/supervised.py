@@ -209,7 +209,7 @@ class SupervisedProblem:
         return True
 
     def _limit_samples(self, kept: int) -> None:
-        """Set the numbers of samples to work on at a time, given the bytes that a gradient keeps per sample."""
+        """Set the numbers of samples to work on at a time, given the bytes a gradient keeps of each."""
         device = self.data.dataset.train.features.device
         self.capacity, self.step_capacity = capacity(kept, device), step_capacity(kept, device)
 
