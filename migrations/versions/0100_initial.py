@@ -25,7 +25,6 @@ TABLES = (
     "search",
     "search_arrival",
     "dataset",
-    "dataset_key",
     "dataset_use",
     "bundle",
     "bundle_use",
@@ -289,17 +288,6 @@ def _uploads() -> None:
         sa.Column("content", sa.JSON, nullable=False),
         sa.Column("client_sizes", sa.JSON, nullable=False),
     )
-    op.create_table(
-        "dataset_key",
-        sa.Column("principal", sa.String(200), primary_key=True),
-        sa.Column("key", sa.String(200), primary_key=True),
-        sa.Column("request_hash", sa.String(64), nullable=False),
-        sa.Column(
-            "dataset_id", sa.String(40), sa.ForeignKey("dataset.id", ondelete="CASCADE"), nullable=False
-        ),
-        sa.Column("created_at", MOMENT, nullable=False),
-    )
-    op.create_index("dataset_key_by_dataset", "dataset_key", ["dataset_id"])
     _upload(
         "bundle",
         sa.Column("files", sa.JSON, nullable=False),

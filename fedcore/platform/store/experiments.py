@@ -50,7 +50,6 @@ from fedcore.platform.store.tables import (
     ArmRecord,
     Document,
     ExperimentRecord,
-    IdempotencyRecord,
     RunRecord,
     TagRecord,
 )
@@ -155,8 +154,8 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     at = database_time(session)
     (id,) = make_ids("exp", at, 1)
     if new.idempotency_key is not None:
-        made, request_hash = IdempotencyRecord.experiment_id, new.request_hash or _hash_of(new.spec)
-        first = claim_key(session, made, new.owner, new.idempotency_key, request_hash, id, request="request")
+        request_hash = new.request_hash or _hash_of(new.spec)
+        first = claim_key(session, new.owner, new.idempotency_key, request_hash, id)
         if first != id:
             return CreatedExperiment(find(session, first), is_new=False)
     quotas.check_runs(session, new.key_id, new.runs)
@@ -205,8 +204,7 @@ def find_repeated(
 
     Raises IdempotencyError for another request under a used key.
     """
-    made = IdempotencyRecord.experiment_id
-    first = find_made(session, made, owner, idempotency_key, request_hash, request="request")
+    first = find_made(session, owner, idempotency_key, request_hash)
     return None if first is None else find(session, first)
 
 

@@ -574,20 +574,6 @@ class WeightsUseRecord(UploadUseRecord):
     __tablename__ = "weights_use"
 
 
-class DatasetKeyRecord(Base):
-    """An idempotency key of an uploaded data set."""
-
-    __tablename__ = "dataset_key"
-
-    principal: Mapped[str] = mapped_column(primary_key=True)
-    key: Mapped[str] = mapped_column(primary_key=True)
-    request_hash: Mapped[str] = mapped_column(String(64))
-    dataset_id: Mapped[str] = mapped_column(ForeignKey("dataset.id", ondelete="CASCADE"))
-    created_at: Mapped[datetime]
-
-    __table_args__ = (Index("dataset_key_by_dataset", "dataset_id"),)
-
-
 class KeyRecord(Base):
     """An API key, of which only a digest is known."""
 
