@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -99,7 +98,7 @@ class ManagedProcess:
             stderr=subprocess.STDOUT,
             pass_fds=self._keep,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - it makes one system call
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - it makes one system call
         )
 
     def _kill_hanging(self, pid: int) -> None:

@@ -118,11 +118,6 @@ class Stack:
         self._launch("api", *API, f"--fd={descriptor}", "--timeout-graceful-shutdown=3", keep=descriptor)
         gpus = {f"worker-{number}": gpu for number, gpu in enumerate(self._gpus, 1)}
         names = dict.fromkeys(gpus, "workers.worker") | {"reconciler": "workers.reconciler"}
-        if sys.platform != "linux":
-            # Where system libraries start threads of their own, a fork may not go on.
-            for name, module in names.items():
-                self._launch(name, *python, module)
-            return
         ours, theirs = forks
         self._launch(
             "forkserver",
@@ -220,9 +215,8 @@ def _prepare(settings: Settings) -> str:
     In a process of its own: the supervisor would keep the 40 MB of SQLAlchemy and Alembic as long
     as the stack lives, and needs them only now. Raises SettingsError.
     """
-    # As yet there is one thread; elsewhere system libraries may have started some.
-    context = get_context("fork" if sys.platform == "linux" else "spawn")
-    with ProcessPoolExecutor(1, context, _end_with_supervisor, (os.getpid(),)) as pool:
+    # As yet there is one thread.
+    with ProcessPoolExecutor(1, get_context("fork"), _end_with_supervisor, (os.getpid(),)) as pool:
         pool.submit(require_storage_and_archive, settings).result()
         return pool.submit(ensure_admin_key, settings).result()
 
@@ -230,10 +224,9 @@ def _prepare(settings: Settings) -> str:
 def _end_with_supervisor(pid: int) -> None:
     # Without the supervisor a fork of it would wait for further work for ever: it has both ends of the
     # pipe. It would keep the folder's lock, and ignore SIGTERM, with whose handler it was forked.
-    if sys.platform == "linux":
-        end_with_parent()
-        if os.getppid() != pid:
-            os._exit(1)
+    end_with_parent()
+    if os.getppid() != pid:
+        os._exit(1)
 
 
 def _url_host(host: str) -> str:
