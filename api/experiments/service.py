@@ -36,7 +36,8 @@ from fedcore.platform.store import (
     workers,
 )
 from fedcore.platform.store.audit import AuditFacts
-from fedcore.platform.store.experiments import IMPORTED, NewExperiment
+from fedcore.platform.store.experiments import NewExperiment
+from fedcore.platform.store.lifecycle import IMPORTED
 from fedcore.platform.store.progress import ArmPoint, RunProgress
 from fedcore.platform.store.records import REPRODUCES
 from fedcore.platform.store.tables import DatasetRecord, ExperimentRecord, WorkerRecord

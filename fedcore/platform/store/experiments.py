@@ -35,7 +35,7 @@ from fedcore.platform.store import (
 from fedcore.platform.store.blocks import append_rows
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import claim_key, find_made
-from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lock_runs, pause
+from fedcore.platform.store.lifecycle import IMPORTED, derive_status, lock_runs
 from fedcore.platform.store.records import (
     RecordPage,
     arm_rows,
@@ -57,29 +57,6 @@ from fedcore.simulation.report import StopReason
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.components import packages_of
 from fedcore.spec.parameters import parameters_of
-
-__all__ = [
-    "IMPORTED",
-    "CreatedExperiment",
-    "Filter",
-    "NewExperiment",
-    "RunOutcome",
-    "cancel",
-    "create",
-    "delete",
-    "edit",
-    "find",
-    "find_own",
-    "find_repeated",
-    "find_to_change",
-    "origin",
-    "page",
-    "pause",
-    "resume",
-    "retry",
-    "runs_of",
-    "use_uploads",
-]
 
 
 class RunOutcome(NamedTuple):
@@ -393,25 +370,6 @@ def edit(
     if tags is not None:
         session.execute(delete_from(TagRecord).where(TagRecord.experiment_id == experiment_id))
         _add_tags(session, experiment_id, tags)
-    return record
-
-
-def resume(session: Session, experiment_id: str) -> ExperimentRecord:
-    """`lifecycle.resume`; raises QuotaError as well, when the key of the runs may compute no
-    more.
-    """
-    record = lifecycle.resume(session, experiment_id)
-    quotas.check_resume(session, experiment_id)
-    return record
-
-
-def retry(session: Session, experiment_id: str) -> ExperimentRecord:
-    """`lifecycle.retry`.
-
-    Raises QuotaError as well, when more runs would wait than their key may have.
-    """
-    record = lifecycle.retry(session, experiment_id)
-    quotas.check_retry(session, experiment_id)
     return record
 
 

@@ -9,8 +9,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from fedcore.errors import QuotaError
-from fedcore.platform.status import Status
-from fedcore.platform.store.lifecycle import UNSTARTED
+from fedcore.platform.status import UNSTARTED, Status
 from fedcore.platform.store.tables import BundleRecord, DatasetRecord, KeyRecord, RunRecord, WeightsRecord
 
 _LIMITS = (

@@ -11,6 +11,7 @@ from fedcore.platform.store import (
     RunRequest,
     Status,
     experiments,
+    lifecycle,
     open_database,
     recovery,
     runs,
@@ -136,7 +137,7 @@ def test_however_much_waits_in_a_queue_runs_of_another_are_announced_at_once(dat
 
 def test_only_waiting_runs_are_announced(database: Database) -> None:
     paused = submit(database)
-    write(database, experiments.pause, paused.id)
+    write(database, lifecycle.pause, paused.id)
     submit(database)
     claim(database)
     assert wake(database) == []
@@ -152,11 +153,11 @@ def test_a_run_that_waits_again_is_announced_at_once(database: Database, way: st
         case "lost":
             lose_claims(database, 1)
         case "resume":
-            write(database, experiments.pause, experiment.id)
-            write(database, experiments.resume, experiment.id)
+            write(database, lifecycle.pause, experiment.id)
+            write(database, lifecycle.resume, experiment.id)
         case "retry":
-            write(database, experiments.cancel, experiment.id)
-            write(database, experiments.retry, experiment.id)
+            write(database, lifecycle.cancel, experiment.id)
+            write(database, lifecycle.retry, experiment.id)
     assert wake(database) == [run_of(database, experiment).id]
 
 
