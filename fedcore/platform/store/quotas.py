@@ -5,21 +5,13 @@ would take more.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import QuotaError
 from fedcore.platform.status import UNSTARTED, Status
+from fedcore.platform.store.records import get_by_id
 from fedcore.platform.store.tables import BundleRecord, DatasetRecord, KeyRecord, RunRecord, WeightsRecord
-
-_LIMITS = (
-    KeyRecord.max_waiting_runs,
-    KeyRecord.max_running_runs,
-    KeyRecord.max_stored_bytes,
-    KeyRecord.max_compute_seconds,
-)
-_HAS_QUOTAS = or_(*(limit.is_not(None) for limit in _LIMITS))
-_LIMITED = select(exists().where(KeyRecord.id == bindparam("key_id"), _HAS_QUOTAS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +45,12 @@ def usage(session: Session, key: KeyRecord) -> Usage:
     waiting = session.scalars(
         select(func.count()).select_from(RunRecord).where(runs, RunRecord.status.in_(UNSTARTED))
     ).one()
-    running = _running(session, key.id)
     stored = 0
     for record in (DatasetRecord, BundleRecord, WeightsRecord):
         made = func.coalesce(func.sum(record.size_bytes), 0)
         stored += session.scalars(select(made).where(record.key_id == key.id)).one()
     seconds = session.scalars(select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(runs)).one()
-    return Usage(waiting, running, int(stored), key.spent_seconds + seconds)
+    return Usage(waiting, _running(session, key.id), int(stored), key.spent_seconds + seconds)
 
 
 def quota_of(key: KeyRecord) -> Quota:
@@ -81,7 +72,7 @@ def check_runs(session: Session, key_id: str, joining: int = 0) -> None:
 
 def violations(session: Session, key_id: str, runs: int) -> list[str]:
     """Reasons why `runs` more would be refused."""
-    key = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id)).first()
+    key = get_by_id(session, KeyRecord, key_id)
     if key is None or quota_of(key) == Quota():
         return []
     quota, used = quota_of(key), usage(session, key)
@@ -231,12 +222,9 @@ def _held(session: Session, key_id: str) -> tuple[Quota, Usage]:
 
     Where it has quotas, its row is locked: of two requests the second counts the runs of the first.
     """
-    if not _is_limited(session, key_id):
+    # Most keys have none, and cost no more than this.
+    key = get_by_id(session, KeyRecord, key_id)
+    if key is None or quota_of(key) == Quota():
         return Quota(), Usage(0, 0, 0, 0.0)
-    locked = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id).with_for_update()).one()
-    return quota_of(locked), usage(session, locked)
-
-
-def _is_limited(session: Session, key_id: str) -> bool:
-    """Return whether a key has quotas. Most have none, and cost no more than this."""
-    return bool(session.scalar(_LIMITED, {"key_id": key_id}))
+    session.refresh(key, with_for_update=True)
+    return quota_of(key), usage(session, key)
