@@ -2,7 +2,7 @@
 would take more.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
@@ -60,14 +60,8 @@ def quota_of(key: KeyRecord) -> Quota:
 
 def check_runs(session: Session, key_id: str, joining: int = 0) -> None:
     """Raise QuotaError if the queued runs of this key, and `joining` more, exceed its limits."""
-    quota, used = _held(session, key_id)
-    _hold_seconds(quota, used)
-    waiting = used.waiting_runs + joining
-    if quota.waiting_runs is not None and waiting > quota.waiting_runs:
-        raise QuotaError(
-            f"quota max_waiting_runs exceeded: {waiting:,} queued or paused runs, limit"
-            f" {quota.waiting_runs:,}; cancel some or wait"
-        )
+    for reason in _excesses(*_held(session, key_id), joining):
+        raise QuotaError(reason)
 
 
 def violations(session: Session, key_id: str, runs: int) -> list[str]:
@@ -75,16 +69,8 @@ def violations(session: Session, key_id: str, runs: int) -> list[str]:
     key = get_by_id(session, KeyRecord, key_id)
     if key is None or quota_of(key) == Quota():
         return []
-    quota, used = quota_of(key), usage(session, key)
-    reasons = []
-    if quota.waiting_runs is not None and used.waiting_runs + runs > quota.waiting_runs:
-        limit = f"{used.waiting_runs + runs:,} queued or paused runs, limit {quota.waiting_runs:,}"
-        reasons.append(f"would be rejected: quota max_waiting_runs exceeded: {limit}")
-    if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
-        reasons.append(
-            f"would be rejected: quota max_compute_seconds exhausted, {quota.compute_seconds:,.1f} seconds"
-        )
-    return reasons
+    excesses = _excesses(quota_of(key), usage(session, key), runs)
+    return [f"would be rejected: {reason}" for reason in excesses]
 
 
 def check_retry(session: Session, experiment_id: str) -> None:
@@ -96,7 +82,9 @@ def check_retry(session: Session, experiment_id: str) -> None:
 def check_resume(session: Session, experiment_id: str) -> None:
     """Raise QuotaError when the key of paused runs that are resumed has no compute seconds left."""
     for key_id in _keys_of(session, experiment_id):
-        _hold_seconds(*_held(session, key_id))
+        quota, used = _held(session, key_id)
+        for reason in _excesses(Quota(compute_seconds=quota.compute_seconds), used, 0):
+            raise QuotaError(reason)
 
 
 def running_limits(session: Session, key_ids: Collection[str]) -> dict[str, int]:
@@ -179,11 +167,18 @@ def _add_spent(session: Session, more: Mapping[str, float]) -> None:
         session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(spent))
 
 
-def _hold_seconds(quota: Quota, used: Usage) -> None:
+def _excesses(quota: Quota, used: Usage, joining: int) -> Iterator[str]:
+    """Say which limits keep a key from computing, or would with `joining` further runs."""
     if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
-        raise QuotaError(
+        yield (
             f"quota max_compute_seconds exceeded: this key has used {used.compute_seconds:,.1f} of"
             f" {quota.compute_seconds:,.1f} seconds"
+        )
+    waiting = used.waiting_runs + joining
+    if quota.waiting_runs is not None and waiting > quota.waiting_runs:
+        yield (
+            f"quota max_waiting_runs exceeded: {waiting:,} queued or paused runs, limit"
+            f" {quota.waiting_runs:,}; cancel some or wait"
         )
 
 

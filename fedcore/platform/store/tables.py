@@ -418,9 +418,9 @@ class GroupRecord(Base):
     """Address, "host:port", of the worker that holds the run."""
     seats: Mapped[int]
     """The most members."""
-    device: Mapped[str] = mapped_column(String, server_default="cpu")
+    device: Mapped[str] = mapped_column(String)
     """Type of the device that the run is trained on: members have the same, for the same bits."""
-    trained: Mapped[dict[str, int]] = mapped_column(JSON, default=dict, server_default="{}")
+    trained: Mapped[dict[str, int]] = mapped_column(JSON, default=dict)
     """Number of shards of the last round, by the worker that trained them."""
 
 
@@ -434,7 +434,7 @@ class MemberRecord(Base):
     fence: Mapped[int]
     """Fence of the run's claim."""
     lease_until: Mapped[datetime]
-    connection: Mapped[str] = mapped_column(String, server_default="")
+    connection: Mapped[str] = mapped_column(String)
     """Secret that the two workers prove to each other when they meet, another one for each membership."""
 
 
