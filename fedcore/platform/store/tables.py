@@ -335,7 +335,7 @@ class RunLogRecord(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
     """Number in the order in which lines were stored."""
-    at: Mapped[datetime]
+    time: Mapped[datetime]
     """Time of the line, by the clock of the worker."""
     level: Mapped[LogLevel]
     worker: Mapped[str]
@@ -351,7 +351,7 @@ class ResourceRecord(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
     """Number in the order in which samples were stored."""
-    at: Mapped[datetime]
+    time: Mapped[datetime]
     """End of the sample, by the clock of the worker."""
     seconds: Mapped[float]
     """Time that the sample covers."""
