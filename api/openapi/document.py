@@ -1,5 +1,5 @@
-"""The OpenAPI document: FastAPI's, with the models of bodies that are not parsed by FastAPI, with
-examples and headers.
+"""The OpenAPI document: FastAPI's, with the models of bodies that are not parsed by FastAPI, and with
+examples. What all operations have in common, such as headers, is in docs/http-clients.md.
 """
 
 import json
@@ -52,29 +52,6 @@ FOREIGN = ("HTTPValidationError", "ValidationError")
 """Schemas of FastAPI's own errors, which this service does not return."""
 
 Object = dict[str, Any]
-HEADERS = {
-    "ETag": (
-        "State of the resource. With `If-None-Match`, GET returns 304 while it is the same.",
-        'W/"2cf24dba5fb0a30e26e83b2ac5b9e29e"',
-    ),
-    "Idempotency-Replayed": (
-        "`true` if the `Idempotency-Key` was used before; nothing new was created.",
-        "true",
-    ),
-    "Link": (
-        "URL of the next page, relative to this one, if there is one (RFC 8288).",
-        '</v1/experiments?cursor=exp_01k9x3zq7rh2v8m4t6w0ybe5nc>; rel="next"',
-    ),
-    "RateLimit": (
-        "Requests that are left now (`r`), and seconds until all are there again (`t`).",
-        '"default";r=999;t=1',
-    ),
-    "RateLimit-Policy": (
-        "Requests (`q`) that are allowed in a number of seconds (`w`).",
-        '"default";q=1000;w=5',
-    ),
-}
-"""Headers of responses: description and example."""
 
 
 def install(app: FastAPI) -> None:
@@ -90,7 +67,6 @@ def install(app: FastAPI) -> None:
             for name in FOREIGN:
                 schemas.pop(name, None)
             _illustrate(document)
-            _describe_headers(document)
             for schema in schemas.values():
                 _omit_default_objects(schema)
         return describe()
@@ -124,34 +100,6 @@ def _bodies(document: Object) -> Iterator[Object]:
             for message in (operation.get("requestBody", {}), *operation["responses"].values()):
                 content = message.get("content", {}).items()
                 yield from (body for kind, body in content if "schema" in body and kind != MEDIA_TYPE)
-
-
-def _describe_headers(document: Object) -> None:
-    """Name the headers that responses below `/v1` have."""
-    document["components"]["headers"] = {
-        name: {"description": description, "schema": {"type": "string"}, "example": example}
-        for name, (description, example) in HEADERS.items()
-    }
-    for path, operations in document["paths"].items():
-        if path.startswith("/v1/"):
-            for method, operation in operations.items():
-                for status, response in operation["responses"].items():
-                    wanted = [*_headers_of(method, status, operation)]
-                    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in wanted}
-                    response["headers"] = response.get("headers", {}) | headers
-
-
-def _headers_of(method: str, status: str, operation: Object) -> Iterator[str]:
-    if status != "401":
-        yield from ("RateLimit", "RateLimit-Policy")
-    if status.startswith("2"):
-        names = {given["name"] for given in operation.get("parameters", ())}
-        if method == "get":
-            yield "ETag"
-        if "cursor" in names:
-            yield "Link"
-        if "Idempotency-Key" in names:
-            yield "Idempotency-Replayed"
 
 
 def _omit_default_objects(schema: Object) -> None:
