@@ -318,10 +318,6 @@ REFUSAL = (
 )
 
 
-class ListenError(Exception):
-    """The stack cannot listen on this address; the message says why, and what to do."""
-
-
 def ensure_admin_key(settings: Settings) -> str:
     """Bring the database up to date, and create an administrator's key in the folder unless it holds
     a valid one; return its id.
@@ -345,17 +341,17 @@ def ensure_admin_key(settings: Settings) -> str:
 @contextmanager
 def open_listener(settings: Settings, host: str, port: int, own_key_id: str) -> Iterator[socket.socket]:
     """Open the socket of the API, held by the stack so that requests wait, instead of failing, while
-    the API is restarted. Raises ListenError.
+    the API is restarted. Raises StackError.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         if not ip_address(str(address[0]).partition("%")[0]).is_loopback and not _others_have_keys(
             settings, own_key_id
         ):
-            raise ListenError(REFUSAL.format(host=host))
+            raise StackError(REFUSAL.format(host=host))
         listener = socket.create_server(address, family=family, backlog=256)
     except OSError as error:
-        raise ListenError(
+        raise StackError(
             f"cannot listen on {host}:{port}: {error}; choose another --port (0 for any free port) or --host"
         ) from error
     # Uvicorn treats a socket that it inherits as a Unix socket. Without this option, which
