@@ -87,7 +87,7 @@ def test_each_run_has_a_position(database: Database) -> None:
     experiment = submit(database, seeds=[0, 1])
     commit(database, claim(database), 2)
     first, second = (run.id for run in runs_of(database, experiment))
-    positions = read(database, progress.run_snapshots, experiment.id)
+    positions = read(database, progress.experiment_snapshots, [experiment.id])[experiment.id].runs
     assert list(positions.items()) == [(first, (Status.RUNNING, 2)), (second, (Status.QUEUED, 0))]
 
 

@@ -10,7 +10,6 @@ from fedcore.platform.store import (
     Database,
     RunRequest,
     Status,
-    experiments,
     lifecycle,
     open_database,
     recovery,
@@ -96,7 +95,7 @@ def test_request_of_the_user_for_a_lost_run_counts_more_than_its_attempts(
     experiment = submit(database)
     lose_claims(database, 2)
     claim(database, lease_s=-1)
-    write(database, getattr(experiments, wish), experiment.id)
+    write(database, getattr(lifecycle, wish), experiment.id)
     lose(database)
     run = run_of(database, experiment)
     assert (run.status, run.request, status_of(database, experiment)) == (status, RunRequest.NONE, status)

@@ -338,7 +338,7 @@ WISHES = [("wish", name) for name in ("pause", "resume", "resume", "cancel", "re
 
 
 def steer(database: Database, wish: str, experiment: ExperimentRecord) -> None:
-    quietly(lambda: write(database, getattr(experiments, wish), experiment.id))
+    quietly(lambda: write(database, getattr(lifecycle, wish), experiment.id))
 
 
 def quietly(act: Callable[..., Any], *given: Any) -> None:
