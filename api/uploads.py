@@ -71,6 +71,7 @@ def store_upload(
     principal: Principal,
     facts: AuditFacts,
     state: AppState,
+    /,
     **columns: Any,
 ) -> tuple[R, bool]:
     """Store the checked content of an upload, then its record, or find the one of the same content; also

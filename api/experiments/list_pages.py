@@ -1,8 +1,9 @@
 """`/`: the experiments, searched and filtered."""
 
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -28,31 +29,18 @@ Text = Annotated[Annotated[str, StringConstraints(max_length=200, pattern=NO_NUL
 Day = Annotated[date | None, _Blank, Query()]
 
 
-class ListFilter(NamedTuple):
-    """Fields of the form above the list; None: any."""
+@dataclass(frozen=True, slots=True)
+class ListFilter:
+    """Fields of the form above the list, in the query string; None: any."""
 
-    search: str | None
-    status: Status | None
-    tag: str | None
-    owner: str | None
-    since: date | None
-    until: date | None
-    shown: Literal["starred", "archived"] | None
+    search: Text = None
+    status: Annotated[Status | None, _Blank, Query()] = None
+    tag: Text = None
+    owner: Text = None
+    since: Day = None
+    until: Day = None
+    shown: Annotated[Literal["starred", "archived"] | None, _Blank, Query()] = None
     """Shows only experiments with a star, or only archived ones; None: all that are not archived."""
-
-    @classmethod
-    async def read(
-        cls,
-        search: Text = None,
-        status: Annotated[Status | None, _Blank, Query()] = None,
-        tag: Text = None,
-        owner: Text = None,
-        since: Day = None,
-        until: Day = None,
-        shown: Annotated[Literal["starred", "archived"] | None, _Blank, Query()] = None,
-    ) -> Self:
-        """Read the form from the query string."""
-        return cls(search, status, tag, owner, since, until, shown)
 
     def filter(self, principal: Principal) -> Filter:
         """Return the filter of the query; days are in UTC, both ends included."""
@@ -74,7 +62,7 @@ class ListFilter(NamedTuple):
     def address(self, cursor: str) -> str:
         """Return the query string of the page that starts at `cursor`."""
         return "?" + urlencode(
-            {name: value for name, value in {**self._asdict(), "cursor": cursor}.items() if value}
+            {name: value for name, value in {**asdict(self), "cursor": cursor}.items() if value}
         )
 
 
@@ -93,7 +81,7 @@ def read_list(
     request: Request,
     principal: Reader,
     database: DatabaseDep,
-    asked: Annotated[ListFilter, Depends(ListFilter.read)],
+    asked: Annotated[ListFilter, Depends()],
     cursor: Text = None,
     seen: Text = None,
 ) -> Response:
