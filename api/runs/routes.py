@@ -140,7 +140,7 @@ def read_run_metrics(
     run_id: RunId,
     database: DatabaseDep,
     link: NextLink,
-    start: StartAfter,
+    start: StartAfter = 0,
     limit: RowLimit = 1_000,
 ) -> MetricsPage:
     """Return the rounds after a given one, in order.
@@ -163,7 +163,7 @@ def read_run_logs(
     run_id: RunId,
     database: DatabaseDep,
     link: NextLink,
-    start: StartAfter,
+    start: StartAfter = 0,
     level: Level = LogLevel.DEBUG,
     limit: LineLimit = MAX_LINES,
 ) -> LogPage:
@@ -207,7 +207,7 @@ def read_run_resources(
     run_id: RunId,
     database: DatabaseDep,
     link: NextLink,
-    start: StartAfter,
+    start: StartAfter = 0,
     limit: SampleLimit = MAX_SAMPLES,
 ) -> ResourcePage:
     """Return processors, memory and GPU that workers used while they held the run, in order: at most
