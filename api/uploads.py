@@ -5,7 +5,7 @@ listed, read, shared and deleted alike; the resources add what they accept, chec
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi import Path as PathParameter
@@ -49,10 +49,11 @@ async def _receive(request: Request, principal: Submitter, state: AppStateDep) -
     excess = f"The file exceeds {limit} bytes, the limit for uploads (FEDQ_UPLOAD_MAX_BYTES)."
     pieces = pieces_within(request, limit, excess)
     async with state.upload_slots.of(principal.key_id):
-        with tempfile.TemporaryFile(dir=upload_folder(state.settings)) as file:
+        with tempfile.NamedTemporaryFile(dir=upload_folder(state.settings)) as file:
             async for piece in pieces:
                 await run_in_threadpool(file.write, piece)
-            yield file
+            file.flush()
+            yield cast("BinaryIO", file)
 
 
 Received = Annotated[BinaryIO, Depends(_receive)]
