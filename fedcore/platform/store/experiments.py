@@ -3,8 +3,6 @@
 `create` is the only way to make one: for a submission, a reproduction and an import alike.
 """
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -89,8 +87,8 @@ class NewExperiment:
     """True if an administrator asks, who may use the data sets and bundles of all owners."""
     idempotency_key: str | None = None
     """If `owner` has used it before, the experiment created then is the result."""
-    request_hash: str | None = None
-    """Tells the request from others with the same key (default: a hash of the specification)."""
+    request_hash: str = ""
+    """Tells the request from others with the same key."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     traceparent: str | None = None
     """Trace that the spans of its runs join."""
@@ -131,8 +129,7 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     at = database_time(session)
     (id,) = make_ids("exp", at, 1)
     if new.idempotency_key is not None:
-        request_hash = new.request_hash or _hash_of(new.spec)
-        first = claim_key(session, new.owner, new.idempotency_key, request_hash, id)
+        first = claim_key(session, new.owner, new.idempotency_key, new.request_hash, id)
         if first != id:
             return CreatedExperiment(find(session, first), is_new=False)
     quotas.check_runs(session, new.key_id, new.runs)
@@ -168,7 +165,9 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
         webhook_outbox.of_runs(session, [run["id"] for run in runs])
         webhook_outbox.of_experiments(session, [id])
     else:
-        _store_rows(session, runs, new.outcomes)
+        for run, outcome in zip(runs, new.outcomes, strict=True):
+            if outcome.rows:
+                append_rows(session, run["id"], outcome.rows)
     record = get_by_id(session, ExperimentRecord, id)
     assert record is not None
     return CreatedExperiment(record, is_new=True)
@@ -433,10 +432,6 @@ def _within(
     return query.where(ExperimentRecord.id >= make_least_id("exp", after)) if after else query
 
 
-def _hash_of(spec: ExperimentSpec) -> str:
-    return hashlib.sha256(json.dumps(spec.model_dump(mode="json")).encode()).hexdigest()
-
-
 def _row_of(new: NewExperiment, id: str, at: datetime) -> Document:
     spec = new.spec
     return {
@@ -493,12 +488,6 @@ def _ended(runs: Sequence[Document], outcomes: Sequence[RunOutcome], at: datetim
         }
         for id, outcome, found in zip(sorted(run["id"] for run in runs), outcomes, figures, strict=True)
     ]
-
-
-def _store_rows(session: Session, runs: Sequence[Document], outcomes: Sequence[RunOutcome]) -> None:
-    for run, outcome in zip(runs, outcomes, strict=True):
-        if outcome.rows:
-            append_rows(session, run["id"], outcome.rows)
 
 
 def _add_tags(session: Session, experiment_id: str, tags: Sequence[str]) -> None:

@@ -108,12 +108,13 @@ class History(RuleBasedStateMachine):
     def submit_once(self, key: str, seeds: int) -> Any:
         """With an idempotency key, which may have been used before."""
         spec = specification(ONE_RUN, seeds=list(range(seeds)))
+        new = NewExperiment(spec, idempotency_key=key, request_hash=str(seeds))
         known, count = self.keyed.get(key, (None, seeds))
         if count != seeds:
             with pytest.raises(IdempotencyError):
-                write(self.database, experiments.create, NewExperiment(spec, idempotency_key=key))
+                write(self.database, experiments.create, new)
             return multiple()
-        experiment = write(self.database, experiments.create, NewExperiment(spec, idempotency_key=key)).record
+        experiment = write(self.database, experiments.create, new).record
         if known is not None:
             assert experiment.id == known
             return multiple()
