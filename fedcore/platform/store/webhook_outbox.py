@@ -5,14 +5,13 @@ tells of a change that was rolled back.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Select, exists, insert, select
 from sqlalchemy.orm import Session
 
-from fedcore.platform.status import Status
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.records import make_ids
 from fedcore.platform.store.tables import DeliveryRecord as Delivery
@@ -53,12 +52,12 @@ _RUNS = (
 
 def of_experiments(session: Session, experiment_ids: Sequence[str]) -> None:
     """Record that the statuses of these experiments have just changed to what they are."""
-    _record(session, _EXPERIMENTS, ExperimentRecord, experiment_ids, EventKind.of_experiment)
+    _record(session, _EXPERIMENTS, ExperimentRecord, experiment_ids, "experiment")
 
 
 def of_runs(session: Session, run_ids: Sequence[str]) -> None:
     """Record that the statuses of these runs have just changed to what they are."""
-    _record(session, _RUNS, RunRecord, run_ids, EventKind.of_run)
+    _record(session, _RUNS, RunRecord, run_ids, "run")
 
 
 def ping(session: Session, webhook_id: str) -> str:
@@ -71,7 +70,7 @@ def _record(
     facts: Select[Any],
     record: type[ExperimentRecord | RunRecord],
     ids: Sequence[str],
-    kind_of: Callable[[Status], EventKind],
+    thing: str,
 ) -> None:
     # Without a webhook, a change of status costs no more than this.
     if not ids or not session.scalar(_LISTENED):
@@ -80,7 +79,7 @@ def _record(
     listeners = _listeners(session, select(record.owner).where(wanted))
     if listeners:
         rows = session.execute(facts.where(wanted)).mappings()
-        changes = [(kind_of(row["status"]), dict(row)) for row in rows]
+        changes = [(EventKind(f"{thing}.{row['status'].value}"), dict(row)) for row in rows]
         _write(session, [event for kind, found in changes for event in _events_for(listeners, kind, found)])
 
 
