@@ -42,8 +42,11 @@ class HttpMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request; of the lifespan of the application there is nothing to be done."""
-        await (self.serve if scope["type"] == "http" else self._app)(scope, receive, send)
+        """Serve a request, or pass on the events of the application's lifespan."""
+        if scope["type"] == "http":
+            await self.serve(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -332,7 +332,8 @@ def test_a_page_of_an_owner_does_not_read_the_experiments_of_others(
 
 
 def new(name: str, **given: object) -> NewExperiment:
-    return NewExperiment(specification(ONE_RUN, name=name), request_hash=name, **given)  # type: ignore[arg-type]
+    spec = specification(ONE_RUN, name=name)
+    return NewExperiment(spec, request_hash=name, **given)  # type: ignore[arg-type]
 
 
 def names(database: Database) -> list[str]:
