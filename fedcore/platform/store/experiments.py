@@ -334,41 +334,24 @@ def page(
     return read_newest(session, query, ExperimentRecord.id, limit, cursor)
 
 
-def edit(
-    session: Session,
-    experiment_id: str,
-    *,
-    name: str | None = None,
-    tags: Sequence[str] | None = None,
-    priority: int | None = None,
-    notes: str | None = None,
-    starred: bool | None = None,
-    archived: bool | None = None,
-) -> ExperimentRecord:
-    """Change what is given; a new priority holds for its runs, too. Raises ResourceNotFoundError."""
-    if priority is not None:
+def edit(session: Session, experiment_id: str, **given: Any) -> ExperimentRecord:
+    """Change the columns that are given and not None; a new priority holds for its runs, too. Raises
+    ResourceNotFoundError.
+    """
+    changes = {column: value for column, value in given.items() if value is not None}
+    if "priority" in changes:
         lock_runs(session, experiment_id)
-        session.execute(
-            update(RunRecord).where(RunRecord.experiment_id == experiment_id).values(priority=priority)
-        )
-    given = {
-        "name": name,
-        "tags": None if tags is None else list(tags),
-        "priority": priority,
-        "notes": notes,
-        "starred": starred,
-        "archived": archived,
-    }
-    changes = {field: value for field, value in given.items() if value is not None}
+        runs = RunRecord.experiment_id == experiment_id
+        session.execute(update(RunRecord).where(runs).values(priority=changes["priority"]))
     session.execute(
         update(ExperimentRecord)
         .where(ExperimentRecord.id == experiment_id)
         .values(updated_at=sql_now(), **changes)
     )
     record = find(session, experiment_id)
-    if tags is not None:
+    if "tags" in changes:
         session.execute(delete_from(TagRecord).where(TagRecord.experiment_id == experiment_id))
-        _add_tags(session, experiment_id, tags)
+        _add_tags(session, experiment_id, changes["tags"])
     return record
 
 
