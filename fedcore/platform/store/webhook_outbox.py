@@ -67,7 +67,7 @@ def ping(session: Session, webhook_id: str) -> str:
 
 def _record(
     session: Session,
-    facts: Select[Any],
+    facts: Select[*tuple[Any, ...]],
     record: type[ExperimentRecord | RunRecord],
     ids: Sequence[str],
     thing: str,
