@@ -334,7 +334,7 @@ def page(
     return read_newest(session, query, ExperimentRecord.id, limit, cursor)
 
 
-def edit(session: Session, experiment_id: str, **given: Any) -> ExperimentRecord:
+def edit(session: Session, /, experiment_id: str, **given: Any) -> ExperimentRecord:
     """Change the columns that are given and not None; a new priority holds for its runs, too. Raises
     ResourceNotFoundError.
     """

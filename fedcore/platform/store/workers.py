@@ -13,7 +13,7 @@ from fedcore.platform.store.leases import ANY_MEMORY
 from fedcore.platform.store.tables import WorkerRecord
 
 
-def seen(session: Session, worker_id: str, **reported: Any) -> None:
+def seen(session: Session, /, worker_id: str, **reported: Any) -> None:
     """Record that a worker is present, with the columns of `WorkerRecord` that it has `reported`."""
     present = reported | {"seen_at": sql_now()}
     first = dialect_of(session).insert(WorkerRecord).values(id=worker_id, started_at=sql_now(), **present)
