@@ -9,7 +9,6 @@ from api.access import EDIT_ACCESS, READ_ACCESS, access_answer, change_access
 from api.bundles.service import CodeSlot
 from api.experiments.imports import new_import
 from api.experiments.service import (
-    RepeatableRequest,
     create_experiment,
     create_once,
     experiment_answer,
@@ -171,9 +170,10 @@ def submit_experiment(
         answer, is_new = create_once(
             state.database,
             principal,
-            RepeatableRequest(idempotency_key, document.digest if idempotency_key else ""),
             lambda: new_submission(principal, read_submission(document.value, state, principal)),
             facts,
+            idempotency_key=idempotency_key,
+            request_hash=document.digest if idempotency_key else "",
         )
     if not is_new:
         response.headers.update(REPLAYED)
