@@ -1,6 +1,5 @@
 """`/`: the experiments, searched and filtered."""
 
-from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
 from typing import Annotated, Literal, NamedTuple
@@ -29,8 +28,7 @@ Text = Annotated[Annotated[str, StringConstraints(max_length=200, pattern=NO_NUL
 Day = Annotated[date | None, _Blank, Query()]
 
 
-@dataclass(frozen=True, slots=True)
-class ListFilter:
+class ListFilter(NamedTuple):
     """Fields of the form above the list, in the query string; None: any."""
 
     search: Text = None
@@ -62,7 +60,7 @@ class ListFilter:
     def address(self, cursor: str) -> str:
         """Return the query string of the page that starts at `cursor`."""
         return "?" + urlencode(
-            {name: value for name, value in {**asdict(self), "cursor": cursor}.items() if value}
+            {name: value for name, value in {**self._asdict(), "cursor": cursor}.items() if value}
         )
 
 
